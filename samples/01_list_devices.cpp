@@ -38,7 +38,7 @@ result<void> list_devices() {
   if (devices.empty())
     return error(
         error_kind::not_found, "list devices",
-        "this machine has no RDMA device: load its driver, make one of a network interface "
+        "this machine has no RDMA device: load its driver, create one on a network interface "
         "by `rdma link add`, or preload libsoftverbs.so");
   for (const device& each : devices) VERBSPP_TRYV(print_device(each));
   // If fork safety is disabled, a program that forks has to call initialize_fork() first. A

@@ -178,8 +178,8 @@ class game {
     std::cerr << "message " << received_ << " of " << given_.iterations.value() << " is wrong\n";
     return error(
         error_kind::driver, "check message",
-        "the data is not what the peer should have sent: it was damaged on its way, or the "
-        "ends were given different options (--check and ibv_rc_pingpong's --chk as well)");
+        "the data differs from the expected message: it was damaged in flight, or the ends have "
+        "different options (including --check and ibv_rc_pingpong's --chk)");
   }
 
   /// If a peer dies before it has sent its message, no request is outstanding here that could fail.
@@ -199,8 +199,8 @@ class game {
     return error::above_limit("wait for the peer", "ms of silence",
                               static_cast<std::uint64_t>(waited), static_cast<std::uint64_t>(limit))
         .as(error_kind::timed_out,
-            "the peer is gone, hangs or does fewer --iters: look at what it said at its end; "
-            "--timeout and --retries set the time");
+            "the peer has exited, hangs or does fewer --iters: see its own output; --timeout and "
+            "--retries determine this limit");
   }
 
   const options& given_;
@@ -222,7 +222,7 @@ result<void> check_size(const options& given, const port_attributes& port) {
   const std::uint32_t limit = port.native().max_msg_sz;
   if (given.size.value() <= limit) return success();
   return error::above_limit("start", "message size, bytes", given.size.value(), limit,
-                            "the limit is the port's; choose a smaller --size");
+                            "the port imposes this limit; choose a smaller --size");
 }
 
 /// Parameters that the user has not set are left to the builder's defaults.

@@ -49,8 +49,8 @@ struct node {
     VERBSPP_TRY(arrived, queue.wait(slots, std::chrono::steady_clock::now() + patience));
     if (!arrived.empty()) return arrived.front();
     return error(error_kind::timed_out, "wait for a datagram",
-                 "datagrams get lost without a word; to a multicast group over IPv4 they come only "
-                 "if the network interface has joined it as well");
+                 "datagrams are lost silently; those to an IPv4 multicast group arrive only if the "
+                 "network interface has joined the group as well");
   }
   transport_result<void> send(std::string_view text, const datagram_destination& to) {
     for (std::size_t i = 0; i < text.size(); ++i) memory[i] = static_cast<std::byte>(text[i]);

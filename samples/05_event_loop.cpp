@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A server that sleeps: one thread, one poll(2), two clients. Completions are reported by a
-/// completion channel's file descriptor, asynchronous events by the context's. One of these events
-/// reports that the receives shared by both connections are running out.
+/// completion channel's file descriptor, asynchronous events by the context's. One event reports
+/// that the shared receives of the connections are running out.
 
 #include <verbspp/verbspp.hpp>
 
@@ -121,7 +121,7 @@ transport_result<void> serve(const context& device, const completion_channel& ch
     const int ready = ::poll(watched.data(), watched.size(), patience_in_milliseconds);
     if (ready < 0 && errno != EINTR) return error::from_errno(errno, "poll");
     if (ready == 0)
-      return error(error_kind::timed_out, "wait for messages", "the clients have gone quiet");
+      return error(error_kind::timed_out, "wait for messages", "the clients have stopped sending");
     for (;;) {
       VERBSPP_TRY(queue, channel.poll());
       if (!queue) break;

@@ -101,7 +101,7 @@ transport_result<void> run(std::string_view device_name) {
 
   VERBSPP_TRY(told, finish(server_queue));
   const std::uint32_t changed = told.immediate().value_or(immediate_data(0)).value();
-  std::cout << "told that score " << changed << " changed: it is " << content.scores[changed]
+  std::cout << "notified that score " << changed << " changed: it is " << content.scores[changed]
             << " in version " << content.version << '\n';
   return success();
 }

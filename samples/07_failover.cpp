@@ -74,7 +74,7 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   VERBSPP_TRY(queue, completion_queue::create(context, 4 * parts));
   std::array<char, parts * part_size> source{
-      "all of it arrives, whatever happens to the first way"};
+      "all parts arrive, whatever happens to the first path"};
   std::array<char, parts * part_size> target{};
   VERBSPP_TRY(from, register_memory(domain, source));
   VERBSPP_TRY(to, register_memory<target_rights>(domain, target));
@@ -93,8 +93,8 @@ transport_result<void> run(std::string_view device_name) {
   }
   VERBSPP_TRY(outcome, collect(queue));
   if (!outcome.root)
-    return error(error_kind::mismatch, "failover", "the first way was expected to fail");
-  std::cout << "failed: " << *outcome.root << "\nflushed behind it: " << outcome.flushed << '\n';
+    return error(error_kind::mismatch, "failover", "the first path was expected to fail");
+  std::cout << "failed: " << *outcome.root << "\nflushed after it: " << outcome.flushed << '\n';
 
   // The device has moved the queue pair to ERR, which its type does not show yet. It could be reset
   // and connected again (03_state_machine); here it is abandoned. The other end has not failed, so
@@ -102,7 +102,7 @@ transport_result<void> run(std::string_view device_name) {
   const broken near = std::move(first.near).assume_state<queue_pair_state::error>();
   VERBSPP_TRY(far, std::move(first.far).to_error());
   VERBSPP_TRY(state, near.query_state());
-  std::cout << "the first way is in " << to_string(state) << '\n';
+  std::cout << "the first path is in " << to_string(state) << '\n';
 
   // The remaining parts are written over the other path, with the valid key.
   for (std::size_t part = 0; part < parts; ++part) {

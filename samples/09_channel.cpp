@@ -40,7 +40,7 @@ result<std::array<std::byte, Size>> trade(int socket, const std::array<std::byte
   if (::send(socket, own.data(), Size, MSG_NOSIGNAL) != size ||
       ::recv(socket, theirs.data(), Size, MSG_WAITALL) != size)
     return error::from_errno(errno, "exchange with the other process",
-                             "it has ended, or hangs: look at what it said");
+                             "it has exited, or hangs: see its output");
   return theirs;
 }
 
@@ -112,12 +112,12 @@ transport_result<void> run(std::string_view device_name, int socket, bool writes
   std::size_t right = 0;
   for (std::size_t i = 0; i < buffer.size(); ++i) right += buffer[i] == std::byte(i / block + 1);
   std::cout << message.immediate()->value() << " blocks were written, " << right << " of "
-            << buffer.size() << " bytes as they should be\n";
+            << buffer.size() << " bytes are correct\n";
   // If a channel is destroyed too early, the acknowledgement of the peer's last message may be
   // lost.
   VERBSPP_TRYV(meet(socket));
   if (right != buffer.size())
-    return error(error_kind::driver, "check the blocks", "data was damaged on its way");
+    return error(error_kind::driver, "check the blocks", "data was damaged in flight");
   return success();
 }
 

@@ -111,7 +111,7 @@ class copy_end {
   bool goes_on_after(const error& failure, const char* peer) {
     if (is_own_fault_ || failure == error_kind::mismatch || clock_type::now() >= deadline_)
       return false;
-    std::cerr << "11_rcopy: lost the " << peer << ", and wait for it: " << failure << '\n';
+    std::cerr << "11_rcopy: lost the " << peer << ", waiting for it: " << failure << '\n';
     return true;
   }
 
@@ -162,15 +162,15 @@ class client : public copy_end {
     VERBSPP_TRY(sum, own(source_.sum(std::min(there, size))));
     const std::uint64_t first = there <= size && sum.value() == sum_there ? there : 0;
     if (first == 0) sum = checksum();
-    std::cerr << "11_rcopy: from byte " << first << " of " << size << " on\n";
+    std::cerr << "11_rcopy: sending from byte " << first << " of " << size << '\n';
     VERBSPP_TRYV(send_number(server, first));
     VERBSPP_TRYV(write_all(window, first, size, sum, {deadline_, peer_has_gone{&server}}));
 
     VERBSPP_TRYV(send_number(server, sum.value()));
     VERBSPP_TRY(is_right, receive_number(server, deadline_));
     if (is_right == 0)
-      return own(result<void>(
-          error(error_kind::driver, "copy", "the server found other data than were sent")));
+      return own(result<void>(error(error_kind::driver, "copy",
+                                    "the server received other data than the client sent")));
     std::printf("%" PRIu64 " bytes, checksum %016" PRIx64 "\n", size, sum.value());
     return success();
   }
@@ -273,8 +273,8 @@ class server : public copy_end {
     }
     VERBSPP_TRYV(send_number(client, is_right ? 1 : 0));
     if (is_right) return success();
-    return own(result<void>(
-        error(error_kind::driver, "copy", "what arrived is not what the client sent")));
+    return own(result<void>(error(error_kind::driver, "copy",
+                                  "the data received differs from the data that the client sent")));
   }
 
   transport_result<void> save_all(const file& target, std::uint64_t first, std::uint64_t size,

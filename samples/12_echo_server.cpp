@@ -144,7 +144,7 @@ result<void> ask(const protection_domain& domain, const message_pool& pool, cons
     if (how == manner::is_slow && i % 50 == 0) std::this_thread::sleep_for(20ms);
     VERBSPP_TRY(answer, answers.wait(patience));
     if (!std::ranges::equal(answer.bytes(), std::as_bytes(std::span(text))))
-      return error(error_kind::mismatch, "echo", "the answer is not what was sent");
+      return error(error_kind::mismatch, "echo", "the answer differs from the request");
   }
   return success();
 }
@@ -184,7 +184,8 @@ result<void> run(std::string_view device_name) {
     constexpr std::uint32_t staying = count / 3;
     for (const wait_limit limit = patience; server->clients() != staying;) {
       if (limit.has_passed())
-        return error(error_kind::timed_out, "server", "a client that has gone is still there");
+        return error(error_kind::timed_out, "server",
+                     "a client that has left is still in the table");
       std::this_thread::sleep_for(1ms);
     }
     server->stop();

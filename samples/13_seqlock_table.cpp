@@ -125,7 +125,7 @@ class client {
       VERBSPP_TRYV(server_.read({.elements = into, .remote = remote}));
       if (const auto whole = check(seen_[0])) return *whole;
     }
-    return error(error_kind::busy, "read a row", "it is being changed all the time");
+    return error(error_kind::busy, "read a row", "it changes all the time");
   }
 
   /// Asks the server to change a row. \returns the row's new version
@@ -142,9 +142,10 @@ class client {
   result<void> verify(const row& found, std::uint64_t which) {
     for (std::size_t i = 0; i < words; ++i)
       if (found.content[i] != found.content[0] + i)
-        return error(error_kind::driver, "verify a row", "it is torn, and passed for whole");
+        return error(error_kind::driver, "verify a row", "it is torn, but passed the check");
     if (found.version < last_[which])
-      return error(error_kind::driver, "verify a row", "it is older than what was known of it");
+      return error(error_kind::driver, "verify a row",
+                   "it is older than a version that was read before");
     last_[which] = found.version;
     return success();
   }
@@ -229,7 +230,7 @@ transport_result<void> run(std::string_view device_name, std::chrono::microsecon
   for (const client& each : readers) retries += each.retries();
   std::cout << clients * turns << " rows were read by " << clients
             << " clients, none of them torn; " << retries
-            << " reads came in the middle of a change, and were done again\n";
+            << " reads overlapped a change, and were repeated\n";
   return success();
 }
 
@@ -241,8 +242,8 @@ int main(int argc, char** argv) {
   const char* const end = number.data() + number.size();
   if (argc > 3 || (argc > 2 && (std::from_chars(number.data(), end, pause).ptr != end ||
                                 number.empty() || pause > longest_pause))) {
-    std::cerr << "usage: 13_seqlock_table [DEVICE [MICROSECONDS]], which are at most "
-              << longest_pause << '\n';
+    std::cerr << "usage: 13_seqlock_table [DEVICE [MICROSECONDS]], at most " << longest_pause
+              << '\n';
     return 2;
   }
   const auto outcome = run(argc > 1 ? argv[1] : "soft0", std::chrono::microseconds(pause));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Connects a channel by host name, with two calls on each side. The server shares memory, and the
-/// client reads a greeting from it.
+/// Connects a channel by host name, with two calls on each side. The server shares memory that
+/// contains a greeting, which the client reads.
 ///
 ///     15_exchange [--device soft0] [--port 4711]          the server
 ///     15_exchange [--device soft0] [--port 4711] HOST     the client
@@ -32,7 +32,7 @@ using name = bounded_text<32>;
 using shown_memory = remote_memory<access::remote_read>;
 
 transport_result<void> serve(const protection_domain& domain, std::string_view port) {
-  std::array<char, 64> greeting{"hello, whoever reads this"};
+  std::array<char, 64> greeting{"hello, reader"};
   VERBSPP_TRY(region, register_memory<access::remote_read>(domain, greeting));
   VERBSPP_TRY(memory, region.remote());
   VERBSPP_TRY(prepared, domain.build_channel().build());

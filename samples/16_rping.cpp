@@ -132,7 +132,7 @@ transport_result<bool> answer(managed_channel& met, messages& talk, registered_b
   }
   if (source.value().length() > data.size())
     return error(error_kind::mismatch, "rping",
-                 "the client shows more than the server has room for");
+                 "the client offers more memory than the server has room for");
   const auto length = static_cast<std::size_t>(source.value().length());
   VERBSPP_TRY(into, data.scatter(0, length));
   VERBSPP_TRYV(met.channel.read({.elements = into, .remote = source.value()}, patience));
@@ -192,7 +192,8 @@ transport_result<void> ping(const arguments& given) {
     VERBSPP_TRYV(talk.send(met.channel, sink_memory));
     VERBSPP_TRYV(talk.receive(met.channel));
     if (given.validates && !std::ranges::equal(source, sink))
-      return error(error_kind::mismatch, "rping", "what came back is not what was shown");
+      return error(error_kind::mismatch, "rping",
+                   "the data that came back differs from the source");
     if (given.is_verbose) std::cout << "ping data: " << text_of(sink) << '\n';
   }
   met.channel.watch(-1);

@@ -229,7 +229,9 @@ class halo {
   }
   [[nodiscard]] group_error was_lost() const {
     return {*lost_,
-            error(error_kind::not_connected, "halo exchange", "its neighbours have lost it"), 1};
+            error(error_kind::not_connected, "halo exchange",
+                  "its neighbours have lost the connection to it"),
+            1};
   }
 
   world* world_;

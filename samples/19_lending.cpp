@@ -92,7 +92,7 @@ transport_result<std::vector<borrower>> serve(Acceptor& acceptor,
   }
   const auto last = std::ranges::find(all, false, &borrower::is_done);
   VERBSPP_TRYV(last->lent.revoke());
-  std::cout << "client " << last->number << " was too slow: its memory is the server's again\n";
+  std::cout << "client " << last->number << " was too slow: the server has revoked its lease\n";
   return all;
 }
 
@@ -161,7 +161,7 @@ transport_result<void> run(std::string_view device_name) {
     if (std::string_view(memory[i].data()) != expected)
       return error(error_kind::mismatch, "lending", "a place has the wrong text");
   }
-  std::cout << "the other clients went on\n";
+  std::cout << "the other clients continued\n";
   return success();
 }
 

@@ -22,7 +22,7 @@ int run_as_ranks(std::chrono::seconds patience, Function function) {
   if (found.has_value()) {
     ranks.push_back(std::move(found).value());
   } else if (found.error() == verbspp::error_kind::not_found) {
-    std::cout << "nothing has started several of these: four threads are the ranks\n";
+    std::cout << "not started as one of several processes: running four threads as ranks\n";
     for (verbspp::local_bootstrap& each : verbspp::local_bootstrap::create(4))
       ranks.emplace_back(std::move(each));
   } else {

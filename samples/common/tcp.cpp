@@ -87,7 +87,8 @@ result<listener> listener::open(port number) {
 result<connection> listener::accept(const wait_limit& limit) const {
   for (;;) {
     if (!wait_for(socket_.number(), POLLIN, limit))
-      return limit.failure("accept", "no client came: start it, and check its host and --port");
+      return limit.failure("accept",
+                           "no client connected: start it, and check its host and --port");
     const int client = ::accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client >= 0) return connection(descriptor(client));
     // The client may have disconnected already.
@@ -120,8 +121,7 @@ result<void> connection::send(std::span<const std::byte> bytes) const {
   // This few bytes always fit into the socket's buffer; a peer that has exited must not raise a
   // signal.
   if (::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes))
-    return error::from_errno(errno, "send over TCP",
-                             "the peer is gone: look at what it said at its end");
+    return error::from_errno(errno, "send over TCP", "the peer has exited: see its output");
   return success();
 }
 
@@ -137,7 +137,7 @@ result<void> connection::receive(std::span<std::byte> bytes, const wait_limit& l
     // A connection that is closed in the middle of an exchange is treated as reset.
     if (count <= 0)
       return error::from_errno(count < 0 ? errno : ECONNRESET, operation,
-                               "the peer gave up or was killed: look at what it said at its end");
+                               "the peer has exited or was killed: see its output");
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
   return success();

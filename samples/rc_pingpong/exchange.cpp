@@ -95,9 +95,10 @@ result<endpoint> from_ibv_text(const ibv_text& text, const endpoint& local) {
 result<void> exchange::receive(std::span<std::byte> bytes, std::chrono::nanoseconds limit) const {
   const auto received = peer_.receive(bytes, limit);
   if (received.has_error() && received.error() == error_kind::timed_out)
-    return received.error().as(error_kind::timed_out,
-                               "the peer is silent, or sent less than expected: it hangs, or is no "
-                               "02_rc_pingpong with the same --ibv-exchange");
+    return received.error().as(
+        error_kind::timed_out,
+        "the peer is silent, or sent less than expected: it hangs, or is not "
+        "a 02_rc_pingpong with the same --ibv-exchange");
   return received;
 }
 
@@ -164,10 +165,10 @@ result<void> exchange::expect(std::byte sign, std::chrono::nanoseconds limit) co
   std::byte said{};
   VERBSPP_TRYV(receive(std::span(&said, 1), limit));
   if (said != sign)
-    return error::mismatch("receive over TCP", "sign after the endpoint",
-                           std::to_integer<int>(sign), std::to_integer<int>(said),
-                           "the peer is no 02_rc_pingpong of this version, or was given other "
-                           "options");
+    return error::mismatch(
+        "receive over TCP", "sign after the endpoint", std::to_integer<int>(sign),
+        std::to_integer<int>(said),
+        "the peer is not a 02_rc_pingpong of this version, or has other options");
   return success();
 }
 

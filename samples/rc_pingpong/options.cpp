@@ -12,7 +12,7 @@ const char* const help_text =
     R"(Usage: 02_rc_pingpong [OPTION...]         the server: waits for a client
        02_rc_pingpong [OPTION...] HOST    the client
 
-Sends a message to and fro over a reliable connection, and checks the data.
+Sends a message back and forth over a reliable connection, and checks the data.
 Give both ends the same size, iterations and MTU.
 
   -p, --port=PORT        TCP port for the exchange of the endpoints (18515)
@@ -20,18 +20,19 @@ Give both ends the same size, iterations and MTU.
   -i, --ib-port=PORT     port of the device (the first active one)
   -g, --gid-index=INDEX  GID of the port (the best one); also --gid-idx
   -s, --size=BYTES       bytes per message (4096)
-  -m, --mtu=BYTES        path MTU: 256 to 4096 (what both ports do; 1024 with --ibv-exchange)
+  -m, --mtu=BYTES        path MTU: 256 to 4096 (the largest that both ports support;
+                         1024 with --ibv-exchange)
   -r, --rx-depth=COUNT   receives to keep posted (500)
   -n, --iters=COUNT      round trips (1000)
   -l, --sl=LEVEL         service level (0)
   -c, --check            check every byte, not only the start of each 4 KiB; also --chk
       --timeout=CODE     ACK timeout, 4.096 us x 2^CODE (14)
-      --retries=COUNT    how often to send again without an ACK (7)
-      --ibv-exchange     exchange endpoints as ibv_rc_pingpong does: the other end may be it
-  -h, --help             show this
+      --retries=COUNT    retransmissions without an ACK (7)
+      --ibv-exchange     exchange endpoints like ibv_rc_pingpong, which may be the other end
+  -h, --help             show this help
 
-A peer that is silent for 4 x ACK timeout x (retries + 1), or for a second if that is more, counts
-as gone. Exit code: 0 done, 1 failed, 2 wrong options.
+A peer that is silent for 4 x ACK timeout x (retries + 1), or for a second if that is more, is
+considered dead. Exit code: 0 done, 1 failed, 2 wrong options.
 )";
 
 namespace {
@@ -109,7 +110,8 @@ std::optional<options> parse_options(int argc, char** argv) {
                             [&](int option) { return take_option(given, option); }))
     return std::nullopt;
   if (argc - optind > 1) {
-    std::cerr << "02_rc_pingpong: one host at most, but there are more arguments; see --help\n";
+    std::cerr << "02_rc_pingpong: at most one host is allowed, but there are more arguments; see "
+                 "--help\n";
     return std::nullopt;
   }
   if (optind < argc) given.host = argv[optind];

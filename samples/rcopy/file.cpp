@@ -20,7 +20,7 @@ using verbspp::success;
 namespace {
 
 constexpr error changed{error_kind::invalid_input, "read the file",
-                        "it is shorter than it was: somebody changes it"};
+                        "it has become shorter: another program is changing it"};
 
 result<tcp::descriptor> open(const std::string& name, int flags, const char* operation) {
   tcp::descriptor opened(::open(name.c_str(), flags | O_CLOEXEC, 0666));
@@ -47,9 +47,9 @@ result<file> file::open_to_write(const std::string& name) {
 
 result<std::uint64_t> file::size() const {
   struct stat found{};
-  VERBSPP_TRYV(check(::fstat(file_.number(), &found), "look at the file"));
+  VERBSPP_TRYV(check(::fstat(file_.number(), &found), "check the file"));
   if (!S_ISREG(found.st_mode))
-    return error(error_kind::invalid_input, "look at the file", "only regular files are copied");
+    return error(error_kind::invalid_input, "check the file", "only regular files are copied");
   return static_cast<std::uint64_t>(found.st_size);
 }
 

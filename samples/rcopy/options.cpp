@@ -12,16 +12,16 @@ const char* const help_text =
     R"(Usage: 11_rcopy [OPTION...] TARGET         the server: waits for one file
        11_rcopy [OPTION...] SOURCE HOST    the client: sends it
 
-Copies a file by RDMA writes. If either end dies, start it again: the other one waits for it, and
-the copy goes on where it stopped. Until it is complete and right, it is TARGET.part.
+Copies a file by RDMA writes. If either end dies, start it again: the other end waits for it, and
+the copy continues where it stopped. Until it is complete and correct, it is in TARGET.part.
 
   -p, --port=PORT        TCP port for the exchange of the endpoints (18516)
   -d, --device=NAME      RDMA device (the first one)
-  -k, --in-flight=COUNT  writes in flight; the server says (16)
-  -c, --chunk=BYTES      bytes per write; the server says (262144)
-  -l, --limit=SECONDS    give up if it is not done by then, whatever happens (3600)
-  -r, --rate=MB          MB per second at most; the client says (as many as there can be)
-  -h, --help             show this
+  -k, --in-flight=COUNT  writes in flight, the same at both ends (16)
+  -c, --chunk=BYTES      bytes per write, the same at both ends (262144)
+  -l, --limit=SECONDS    abort the copy if it takes longer (3600)
+  -r, --rate=MB          maximum MB per second; client only (unlimited)
+  -h, --help             show this help
 
 Exit code: 0 done, 1 failed, 2 wrong options.
 )";
@@ -77,7 +77,7 @@ std::optional<options> parse_options(int argc, char** argv) {
   const int names = argc - optind;
   if (given.help) return given;
   if (names < 1 || names > 2) {
-    std::cerr << "11_rcopy: give a file, and to the client the server's host; see --help\n";
+    std::cerr << "11_rcopy: give a file and, for the client, the server's host; see --help\n";
     return std::nullopt;
   }
   given.file = argv[optind];
