@@ -183,7 +183,7 @@ class channel : public detail::core_owner,
   /// \errors `not_connected` if the channel is empty; `driver` if the device has failed
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
   /// The descriptor for epoll and poll, readable when a request has finished after
-  /// `request_notification`; -1 if the channel only spins.
+  /// `request_notification`; -1 if the channel is empty or only spins.
   ///
   /// In an event loop: 1. Call `request_notification`; if it returns true, check the handles, and
   /// start over. 2. Sleep until this is readable. 3. Call `poll`, and check the handles.
