@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Acceptors: many clients at once, and among them those that are slow, silent, or strangers.
+/// Acceptors: many clients at once, including slow and silent clients and strangers.
 
 #include "../socket_pair.hpp"
 #include "channels.hpp"
@@ -81,13 +81,13 @@ void serve_until(Acceptor& clients, Condition condition, const char* what) {
 
 }  // namespace
 
-TEST_CASE("an acceptor connects 240 clients that come at once") {
+TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
   testbed bed;
   constexpr std::uint32_t count = 240;
-  // With a sanitizer in a virtual machine, 480 queue pairs take long.
+  // With a sanitizer in a virtual machine, creating 480 queue pairs takes a long time.
   constexpr auto limit = 6 * patience;
   server serving(bed, {.limit = limit});
-  // One thread drives them all, and the server has its own.
+  // One thread drives all clients; the server has a thread of its own.
   auto all_clients = std::async(std::launch::async, [&] {
     struct client {
       tcp_socket socket;
@@ -121,10 +121,10 @@ TEST_CASE("an acceptor connects 240 clients that come at once") {
     CHECK(met.back().met.channel.is_connected());
     CHECK(met.back().socket.is_open());
   }
-  // `--success` shows it; on two cores that do nothing else, soft0 takes less than two seconds.
+  // `--success` shows the time; on two otherwise idle cores, soft0 takes less than two seconds.
   const std::chrono::duration<double> taken = clock::now() - begun;
   SUCCEED(count << " clients were connected within " << taken.count() << " s");
-  // Where tests run beside others, or with a sanitizer, time tells nothing.
+  // The time means nothing if tests run in parallel or with a sanitizer.
   if (const char* const most = std::getenv("VERBSPP_TEST_SECONDS_FOR_240"))
     CHECK(taken.count() <= std::atof(most));
   std::ranges::sort(numbers);
@@ -132,7 +132,7 @@ TEST_CASE("an acceptor connects 240 clients that come at once") {
   CHECK(serving.clients->failed() == 0);
   CHECK(serving.clients->under_way() == 0);
   auto clients = all_clients.get();
-  // Each is connected to the one that the server knows by its number.
+  // Each client is connected to the channel that the server identifies by the client's number.
   buffer<> sent(bed.domain, pattern(8, 1));
   buffer<> received(bed.domain, 8);
   for (auto& each : met) {
@@ -143,7 +143,7 @@ TEST_CASE("an acceptor connects 240 clients that come at once") {
   }
 }
 
-TEST_CASE("silent clients hold up nobody") {
+TEST_CASE("silent clients delay no other client") {
   testbed bed;
   server serving(bed, {.clients = 64, .handshakes = 2, .limit = patience});
   std::vector<tcp_socket> silent;
@@ -151,20 +151,20 @@ TEST_CASE("silent clients hold up nobody") {
   serve_until(*serving.clients, [&] { return serving.clients->under_way() == 20; }, "the silent");
   const auto socket = serving.connect();
   auto speaking = serving.start(socket, 7);
-  serve_until(*serving.clients, [&] { return must(speaking.advance()); }, "the one that speaks");
+  serve_until(*serving.clients, [&] { return must(speaking.advance()); }, "the client that speaks");
   std::optional<acceptor::accepted> taken;
   serve_until(
       *serving.clients, [&] { return (taken = serving.clients->take()).has_value(); }, "it");
   CHECK(taken->met.theirs == 7);
-  // It has a queue pair only for the one that spoke.
+  // The server has created a queue pair only for the client that spoke.
   CHECK(serving.offers == 1);
   CHECK(must(std::move(speaking).finish()).theirs == 1);
   CHECK(serving.clients->under_way() == 20);
 }
 
-TEST_CASE("silent clients that fill all places make room for one that speaks") {
+TEST_CASE("silent clients that fill all places make room for a client that speaks") {
   testbed bed;
-  // They may stay for as long as the test may take.
+  // The silent clients may stay for longer than the test may take.
   server serving(bed, {.clients = 8, .handshakes = 2, .limit = 10 * patience});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
@@ -178,12 +178,12 @@ TEST_CASE("silent clients that fill all places make room for one that speaks") {
     is_done = must(speaking.advance());
   }
   CHECK(is_done);
-  // The oldest ones were refused, each for one that connected later.
+  // The oldest silent clients were refused, each in favour of a later client.
   CHECK(serving.clients->failed() >= 12);
   CHECK(serving.clients->last_failure() == error_kind::busy);
 }
 
-TEST_CASE("silent clients do not make clients go that have said what they are") {
+TEST_CASE("silent clients do not displace clients that have identified themselves") {
   testbed bed;
   server serving(bed, {.clients = 4, .handshakes = 1, .limit = 10 * patience, .time_to_greet = 0s});
   std::vector<tcp_socket> sockets;
@@ -206,10 +206,10 @@ TEST_CASE("silent clients do not make clients go that have said what they are") 
   CHECK(serving.clients->failed() == 19);
 }
 
-TEST_CASE("two connections to one acceptor that answer each other do not get in") {
+TEST_CASE("two connections to one acceptor that relay each other's messages are both refused") {
   constexpr std::string_view secret = "a secret of thirty-two bytes ...";
   const exchange_options options{.secret = std::as_bytes(std::span(secret))};
-  // Whether the stranger says that it is the end that connects.
+  // Whether the stranger claims to be the connecting end.
   const bool is_disguised = GENERATE(false, true);
   testbed bed;
   {
@@ -228,7 +228,7 @@ TEST_CASE("two connections to one acceptor that answer each other do not get in"
         ::recv(stranger[from].descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (count <= 0) return;
     const auto size = static_cast<std::size_t>(count);
-    // The flags of the hello are behind its header and nonce.
+    // The flags of the hello follow its header and nonce.
     constexpr std::size_t flags = 8 + 32;
     if (is_disguised && passed[from] <= flags && passed[from] + size > flags)
       bytes[flags - passed[from]] &= ~std::byte{4};
@@ -247,17 +247,17 @@ TEST_CASE("two connections to one acceptor that answer each other do not get in"
       "both connections to end");
   CHECK(entered == 0);
   CHECK(serving.offers == 0);
-  // One may learn it from the other's refusal, in its words.
+  // One end may learn the reason from the other end's refusal, in the same words.
   CHECK(serving.clients->last_failure() ==
         (is_disguised ? error_kind::permission : error_kind::mismatch));
 }
 
-TEST_CASE("silent clients are given up at the limit") {
+TEST_CASE("silent clients are disconnected when the timeout expires") {
   testbed bed;
   server serving(bed, {.clients = 64, .handshakes = 2, .limit = 100ms});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
-  // The acceptor's descriptor wakes who waits for that.
+  // The acceptor's descriptor wakes a thread that waits for the timeout.
   const auto deadline = clock::now() + patience;
   while (serving.clients->failed() < 20 && clock::now() < deadline)
     CHECK(failure_of(serving.clients->next(50ms)) == error_kind::timed_out);
@@ -267,7 +267,7 @@ TEST_CASE("silent clients are given up at the limit") {
   CHECK(serving.clients->last_failure()->message().find("said nothing") != std::string::npos);
 }
 
-TEST_CASE("clients above the number of handshakes wait for their turn") {
+TEST_CASE("clients beyond the limit on handshakes wait for their turn") {
   testbed bed;
   server serving(bed, {.handshakes = 1});
   const auto first_socket = serving.connect();
@@ -285,7 +285,7 @@ TEST_CASE("clients above the number of handshakes wait for their turn") {
     for (int i = 0; i < 20; ++i) must(serving.clients->advance());
     CHECK(serving.offers == 1);
   }
-  // Who goes while it waits is forgotten.
+  // A client that disconnects while it waits is forgotten.
   third_socket.close();
   serve_until(*serving.clients, [&] { return serving.clients->failed() == 1; }, "the third's end");
   serve_until(
@@ -301,7 +301,7 @@ TEST_CASE("clients above the number of handshakes wait for their turn") {
   CHECK(!serving.clients->take());
 }
 
-TEST_CASE("an acceptor stops, tells those under way, and keeps those that are connected") {
+TEST_CASE("an acceptor that stops notifies pending clients and keeps connected ones") {
   testbed bed;
   server serving(bed);
   const auto socket = serving.connect();
@@ -322,7 +322,7 @@ TEST_CASE("an acceptor stops, tells those under way, and keeps those that are co
         error_kind::not_connected);
 }
 
-TEST_CASE("an acceptor that its function stops tells the clients") {
+TEST_CASE("an acceptor that is stopped by its own function notifies the clients") {
   struct stopping {
     const protection_domain* domain;
     std::function<void()>* in_the_middle;
@@ -363,23 +363,23 @@ TEST_CASE("an acceptor that its function stops tells the clients") {
   CHECK(failure_of(clients.next(patience)) == error_kind::not_connected);
 }
 
-TEST_CASE("an acceptor takes so many in a second") {
+TEST_CASE("an acceptor accepts a limited number of clients per second") {
   testbed bed;
   server serving(bed, {.limit = 20s, .accepts_per_second = 20});
   std::vector<tcp_socket> sockets;
   for (int i = 0; i < 8; ++i) sockets.push_back(serving.connect());
   const auto begun = clock::now();
-  // The descriptor becomes readable when the next one may come.
+  // The descriptor becomes readable when the next client may be accepted.
   while (serving.clients->under_way() < 8) {
     must(serving.clients->advance());
     pollfd entry{.fd = serving.clients->file_descriptor(), .events = POLLIN, .revents = 0};
     if (serving.clients->under_way() < 8) REQUIRE(::poll(&entry, 1, 20000) == 1);
   }
-  // Two at once, as much as a tenth of a second has, and six more.
+  // Two clients at once, which is the allowance of a tenth of a second, and six more.
   CHECK(clock::now() - begun >= 250ms);
 }
 
-TEST_CASE("a client for which nothing can be prepared is told") {
+TEST_CASE("a client for which no channel can be prepared receives the reason") {
   testbed bed;
   auto listener = must(tcp_listener::open("0"));
   const std::string port = std::to_string(listener.port());
@@ -398,7 +398,7 @@ TEST_CASE("a client for which nothing can be prepared is told") {
   CHECK(told.message().find("no room for another client") != std::string::npos);
 }
 
-TEST_CASE("an acceptor that was moved from has no clients, and says so") {
+TEST_CASE("a moved-from acceptor has no clients and returns an error") {
   testbed bed;
   server serving(bed);
   acceptor moved = std::move(*serving.clients);
@@ -417,7 +417,7 @@ TEST_CASE("an acceptor that was moved from has no clients, and says so") {
   CHECK(!moved.is_stopped());
 }
 
-TEST_CASE("an acceptor of bad options is refused") {
+TEST_CASE("accepting with bad options is refused") {
   testbed bed;
   std::uint32_t offers = 0;
   const auto with = [&](tcp_listener listener, const acceptor_options& options) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queues and completion channels that somebody else made, a C program or librdmacm, and that are
-/// given away to one.
+/// Queues and completion channels that other code created, such as a C program or librdmacm, and
+/// that are handed over to such code.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -29,7 +29,7 @@ struct destroy_native {
 template <class Native>
 using native_owner = std::unique_ptr<Native, destroy_native>;
 
-/// What a C program gives the verbs along with its queues; the library has no business there.
+/// The user data of a C program's queues, which the library must not touch.
 int users_own = 0;
 
 native_owner<ibv_comp_channel> c_channel(const testbed& bed) {
@@ -51,7 +51,7 @@ native_owner<ibv_srq> c_shared_queue(const testbed& bed) {
   return native_owner<ibv_srq>(ibv_create_srq(bed.domain.native_handle(), &initial));
 }
 
-/// One write that completes in the queue.
+/// Posts one write that completes in the queue.
 void write_through(const testbed& bed, const completion_queue& queue, std::uint64_t id) {
   buffer<> target(bed.domain, 8);
   connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
@@ -59,7 +59,7 @@ void write_through(const testbed& bed, const completion_queue& queue, std::uint6
   take_success(queue, id);
 }
 
-/// Lets an event of the queue come.
+/// Causes an event of the queue.
 void make_event(const testbed& bed, const completion_queue& queue) {
   REQUIRE(ibv_req_notify_cq(queue.native_handle(), 0) == 0);
   write_through(bed, queue, 1);
@@ -67,7 +67,7 @@ void make_event(const testbed& bed, const completion_queue& queue) {
 
 }  // namespace
 
-TEST_CASE("a completion queue that C made is borrowed, and left to C") {
+TEST_CASE("a borrowed completion queue of a C program is not destroyed") {
   const testbed bed;
   const auto native = c_queue(bed);
   {
@@ -83,7 +83,7 @@ TEST_CASE("a completion queue that C made is borrowed, and left to C") {
   CHECK(ibv_poll_cq(native.get(), 1, &entry) == 0);
 }
 
-TEST_CASE("a completion queue that is taken over is destroyed by the library") {
+TEST_CASE("an adopted completion queue is destroyed by the library") {
   const testbed bed;
   const int before = live_objects();
   {
@@ -95,7 +95,7 @@ TEST_CASE("a completion queue that is taken over is destroyed by the library") {
   CHECK(live_objects() == before);
 }
 
-TEST_CASE("what is no queue of the context is not adopted") {
+TEST_CASE("objects that are not queues of the context are not adopted") {
   const testbed bed;
   const testbed other;
   const auto native = c_queue(bed);
@@ -126,7 +126,7 @@ TEST_CASE("what is no queue of the context is not adopted") {
              Catch::Contains("moved from"));
 }
 
-TEST_CASE("an extended completion queue that C made is read field by field") {
+TEST_CASE("an extended completion queue of a C program is read field by field") {
   const testbed bed;
   ibv_cq_init_attr_ex initial{};
   initial.cqe = 8;
@@ -135,7 +135,8 @@ TEST_CASE("an extended completion queue that C made is read field by field") {
   if (native == nullptr) SKIP("this device has no extended completion queues");
   using timed =
       extended_completion_queue<completion_feature::byte_count | completion_feature::timestamp>;
-  native->read_completion_ts = nullptr;  // as drivers leave it that can tell, but were not asked
+  native->read_completion_ts =
+      nullptr;  // Drivers that support timestamps leave it unset unless they were requested.
   CHECK_THAT(failure_of(timed::from_native(bed.context, native, ownership::borrowed)).message(),
              Catch::Contains("was not created with all of these fields"));
   using sized = extended_completion_queue<completion_feature::byte_count>;
@@ -156,7 +157,7 @@ TEST_CASE("an extended completion queue that C made is read field by field") {
   CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(native)) == 0);
 }
 
-TEST_CASE("queues that C made are waited for, whatever C gave the verbs along") {
+TEST_CASE("a thread can wait for queues of a C program whatever user data they have") {
   const testbed bed;
   const auto native_channel = c_channel(bed);
   const auto native = c_queue(bed, native_channel.get());
@@ -172,13 +173,13 @@ TEST_CASE("queues that C made are waited for, whatever C gave the verbs along") 
       make_event(bed, each);
       CHECK(must(channel.wait(patience)) == each);
     }
-    // The event of a queue that the library does not know is nobody's.
+    // The event of a queue that the library does not know is dropped.
     make_event(
         bed, must(completion_queue::from_native(bed.context, unknown.get(), ownership::borrowed)));
     CHECK_FALSE(must(channel.wait(moment)));
     std::array<work_completion, 2> slots;
     CHECK(must(queue.wait(slots, moment)).empty());
-    // And one that is given back is unknown.
+    // A queue that was returned is unknown as well.
     make_event(bed, queue);
   }
   const auto again =
@@ -186,7 +187,7 @@ TEST_CASE("queues that C made are waited for, whatever C gave the verbs along") 
   CHECK_FALSE(must(again.wait(moment)));
 }
 
-TEST_CASE("a queue that C made for the library's channel is found among the library's") {
+TEST_CASE("a C program's queue on the library's channel is found among the library's queues") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto before = must(waitable_completion_queue::create(channel, 8));
@@ -200,8 +201,8 @@ TEST_CASE("a queue that C made for the library's channel is found among the libr
   }
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what these are about
-TEST_CASE("a completion queue is given away when nobody else has it") {
+// NOLINTBEGIN(bugprone-use-after-move): these tests are about what a released handle still does
+TEST_CASE("a completion queue can be released when it has no other owner") {
   const testbed bed;
   auto queue = must(completion_queue::create(bed.context, 4));
   {
@@ -221,7 +222,7 @@ TEST_CASE("a completion queue is given away when nobody else has it") {
   CHECK(ibv_poll_cq(native.get(), 1, &entry) == 0);
 }
 
-TEST_CASE("a waitable queue that was given away makes events that are nobody's") {
+TEST_CASE("events of a released waitable queue are dropped") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto other = must(waitable_completion_queue::create(channel, 8));
@@ -235,7 +236,7 @@ TEST_CASE("a waitable queue that was given away makes events that are nobody's")
   CHECK(must(channel.wait(patience)) == other);
 }
 
-TEST_CASE("a completion channel is given away when no queue reports to it") {
+TEST_CASE("a completion channel can be released when no queue reports to it") {
   const testbed bed;
   auto channel = must(completion_channel::create(bed.context));
   {
@@ -251,7 +252,7 @@ TEST_CASE("a completion channel is given away when no queue reports to it") {
   CHECK(must(taken.wait(patience)) == queue);
 }
 
-TEST_CASE("a shared receive queue is adopted, and given away") {
+TEST_CASE("a shared receive queue can be adopted and released") {
   const testbed bed;
   const testbed other;
   const auto native = c_shared_queue(bed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Objects that C code made: the library uses them, and destroys them or not.
+/// Objects that C code created: the library uses them, and destroys only those that it owns.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -17,7 +17,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// As a C program opens the device under test.
+/// Opens the device under test as a C program does.
 [[nodiscard]] ibv_context* open_in_c() {
   int count = 0;
   ibv_device** const list = ibv_get_device_list(&count);
@@ -38,7 +38,7 @@ constexpr int c_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_
 
 }  // namespace
 
-TEST_CASE("a borrowed context works, and is left open") {
+TEST_CASE("a borrowed context works and stays open") {
   const release_watch watch;
   ibv_context* const opened = open_in_c();
   const int objects = live_objects();
@@ -48,7 +48,7 @@ TEST_CASE("a borrowed context works, and is left open") {
     CHECK(borrowed.device_name() == device_name());
     const context again = must(context::from_native(opened, ownership::borrowed));
     CHECK(borrowed == again);
-    // Two handles of one context are one context: what is made of both fits together.
+    // Two handles of one context are equal: objects created from either can be combined.
     const protection_domain domain = must(protection_domain::allocate(borrowed));
     const completion_queue queue = must(completion_queue::create(again, 4));
     CHECK_NOTHROW(must(build_queue_pair<transport::rc>()
@@ -64,7 +64,7 @@ TEST_CASE("a borrowed context works, and is left open") {
   CHECK(ibv_close_device(opened) == 0);
 }
 
-TEST_CASE("a context that is taken is closed, unless it is given away again") {
+TEST_CASE("an adopted context is closed unless it is released again") {
   const release_watch watch;
   const int objects = live_objects();
   {
@@ -94,7 +94,7 @@ TEST_CASE("a context that is taken is closed, unless it is given away again") {
   CHECK_NOTHROW(must(made.query_device()));
 }
 
-TEST_CASE("a protection domain is borrowed, taken and given away") {
+TEST_CASE("a protection domain can be borrowed and adopted and released") {
   const release_watch watch;
   const context opened = must(open_device(device_name()));
   const int objects = live_objects();
@@ -120,11 +120,11 @@ TEST_CASE("a protection domain is borrowed, taken and given away") {
   CHECK(live_objects() == objects);
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a registration is borrowed, taken and given away") {
+TEST_CASE_METHOD(two_queue_pairs, "a registration can be borrowed and adopted and released") {
   const buffer<> source(bed.domain, pattern(32, 1));
   std::vector<std::byte> memory(32);
   using region_type = memory_region<all_rights>;
-  // The function, not the macro: the tests define it.
+  // Calls the function instead of the macro, because the tests define the macro.
   ibv_mr* const made = ibv_reg_mr_iova2(bed.domain.native_handle(), memory.data(), memory.size(),
                                         reinterpret_cast<std::uintptr_t>(memory.data()), c_rights);
   REQUIRE(made != nullptr);
@@ -158,7 +158,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a registration is borrowed, taken and given a
   CHECK(live_objects() == objects - 1);
 }
 
-TEST_CASE("a memory window is borrowed, taken and given away") {
+TEST_CASE("a memory window can be borrowed and adopted and released") {
   const testbed bed;
   using window_type = memory_window<memory_window_type::type_2>;
   ibv_mw* const made =
@@ -175,7 +175,7 @@ TEST_CASE("a memory window is borrowed, taken and given away") {
   CHECK(taken.rkey().value() == made->rkey);
 }
 
-TEST_CASE("an address handle is borrowed, taken and given away") {
+TEST_CASE("an address handle can be borrowed and adopted and released") {
   const testbed bed;
   connected_datagram left = left_of(bed);
   connected_datagram right = right_of(bed);
@@ -194,7 +194,7 @@ TEST_CASE("an address handle is borrowed, taken and given away") {
   CHECK(live_objects() == objects);
 }
 
-TEST_CASE("what is of another parent, or null, is not adopted") {
+TEST_CASE("null pointers and objects of another parent are not adopted") {
   const testbed bed;
   const context other = must(open_device(device_name()));
   const auto foreign = must(protection_domain::allocate(other));

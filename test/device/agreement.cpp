@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What two ends have to agree on besides their addresses, of each transport: traffic class,
-/// service level, path MTU. RC and UC find out in the handshake, UD where it makes the address.
+/// The parameters besides addresses on which two ends must agree, for each transport: traffic
+/// class, service level, path MTU. RC and UC check them in the handshake, UD when it creates the
+/// address handle.
 
 #include "datagrams.hpp"
 #include "transports.hpp"
@@ -16,11 +17,11 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Of each end, why it does not take the other; both have to.
+/// The reason for which each end refuses the other; both have to refuse.
 template <transport Transport>
 std::array<error, 2> refusals(prepared_queue_pair<Transport> left,
                               prepared_queue_pair<Transport> right) {
-  // As they would travel.
+  // The endpoints as the network would carry them.
   const endpoint left_end = must(endpoint::decode(left.endpoint().encode()));
   const endpoint right_end = must(endpoint::decode(right.endpoint().encode()));
   if constexpr (Transport == transport::ud)
@@ -45,15 +46,15 @@ void check_names_both(const std::array<error, 2>& refusals, const std::string& f
 
 }  // namespace
 
-TEMPLATE_TEST_CASE_SIG("traffic class and service level are those of the end that says them", "",
-                       ((transport Transport), Transport), transport::rc, transport::uc) {
+TEMPLATE_TEST_CASE_SIG("ends use the traffic class and the service level that either end specifies",
+                       "", ((transport Transport), Transport), transport::rc, transport::uc) {
   const testbed bed;
   auto [left, right] = connect_both<Transport>(
       must(builder_of<Transport>(bed, bed.left_queue).traffic_class(104).build()),
       must(builder_of<Transport>(bed, bed.right_queue).service_level(3).build()));
   for (ibv_qp* const each : {left.native_handle(), right.native_handle()}) {
     const ibv_ah_attr address = query(each).attributes.ah_attr;
-    // Not every driver of Ethernet tells it.
+    // Not every Ethernet driver reports the service level.
     CHECK((address.sl == 3 || (bed.is_ethernet() && address.sl == 0)));
     if (bed.is_ethernet()) CHECK(address.grh.traffic_class == 104);
   }
@@ -65,7 +66,7 @@ TEMPLATE_TEST_CASE_SIG("traffic class and service level are those of the end tha
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("UD: the traffic class of a datagram is that of the end that says one") {
+TEST_CASE("UD: a datagram has the traffic class that either end specifies") {
   const testbed bed;
   auto left = must(must(builder_of<transport::ud>(bed, bed.left_queue).build()).activate());
   auto right = must(
@@ -76,7 +77,7 @@ TEST_CASE("UD: the traffic class of a datagram is that of the end that says one"
   const received_datagram datagram = arriving.take();
   CHECK(copy_of(datagram.payload()) == pattern(16, 4));
   if (!datagram.has_global_route()) return;
-  // The network's header: IPv4's is in the last 20 of 40 bytes.
+  // The header of the network layer; an IPv4 header is in the last 20 of 40 bytes.
   const auto byte = [&](std::size_t at) {
     return std::to_integer<unsigned>(arriving.memory()[at]);
   };
@@ -84,9 +85,9 @@ TEST_CASE("UD: the traffic class of a datagram is that of the end that says one"
   CHECK((is_ipv4 ? byte(21) : (byte(0) & 0xf) << 4 | byte(1) >> 4) == 104);
 }
 
-TEMPLATE_TEST_CASE_SIG("ends that say different traffic classes or service levels both say so", "",
-                       ((transport Transport), Transport), transport::rc, transport::uc,
-                       transport::ud) {
+TEMPLATE_TEST_CASE_SIG(
+    "ends that specify different traffic classes or service levels both report it", "",
+    ((transport Transport), Transport), transport::rc, transport::uc, transport::ud) {
   const testbed bed;
   const auto left = builder_of<Transport>(bed, bed.left_queue);
   const auto right = builder_of<Transport>(bed, bed.right_queue);
@@ -98,7 +99,7 @@ TEMPLATE_TEST_CASE_SIG("ends that say different traffic classes or service level
                    "service level", "3", "4");
 }
 
-TEMPLATE_TEST_CASE_SIG("an MTU that one end asks for, and the other does not take, both say", "",
+TEMPLATE_TEST_CASE_SIG("ends that request different path MTUs both report it", "",
                        ((transport Transport), Transport), transport::rc, transport::uc) {
   const testbed bed;
   const auto left = builder_of<Transport>(bed, bed.left_queue);
@@ -106,20 +107,20 @@ TEMPLATE_TEST_CASE_SIG("an MTU that one end asks for, and the other does not tak
   check_names_both(
       refusals<Transport>(must(left.path_mtu(512).build()), must(right.path_mtu(256).build())),
       "path MTU, bytes", "512", "256");
-  // Who asks for nothing takes what the other has.
+  // An end that requests no MTU takes the MTU of the other end.
   const auto pair = connect_both<Transport>(must(left.path_mtu(256).build()), must(right.build()));
   CHECK(query(pair.left.native_handle()).attributes.path_mtu == IBV_MTU_256);
   CHECK(query(pair.right.native_handle()).attributes.path_mtu == IBV_MTU_256);
 }
 
-TEST_CASE("UD: a datagram has at most as many bytes as the smaller MTU of both ends") {
+TEST_CASE("UD: a datagram holds at most the smaller MTU of both ends") {
   const testbed bed;
   connected_datagram left = must(prepared_of<transport::ud>(bed, bed.left_queue).activate());
   connected_datagram right = must(prepared_of<transport::ud>(bed, bed.right_queue).activate());
   const path_mtu own = bed.port.active_mtu();
   const path_mtu smaller = GENERATE(path_mtu(256), path_mtu(512), path_mtu(4096));
   endpoint remote = right.endpoint();
-  // As the port of another host may be set up.
+  // A port of another host may be configured like this.
   remote.mtu = smaller;
   address_handle way = must(left.address_of(must(endpoint::decode(remote.encode()))));
   const std::uint32_t most = static_cast<std::uint32_t>((smaller < own ? smaller : own).bytes());
@@ -134,7 +135,7 @@ TEST_CASE("UD: a datagram has at most as many bytes as the smaller MTU of both e
   CHECK_THAT(refused.message(), Catch::Contains(std::to_string(most + 1)) &&
                                     Catch::Contains(std::to_string(most)) &&
                                     Catch::Contains("MTU"));
-  // In parts.
+  // The same datagram in two elements.
   const gather_element first_half = outbox.gather(0, most / 2);
   const gather_element second_half = outbox.gather(most / 2, most - most / 2 + 1);
   const std::array<gather_element, 2> too_long{first_half, second_half};

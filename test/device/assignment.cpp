@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What is assigned to is destroyed in the assignment; what was moved from is empty in every
-/// member.
+/// Assignment destroys the previous object; a moved-from object is empty in every member.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -15,22 +14,22 @@ using namespace verbspp::test;
 
 namespace {
 
-/// `object = std::move(object)`, in a way that no compiler warns of.
+/// `object = std::move(object)`, written so that no compiler warns about it.
 template <class Object>
 void assign_to_itself(Object& object) {
   Object& same = object;
   object = std::move(same);
 }
 
-/// An object after everything was taken out of it.
+/// An object from which everything has been moved.
 template <class Object>
 [[nodiscard]] const Object& emptied(Object& object) {
   const Object taken(std::move(object));
   return object;
 }
 
-/// Checks that assigning destroys exactly what was there, at once, and that an object assigned to
-/// itself stays as it is.
+/// Checks that assignment destroys exactly the previous object, at once, and that self-assignment
+/// changes nothing.
 template <class Make>
 void check_assignment(Make make) {
   auto left = make();
@@ -53,7 +52,7 @@ void check_assignment(Make make) {
 
 }  // namespace
 
-TEST_CASE("what is assigned to is destroyed in the assignment") {
+TEST_CASE("assignment destroys the previous object") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   SECTION("memory regions") {
@@ -75,7 +74,7 @@ TEST_CASE("what is assigned to is destroyed in the assignment") {
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a region that is assigned over is out of the peer's reach at once") {
+                 "a peer cannot access a region any more once another region is assigned over it") {
   const buffer<> source(bed.domain, pattern(32, 1));
   std::array<std::byte, 32> before{};
   std::array<std::byte, 32> after{};
@@ -87,7 +86,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
 }
 
-TEST_CASE("the region that is assigned over goes before its domain, the last of its context") {
+TEST_CASE("a region that is assigned over is destroyed before its domain and context") {
   const release_watch watch;
   std::array<std::byte, 64> memory{};
   const auto region = [&] {
@@ -107,14 +106,14 @@ TEST_CASE("the region that is assigned over goes before its domain, the last of 
   CHECK(live_objects() == objects);
 }
 
-TEST_CASE("the buffer that is assigned over is freed, but not before it is deregistered") {
+TEST_CASE("a buffer that is assigned over is freed after it is deregistered") {
   const testbed bed;
   auto first = must(registered_buffer<>::allocate(bed.domain, 100));
   const auto second = must(registered_buffer<>::allocate(bed.domain, 100));
   std::byte* const place = first.data();
   std::byte seen{};
   place[0] = std::byte{7};
-  before_next_dereg_mr([&] { seen = place[0]; });  // as the device could
+  before_next_dereg_mr([&] { seen = place[0]; });  // as the device could do
   first = must(registered_buffer<>::allocate(bed.domain, 200));
   CHECK(seen == std::byte{7});
   CHECK(first.size() == 200);
@@ -123,7 +122,7 @@ TEST_CASE("the buffer that is assigned over is freed, but not before it is dereg
   first[199] = std::byte{1};
 }
 
-TEST_CASE("what was moved from is empty in every member") {
+TEST_CASE("a moved-from object is empty in every member") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   {

@@ -21,14 +21,14 @@ namespace {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// A queue pair connected to itself that completes in a queue of the smallest size.
+/// A queue pair that is connected to itself and completes in a queue of the smallest size.
 struct overrun {
   explicit overrun(const testbed& bed)
       : queue(must(completion_queue::create(bed.context, 1))),
         memory(bed.domain, 64),
         pair(connect_to_itself(
             must(bed.builder(queue).access(all_rights).max_send_work_requests(128).build()))) {
-    // No completion is taken; so at some point there is no room for the next one.
+    // The completions are never polled, so the queue overflows at some point.
     for (std::uint64_t id = 0; id <= queue.capacity(); ++id)
       must(pair.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()},
                            {.id = id}));
@@ -39,11 +39,13 @@ struct overrun {
   connected pair;
 };
 
-/// The next event of a type; others are passed over, since devices differ in what else they tell.
+/// Returns the next event of a type. Skips others, because devices differ in the other events that
+/// they report.
 [[nodiscard]] async_event event_of(const context& device, async_event_type type) {
   for (const auto until = deadline();;) {
     const auto event = must(device.wait_async_event(until));
-    if (!event) throw failure(__FILE__, __LINE__, std::string("no event came: ") + to_string(type));
+    if (!event)
+      throw failure(__FILE__, __LINE__, std::string("no event arrived:") + to_string(type));
     if (event->type() == type) return *event;
   }
 }
@@ -57,7 +59,7 @@ ibv_async_event about_port(ibv_event_type type, int port) {
 
 }  // namespace
 
-TEST_CASE("a context without asynchronous events gives none, and ends a wait at the deadline") {
+TEST_CASE("a wait for events on a context without any ends at the deadline") {
   const testbed bed;
   CHECK_FALSE(must(bed.context.poll_async_event()));
   const auto until = clock::now() + moment;
@@ -67,7 +69,7 @@ TEST_CASE("a context without asynchronous events gives none, and ends a wait at 
   CHECK((::fcntl(bed.context.async_event_file_descriptor(), F_GETFL) & O_NONBLOCK) != 0);
 }
 
-TEST_CASE("a completion queue that overruns is told by an event") {
+TEST_CASE("a completion queue that overruns causes an event") {
   const testbed bed;
   std::optional<async_event> event;
   {
@@ -82,7 +84,7 @@ TEST_CASE("a completion queue that overruns is told by an event") {
     CHECK_FALSE(event->concerns(overrun.pair));
     CHECK_FALSE(event->queue_pair_number());
   }
-  // The queue is gone, and was not held up by its event; others may get its address.
+  // The event did not delay the destruction of the queue, and other queues may get its address.
   std::vector<completion_queue> others;
   for (int i = 0; i < 20; ++i) {
     others.push_back(must(completion_queue::create(bed.context, 1)));
@@ -100,7 +102,7 @@ TEST_CASE("an overrun queue with unread events can be destroyed") {
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("an event about a queue pair has its number, also when it is gone") {
+TEST_CASE("an event about a queue pair has its number even after the queue pair is destroyed") {
   const testbed bed;
   std::optional<async_event> event;
   auto [left, right] = connect(bed);
@@ -121,23 +123,24 @@ TEST_CASE("an event about a queue pair has its number, also when it is gone") {
   CHECK_THAT(text.str(), Catch::Contains("send queue drained, queue pair 0x"));
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a peer's bad rkey is told at the queue pair that refused it") {
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a peer's bad rkey is reported at the queue pair that refused it") {
   buffer<> memory(bed.domain, 64);
   const remote_memory<access::remote_write> wrong(
       memory.remote().address(), 64, remote_key(memory.remote().rkey().value() ^ 0xff00));
   must(left.post_write({.elements = memory.gather(0, 8), .remote = wrong}, {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
   const auto event = must(bed.context.wait_async_event(clock::now() + moment));
-  if (!event) SKIP("the device tells it only to the peer");
+  if (!event) SKIP("the device reports it only to the peer");
   CHECK(event->type() == async_event_type::queue_pair_access_error);
   CHECK(event->concerns(right));
   CHECK_FALSE(event->concerns(left));
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait, a signal does not") {
+TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait but a signal does not") {
   struct sigaction before{};
   struct sigaction action{};
-  action.sa_handler = [](int) {};  // and no SA_RESTART
+  action.sa_handler = [](int) {};  // without SA_RESTART
   REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
   const pthread_t waiter = ::pthread_self();
   std::thread disturber([&, &drained = left] {
@@ -156,7 +159,7 @@ TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait, a signal d
   CHECK(event->concerns(left));
 }
 
-TEST_CASE("threads that wait for asynchronous events get each event once") {
+TEST_CASE("each asynchronous event wakes only one of the threads that wait") {
   const testbed bed;
   constexpr int total = 8;
   std::atomic<int> got{0};
@@ -180,7 +183,7 @@ TEST_CASE("threads that wait for asynchronous events get each event once") {
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("events about a port, the device, or that nobody knows come as they are") {
+TEST_CASE("injected events about a port and the device are returned unchanged") {
   const testbed bed;
   inject(about_port(IBV_EVENT_PORT_ERR, 1));
   const auto port = must(bed.context.poll_async_event());
@@ -194,7 +197,7 @@ TEST_CASE("events about a port, the device, or that nobody knows come as they ar
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("a device that fails for good is told, and ends the waits on it") {
+TEST_CASE("a device that fails permanently causes an event and ends waits on it") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   const failing_device failing("after:20ms=device-fatal");
@@ -207,7 +210,7 @@ TEST_CASE("a device that fails for good is told, and ends the waits on it") {
   CHECK(failure_of(queue.wait(slots, deadline())) == error_kind::driver);
 }
 
-TEST_CASE("a port that goes down and comes back is told with its number") {
+TEST_CASE("a port that goes down and up again causes events with its number") {
   const testbed bed;
   const failing_device failing("port-down; after:20ms=port-up");
   for (const async_event_type type :

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What listeners hear of asynchronous events, and what is kept of them for the program.
+/// The asynchronous events that listeners learn of, and those that are kept for the program.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -24,13 +24,14 @@ ibv_async_event about_port(ibv_event_type type, int port = 1) {
   return event;
 }
 
-/// Lets a wait of the library's own read an event.
+/// Lets one of the library's own waits read an event.
 void keep(async_listener& listener, const ibv_async_event& event) {
   inject(event);
   must(listener.look());
 }
 
-/// The same for an event of a queue: the device never gave what is acknowledged then.
+/// As above, for an event of a queue. The device never reported that event, so its acknowledgement
+/// is undone.
 void keep_overrun(async_listener& listener, const completion_queue& queue) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_CQ_ERR;
@@ -38,7 +39,7 @@ void keep_overrun(async_listener& listener, const completion_queue& queue) {
   keep(listener, event);
   --queue.native_handle()->async_events_completed;
 }
-/// The same for an event of a queue pair.
+/// As above, for an event of a queue pair.
 void keep_access_error(async_listener& listener, const connected& pair) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_ACCESS_ERR;
@@ -47,7 +48,7 @@ void keep_access_error(async_listener& listener, const connected& pair) {
   --pair.native_handle()->events_completed;
 }
 
-/// A fixture: a listener, which hears of nothing yet.
+/// A fixture: a listener that does not listen to a context yet.
 struct one_listener {
   const testbed bed{};
   async_listener listener;
@@ -65,7 +66,7 @@ struct one_listener {
   return ::poll(&entry, 1, static_cast<int>(length.count())) == 1;
 }
 
-/// Stops the send queue, which the device tells by an event.
+/// Stops the send queue, which the device reports by an event.
 void drain(const context& device, const connected& pair) {
   const bool is_first = !is_readable(device.native_handle()->async_fd);
   start_draining(pair);
@@ -75,7 +76,7 @@ void drain(const context& device, const connected& pair) {
 }  // namespace
 
 TEST_CASE_METHOD(one_listener,
-                 "a listener hears of failures, and the program gets each event all the same") {
+                 "a listener learns of failures and the program still gets each event") {
   listener.listen(bed.context, {.port = 1});
   async_listener other;
   other.listen(bed.context, {.completion_queue = bed.left_queue.native_handle()});
@@ -94,7 +95,7 @@ TEST_CASE_METHOD(one_listener,
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("a listener hears of its own elements alone, and of the device") {
+TEST_CASE("a listener learns of its own elements and of the device only") {
   const testbed bed;
   const auto [left, right] = connect(bed);
   async_listener of_left;
@@ -117,8 +118,9 @@ TEST_CASE("a listener hears of its own elements alone, and of the device") {
   CHECK(heard_by(of_right) == async_event_type::device_fatal);
 }
 
-TEST_CASE_METHOD(one_listener,
-                 "a listener notes the gravest failure, and forgets a port that comes back") {
+TEST_CASE_METHOD(
+    one_listener,
+    "a listener keeps the most severe failure and forgets a port error once the port is up") {
   const detail::async_elements about{.completion_queue = bed.left_queue.native_handle(), .port = 1};
   listener.listen(bed.context, about);
   keep(listener, about_port(IBV_EVENT_LID_CHANGE));
@@ -138,14 +140,14 @@ TEST_CASE_METHOD(one_listener,
   CHECK_FALSE(listener.has_heard());
 }
 
-TEST_CASE_METHOD(one_listener, "a listener hears of further ports") {
+TEST_CASE_METHOD(one_listener, "a listener can learn of further ports") {
   listener.listen(bed.context, {.port = 1});
   keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
   CHECK_FALSE(listener.has_heard());
   listener.hear_port(2);
   keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
   CHECK(heard_by(listener) == async_event_type::port_error);
-  // The other port's.
+  // An event of the other port.
   keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 1));
   CHECK(heard_by(listener) == async_event_type::port_error);
   keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 2));
@@ -157,7 +159,7 @@ TEST_CASE_METHOD(one_listener, "a listener hears of further ports") {
   CHECK_FALSE(listener.has_heard());
 }
 
-TEST_CASE("who begins to listen to a device that has failed hears of it") {
+TEST_CASE("a listener that starts after its device has failed learns of the failure") {
   const testbed bed;
   inject(about_port(IBV_EVENT_DEVICE_FATAL, 0));
   CHECK(must(bed.context.poll_async_event()));
@@ -167,7 +169,7 @@ TEST_CASE("who begins to listen to a device that has failed hears of it") {
 }
 
 TEST_CASE_METHOD(one_listener,
-                 "kept events come in order, before those that the device has still") {
+                 "kept events are returned in order and before those still in the device") {
   listener.listen(bed.context, {});
   for (const auto type : {IBV_EVENT_LID_CHANGE, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE})
     keep(listener, about_port(type));
@@ -182,7 +184,7 @@ TEST_CASE_METHOD(one_listener,
 }
 
 TEST_CASE_METHOD(one_listener,
-                 "of more events than are kept, the oldest of the least severity go") {
+                 "if too many events are kept the oldest of the lowest severity are dropped") {
   listener.listen(bed.context, {});
   keep(listener, about_port(IBV_EVENT_PORT_ERR));
   keep(listener, about_port(IBV_EVENT_SM_CHANGE));
@@ -191,7 +193,7 @@ TEST_CASE_METHOD(one_listener,
   std::vector<async_event_type> kept;
   while (const auto event = must(bed.context.poll_async_event())) kept.push_back(event->type());
   REQUIRE(kept.size() == detail::kept_async_events);
-  // The notices of the beginning, of which the first was the subnet manager's, made room.
+  // The oldest notices, beginning with the subnet manager's, were dropped.
   CHECK(kept[0] == async_event_type::port_error);
   CHECK(kept[1] == async_event_type::lid_change);
   CHECK(kept[2] == async_event_type::port_active);
@@ -199,7 +201,7 @@ TEST_CASE_METHOD(one_listener,
 }
 
 TEST_CASE_METHOD(one_listener,
-                 "the file descriptor of asynchronous events tells of kept ones as well") {
+                 "the file descriptor of asynchronous events is readable while an event is kept") {
   listener.listen(bed.context, {});
   keep(listener, about_port(IBV_EVENT_PORT_ERR));
   const int watched = bed.context.async_event_file_descriptor();
@@ -214,7 +216,7 @@ TEST_CASE_METHOD(one_listener,
   CHECK(is_readable(watched));
   CHECK(must(bed.context.poll_async_event()));
   CHECK_FALSE(is_readable(watched));
-  // And of those that the device has.
+  // It is readable for events in the device, too.
   const auto [left, right] = connect(bed);
   drain(bed.context, left);
   CHECK(is_readable(watched, patience));
@@ -222,7 +224,8 @@ TEST_CASE_METHOD(one_listener,
   CHECK_FALSE(is_readable(watched));
 }
 
-TEST_CASE_METHOD(one_listener, "kept events of what is destroyed go with it") {
+TEST_CASE_METHOD(one_listener,
+                 "kept events of an object are dropped when the object is destroyed") {
   listener.listen(bed.context, {});
   const auto [left, right] = connect(bed);
   {
@@ -244,7 +247,7 @@ TEST_CASE_METHOD(one_listener, "kept events of what is destroyed go with it") {
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("a borrowed context whose events are read blocking is not read for listeners") {
+TEST_CASE("listeners do not read a borrowed context that is in blocking mode") {
   const testbed bed;
   const context borrowed =
       must(context::from_native(bed.context.native_handle(), ownership::borrowed));
@@ -256,7 +259,7 @@ TEST_CASE("a borrowed context whose events are read blocking is not read for lis
   must(listener.look());
   CHECK_FALSE(listener.has_heard());
   REQUIRE(::fcntl(bed.context.native_handle()->async_fd, F_SETFL, flags) == 0);
-  // Now it cannot block.
+  // Now reading cannot block.
   must(listener.look());
   CHECK(heard_by(listener) == async_event_type::port_error);
   CHECK(must(borrowed.poll_async_event()));

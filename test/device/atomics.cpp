@@ -28,7 +28,7 @@ connected_pair connect_for_atomics(const testbed& bed) {
                  must(bed.builder(bed.right_queue).access(atomic_rights).build()));
 }
 
-/// A fixture: two ends that may do atomic operations at each other.
+/// A fixture: two ends that may use atomic operations on each other's memory.
 struct atomic_pair {
   const testbed bed{};
   connected_pair pair = connect_for_atomics(bed);
@@ -37,7 +37,7 @@ struct atomic_pair {
 }  // namespace
 
 TEST_CASE_METHOD(atomic_pair,
-                 "compare and swap swaps only what is as expected, and gives what was there") {
+                 "compare and swap changes only an expected value and returns the previous one") {
   words target(bed.domain, 64);
   words result(bed.domain, 8);
   constexpr std::uint64_t before = 0x0123456789abcdef, after = 0xfedcba9876543210;
@@ -60,7 +60,8 @@ TEST_CASE_METHOD(atomic_pair,
   CHECK(word_at(target, 24) == 0);
 }
 
-TEST_CASE_METHOD(atomic_pair, "fetch and add adds, wraps around, and gives what was there") {
+TEST_CASE_METHOD(atomic_pair,
+                 "fetch and add adds with wrap-around and returns the previous value") {
   words target(bed.domain, 8);
   words result(bed.domain, 8);
   set_word(target, UINT64_MAX - 1);
@@ -74,7 +75,7 @@ TEST_CASE_METHOD(atomic_pair, "fetch and add adds, wraps around, and gives what 
   CHECK(word_at(target) == 7);
 }
 
-TEST_CASE_METHOD(atomic_pair, "atomic operations of two queue pairs don't lose one another's") {
+TEST_CASE_METHOD(atomic_pair, "atomic operations of two queue pairs do not overwrite each other") {
   words target(bed.domain, 8);
   const remote_word word = must(remote_word::at(target.remote()));
   constexpr std::uint64_t rounds = 200;
@@ -93,7 +94,7 @@ TEST_CASE_METHOD(atomic_pair, "atomic operations of two queue pairs don't lose o
 }
 
 TEST_CASE_METHOD(atomic_pair, "an atomic operation without the right is refused by the peer") {
-  // The queue pair allows it, the memory doesn't.
+  // The queue pair permits it, but the memory does not.
   buffer<> target(bed.domain, 8);
   words result(bed.domain, 8);
   const remote_memory<access::remote_atomic> claimed(target.remote().address(), 8,
@@ -105,7 +106,7 @@ TEST_CASE_METHOD(atomic_pair, "an atomic operation without the right is refused 
   CHECK(target.bytes() == std::vector<std::byte>(8));
 }
 
-TEST_CASE("a word is within its memory, and aligned") {
+TEST_CASE("a remote word must be aligned and within its memory") {
   const testbed bed;
   const words target(bed.domain, 64);
   const auto remote = must(target.remote().slice(0, 32));
@@ -119,7 +120,7 @@ TEST_CASE("a word is within its memory, and aligned") {
   CHECK(failure_of(remote_word::at(remote, UINT64_MAX - 3)) == error_kind::invalid_input);
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "the result of an atomic operation has eight bytes") {
+TEST_CASE_METHOD(two_queue_pairs, "the result of an atomic operation must have eight bytes") {
   const words target(bed.domain, 8);
   const words result(bed.domain, 16);
   for (const std::size_t length : {0U, 4U, 16U}) {
@@ -136,8 +137,8 @@ TEST_CASE_METHOD(two_queue_pairs, "the result of an atomic operation has eight b
 
 namespace {
 
-/// Posts and takes an atomic write on a queue pair that has the extended interface; a template, so
-/// that it compiles where libibverbs does not know the operation.
+/// Posts an atomic write on a queue pair with the extended interface, and takes its completion. A
+/// template, so that it compiles even if libibverbs does not know the operation.
 template <class QueuePair>
 void write_atomically(const testbed& bed, QueuePair& left, words& target) {
   constexpr std::uint64_t before = 0x0123456789abcdef, after = 0xfedcba9876543210;
@@ -151,7 +152,7 @@ void write_atomically(const testbed& bed, QueuePair& left, words& target) {
   CHECK(take_success(bed.left_queue, 1).operation() == work_operation::atomic_write);
   CHECK(word_at(target, 16) == after);
 
-  // The value is taken when the request is added, not when the batch is posted.
+  // The value is copied when the request is added, not when the batch is posted.
   must(left.template post_batch<3>([&](auto& batch) {
     for (std::uint64_t i = 0; i < 3; ++i)
       batch.post_atomic_write({.value = i + 1, .remote = at(8 * i, 8)}, {.id = i});
@@ -170,7 +171,7 @@ void write_atomically(const testbed& bed, QueuePair& left, words& target) {
 
 }  // namespace
 
-TEST_CASE("an atomic write writes eight bytes, alone and in a batch") {
+TEST_CASE("an atomic write writes eight bytes both alone and in a batch") {
   const testbed bed;
   auto prepared_left = supported(bed.left().extended_posting().build(), extended_posting);
   prepared prepared_right = must(bed.right().build());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What programs do wrong beside memory, which work_errors.cpp has: it is a typed error, and what
-/// comes after it goes well.
+/// Mistakes of programs, except those about memory, which are in work_errors.cpp: each is a typed
+/// error, and later requests succeed.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -22,8 +22,8 @@ void check_above_limit(const error& e, const char* what, std::size_t asked, std:
                                               std::to_string(limit)));
 }
 
-/// Calls `test` with a queue pair that is connected to itself, for each way of posting batches that
-/// the device has.
+/// Calls `test` with a queue pair that is connected to itself, once for each interface for posting
+/// batches that the device has.
 template <class Test>
 void with_each_interface(const testbed& bed, Test test) {
   const auto builder = bed.left().max_inline_data(32).max_send_elements(2);
@@ -37,7 +37,7 @@ void with_each_interface(const testbed& bed, Test test) {
 
 }  // namespace
 
-TEST_CASE("inline data above the limit is refused with both numbers, and nothing is posted") {
+TEST_CASE("inline data above the limit is refused with both numbers and nothing is posted") {
   const testbed bed;
   buffer<> target(bed.domain, 4096);
   with_each_interface(bed, [&](auto left) {
@@ -69,7 +69,7 @@ TEST_CASE("inline data above the limit is refused with both numbers, and nothing
   });
 }
 
-TEST_CASE("too many elements in a batch are refused with both numbers, and nothing is posted") {
+TEST_CASE("too many elements in a batch are refused with both numbers and nothing is posted") {
   const testbed bed;
   buffer<> target(bed.domain, 4096);
   buffer<> source(bed.domain, 8);
@@ -108,7 +108,7 @@ TEST_CASE("too many elements of a shared receive are refused with both numbers")
   must(shared.post_receive({.elements = inbox.scatter()}));
 }
 
-TEST_CASE("an address handle of another protection domain is a local error of the datagram") {
+TEST_CASE("using an address handle of another protection domain is a local error of the datagram") {
   const testbed bed;
   const protection_domain other = must(protection_domain::allocate(bed.context));
   auto receiver = right_of(bed);
@@ -130,7 +130,7 @@ TEST_CASE("an address handle of another protection domain is a local error of th
   CHECK(copy_of(arriving.take().payload()) == pattern(8, 61));
 }
 
-TEST_CASE("a port that is down is told before a queue pair is built, and by the work under way") {
+TEST_CASE("a port that is down is reported when a queue pair is built and by requests in flight") {
   const testbed bed;
   buffer<> target(bed.domain, 8);
   auto [left, right] = connect(must(bed.left().ack_timeout(8).ack_retry_count(1).build()),

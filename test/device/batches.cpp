@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Two ends, of which the left one posts batches by an interface that the test is repeated for.
+/// Two ends, the left of which posts batches by the interface for which the test is instantiated.
 template <posting_interface Posting>
 struct batch_pair {
   connected_queue_pair<transport::rc, receive_queue_kind::own, Posting> left;
@@ -34,7 +34,7 @@ batch_pair<Posting> connect_with(const testbed& bed) {
   return {std::move(connected_left), must(std::move(right).handshake(address))};
 }
 
-/// Calls `test` with a pair for each of the interfaces that the device has.
+/// Calls `test` with a pair for each interface that the device has.
 template <class Test>
 void with_each_interface(Test test) {
   const testbed bed;
@@ -49,7 +49,7 @@ void with_each_interface(Test test) {
 
 }  // namespace
 
-TEST_CASE("a batch is posted in order, whichever interface it goes through") {
+TEST_CASE("a batch is posted in order by either interface") {
   with_each_interface([](const testbed& bed, auto pair) {
     buffer<> source(bed.domain, pattern(64, 1));
     buffer<> target(bed.domain, 64);
@@ -87,7 +87,7 @@ TEST_CASE("an empty batch posts nothing") {
   });
 }
 
-TEST_CASE("a batch with a request that cannot be posted posts nothing and says which") {
+TEST_CASE("a batch with a request that cannot be posted posts nothing and identifies the request") {
   with_each_interface([](const testbed& bed, auto pair) {
     buffer<> source(bed.domain, 64);
     buffer<> target(bed.domain, 32);
@@ -100,7 +100,7 @@ TEST_CASE("a batch with a request that cannot be posted posts nothing and says w
     CHECK(e.kind() == error_kind::invalid_input);
     CHECK_THAT(e.message(), Catch::Contains("the remote memory is shorter than that"));
     CHECK(count_within_a_moment(bed.left_queue) == 0);
-    // The queue pair is as it was.
+    // The queue pair has not changed.
     must(pair.left.post_write({.elements = source.gather(0, 8), .remote = target.remote()},
                               {.id = 4}));
     take_success(bed.left_queue, 4);
@@ -130,7 +130,7 @@ TEST_CASE("a batch longer than its storage is refused as a whole") {
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
-TEST_CASE("the requests of a batch may share its elements as they like") {
+TEST_CASE("the requests of a batch may divide its elements in any way") {
   const testbed bed;
   auto pair = connect_with<posting_interface::standard>(bed);
   buffer<> source(bed.domain, pattern(64, 4));
@@ -140,8 +140,8 @@ TEST_CASE("the requests of a batch may share its elements as they like") {
   const auto slice = [&](std::uint64_t offset, std::uint64_t length) {
     return target.remote().slice_unchecked(offset, length);
   };
-  // All of them for one request; the last of them after requests of two and of none; fewer of them
-  // than requests.
+  // One request with all elements; elements in the last request, after requests with two and with
+  // none; fewer elements than requests.
   must(pair.left.post_batch<3>([&](auto& batch) {
     batch.post_write({.elements = three, .remote = slice(0, 24)}, {.id = 1});
   }));
@@ -161,14 +161,14 @@ TEST_CASE("the requests of a batch may share its elements as they like") {
   }
 }
 
-TEST_CASE("a batch into a queue that fills up says how far it came") {
+TEST_CASE("a batch that fills the queue reports how many requests were posted") {
   const testbed bed;
   connected_pair pair = connect(must(bed.left().max_send_work_requests(4).build()),
                                 must(bed.right().max_receive_work_requests(64).build()));
   const std::uint32_t room = pair.left.capacities().max_send_work_requests;
   REQUIRE(room < 64);
   buffer<> target(bed.domain, 8);
-  // Nobody polls in between, so no place in the queue comes back.
+  // No thread polls in between, so no space in the queue is freed.
   const batch_error e = failure_of(pair.left.template post_batch<64>([&](auto& batch) {
     for (std::uint64_t id = 0; id < 64; ++id)
       batch.post_write({.remote = target.remote()}, {.id = id});
@@ -181,7 +181,7 @@ TEST_CASE("a batch into a queue that fills up says how far it came") {
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
-TEST_CASE("an exception in the middle of a batch posts nothing") {
+TEST_CASE("an exception during a batch posts nothing") {
   with_each_interface([](const testbed& bed, auto pair) {
     CHECK_THROWS_AS(static_cast<void>(pair.left.template post_batch<4>([](auto& batch) {
                       batch.post_send({}, {.id = 1});
@@ -196,7 +196,7 @@ TEST_CASE("an exception in the middle of a batch posts nothing") {
   });
 }
 
-TEST_CASE("inline data goes by a batch, whichever interface it goes through") {
+TEST_CASE("either interface can post inline data in a batch") {
   with_each_interface([](const testbed& bed, auto pair) {
     REQUIRE(pair.left.capacities().max_inline_data >= 16);
     buffer<> inbox(bed.domain, 32);
@@ -216,7 +216,7 @@ TEST_CASE("inline data goes by a batch, whichever interface it goes through") {
   });
 }
 
-TEST_CASE("inline bytes are taken when they are added to a batch, and may be gone after that") {
+TEST_CASE("inline bytes are copied when they are added to a batch and may be freed after that") {
   with_each_interface([](const testbed& bed, auto pair) {
     buffer<> target(bed.domain, 48);
     const auto slice = [&](std::size_t i) { return must(target.remote().slice(16 * i, 16)); };
@@ -234,7 +234,7 @@ TEST_CASE("inline bytes are taken when they are added to a batch, and may be gon
   });
 }
 
-TEST_CASE("posting from within an extended batch of the same queue pair is an assertion") {
+TEST_CASE("posting during an extended batch of the same queue pair fails an assertion") {
   const testbed bed;
   static_cast<void>(supported(bed.left().extended_posting().build(), extended_posting));
   auto pair = connect_with<posting_interface::extended>(bed);
@@ -243,7 +243,7 @@ TEST_CASE("posting from within an extended batch of the same queue pair is an as
         [&](auto& /*batch*/) { static_cast<void>(pair.left.post_send({}, {.id = 1})); }));
   });
   CHECK_THAT(told, Catch::Contains("from within the function that its post_batch calls"));
-  // After a batch everything is as before.
+  // After the batch, posting works again.
   buffer<> target(bed.domain, 8);
   const auto remote = target.remote();
   must(pair.left.post_batch<1>(
@@ -252,7 +252,7 @@ TEST_CASE("posting from within an extended batch of the same queue pair is an as
   for (const std::uint64_t id : {2U, 3U}) take_success(bed.left_queue, id);
 }
 
-TEST_CASE("a list has room for so many inline bytes, and says so") {
+TEST_CASE("a list that lacks room for more inline bytes reports it") {
   const testbed bed;
   connected_pair pair =
       connect(must(bed.left().max_inline_data(16).build()), must(bed.right().build()));
@@ -274,7 +274,7 @@ TEST_CASE("a list has room for so many inline bytes, and says so") {
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
-TEST_CASE("what is sent inline may change as soon as it is posted") {
+TEST_CASE("a buffer that is sent inline may change as soon as the request is posted") {
   const testbed bed;
   connected_pair pair =
       connect(must(bed.left().max_inline_data(32).build()), must(bed.right().build()));
@@ -328,7 +328,8 @@ TEST_CASE("a datagram queue pair sends batches") {
     CHECK(built.error() == error_kind::not_supported);
 }
 
-TEST_CASE("a device without the extended posting interface says so, and that lists are left") {
+TEST_CASE(
+    "building a queue pair without the extended posting interface suggests the standard one") {
   const testbed bed;
   const failing_device without("ibv_create_qp_ex=EOPNOTSUPP");
   const error e = failure_of(bed.left().extended_posting().build());
@@ -338,7 +339,7 @@ TEST_CASE("a device without the extended posting interface says so, and that lis
   must(bed.left().build());
 }
 
-TEST_CASE("an operation that the extended interface of a device lacks is refused, not called") {
+TEST_CASE("an operation that a device's extended interface lacks is refused before the call") {
   const testbed bed;
   auto pair = connect_to_itself(supported(bed.left().extended_posting().build(), extended_posting));
   buffer<> memory(bed.domain, 64);

@@ -13,8 +13,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Stands in for the provider's own query of a port, and alters what it tells: what no device can
-/// be asked to report.
+/// Stands in for the provider's own query of a port, and alters the result to values that no device
+/// can be asked to report.
 class altered_ports {
  public:
   using alteration = void (*)(ibv_port_attr&);
@@ -42,9 +42,9 @@ class altered_ports {
   static inline alteration alter_ = nullptr;
 };
 
-ibv_port_state told_state = IBV_PORT_DOWN;  // what an alteration, which captures nothing, takes
+ibv_port_state told_state = IBV_PORT_DOWN;  // the input of an alteration, which captures nothing
 
-/// The refusal of a value above a limit: by the library itself, in words.
+/// Checks that a value above a limit was refused by the library itself, with a message.
 void check_above_limit(const error& e, const std::string& parameter, std::int64_t value,
                        std::int64_t limit) {
   INFO(e);
@@ -87,13 +87,13 @@ TEST_CASE("a queue pair that is built with defaults is prepared") {
   CHECK(must(endpoint::decode(end.encode())) == end);
 }
 
-TEST_CASE("a queue pair that is connected with defaults has the documented ones") {
+TEST_CASE("a queue pair that is connected with defaults has the documented attributes") {
   const testbed bed;
   const auto [left, right] = connect(bed);
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   const ibv_qp_attr attributes = query(left.native_handle()).attributes;
   CHECK(attributes.timeout == 14);
-  // rxe takes 7 for without end.
+  // In rxe, 7 means without end.
   CHECK(attributes.retry_cnt == (device_name().starts_with("rxe") ? 6 : 7));
   CHECK(attributes.rnr_retry == 7);
   CHECK(attributes.min_rnr_timer == 12);
@@ -105,7 +105,7 @@ TEST_CASE("a queue pair that is connected with defaults has the documented ones"
         std::min({16, bed.limits.max_qp_init_rd_atom, bed.limits.max_qp_rd_atom}));
 }
 
-TEST_CASE("what the builder is given reaches the device by INIT") {
+TEST_CASE("the options of a builder reach the device by INIT") {
   const testbed bed;
   const auto elements = static_cast<std::uint32_t>(std::min(3, bed.limits.max_sge));
   const auto requests = std::min(100, bed.limits.max_qp_wr);
@@ -130,7 +130,7 @@ TEST_CASE("what the builder is given reaches the device by INIT") {
     CHECK(attributes.qp_state == IBV_QPS_INIT);
     CHECK(attributes.port_num == bed.port.number().value());
     CHECK(attributes.pkey_index == 0);
-    // Local write means nothing for a queue pair, and mlx5 doesn't keep it.
+    // Local write has no meaning for a queue pair, and mlx5 does not keep it.
     const auto remote = [](unsigned bits) { return bits & ~unsigned{IBV_ACCESS_LOCAL_WRITE}; };
     CHECK(remote(attributes.qp_access_flags) == remote(rights.bits));
     CHECK(initial.sq_sig_all == 1);
@@ -148,9 +148,9 @@ TEST_CASE("what the builder is given reaches the device by INIT") {
   }
 }
 
-TEST_CASE("what the builder is given reaches the device by RTS") {
+TEST_CASE("the options of a builder reach the device by RTS") {
   const testbed bed;
-  // Depths that devices keep, which round up to powers of two.
+  // Read depths that devices do not change, because they round up to powers of two.
   const int most_initiated = bed.limits.max_qp_init_rd_atom;
   const int most_answered = bed.limits.max_qp_rd_atom;
   if (most_initiated < 4 || most_answered < 4) SKIP("the device's read depths are too small");
@@ -191,17 +191,17 @@ TEST_CASE("what the builder is given reaches the device by RTS") {
     CHECK(attributes.ah_attr.is_global == 1);
     CHECK(gid::from_native(attributes.ah_attr.grh.dgid) == right.endpoint().address);
     CHECK(attributes.ah_attr.grh.traffic_class == 32);
-    // The kernel puts in what the route says, if it has one.
+    // The kernel sets the hop limit of the route, if it has one.
     CHECK(attributes.ah_attr.grh.hop_limit != 0);
     if (device_name().starts_with("soft")) CHECK(attributes.ah_attr.grh.hop_limit == 17);
-    // Ethernet has no service levels; rxe forgets it, others make a priority of it.
+    // Ethernet has no service levels; rxe drops the value, other drivers make it a priority.
     CHECK((attributes.ah_attr.sl == 3 || attributes.ah_attr.sl == 0));
   } else {
     CHECK(attributes.ah_attr.is_global == 0);
     CHECK(attributes.ah_attr.dlid == right.endpoint().lid.value());
     CHECK(attributes.ah_attr.sl == 3);
   }
-  // The other end agreed to the same MTU, and to the smaller depths.
+  // The other end agreed to the same MTU and to the smaller depths.
   const ibv_qp_attr other = query(right.native_handle()).attributes;
   CHECK(other.path_mtu == IBV_MTU_512);
   CHECK(other.max_rd_atomic == 1);
@@ -253,7 +253,7 @@ TEST_CASE("read depths above the device's limits are refused with both numbers")
   }
 }
 
-TEST_CASE("inline data that no device grants is an error of the device, with a hint") {
+TEST_CASE("inline data that no device grants is an error of the device with a hint") {
   const testbed bed;
   const error e = failure_of(bed.left().max_inline_data(0x7fffffff).build());
   INFO(e);
@@ -321,7 +321,7 @@ TEST_CASE("an empty entry of the GID table is refused") {
   CHECK_THAT(e.message(), Catch::Contains("GID") && Catch::Contains("empty"));
 }
 
-TEST_CASE("a GID index beyond the table is refused with the table's last one") {
+TEST_CASE("a GID index beyond the table is refused with the last valid index") {
   const testbed bed;
   const unsigned length = bed.port.gid_table_length();
   if (length > gid_index::maximum) SKIP("the GID table is longer than an index can be");
@@ -353,7 +353,7 @@ TEST_CASE("parents of different contexts are refused") {
                        .build()) == error_kind::invalid_input);
 }
 
-TEST_CASE("access flags that no queue pair knows are refused") {
+TEST_CASE("access flags that do not apply to queue pairs are refused") {
   const testbed bed;
   const error e = failure_of(
       bed.builder(bed.left_queue).access(access_flags::from_bits(IBV_ACCESS_ON_DEMAND)).build());
@@ -361,7 +361,7 @@ TEST_CASE("access flags that no queue pair knows are refused") {
   CHECK_THAT(e.message(), Catch::Contains("access"));
 }
 
-TEST_CASE("a builder makes several queue pairs, each of its own number and PSN") {
+TEST_CASE("a builder creates several queue pairs with different numbers and PSNs") {
   const testbed bed;
   const auto builder = bed.left();
   std::set<std::uint32_t> numbers, psns;
@@ -372,11 +372,11 @@ TEST_CASE("a builder makes several queue pairs, each of its own number and PSN")
     psns.insert(pairs.back().endpoint().send_psn.value());
   }
   CHECK(numbers.size() == 8);
-  // Two of eight random ones may be alike once in a lifetime, all of them never.
+  // Two of eight random PSNs may be equal very rarely; all eight never are.
   CHECK(psns.size() > 4);
 }
 
-TEST_CASE("a queue pair prints what it is") {
+TEST_CASE("a queue pair prints its number and state") {
   const testbed bed;
   prepared pair = must(bed.left().build());
   std::ostringstream before;
@@ -388,7 +388,7 @@ TEST_CASE("a queue pair prints what it is") {
   CHECK_THAT(text.str(), Catch::Contains("RTS"));
 }
 
-TEST_CASE("an empty optional leaves the default of the builder, and a full one replaces it") {
+TEST_CASE("an empty optional keeps the default of the builder and a full one replaces it") {
   const testbed bed;
   const std::optional<work_request_count> no_count;
   const std::optional<ack_timeout> no_timeout;
@@ -429,7 +429,7 @@ TEST_CASE("an empty optional leaves the default of the builder, and a full one r
         0);
 }
 
-TEST_CASE("every parent of a queue pair has to be of one context") {
+TEST_CASE("all parents of a queue pair must belong to one context") {
   const testbed bed;
   const context other = must(open_device(device_name()));
   const completion_queue foreign = must(completion_queue::create(other, 16));

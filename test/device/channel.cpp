@@ -13,14 +13,14 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace std::chrono_literals;
 
-TEST_CASE("a channel needs nothing but its protection domain, and sends and receives") {
+TEST_CASE("a channel needs only a protection domain to send and receive") {
   const testbed bed;
   auto left = must(bed.domain.build_channel().build());
   auto right = must(bed.domain.build_channel().build());
   buffer<> from(bed.domain, pattern(100, 1));
   buffer<> to(bed.domain, 200);
 
-  // Before the handshake, so that the first message finds it.
+  // Posted before the handshake, so that it is ready for the first message.
   auto received = must(right.post_receive({.elements = to.scatter()}));
   auto [here, there] = connect_channels(std::move(left), std::move(right));
   CHECK(here.is_connected());
@@ -34,7 +34,7 @@ TEST_CASE("a channel needs nothing but its protection domain, and sends and rece
   CHECK(there.outstanding() == 0);
 }
 
-TEST_CASE_METHOD(two_channels, "a channel's blocking calls do what they are named for") {
+TEST_CASE_METHOD(two_channels, "a channel's blocking calls perform the operations in their names") {
   buffer<all_rights | access::remote_atomic> theirs(bed.domain, pattern(64, 2));
   buffer<> mine(bed.domain, pattern(64, 3));
   must(left.write({.elements = mine.gather(0, 32), .remote = must(theirs.remote().slice(0, 32))}));
@@ -60,7 +60,8 @@ TEST_CASE_METHOD(two_channels, "a channel's blocking calls do what they are name
   CHECK(must(waiting.wait(patience)).byte_count() == 10);
 }
 
-TEST_CASE_METHOD(two_channels, "a channel's blocking calls borrow memory that is given by itself") {
+TEST_CASE_METHOD(two_channels,
+                 "a channel's blocking calls borrow memory that is passed by itself") {
   buffer<> theirs(bed.domain, pattern(64, 2));
   auto mine = must(registered_buffer<>::allocate(bed.domain, 64));
   auto pool = must(message_pool::create(bed.domain, 2, 64));
@@ -82,7 +83,7 @@ TEST_CASE_METHOD(two_channels, "a channel's blocking calls borrow memory that is
   auto arriving = must(ends.right.post_receive({.elements = theirs.scatter()}));
   must(left.send(message, {.immediate = immediate_data(3)}));
   CHECK(must(arriving.wait(patience)).byte_count() == 5);
-  CHECK(message.size() == 5);  // it did not go
+  CHECK(message.size() == 5);  // it is still owned by the caller
   arriving = must(ends.right.post_receive({.elements = theirs.scatter()}));
   must(left.send(mine, patience));
   CHECK(must(arriving.wait(patience)).byte_count() == 64);
@@ -90,16 +91,16 @@ TEST_CASE_METHOD(two_channels, "a channel's blocking calls borrow memory that is
   CHECK(must(left.receive(mine)).byte_count() == 64);
   must(sending.wait(patience));
 
-  SECTION("what was moved from is refused") {
+  SECTION("a moved-from message is refused") {
     const auto taken = std::move(message);
     CHECK(error(failure_of(left.send(message))) == error_kind::invalid_input);
   }
-  SECTION("with a limit that has passed nothing is posted") {
+  SECTION("a call with an expired limit posts nothing") {
     CHECK(error(failure_of(left.receive(shared, 0s))) == error_kind::timed_out);
     CHECK(left.is_connected());
     CHECK(shared.is_only());
   }
-  SECTION("at its limit the memory is the caller's again") {
+  SECTION("the caller may reuse the memory after a timeout") {
     CHECK(error(failure_of(left.receive(shared, short_limit))) == error_kind::timed_out);
     CHECK(left.outstanding() == 0);
     CHECK(shared.is_only());
@@ -107,7 +108,7 @@ TEST_CASE_METHOD(two_channels, "a channel's blocking calls borrow memory that is
   }
 }
 
-TEST_CASE("a full send queue is known without the driver, and has room again") {
+TEST_CASE("a full send queue is detected without the driver and gets room again") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel().max_send_work_requests(4));
   channel& left = ends.left;
@@ -115,7 +116,7 @@ TEST_CASE("a full send queue is known without the driver, and has room again") {
   buffer<> mine(bed.domain, 8);
   std::vector<pending<>> sends;
   std::optional<error> full;
-  // Nothing receives them, so none completes.
+  // The peer has no receives, so none of the sends completes.
   for (int i = 0; i < 100000 && !full; ++i) {
     auto posted = left.post_send({.elements = mine.gather()});
     if (posted.has_value())
@@ -136,11 +137,11 @@ TEST_CASE("a full send queue is known without the driver, and has room again") {
   must(must(left.post_send({.elements = mine.gather()})).wait(patience));
 }
 
-TEST_CASE_METHOD(two_channels, "a scope has seen everything finished when it returns") {
+TEST_CASE_METHOD(two_channels, "all requests of a scope have finished when it returns") {
   buffer<> mine(bed.domain, pattern(64, 6));
   buffer<> theirs(bed.domain, 64);
   must(left.scope([&](channel_scope& s) -> result<void> {
-    // More than the queue holds: posting waits for room.
+    // More requests than the queue holds: posting waits for room.
     for (int i = 0; i < 100; ++i) {
       const auto at = static_cast<std::size_t>(i % 64);
       VERBSPP_TRYV(s.post_write(
@@ -151,11 +152,11 @@ TEST_CASE_METHOD(two_channels, "a scope has seen everything finished when it ret
   CHECK(left.outstanding() == 0);
   CHECK(theirs.bytes() == mine.bytes());
 
-  SECTION("what the function returns comes back") {
+  SECTION("the scope returns the result of its function") {
     CHECK(must(left.scope([](channel_scope&) { return 5; })) == 5);
     CHECK(must(left.scope([](channel_scope&) -> result<int> { return 6; })) == 6);
   }
-  SECTION("results can be asked for in it") {
+  SECTION("results can be awaited in a scope") {
     const auto bytes = must(left.scope([&](channel_scope& s) -> transport_result<std::uint32_t> {
       VERBSPP_TRY(read, s.post_read({.elements = mine.scatter(0, 10), .remote = theirs.remote()}));
       VERBSPP_TRY(done, read.wait());
@@ -184,7 +185,7 @@ TEST_CASE_METHOD(two_channels, "a scope has seen everything finished when it ret
       return success();
     }));
   }
-  SECTION("its function's error comes back, after the work") {
+  SECTION("the error of a scope's function is returned after its requests have finished") {
     const scope_error failed = failure_of(left.scope([&](channel_scope& s) -> result<void> {
       VERBSPP_TRYV(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
       return error(error_kind::busy, "test", "own");
@@ -193,7 +194,7 @@ TEST_CASE_METHOD(two_channels, "a scope has seen everything finished when it ret
     CHECK_FALSE(failed.work());
     CHECK(left.outstanding() == 0);
   }
-  SECTION("an exception passes, after the work") {
+  SECTION("an exception propagates after the requests have finished") {
     CHECK_THROWS_AS(left.scope([&](channel_scope& s) {
       must(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
       throw std::runtime_error("own");
@@ -204,7 +205,8 @@ TEST_CASE_METHOD(two_channels, "a scope has seen everything finished when it ret
   }
 }
 
-TEST_CASE_METHOD(two_channels, "a manual scope tells what was left") {
+TEST_CASE_METHOD(two_channels,
+                 "a manual scope reports the number of requests that were not waited for") {
   buffer<> mine(bed.domain, 64);
   buffer<> theirs(bed.domain, 64);
   must(left.manual_scope([&](channel_scope& s) -> transport_result<void> {
@@ -222,7 +224,7 @@ TEST_CASE_METHOD(two_channels, "a manual scope tells what was left") {
   CHECK(left.outstanding() == 0);
 }
 
-TEST_CASE_METHOD(two_channels, "a stream keeps its queue filled, and has finished at the end") {
+TEST_CASE_METHOD(two_channels, "a stream keeps its queue filled and has finished when it returns") {
   buffer<> mine(bed.domain, pattern(256, 7));
   buffer<> theirs(bed.domain, 256);
   for (const std::uint32_t every : {1U, 3U, 16U, 1000U}) {
@@ -241,7 +243,7 @@ TEST_CASE_METHOD(two_channels, "a stream keeps its queue filled, and has finishe
   }
 }
 
-TEST_CASE_METHOD(two_channels, "a limit ends a wait, and gives everything back") {
+TEST_CASE_METHOD(two_channels, "a timeout ends a wait and returns all memory") {
   buffer<> to(bed.domain, 64);
   auto other = must(left.post_receive({.elements = to.scatter()}));
   const auto start = clock::now();
@@ -254,7 +256,7 @@ TEST_CASE_METHOD(two_channels, "a limit ends a wait, and gives everything back")
   CHECK(left.state() == channel_state::broken);
   CHECK(left.failure()->flushed() == 2);
 
-  // The others say why as well.
+  // The other requests report the reason, too.
   const auto flushed = failure_of(other.wait());
   REQUIRE(flushed.work() != nullptr);
   CHECK(flushed.work()->status() == work_status::flushed);
@@ -262,14 +264,15 @@ TEST_CASE_METHOD(two_channels, "a limit ends a wait, and gives everything back")
   CHECK(refused == error_kind::not_connected);
   CHECK_THAT(refused.message(), Catch::Contains("time limit"));
 
-  // Of a limit that has passed, nothing is seen.
+  // A call with an expired limit has no effect.
   CHECK(error(failure_of(right.receive({.elements = to.scatter()}, std::chrono::seconds(-1)))) ==
         error_kind::timed_out);
   CHECK(right.is_connected());
 }
 
-TEST_CASE_METHOD(two_channels,
-                 "a failed request is the root, and what was flushed behind it is counted") {
+TEST_CASE_METHOD(
+    two_channels,
+    "a failed request is the root cause and the requests flushed after it are counted") {
   buffer<> mine(bed.domain, 64);
   buffer<> theirs(bed.domain, 64);
   remote_memory<access::remote_write> gone = [&] {
@@ -297,10 +300,10 @@ TEST_CASE_METHOD(two_channels,
 }
 
 TEST_CASE_METHOD(two_channels,
-                 "a scope answers for its own requests, whatever is posted between them") {
+                 "a scope reports only its own requests even if others are posted between them") {
   buffer<> mine(bed.domain, 64);
   std::optional<pending<>> between;
-  // Nobody receives.
+  // The peer has no receives.
   const scope_error failed = failure_of(left.scope(
       [&](channel_scope& s) -> result<void> {
         VERBSPP_TRYV(s.post_send({.elements = mine.gather()}));
@@ -316,7 +319,7 @@ TEST_CASE_METHOD(two_channels,
   CHECK(left.failure()->flushed() + failed.failed() == 4);
 }
 
-TEST_CASE_METHOD(two_channels, "a broken channel is renewed, and connects to a renewed peer") {
+TEST_CASE_METHOD(two_channels, "a broken channel can be renewed and connects to a renewed peer") {
   buffer<> mine(bed.domain, pattern(64, 8));
   buffer<> theirs(bed.domain, 64);
   const endpoint before = left.endpoint();
@@ -336,7 +339,7 @@ TEST_CASE_METHOD(two_channels, "a broken channel is renewed, and connects to a r
   }
 }
 
-TEST_CASE("a channel can be prepared before its first handshake as before the others") {
+TEST_CASE("a channel can be prepared before its first handshake and before later ones") {
   const testbed bed;
   auto prepared = must(bed.domain.build_channel().build());
   const endpoint end = prepared.endpoint();
@@ -359,7 +362,7 @@ TEST_CASE("a channel can be prepared before its first handshake as before the ot
   CHECK(error(failure_of(nothing.handshake(end))) == error_kind::not_connected);
 }
 
-TEST_CASE("a channel is one type that can be stored") {
+TEST_CASE("a channel is a single type that can be stored") {
   const testbed bed;
   channel empty;
   CHECK(empty.state() == channel_state::empty);
@@ -386,7 +389,7 @@ TEST_CASE("a channel is one type that can be stored") {
   }
   for (auto& peer : peers)
     must(peer.second.write({.elements = mine.gather(), .remote = theirs.remote()}));
-  // Assigning ends what was there.
+  // Assignment ends the previous connection.
   peers[0] = channel();
   CHECK(peers[0].state() == channel_state::empty);
   must(peers[2].close());
@@ -394,7 +397,7 @@ TEST_CASE("a channel is one type that can be stored") {
   CHECK(error(failure_of(peers[2].send({.elements = mine.gather()}))) == error_kind::not_connected);
 }
 
-TEST_CASE("a channel of UC carries sends and writes, and refuses the rest in words") {
+TEST_CASE("a UC channel carries sends and writes and refuses other operations with a message") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel<transport::uc>());
   channel& left = ends.left;
@@ -418,13 +421,13 @@ TEST_CASE_METHOD(two_channels, "an endpoint of an earlier connection is refused"
   CHECK(ends.left.endpoint().generation == 2);
   CHECK(ends.left.endpoint().owner != 0);
   CHECK(failure_of(ends.left.handshake(yesterday)) == error_kind::mismatch);
-  // That one changed nothing.
+  // The refused handshake changed nothing.
   const endpoint today = must(ends.right.renew());
   must(ends.left.handshake(today));
   must(ends.right.handshake(ends.left.endpoint()));
 }
 
-TEST_CASE_METHOD(two_channels, "a stop that is requested ends the wait of a channel") {
+TEST_CASE_METHOD(two_channels, "a stop request ends the wait of a channel") {
   buffer<> to(bed.domain, 64);
   std::stop_source source;
   auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
@@ -432,10 +435,10 @@ TEST_CASE_METHOD(two_channels, "a stop that is requested ends the wait of a chan
   const error stopped = failure_of(receive.wait(source.get_token()));
   other.join();
   CHECK(stopped == error_kind::cancelled);
-  // More time would not have helped.
+  // A longer limit would not have helped.
   CHECK_THAT(stopped.message(), Catch::EndsWith("renew it"));
   CHECK(ends.left.outstanding() == 0);
-  // Before the start: nothing is posted.
+  // The stop was requested before the call, so nothing is posted.
   const error refused =
       failure_of(ends.right.receive({.elements = to.scatter()}, source.get_token()));
   CHECK(refused == error_kind::cancelled);

@@ -10,7 +10,7 @@
 using namespace verbspp;
 using namespace verbspp::test;
 
-TEST_CASE_METHOD(two_channels, "a handle gives its result once, and is refused after that") {
+TEST_CASE_METHOD(two_channels, "a handle returns its result once and is refused after that") {
   buffer<> mine(bed.domain, 8);
   buffer<> theirs(bed.domain, 8);
   auto work = must(left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
@@ -24,8 +24,7 @@ TEST_CASE_METHOD(two_channels, "a handle gives its result once, and is refused a
   CHECK(error(failure_of(*moved.poll())) == error_kind::invalid_input);
 }
 
-TEST_CASE_METHOD(two_channels,
-                 "results that nobody took stay for their handles, whatever comes after") {
+TEST_CASE_METHOD(two_channels, "the results of handles are kept regardless of later requests") {
   buffer<> mine(bed.domain, pattern(64, 5));
   buffer<> theirs(bed.domain, 64);
   std::vector<pending<>> kept;
@@ -37,7 +36,7 @@ TEST_CASE_METHOD(two_channels,
   for (std::uint32_t i = 0; i < 8; ++i) CHECK(must(kept[i].wait()).byte_count() == i);
 }
 
-TEST_CASE_METHOD(two_channels, "a handle that outlives its scope says so") {
+TEST_CASE_METHOD(two_channels, "using a handle after its scope is an error") {
   buffer<> mine(bed.domain, 64);
   buffer<> theirs(bed.domain, 64);
   std::optional<scoped_pending> escaped;
@@ -48,7 +47,8 @@ TEST_CASE_METHOD(two_channels, "a handle that outlives its scope says so") {
   must(left.write({.elements = mine.gather(), .remote = theirs.remote()}));
 }
 
-TEST_CASE("handles outlive their channel, and say so") {
+TEST_CASE(
+    "using a handle after its channel is destroyed is an error unless its request had finished") {
   const testbed bed;
   std::optional<channel_pair> pair = connect_channels(bed);
   buffer<> mine(bed.domain, 64);
@@ -73,17 +73,17 @@ TEST_CASE_METHOD(two_channels, "dropping a handle waits for its request") {
   CHECK(theirs.bytes() == pattern(1 << 20, 9));
 }
 
-TEST_CASE("dropping the handle of a request without memory waits for nothing") {
+TEST_CASE("dropping the handle of a request without memory does not wait") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel().max_inline_data(8));
   const std::uint64_t bytes = 1;
   static_cast<void>(must(ends.left.post_receive({})));
   static_cast<void>(must(ends.left.post_send({.elements = inline_payload(bytes)})));
-  CHECK(ends.left.outstanding() != 0);  // nobody sends, and the peer has no receive
+  CHECK(ends.left.outstanding() != 0);  // the peer neither sends nor has a receive
   CHECK(ends.left.is_connected());
 }
 
-TEST_CASE("a drop that had to give up the connection says so") {
+TEST_CASE("a channel reports that dropping a handle closed its connection") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel().default_limit(short_limit));
   buffer<> mine(bed.domain, 64);
@@ -94,11 +94,11 @@ TEST_CASE("a drop that had to give up the connection says so") {
   CHECK(ends.left.outstanding() == 0);
 }
 
-TEST_CASE_METHOD(two_channels, "a handle can leave its request alone, with its memory") {
+TEST_CASE_METHOD(two_channels, "a request with its memory can be detached from its handle") {
   buffer<> theirs(bed.domain, 64);
   auto pool = must(message_pool::create(bed.domain, 1, 64));
 
-  SECTION("that is on its way") {
+  SECTION("a request in flight") {
     auto receive = must(ends.left.post_receive(must(pool.take())));
     must(std::move(receive).detach());
     CHECK(!receive.has_request());
@@ -108,18 +108,18 @@ TEST_CASE_METHOD(two_channels, "a handle can leave its request alone, with its m
     must(ends.right.send({.elements = theirs.gather()}));
     wait_until([&] { return ends.left.poll(), pool.available() == 1; }, "the message's place");
   }
-  SECTION("that is flushed") {
+  SECTION("a request that is flushed") {
     must(must(ends.left.post_receive(must(pool.take()))).detach());
     must(ends.left.close());
     CHECK(pool.available() == 1);
   }
-  SECTION("that has finished") {
+  SECTION("a request that has finished") {
     auto read = must(ends.left.post_read(must(pool.take()), {.remote = theirs.remote()}));
     wait_until([&] { return ends.left.poll(), ends.left.outstanding() == 0; }, "the read");
     must(std::move(read).detach());
     CHECK(pool.available() == 1);
   }
-  SECTION("of a scope") {
+  SECTION("a request of a scope") {
     must(ends.left.scope([&](channel_scope& scope) -> result<void> {
       VERBSPP_TRY(read, scope.post_read(must(pool.take()), {.remote = theirs.remote()}));
       return std::move(read).detach();
@@ -142,7 +142,7 @@ TEST_CASE_METHOD(two_channels, "handles can be stored before they have a request
   }
 }
 
-TEST_CASE("receives before the handshake take their memory with them as well") {
+TEST_CASE("receives before the handshake own their memory as well") {
   const testbed bed;
   auto left = must(bed.domain.build_channel().build());
   auto right = must(bed.domain.build_channel().build());
@@ -151,7 +151,7 @@ TEST_CASE("receives before the handshake take their memory with them as well") {
   auto first = must(right.post_receive(std::move(owned)));
   auto second = must(right.post_receive(kept));
 
-  SECTION("which come back filled") {
+  SECTION("which they return filled after the handshake") {
     const endpoint left_end = left.endpoint();
     channel here = must(std::move(left).handshake(right.endpoint()));
     const channel there = must(std::move(right).handshake(left_end));
@@ -165,7 +165,7 @@ TEST_CASE("receives before the handshake take their memory with them as well") {
     must(second.wait(patience));
     CHECK(kept[9] == std::byte{9});
   }
-  SECTION("which come back from a channel that was never connected") {
+  SECTION("which they return if the channel was never connected") {
     {
       const prepared_channel dropped(std::move(right));
     }
@@ -177,7 +177,8 @@ TEST_CASE("receives before the handshake take their memory with them as well") {
   }
 }
 
-TEST_CASE_METHOD(two_channels, "memory that work owns comes back with the result, on failure too") {
+TEST_CASE_METHOD(two_channels,
+                 "memory owned by a request is returned with the result even on failure") {
   auto sent = must(registered_buffer<>::allocate(bed.domain, 64));
   auto filled = must(registered_buffer<>::allocate(bed.domain, 64));
   const std::byte* const where = filled.data();
@@ -204,18 +205,18 @@ TEST_CASE_METHOD(two_channels, "memory that work owns comes back with the result
     const auto whole = std::move(done.memory).buffer();
     CHECK(whole[5] == std::byte{42});
   }
-  SECTION("where it can't be posted it stays where it was") {
+  SECTION("the caller keeps it if the request cannot be posted") {
     must(left.close());
     CHECK(failure_of(left.post_send(std::move(sending.memory))) == error_kind::not_connected);
     CHECK(sending.memory.size() == 64);
   }
-  SECTION("where the request fails") {
+  SECTION("after a request that fails") {
     auto never = must(left.post_receive(std::move(received.memory)));
     auto ended = never.wait(short_limit);
     CHECK(error(failure_of(ended.result)) == error_kind::timed_out);
     CHECK(ended.memory.data() == where);
   }
-  SECTION("in a scope, where its handle waits as well") {
+  SECTION("in a scope that waits for the handle") {
     const scope_error failed = failure_of(left.scope(
         [&](channel_scope& s) { CHECK(s.post_receive(std::move(received.memory)).has_value()); },
         short_limit));
@@ -225,11 +226,12 @@ TEST_CASE_METHOD(two_channels, "memory that work owns comes back with the result
   }
 }
 
-TEST_CASE_METHOD(two_channels, "memory that work shares stays until the device has let go") {
+TEST_CASE_METHOD(two_channels,
+                 "memory shared with a request stays until the device no longer accesses it") {
   auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
   buffer<> message(bed.domain, pattern(64, 3));
 
-  SECTION("also where all handles have gone") {
+  SECTION("even if all other handles are destroyed") {
     std::optional<kept_pending> receive;
     {
       const auto mine = std::move(shared);
@@ -238,7 +240,7 @@ TEST_CASE_METHOD(two_channels, "memory that work shares stays until the device h
     must(ends.right.send({.elements = message.gather()}));
     CHECK(must(receive->wait(patience)).byte_count() == 64);
   }
-  SECTION("without anybody waiting for it") {
+  SECTION("even if no thread waits for it") {
     for (int i = 0; i < 40; ++i) {
       CHECK(left.post_receive(shared).has_value());
       must(ends.right.send({.elements = message.gather()}));
@@ -246,7 +248,7 @@ TEST_CASE_METHOD(two_channels, "memory that work shares stays until the device h
     }
     wait_until([&] { return left.poll(), left.outstanding() == 0; }, "the receives");
   }
-  SECTION("in a scope whose function has it for itself") {
+  SECTION("in a scope whose function has the only other handle") {
     buffer<> theirs(bed.domain, 64);
     must(left.scope([&](channel_scope& s) -> result<void> {
       const auto mine = std::move(shared);
@@ -256,7 +258,7 @@ TEST_CASE_METHOD(two_channels, "memory that work shares stays until the device h
       return success();
     }));
   }
-  SECTION("and when the channel goes") {
+  SECTION("even if the channel is destroyed") {
     CHECK(left.post_receive(shared).has_value());
     left = channel();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What programs do to channels that they should not, and what becomes of it.
+/// Misuse of channels by programs, and its consequences.
 #include "../assertions.hpp"
 #include "channels.hpp"
 
@@ -16,7 +16,7 @@ using namespace verbspp;
 using namespace verbspp::test;
 
 TEST_CASE_METHOD(two_channels,
-                 "a buffer that ends before its scope does is found out by the device") {
+                 "the device detects a buffer that is destroyed before the end of its scope") {
   buffer<> message(bed.domain, pattern(64, 1));
   std::atomic<bool> has_ended{false};
   std::thread peer([&] {
@@ -39,7 +39,7 @@ TEST_CASE_METHOD(two_channels,
 }
 
 TEST_CASE_METHOD(two_channels,
-                 "a channel that ends in the middle of its scope leaves nothing behind") {
+                 "a channel that is destroyed in its scope leaves no requests behind") {
   buffer<> to(bed.domain, 64);
   std::optional<scoped_pending> kept;
   const scope_error failed = failure_of(ends.left.scope([&](channel_scope& s) -> result<void> {
@@ -55,8 +55,9 @@ TEST_CASE_METHOD(two_channels,
   CHECK(error(failure_of(kept->wait())) == error_kind::invalid_input);
 }
 
-TEST_CASE_METHOD(two_channels,
-                 "a scope whose function throws still reports nothing, but has finished") {
+TEST_CASE_METHOD(
+    two_channels,
+    "a scope whose function throws reports no error of its requests but waits for them") {
   buffer<> to(bed.domain, 64);
   const auto start = clock::now();
   CHECK_THROWS_AS(ends.left.scope(
@@ -68,7 +69,7 @@ TEST_CASE_METHOD(two_channels,
                   std::runtime_error);
   CHECK(clock::now() - start < short_limit + soon);
   CHECK(ends.left.outstanding() == 0);
-  // The channel tells what the exception hid.
+  // The channel reports the failure that the exception hid.
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
 }
 
@@ -87,9 +88,9 @@ TEST_CASE_METHOD(two_channels, "the tenth of a thousand requests fails") {
     return success();
   };
   std::optional<scope_error> failed;
-  SECTION("of a scope") { failed = failure_of(ends.left.scope(post_all)); }
-  SECTION("of a stream") { failed = failure_of(ends.left.stream(post_all)); }
-  // Posting was refused as soon as it was known.
+  SECTION("in a scope") { failed = failure_of(ends.left.scope(post_all)); }
+  SECTION("in a stream") { failed = failure_of(ends.left.stream(post_all)); }
+  // Posting was refused as soon as the failure was known.
   REQUIRE(failed->own());
   CHECK(*failed->own() == error_kind::not_connected);
   REQUIRE(failed->work());
@@ -98,7 +99,7 @@ TEST_CASE_METHOD(two_channels, "the tenth of a thousand requests fails") {
   CHECK(ends.left.outstanding() == 0);
 }
 
-TEST_CASE_METHOD(two_channels, "a peer that is gone is noticed, by the limit or by the device") {
+TEST_CASE_METHOD(two_channels, "a lost peer is detected by the timeout or by the device") {
   buffer<> from(bed.domain, 64);
   const auto there = buffer<>(bed.domain, 64).remote();
   must(ends.right.close());
@@ -111,7 +112,7 @@ TEST_CASE_METHOD(two_channels, "a peer that is gone is noticed, by the limit or 
   CHECK_FALSE(failed.message().empty());
 }
 
-TEST_CASE_METHOD(two_channels, "a handle is assigned to, which lets go of what it had") {
+TEST_CASE_METHOD(two_channels, "assigning to a handle releases its previous request") {
   buffer<> from(bed.domain, 64);
   buffer<> to(bed.domain, 64);
   auto work = must(ends.left.post_write({.elements = from.gather(), .remote = to.remote()}));
@@ -129,7 +130,7 @@ TEST_CASE_METHOD(two_channels, "a handle is assigned to, which lets go of what i
   must(owned.wait().result);
 }
 
-TEST_CASE("too many results that nobody takes are refused in words, and room comes back") {
+TEST_CASE("too many unread results are refused with a message until some are read") {
   const testbed bed;
   channel_pair ends = connect_channels(
       bed.domain.build_channel().max_send_work_requests(2).max_receive_work_requests(1));
@@ -155,7 +156,7 @@ TEST_CASE("too many results that nobody takes are refused in words, and room com
   must(ends.left.send({.elements = from.gather()}));
 }
 
-TEST_CASE("sends whose results nobody takes cost nothing") {
+TEST_CASE("unread results of sends are not limited") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel().max_send_work_requests(2));
   buffer<> from(bed.domain, 64);
@@ -176,9 +177,9 @@ TEST_CASE("sends whose results nobody takes cost nothing") {
 #endif
 #endif
 
-// ThreadSanitizer, which would find that as well, has no threads in a process that was forked.
+// ThreadSanitizer would find this as well, but supports no threads in a forked process.
 #if !defined(VERBSPP_TEST_FOR_RACES)
-TEST_CASE_METHOD(two_channels, "two threads at once are an assertion") {
+TEST_CASE_METHOD(two_channels, "using a channel in two threads at once fails an assertion") {
   const std::string told = assertion_in([&] {
     std::atomic<bool> stop{false};
     const auto poll = [&] {
@@ -186,7 +187,7 @@ TEST_CASE_METHOD(two_channels, "two threads at once are an assertion") {
     };
     std::thread other(poll);
     std::thread end([&] {
-      // steady: ends the test if the assertion does not come; that is the failure
+      // steady: ends the test if the assertion does not fail, which fails the test
       std::this_thread::sleep_for(patience);
       stop = true;
     });
