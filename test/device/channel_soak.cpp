@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak in its short form; the program channel_soak does it for longer, on any device.
+/// The soak in its short form; the program channel_soak runs it for longer and on any device.
 #include "../soak/soak.hpp"
 #include "device.hpp"
 
@@ -24,7 +24,7 @@ verbspp::soak::options short_soak(std::chrono::seconds length) {
 
 }  // namespace
 
-TEST_CASE("channels that do everything at random to each other stay right") {
+TEST_CASE("channels stay correct under random operations") {
   const auto wanted = short_soak(std::chrono::seconds(3));
   const verbspp::soak::summary found = verbspp::soak::run(wanted);
   INFO("seed " << wanted.seed << '\n' << found.text);
@@ -32,7 +32,7 @@ TEST_CASE("channels that do everything at random to each other stay right") {
   CHECK(found.operations > 100);
 }
 
-TEST_CASE("a server of many clients stays right however these go") {
+TEST_CASE("a server of many clients stays correct however clients disconnect") {
   auto wanted = short_soak(std::chrono::seconds(2));
   wanted.clients = 5;
   const verbspp::soak::summary found = verbspp::soak::run_clients(wanted);

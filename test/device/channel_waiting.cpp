@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How channels wait: by spinning, by sleeping, and what else ends a wait.
+/// How channels wait, by spinning or sleeping, and what else ends a wait.
 #include "../soak/punctuality.hpp"
 #include "channels.hpp"
 #include "failing_verb.hpp"
@@ -26,14 +26,14 @@ namespace {
   return test::connect_channels(bed.domain.build_channel().waiting(mode));
 }
 
-/// What this thread has used of a processor.
+/// The processor time that this thread has used.
 [[nodiscard]] std::chrono::nanoseconds processor_time() {
   std::timespec used{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// Calls a function when the next notification of a completion queue is asked for.
+/// Calls a function when the next notification of a completion queue is requested.
 class before_notification {
  public:
   before_notification(ibv_context* device, std::function<void()> call)
@@ -55,7 +55,7 @@ class before_notification {
   int (*&pointer_)(ibv_cq*, int);
 };
 
-/// Checks that a fault that comes during a wait ends the wait, and that the error has the word.
+/// Checks that a fault during a wait ends the wait, and that the error contains `word`.
 void check_ends_wait(const char* fault, const char* word) {
   for (const wait_mode mode : all_modes) {
     const testbed bed;
@@ -73,7 +73,7 @@ void check_ends_wait(const char* fault, const char* word) {
 
 }  // namespace
 
-TEST_CASE("a channel works however it waits") {
+TEST_CASE("a channel works in each wait mode") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
     channel_pair ends = connect_channels(bed, mode);
@@ -109,11 +109,11 @@ TEST_CASE("a channel works however it waits") {
   }
 }
 
-TEST_CASE("a channel that sleeps leaves the processor to others") {
+TEST_CASE("a channel that sleeps leaves the processor to other threads") {
   const testbed bed;
   channel_pair ends = connect_channels(bed, wait_mode::sleep());
   buffer<> to(bed.domain, 64);
-  // In a virtual machine, time that the host gives to others counts as this thread's.
+  // In a virtual machine, time that the host gives to others counts as time of this thread.
   constexpr std::chrono::milliseconds limit{1000};
   const auto before = processor_time();
   CHECK(error(failure_of(ends.left.receive({.elements = to.scatter()}, limit))) ==
@@ -122,8 +122,8 @@ TEST_CASE("a channel that sleeps leaves the processor to others") {
   CHECK(ends.left.outstanding() == 0);
 }
 
-// What stays in the queue when a thread goes to sleep wakes it no more.
-TEST_CASE("a sleep misses nothing that comes before it, however much that is") {
+// Completions that are still in the queue when a thread goes to sleep do not wake it.
+TEST_CASE("a sleep misses no completion that arrives before it regardless of their number") {
   const testbed bed;
   const auto builder =
       bed.domain.build_channel().max_receive_work_requests(256).waiting(wait_mode::sleep());
@@ -136,18 +136,19 @@ TEST_CASE("a sleep misses nothing that comes before it, however much that is") {
   std::vector<pending<>> receives;
   for (int i = 0; i < 200; ++i) receives.push_back(must(ends.left.post_receive({})));
 
-  // The thread has looked, and is about to ask to be woken: now comes more than it takes at once.
+  // The thread has polled and is about to request a notification: now more completions arrive than
+  // it polls at once.
   const before_notification now(ends.left.native_completion_queue()->context, [&] {
     for (int i = 0; i < 200; ++i) static_cast<void>(must(ends.right.send({}, patience)));
   });
   static_cast<void>(must(receives.back().wait(patience)));
-  // Or the limit has ended the sleep.
+  // Otherwise the timeout has ended the sleep.
   CHECK(ends.left.is_connected());
   receives.pop_back();
   for (auto& each : receives) CHECK(each.poll().has_value());
 }
 
-TEST_CASE("what ends a wait of a channel ends it however it waits") {
+TEST_CASE("a wait of a channel ends for the same causes in each wait mode") {
   const testbed bed;
   buffer<> to(bed.domain, 64);
   for (const wait_mode mode : all_modes) {
@@ -156,7 +157,7 @@ TEST_CASE("what ends a wait of a channel ends it however it waits") {
       std::stop_source source;
       sockets peer;
       ends.left.watch(peer.watched());
-      // Behind a request to stop nothing is posted any more.
+      // After a stop request nothing is posted.
       auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
       const auto start = clock::now();
       std::thread other = later([&] {
@@ -178,7 +179,7 @@ TEST_CASE("what ends a wait of a channel ends it however it waits") {
   }
 }
 
-TEST_CASE("a socket that is watched for hang-up only may have data to read") {
+TEST_CASE("a socket that is watched only for hang-up may have unread data") {
   const testbed bed;
   buffer<> to(bed.domain, 64);
   for (const wait_mode mode : all_modes) {
@@ -205,7 +206,7 @@ TEST_CASE("a socket that is watched for hang-up only may have data to read") {
   }
 }
 
-TEST_CASE("a wait for anything of a channel ends with what the channel watches, too") {
+TEST_CASE("a wait for any event of a channel also ends when its watched descriptor does") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
     for (const bool is_alone : {true, false}) {
@@ -223,10 +224,10 @@ TEST_CASE("a wait for anything of a channel ends with what the channel watches, 
   }
 }
 
-// A machine that is busy with other things may delay any one wait, so the best of some counts,
-// beside what the machine takes from others meanwhile: what takes longer than promised does so each
-// time.
-TEST_CASE("what a limit gives up is given up within 100 ms") {
+// Other load on the machine may delay any single wait, so the test takes the best of several, and
+// allows for the time that the machine loses to that load. A wait that breaks the promise does so
+// each time.
+TEST_CASE("a wait that times out returns within 100 ms") {
   const testbed bed;
   constexpr int most_tries = 10;
   for (const wait_mode mode : all_modes) {
@@ -249,17 +250,17 @@ TEST_CASE("what a limit gives up is given up within 100 ms") {
   }
 }
 
-TEST_CASE("what gave a connection up is told") {
+TEST_CASE("a channel reports why its connection was closed") {
   const testbed bed;
   buffer<> memory(bed.domain, 64);
   channel_pair ends = connect_channels(bed, wait_mode::spin());
-  SECTION("the time") {
+  SECTION("a timeout") {
     const error late = failure_of(ends.left.receive({.elements = memory.scatter()}, short_limit));
     CHECK(late == error_kind::timed_out);
     CHECK_THAT(late.message(), Catch::Contains("time limit"));
     CHECK(ends.left.failure()->ended_by() == wait_end::limit);
   }
-  SECTION("a request, with all others") {
+  SECTION("a failed request that flushes all others") {
     auto waiting = must(ends.left.post_receive({.elements = memory.scatter()}));
     const remote_memory<access::remote_write> nowhere(0, 64, remote_key(std::uint32_t{0}));
     CHECK(ends.left.write({.elements = memory.gather(), .remote = nowhere}, patience).has_error());
@@ -271,7 +272,7 @@ TEST_CASE("what gave a connection up is told") {
     CHECK_THAT(flushed.message(), Catch::Contains("flushed") && Catch::Contains("broken before") &&
                                       Catch::Contains("the peer refused the access"));
   }
-  SECTION("what it watches, with all requests") {
+  SECTION("a watched descriptor that flushes all requests") {
     auto first = must(ends.left.post_receive({.elements = memory.scatter(0, 32)}));
     auto second = must(ends.left.post_receive({.elements = memory.scatter(32, 32)}));
     sockets peer;
@@ -281,14 +282,14 @@ TEST_CASE("what gave a connection up is told") {
     CHECK_THAT(error(failure_of(second.wait(patience))).message(),
                Catch::Contains("flushed") && Catch::Contains("usually the peer is gone"));
   }
-  SECTION("the time, with all requests") {
+  SECTION("a timeout that flushes all requests") {
     auto first = must(ends.left.post_receive({.elements = memory.scatter(0, 32)}));
     auto second = must(ends.left.post_receive({.elements = memory.scatter(32, 32)}));
     CHECK(error(failure_of(first.wait(short_limit))) == error_kind::timed_out);
     CHECK_THAT(error(failure_of(second.wait(patience))).message(),
                Catch::Contains("the limit of a wait had passed"));
   }
-  SECTION("the peer, which asked for what is not allowed") {
+  SECTION("the peer's access error") {
     auto waiting = must(ends.left.post_receive({.elements = memory.scatter()}));
     const remote_memory<access::remote_write> nowhere(0, 64, remote_key(std::uint32_t{0}));
     CHECK(ends.right.write({.elements = memory.gather(), .remote = nowhere}, patience).has_error());
@@ -296,14 +297,14 @@ TEST_CASE("what gave a connection up is told") {
     wait_until([&] { return (ended = waiting.poll()).has_value(); }, "the receive is flushed");
     CHECK_THAT(error(failure_of(*ended)).message(), Catch::Contains("broken before"));
   }
-  SECTION("the program") {
+  SECTION("a close by the program") {
     auto earlier = must(ends.left.post_receive({.elements = memory.scatter(0, 32)}));
     auto waiting = must(ends.left.post_receive({.elements = memory.scatter(32, 32)}));
     must(ends.left.close());
     CHECK(ends.left.failure()->ended_by() == std::nullopt);
     CHECK_THAT(error(failure_of(waiting.wait(patience))).message(),
                Catch::Contains("the channel was closed"));
-    // What breaks the next connection has nothing to do with it.
+    // The cause that breaks the next connection does not concern this one.
     static_cast<void>(must(ends.left.renew()));
     sockets peer;
     peer.hang_up();
@@ -315,7 +316,8 @@ TEST_CASE("what gave a connection up is told") {
   }
 }
 
-TEST_CASE("a wait for anything of a channel tells what came, and gives nothing up") {
+TEST_CASE(
+    "a wait for any event of a channel reports which event occurred and keeps the connection") {
   const testbed bed;
   buffer<> from(bed.domain, 64);
   buffer<> to(bed.domain, 64);
@@ -338,7 +340,7 @@ TEST_CASE("a wait for anything of a channel tells what came, and gives nothing u
   CHECK(failure_of(none.wait(short_limit)) == error_kind::not_connected);
 }
 
-TEST_CASE("a wait ends at once while there is a result that nobody has taken") {
+TEST_CASE("a wait ends at once while a result is unread") {
   const testbed bed;
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
   buffer<> from(bed.domain, 64);
@@ -388,7 +390,7 @@ TEST_CASE("a wait ends at once while there is a result that nobody has taken") {
     static_cast<void>(ends.left.wait(short_limit));
     CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
 
-    // Of a write without a handle, one wait reports the completion.
+    // One wait reports the completion of a write without a handle.
     must(ends.left.post_write(must(pool.take()), {.remote = to.remote()}));
     until([&] {
       ends.left.poll();
@@ -434,15 +436,15 @@ TEST_CASE("an event loop sleeps on a channel's descriptor") {
   CHECK(failure_of(spinning.left.request_notification()) == error_kind::not_supported);
 }
 
-TEST_CASE("a port that goes while a channel waits ends the wait, and says so") {
+TEST_CASE("a port that goes down during a channel's wait ends the wait with its cause") {
   check_ends_wait("after:50ms=port-down", "port");
 }
 
-TEST_CASE("a device that fails while a channel waits ends the wait, and says so") {
+TEST_CASE("a device that fails during a channel's wait ends the wait with its cause") {
   check_ends_wait("after:50ms=device-fatal", "device");
 }
 
-TEST_CASE("an inbox hears of what its channel watches") {
+TEST_CASE("an inbox reports that the watched descriptor of its channel ended") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 4, 64));
   for (const wait_mode mode : all_modes) {

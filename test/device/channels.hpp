@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the tests of channels share.
+/// Shared code of the channel tests.
 #pragma once
 
 #include "device.hpp"
@@ -30,13 +30,13 @@ template <class Builder>
   return connect_channels(std::move(left), must(builder.build()));
 }
 
-/// As long as nothing else is asked for.
+/// With the default options.
 [[nodiscard]] inline channel_pair connect_channels(const testbed& bed) {
   return connect_channels(bed.domain.build_channel().access(
       access::local_write | access::remote_read | access::remote_write | access::remote_atomic));
 }
 
-/// A fixture: both ends, with what they were made of.
+/// A fixture: both ends, and the objects from which they were created.
 struct two_channels {
   const testbed bed{};
   channel_pair ends = connect_channels(bed);
@@ -48,10 +48,10 @@ struct two_channels {
 inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
                                       wait_mode::spin_then_sleep(std::chrono::microseconds(20))};
 
-/// A limit that a test waits for.
+/// A timeout that a test waits for.
 inline constexpr std::chrono::milliseconds short_limit{50};
-/// What may pass until a limit's consequences are over; the promise is 100 ms, on a machine that is
-/// not busy with other things.
+/// The longest time between a timeout and the end of its consequences. The library promises 100 ms
+/// on an idle machine.
 inline constexpr std::chrono::milliseconds soon{5000};
 
 }  // namespace verbspp::test

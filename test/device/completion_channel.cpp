@@ -24,7 +24,7 @@ namespace {
 
 using slots = std::array<work_completion, 8>;
 
-/// Queue pairs whose receives complete in queues that can be waited for.
+/// Queue pairs whose receives complete in waitable queues.
 struct waiting {
   explicit waiting(const testbed& bed, std::size_t queues = 1)
       : channel(must(completion_channel::create(bed.context))), memory(bed.domain, 64) {
@@ -38,7 +38,7 @@ struct waiting {
     }
   }
 
-  /// Lets a receive complete in a queue, some time after.
+  /// Makes a receive complete in a queue some time later.
   void send(std::size_t queue, std::uint64_t id, bool solicited = false) {
     must(pairs[queue].right.post_receive({.elements = memory.scatter()}, {.id = id}));
     must(pairs[queue].left.post_send({.solicited = solicited}, {.id = id}));
@@ -59,7 +59,7 @@ struct one_waiting {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// Lets the completion of a send arrive before the test goes on.
+/// Waits for the completion of a send before the test continues.
 void let_arrive(const testbed& bed) { static_cast<void>(take_one(bed.left_queue)); }
 
 /// Waits until events can be read.
@@ -75,7 +75,7 @@ void wait_readable(int file_descriptor) {
 
 }  // namespace
 
-TEST_CASE_METHOD(one_waiting, "waiting takes the completions that are there") {
+TEST_CASE_METHOD(one_waiting, "a wait takes the available completions") {
   ends.send(0, 1);
   ends.send(0, 2);
   static_cast<void>(take(bed.left_queue, 2));
@@ -89,10 +89,10 @@ TEST_CASE_METHOD(one_waiting, "waiting takes the completions that are there") {
   }
 }
 
-TEST_CASE_METHOD(one_waiting, "waiting sleeps until a completion comes") {
+TEST_CASE_METHOD(one_waiting, "a wait sleeps until a completion arrives") {
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
-      // steady: sends before, while and after the wait begins; each order has to pass
+      // steady: sends before, during and after the start of the wait; each order has to pass
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
       ends.send(0, id);
     });
@@ -106,7 +106,7 @@ TEST_CASE_METHOD(one_waiting, "waiting sleeps until a completion comes") {
   }
 }
 
-TEST_CASE("waiting with nothing to come ends at the deadline, empty") {
+TEST_CASE("a wait without completions returns none at the deadline") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   slots into;
@@ -120,7 +120,7 @@ TEST_CASE("waiting with nothing to come ends at the deadline, empty") {
   CHECK_FALSE(must(queue.completion_channel().poll()));
 }
 
-TEST_CASE_METHOD(one_waiting, "a deadline in the past still takes what is there") {
+TEST_CASE_METHOD(one_waiting, "a wait with a past deadline still takes the available completions") {
   ends.send(0, 7);
   let_arrive(bed);
   slots into;
@@ -133,7 +133,7 @@ TEST_CASE_METHOD(one_waiting, "a deadline in the past still takes what is there"
 }
 
 TEST_CASE_METHOD(one_waiting,
-                 "no completion is slept through, however it falls between poll and request") {
+                 "a wait misses no completion between its poll and its notification request") {
   constexpr std::uint64_t rounds = 300;
   std::atomic<std::uint64_t> taken{0};
   std::thread sender([&] {
@@ -147,7 +147,7 @@ TEST_CASE_METHOD(one_waiting,
   while (taken < rounds) {
     const auto until = deadline();
     const auto outcome = ends.queue().wait(into, until);
-    // What is there at the deadline is taken, but should have woken the wait before.
+    // Completions at the deadline are taken, but should have woken the wait earlier.
     if (!outcome.has_value() || outcome.assume_value().empty() || clock::now() >= until) break;
     taken += outcome.assume_value().size();
   }
@@ -156,7 +156,7 @@ TEST_CASE_METHOD(one_waiting,
   CHECK(reached == rounds);
 }
 
-TEST_CASE("a completion right before the request for an event ends the wait") {
+TEST_CASE("a completion just before the notification request ends the wait") {
   const testbed bed;
   static void (*before_request)() = nullptr;
   static int (*original)(ibv_cq*, int) = nullptr;
@@ -168,8 +168,8 @@ TEST_CASE("a completion right before the request for an event ends the wait") {
   before_request = [] {
     sender->send(0, 3);
     let_arrive(*sender_bed);
-    // The sender knows before the receiver's program can: give it a moment.
-    // steady: the completion has likely arrived; if it comes later, its event ends the wait
+    // The sender sees the completion before the receiver's program can: allow a moment for it.
+    // steady: the completion has likely arrived; if it arrives later, its event ends the wait
     std::this_thread::sleep_for(moment);
   };
   auto& operation = ends.queue().native_handle()->context->ops.req_notify_cq;
@@ -185,7 +185,7 @@ TEST_CASE("a completion right before the request for an event ends the wait") {
   CHECK(clock::now() < until);
 }
 
-TEST_CASE_METHOD(one_waiting, "a wait may be told how long it may take") {
+TEST_CASE_METHOD(one_waiting, "a wait accepts a timeout instead of a deadline") {
   slots into;
   const auto before = clock::now();
   CHECK(must(ends.queue().wait(into, moment)).empty());
@@ -202,8 +202,8 @@ TEST_CASE_METHOD(one_waiting, "a wait may be told how long it may take") {
   CHECK(must(outcome).front().wr_id() == 1);
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what these are about
-TEST_CASE("a waitable queue that was moved from is refused") {
+// NOLINTBEGIN(bugprone-use-after-move): these tests are about what a moved-from handle still does
+TEST_CASE("a moved-from waitable queue is refused") {
   const testbed bed;
   auto queue = must(waitable_completion_queue::create(bed.context, 4));
   const auto moved = std::move(queue);
@@ -219,7 +219,7 @@ TEST_CASE("a waitable queue that was moved from is refused") {
   CHECK(must(queue.wait(into, moment)).empty());
 }
 
-TEST_CASE("a completion channel that was moved from is empty, and refused") {
+TEST_CASE("a moved-from completion channel is empty and refused") {
   const testbed bed;
   auto channel = must(completion_channel::create(bed.context));
   const auto moved = std::move(channel);
@@ -243,7 +243,7 @@ TEST_CASE("a completion channel that was moved from is empty, and refused") {
 }
 // NOLINTEND(bugprone-use-after-move)
 
-TEST_CASE("waiting without a slot is refused") {
+TEST_CASE("a wait without a slot is refused") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   CHECK(failure_of(queue.wait({}, deadline())) == error_kind::invalid_input);
@@ -252,7 +252,7 @@ TEST_CASE("waiting without a slot is refused") {
 TEST_CASE_METHOD(one_waiting, "signals do not end a wait") {
   struct sigaction before{};
   struct sigaction action{};
-  action.sa_handler = [](int) {};  // and no SA_RESTART
+  action.sa_handler = [](int) {};  // without SA_RESTART
   REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
   const pthread_t waiter = ::pthread_self();
   std::atomic<bool> ended{false};
@@ -273,7 +273,7 @@ TEST_CASE_METHOD(one_waiting, "signals do not end a wait") {
   CHECK(must(outcome).size() == 1);
 }
 
-TEST_CASE_METHOD(one_waiting, "waiting for solicited completions sleeps through the others") {
+TEST_CASE_METHOD(one_waiting, "a wait for solicited completions sleeps through other completions") {
   const auto queue = ends.queue();
   must(queue.request_notification(notify_for::solicited_only));
   ends.send(0, 1);
@@ -298,7 +298,7 @@ TEST_CASE_METHOD(one_waiting, "a failure is a solicited completion") {
   CHECK(status_of(take_one(ends.queue())) == work_status::flushed);
 }
 
-TEST_CASE("the event of a channel says which queue it is about") {
+TEST_CASE("the event of a channel names its queue") {
   const testbed bed;
   waiting ends(bed, 3);
   for (const std::size_t which : {2U, 0U, 1U, 2U}) {
@@ -314,7 +314,7 @@ TEST_CASE("the event of a channel says which queue it is about") {
   }
 }
 
-TEST_CASE("an event that a queue's wait reads for another queue is not lost") {
+TEST_CASE("an event that one queue's wait reads for another queue is not lost") {
   const testbed bed;
   waiting ends(bed, 2);
   must(ends.queues[1].request_notification());
@@ -327,7 +327,7 @@ TEST_CASE("an event that a queue's wait reads for another queue is not lost") {
   CHECK(take_one(ends.queues[1]).wr_id() == 1);
 }
 
-TEST_CASE("an event loop of the program's own serves the queues of a channel") {
+TEST_CASE("an event loop of the program serves the queues of a channel") {
   const testbed bed;
   waiting ends(bed, 2);
   CHECK((::fcntl(ends.channel.file_descriptor(), F_GETFL) & O_NONBLOCK) != 0);
@@ -359,7 +359,7 @@ TEST_CASE("an event loop of the program's own serves the queues of a channel") {
   CHECK(got[1] == each);
 }
 
-TEST_CASE("threads wait for different queues of one channel") {
+TEST_CASE("several threads can wait for different queues of one channel") {
   const testbed bed;
   constexpr std::size_t count = 3;
   constexpr std::uint64_t rounds = 50;
@@ -385,7 +385,7 @@ TEST_CASE("threads wait for different queues of one channel") {
   for (const auto& each : got) CHECK(each == rounds);
 }
 
-TEST_CASE("threads that wait for one queue share its completions") {
+TEST_CASE("several threads that wait for one queue share its completions") {
   const testbed bed;
   constexpr std::uint64_t total = 200;
   waiting ends(bed);
@@ -396,7 +396,7 @@ TEST_CASE("threads that wait for one queue share its completions") {
     waiters.emplace_back([&] {
       std::array<work_completion, 1> into;
       while (got < total) {
-        // Who comes too late for the last one sleeps until the deadline.
+        // A thread that is too late for the last completion sleeps until the deadline.
         const auto outcome = ends.queue().wait(into, clock::now() + std::chrono::milliseconds(200));
         if (!outcome.has_value()) return;
         for (const work_completion& each : outcome.assume_value()) {
@@ -406,7 +406,8 @@ TEST_CASE("threads that wait for one queue share its completions") {
       }
     });
   for (std::uint64_t id = 1; id <= total; ++id) {
-    if (id > 32) wait_until([&] { return got + 32 >= id; }, "the waiters have to take completions");
+    if (id > 32)
+      wait_until([&] { return got + 32 >= id; }, "the waiting threads have to take completions");
     ends.send(0, id);
     let_arrive(bed);
   }
@@ -417,7 +418,7 @@ TEST_CASE("threads that wait for one queue share its completions") {
 
 TEST_CASE_METHOD(
     one_waiting,
-    "a completion wakes every thread that waits for its queue, whoever reads the event") {
+    "a completion wakes every thread that waits for its queue regardless of who reads the event") {
   std::atomic<std::uint64_t> got{0};
   const auto take_one_each = [&] {
     std::array<work_completion, 1> into;
@@ -436,7 +437,7 @@ TEST_CASE_METHOD(
   }
 }
 
-TEST_CASE("a wait is not robbed of its event by who looks for events meanwhile") {
+TEST_CASE("a wait gets its event even while other threads read events") {
   const testbed bed;
   waiting ends(bed, 2);
   for (std::uint64_t id = 0; id < 60; ++id) {
@@ -462,7 +463,7 @@ TEST_CASE("a wait is not robbed of its event by who looks for events meanwhile")
   }
 }
 
-TEST_CASE("a queue with events that nobody took can be destroyed") {
+TEST_CASE("a queue with unread events can be destroyed") {
   const testbed bed;
   {
     waiting ends(bed, 2);
@@ -473,7 +474,7 @@ TEST_CASE("a queue with events that nobody took can be destroyed") {
     wait_readable(ends.channel.file_descriptor());
   }
   {
-    // Read, but pending.
+    // The event was read, but is still pending.
     waiting ends(bed, 2);
     must(ends.queues[1].request_notification());
     ends.send(1, 1);
@@ -504,7 +505,7 @@ TEST_CASE("a queue that had many events can be destroyed") {
   SUCCEED("nothing waited for an acknowledgement");
 }
 
-TEST_CASE("queues are destroyed while another thread takes the events of their channel") {
+TEST_CASE("queues can be destroyed while another thread reads the events of their channel") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   buffer<> memory(bed.domain, 64);
@@ -525,7 +526,8 @@ TEST_CASE("queues are destroyed while another thread takes the events of their c
       connected alone = connect_to_itself(must(bed.builder(*queue).access(all_rights).build()));
       must(alone.post_receive({.elements = memory.scatter()}, {.id = 1}));
       must(alone.post_send({}, {.id = 2}));
-      // Long enough for the event to be there or not; who yields may get no processor for long.
+      // Time for the event to arrive or not. A thread that yields might not get a processor for a
+      // long time.
       for (const auto end = clock::now() + std::chrono::microseconds(2 * round);
            clock::now() < end;) {
       }
@@ -537,7 +539,7 @@ TEST_CASE("queues are destroyed while another thread takes the events of their c
   SUCCEED(events << " events were taken");
 }
 
-TEST_CASE("an event that is read while its queue is being destroyed is nobody's") {
+TEST_CASE("an event that is read while its queue is being destroyed is dropped") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   bool none = false;
@@ -568,7 +570,7 @@ TEST_CASE("a waitable queue keeps its channel and its context alive") {
   CHECK(queue.native_handle()->channel == channel.native_handle());
 }
 
-TEST_CASE("a waitable queue is refused what a completion queue is refused") {
+TEST_CASE("a waitable queue refuses the same arguments as a completion queue") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   CHECK(failure_of(waitable_completion_queue::create(channel, 0)) == error_kind::invalid_input);
@@ -577,7 +579,7 @@ TEST_CASE("a waitable queue is refused what a completion queue is refused") {
         error_kind::invalid_input);
 }
 
-TEST_CASE("a channel that cannot be created says why") {
+TEST_CASE("a channel that cannot be created reports the reason") {
   const testbed bed;
   const failing_verb fails("ibv_create_comp_channel", EMFILE);
   const error e = failure_of(waitable_completion_queue::create(bed.context, 4));
@@ -587,7 +589,7 @@ TEST_CASE("a channel that cannot be created says why") {
              Catch::Contains("ibv_create_comp_channel") && Catch::Contains("ulimit -n"));
 }
 
-TEST_CASE("completion queues and channels print what they are") {
+TEST_CASE("completion queues and channels print their properties") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   std::ostringstream text;

@@ -15,7 +15,7 @@
 using namespace verbspp;
 using namespace verbspp::test;
 
-TEST_CASE("a completion queue for nothing is refused") {
+TEST_CASE("a completion queue without capacity is refused") {
   const testbed bed;
   const error e = failure_of(completion_queue::create(bed.context, 0));
   CHECK(e == error_kind::invalid_input);
@@ -37,7 +37,7 @@ TEST_CASE("a completion queue above the device's limit is refused with both numb
   }
 }
 
-TEST_CASE("a completion queue has at least the capacity that was asked for") {
+TEST_CASE("a completion queue has at least the requested capacity") {
   const testbed bed;
   for (const std::size_t capacity : {1U, 2U, 3U, 16U, 100U, 1000U}) {
     const completion_queue queue = must(completion_queue::create(bed.context, capacity));
@@ -47,13 +47,13 @@ TEST_CASE("a completion queue has at least the capacity that was asked for") {
   }
 }
 
-TEST_CASE("polling an empty queue gives an empty range") {
+TEST_CASE("polling an empty queue returns an empty range") {
   const testbed bed;
   std::vector<work_completion> slots(4);
   CHECK(must(bed.left_queue.poll(slots)).empty());
 }
 
-TEST_CASE("polling takes no more than there are slots, and in order") {
+TEST_CASE("polling returns completions in order and no more than there are slots") {
   const testbed bed;
   buffer<> memory(bed.domain, 64);
   auto [left, right] = connect(bed);
@@ -63,7 +63,7 @@ TEST_CASE("polling takes no more than there are slots, and in order") {
   for (std::uint64_t id = 0; id < count; ++id) must(left.post_send({}, {.id = id}));
   for (const work_completion& each : take(bed.left_queue, count)) CHECK(each.is_success());
 
-  // All are there now, or will be: none is taken without a slot for it.
+  // All have completed or will complete: without slots, none is taken.
   CHECK(failure_of(bed.right_queue.poll({})) == error_kind::invalid_input);
   std::vector<work_completion> slots(2);
   std::uint64_t next = 0;
@@ -86,7 +86,7 @@ TEST_CASE("copies of a completion queue are the same queue") {
   CHECK(copy.native_handle() == bed.left_queue.native_handle());
 }
 
-TEST_CASE("sends and receives complete in the queues that were given for them") {
+TEST_CASE("sends and receives complete in their own completion queues") {
   const testbed bed;
   const prepared alone = must(build_queue_pair<transport::rc>()
                                   .protection_domain(bed.domain)
@@ -121,8 +121,8 @@ TEST_CASE("polling without a slot is refused") {
   CHECK(failure_of(bed.left_queue.poll(none)) == error_kind::invalid_input);
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what these are about
-TEST_CASE("a completion queue that was moved from is empty, and the other one works") {
+// NOLINTBEGIN(bugprone-use-after-move): these tests are about what a moved-from handle still does
+TEST_CASE("a moved-from completion queue is empty and its target works") {
   const testbed bed;
   completion_queue queue = must(completion_queue::create(bed.context, 4));
   ibv_cq* const native = queue.native_handle();
@@ -142,7 +142,7 @@ TEST_CASE("a completion queue that was moved from is empty, and the other one wo
   CHECK(must(queue.poll(slots)).empty());
 }
 
-TEST_CASE("polling a completion queue that was moved from is an assertion") {
+TEST_CASE("polling a moved-from completion queue fails an assertion") {
   const testbed bed;
   completion_queue queue = must(completion_queue::create(bed.context, 4));
   const completion_queue moved = std::move(queue);
@@ -154,7 +154,7 @@ TEST_CASE("polling a completion queue that was moved from is an assertion") {
 }
 // NOLINTEND(bugprone-use-after-move)
 
-TEST_CASE("a completion queue that is assigned to lets go of what it was at once") {
+TEST_CASE("assigning to a completion queue releases the previous one at once") {
   const testbed bed;
   completion_queue queue = must(completion_queue::create(bed.context, 4));
   const int before = live_objects();
@@ -164,7 +164,7 @@ TEST_CASE("a completion queue that is assigned to lets go of what it was at once
   CHECK(queue.capacity() >= 4);
 }
 
-TEST_CASE("the context of a completion queue that is a temporary outlives it") {
+TEST_CASE("the context of a temporary completion queue outlives it") {
   const testbed bed;
   const auto& context = must(completion_queue::create(bed.context, 4)).context();
   static_assert(!std::is_reference_v<decltype(std::declval<completion_queue>().context())>);
@@ -173,7 +173,7 @@ TEST_CASE("the context of a completion queue that is a temporary outlives it") {
 
 namespace {
 
-/// The message of each kind of queue for which the driver gets no memory.
+/// The message of each kind of queue when the driver runs out of memory.
 std::vector<std::string> told_without_memory(const testbed& bed) {
   std::vector<std::string> told;
   const auto tell = [&](const char* verb, auto create) {
@@ -192,7 +192,7 @@ std::vector<std::string> told_without_memory(const testbed& bed) {
 
 }  // namespace
 
-TEST_CASE("queues that get no memory speak of the limit of locked memory") {
+TEST_CASE("queues that cannot get memory report the limit of locked memory") {
   const testbed bed;
   const memory_lock_limit small(65536);
   if (!small.changed) SKIP("the limit may not be changed here");
@@ -200,7 +200,7 @@ TEST_CASE("queues that get no memory speak of the limit of locked memory") {
     CHECK_THAT(told, Catch::Contains("ulimit -l") && Catch::Contains("fewer"));
 }
 
-TEST_CASE("queues that get no memory do not blame a limit that there is not") {
+TEST_CASE("queues that cannot get memory report no limit if none applies") {
   const testbed bed;
   const memory_lock_limit none(RLIM_INFINITY);
   if (!none.changed) SKIP("the limit may not be raised here");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UD: datagrams to and from anyone, address handles.
+/// UD: datagrams to and from any peer, and address handles.
 
 #include "datagrams.hpp"
 
@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// What a datagram tells of its way, where both ends are on this port.
+/// Checks the addresses that a datagram reports if both ends are on this port.
 void check_addresses(const testbed& bed, const received_datagram& datagram, const endpoint& from,
                      const endpoint& to) {
   CHECK(datagram.source() == from.number);
@@ -30,8 +30,9 @@ void check_addresses(const testbed& bed, const received_datagram& datagram, cons
 
 }  // namespace
 
-TEST_CASE_METHOD(two_datagram_ends,
-                 "UD: a datagram reaches the queue pair of an endpoint, payload behind 40 bytes") {
+TEST_CASE_METHOD(
+    two_datagram_ends,
+    "UD: a datagram reaches the queue pair of an endpoint with its payload after 40 bytes") {
   CHECK(right.endpoint().qkey == test_key);
   const address_handle way = must(left.address_of(right.endpoint()));
   const auto to = way.destination(right.number(), right.endpoint().qkey);
@@ -57,7 +58,7 @@ TEST_CASE_METHOD(two_datagram_ends,
 }
 
 TEST_CASE_METHOD(two_datagram_ends,
-                 "UD: an answer finds back to the sender by the datagram alone") {
+                 "UD: the receiver of a datagram can reply without further information") {
   datagram_inbox question(bed, right, 1, 64);
   datagram_inbox answer(bed, left, 2, 64);
   send(bed, left, way.destination(right.number(), test_key), pattern(20, 2));
@@ -70,7 +71,7 @@ TEST_CASE_METHOD(two_datagram_ends,
   check_addresses(bed, answered, right.endpoint(), left.endpoint());
 }
 
-TEST_CASE("UD: the sender's GID is the source address, for each GID of the port") {
+TEST_CASE("UD: the sender's GID is the source address for each GID of the port") {
   const testbed bed;
   for (const gid_entry& entry : must(bed.context.query_gid_table(bed.port.number()))) {
     INFO("GID " << entry.address << ", " << to_string(entry.type));
@@ -94,7 +95,7 @@ TEST_CASE("UD: the sender's GID is the source address, for each GID of the port"
     CHECK(datagram.source_address() == entry.address);
     CHECK(datagram.destination_address() == entry.address);
     CHECK(datagram.source() == left.number());
-    // And the way back, which has to be from that GID again.
+    // The reply has to be sent from that GID, too.
     const address_handle back =
         must(address_handle::create_reply(bed.domain, bed.port.number(), datagram));
     datagram_inbox returning(bed, left, 2, 16);
@@ -103,7 +104,7 @@ TEST_CASE("UD: the sender's GID is the source address, for each GID of the port"
   }
 }
 
-TEST_CASE_METHOD(two_datagram_ends, "UD: immediate data arrives, with a payload and without") {
+TEST_CASE_METHOD(two_datagram_ends, "UD: immediate data arrives with and without a payload") {
   const auto to = way.destination(right.number(), test_key);
   datagram_inbox with_payload(bed, right, 1, 16);
   send(bed, left, to, pattern(16, 6), immediate_data(0x01020304));
@@ -119,7 +120,7 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: immediate data arrives, with a payload 
 }
 
 TEST_CASE_METHOD(two_datagram_ends,
-                 "UD: elements are gathered, and scattered over the header and the payload") {
+                 "UD: elements are gathered and are scattered over the header and the payload") {
   buffer<> outbox(bed.domain, pattern(50, 7));
   buffer<> arriving(bed.domain, 200);
   const std::array into{arriving.scatter(0, header), arriving.scatter(100, 30),
@@ -136,7 +137,7 @@ TEST_CASE_METHOD(two_datagram_ends,
   CHECK(std::ranges::equal(arrived.subspan(150, 20), sent.last(20)));
 }
 
-TEST_CASE("UD: several senders to one receiver are told apart") {
+TEST_CASE("UD: one receiver distinguishes several senders") {
   const testbed bed;
   auto receiver = right_of(bed);
   std::vector<connected_datagram> senders;
@@ -164,7 +165,7 @@ TEST_CASE("UD: several senders to one receiver are told apart") {
   CHECK(counts == std::array<unsigned, 3>{rounds, rounds, rounds});
 }
 
-TEST_CASE("UD: one sender reaches several receivers, and itself") {
+TEST_CASE("UD: one sender reaches several receivers and itself") {
   const testbed bed;
   auto alone = left_of(bed);
   auto other = right_of(bed);
@@ -173,7 +174,7 @@ TEST_CASE("UD: one sender reaches several receivers, and itself") {
   datagram_inbox others(bed, other, 2, 8);
   buffer<> outbox(bed.domain, pattern(8, 8));
   const gather_element from = outbox.gather();
-  // The same way, since it leads to the port; the number says to which queue pair.
+  // The same address handle, because it leads to the port; the number selects the queue pair.
   must(alone.post_send({.elements = from, .to = way.destination(alone.number(), test_key)},
                        {.id = 3, .signaled = false}));
   must(alone.post_send({.elements = from, .to = way.destination(other.number(), test_key)},
@@ -182,7 +183,7 @@ TEST_CASE("UD: one sender reaches several receivers, and itself") {
   check_addresses(bed, others.take(), alone.endpoint(), other.endpoint());
 }
 
-TEST_CASE_METHOD(two_datagram_ends, "UD: what nobody can take is lost, and only that") {
+TEST_CASE_METHOD(two_datagram_ends, "UD: only datagrams that cannot be received are lost") {
   const auto good = way.destination(right.number(), test_key);
   std::optional<datagram_inbox> arriving;
   SECTION("a wrong queue key") {
@@ -194,7 +195,7 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: what nobody can take is lost, and only 
     CHECK(count_within_a_moment(bed.right_queue) == 0);
     arriving.emplace(bed, right, 1, 16);
   }
-  SECTION("a queue pair number that nobody has") {
+  SECTION("an unused queue pair number") {
     arriving.emplace(bed, right, 1, 16);
     send(bed, left, way.destination(right_of(bed).number(), test_key), pattern(16, 9));
   }
@@ -205,7 +206,7 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: what nobody can take is lost, and only 
   CHECK(copy_of(arriving->take().payload()) == pattern(16, 10));
 }
 
-TEST_CASE_METHOD(two_datagram_ends, "UD: the queue key that is changed counts") {
+TEST_CASE_METHOD(two_datagram_ends, "UD: a changed queue key takes effect") {
   must(right.modify(attributes_for<transport::ud, queue_pair_state::ready_to_send,
                                    queue_pair_state::ready_to_send>()
                         .qkey(0x22222222)));
@@ -218,7 +219,7 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: the queue key that is changed counts") 
   CHECK(copy_of(arriving.take().payload()) == pattern(16, 12));
 }
 
-TEST_CASE("UD: a privileged queue key needs the right to open raw sockets") {
+TEST_CASE("UD: a privileged queue key requires the right to open raw sockets") {
   const testbed bed;
   auto outcome = build_queue_pair<transport::ud>()
                      .protection_domain(bed.domain)
@@ -231,7 +232,7 @@ TEST_CASE("UD: a privileged queue key needs the right to open raw sockets") {
                Catch::Contains("modify RESET -> INIT") && Catch::Contains("CAP_NET_RAW"));
     return;
   }
-  // With the right: it sends the key of its own.
+  // With the right, the device sends the queue pair's own key.
   auto right = must(std::move(outcome).assume_value().activate());
   CHECK(right.endpoint().qkey == queue_key(0x80000001));
   auto left = must(must(build_queue_pair<transport::ud>()
@@ -246,7 +247,7 @@ TEST_CASE("UD: a privileged queue key needs the right to open raw sockets") {
   CHECK(copy_of(arriving.take().payload()) == pattern(16, 13));
 }
 
-TEST_CASE("UD: a receive without room for the header is refused before the device is asked") {
+TEST_CASE("UD: a receive without room for the header is refused before the call") {
   const testbed bed;
   auto right = right_of(bed);
   buffer<> memory(bed.domain, 64);
@@ -263,12 +264,11 @@ TEST_CASE("UD: a receive without room for the header is refused before the devic
   must(right.post_receive({.elements = split}, {.id = 3}));
 }
 
-TEST_CASE_METHOD(
-    two_datagram_ends,
-    "UD: a datagram longer than its receive fails where it arrives, and nowhere else") {
+TEST_CASE_METHOD(two_datagram_ends,
+                 "UD: a datagram longer than its receive fails at the receiver only") {
   datagram_inbox arriving(bed, right, 1, 15);
   send(bed, left, way.destination(right.number(), test_key), pattern(16, 14));
-  // Linux 6.1's rxe takes the receive for malformed.
+  // Linux 6.1's rxe treats the receive as malformed.
   const work_completion receive = take_one(bed.right_queue);
   CHECK(is_one_of(status_of(receive), {work_status::local_length_error,
                                        work_status::local_queue_pair_operation_error}));
@@ -277,7 +277,7 @@ TEST_CASE_METHOD(
 }
 
 TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not arrive") {
-  // One that knows nothing of the peer's endpoint, and so of its MTU.
+  // An address handle that was created without the peer's endpoint, and so without its MTU.
   const address_handle way = must(
       address_handle::create(bed.domain, bed.port.number(), must(left.path_to(right.endpoint()))));
   const std::size_t size = bed.port.active_mtu().bytes() + 1;
@@ -286,7 +286,7 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not
   const gather_element from = outbox.gather();
   const auto to = way.destination(right.number(), test_key);
   CHECK(to.most_bytes() == datagram_destination::unknown_size);
-  // Refused by the post, by the completion, or (Linux' rxe) by silence.
+  // The post refuses it, or the completion fails, or (Linux' rxe) it is lost silently.
   if (left.post_send({.elements = from, .to = to}, {.id = 2}).has_value()) {
     const work_completion sent = take_one(bed.left_queue);
     CHECK(is_one_of(status_of(sent), {work_status::local_length_error, work_status::success}));
@@ -294,7 +294,7 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-TEST_CASE("UD: receives that are posted before the activation get datagrams after it") {
+TEST_CASE("UD: receives posted before the activation get datagrams after it") {
   const testbed bed;
   auto left = left_of(bed);
   auto prepared = prepared_of<transport::ud>(bed, bed.right_queue);
@@ -311,7 +311,7 @@ TEST_CASE("UD: receives that are posted before the activation get datagrams afte
         pattern(8, 16));
 }
 
-TEST_CASE("UD: a peer's endpoint that does not fit gives no address") {
+TEST_CASE("UD: no address handle is created for an unsuitable endpoint of a peer") {
   const testbed bed;
   auto left = left_of(bed);
   const endpoint good = right_of(bed).endpoint();
@@ -339,12 +339,12 @@ TEST_CASE("UD: a peer's endpoint that does not fit gives no address") {
     remote.lid = 0;
     CHECK(refused(remote, "LID") == error_kind::invalid_input);
   }
-  // An endpoint that travelled as bytes has the queue key with it.
+  // A decoded endpoint includes the queue key.
   CHECK(must(endpoint::decode(good.encode())) == good);
   CHECK_NOTHROW(must(left.address_of(must(endpoint::decode(good.encode())))));
 }
 
-TEST_CASE("an address handle for an address that nobody has") {
+TEST_CASE("an address handle for an unused address fails or loses datagrams") {
   const testbed bed;
   auto left = left_of(bed);
   const endpoint remote = at_address_of_nobody(bed, right_of(bed).endpoint());
@@ -358,11 +358,11 @@ TEST_CASE("an address handle for an address that nobody has") {
     if (e.native_errno() == ETIMEDOUT) CHECK(e == error_kind::timed_out);
     return;
   }
-  // InfiniBand asks nobody, and an interface without ARP resolves everything.
+  // InfiniBand does not resolve addresses, and an interface without ARP resolves every address.
   send(bed, left, outcome.assume_value().destination(remote.number, test_key), pattern(8, 17));
 }
 
-TEST_CASE("an address handle needs a path of the port's kind, complete, and a port") {
+TEST_CASE("an address handle requires a port and a complete path of the port's kind") {
   const testbed bed;
   const endpoint self = prepared_of<transport::ud>(bed, bed.left_queue).endpoint();
   const auto refused = [&](const path& way, port_number port) {
@@ -384,7 +384,7 @@ TEST_CASE("an address handle needs a path of the port's kind, complete, and a po
   CHECK(refused(bed.is_ethernet() ? roce : infiniband, beyond) == error_kind::invalid_input);
 }
 
-TEST_CASE("an address handle with a GID index that is empty is refused") {
+TEST_CASE("an address handle with an empty GID index is refused") {
   const testbed bed;
   const endpoint self = prepared_of<transport::ud>(bed, bed.left_queue).endpoint();
   std::optional<gid_index> empty;
@@ -401,9 +401,8 @@ TEST_CASE("an address handle with a GID index that is empty is refused") {
   CHECK(std::string(e.operation()) == "ibv_create_ah");
 }
 
-TEST_CASE_METHOD(
-    two_datagram_ends,
-    "a reply needs the memory of the whole receive, where the address is in the header") {
+TEST_CASE_METHOD(two_datagram_ends,
+                 "a reply needs the memory of the whole receive if the address is in the header") {
   buffer<> memory(bed.domain, header + 8);
   must(right.post_receive({.elements = memory.scatter()}, {.id = 1}));
   send(bed, left, way.destination(right.number(), test_key), pattern(8, 18));
@@ -422,7 +421,7 @@ TEST_CASE_METHOD(
   }
 }
 
-TEST_CASE("an address handle keeps its protection domain, moves, and prints itself") {
+TEST_CASE("an address handle keeps its protection domain and moves and prints its properties") {
   const release_watch watch;
   std::optional<testbed> bed(std::in_place);
   auto left = left_of(*bed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UD queue pairs that are active, and the datagrams between them.
+/// Active UD queue pairs, and the datagrams between them.
 #pragma once
 
 #include "transports.hpp"
@@ -26,7 +26,7 @@ inline constexpr std::size_t header = datagram_header_size;
   return active_of(bed, bed.right_queue);
 }
 
-/// A fixture: two ends, and the way from the left to the right.
+/// A fixture: two ends, and the address handle from the left end to the right end.
 struct two_datagram_ends {
   const testbed bed{};
   connected_datagram left = left_of(bed);
@@ -61,7 +61,7 @@ class datagram_inbox {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Sends `payload` and takes the send's completion.
+/// Sends `payload` and polls the send's completion.
 inline void send(const testbed& bed, connected_datagram& from, const datagram_destination& to,
                  const std::vector<std::byte>& payload,
                  std::optional<immediate_data> immediate = {}, int line = __builtin_LINE(),
@@ -73,8 +73,8 @@ inline void send(const testbed& bed, connected_datagram& from, const datagram_de
   take_success(from.send_completion_queue(), 77, line, file);
 }
 
-/// A multicast group of this test, as it is written for the port's addresses: on RoCE v2, a group
-/// of IPv4 has an IPv4-mapped GID.
+/// A multicast group of this test in the format of the port's addresses: on RoCE v2, an IPv4 group
+/// has an IPv4-mapped GID.
 struct multicast_group {
   gid address;
   lid multicast_lid = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the device tests share: the device under test, memory, queue pairs that are connected, and
-/// waits that end.
-///
-/// The tests run on the software device, on the kernel's software driver and on hardware; so they
-/// ask the device for its limits, and where devices may differ, they say what all of them may do.
+/// Shared code of the device tests: the device under test, memory, connected queue pairs, and waits
+/// with timeouts.
+/// The tests run on the software device, on the kernel's software driver and on hardware. So they
+/// query the limits of the device, and where devices may differ, they accept every permitted
+/// behaviour.
 #pragma once
 
 #include "../catch.hpp"
@@ -26,12 +26,12 @@ namespace verbspp::test {
 
 using clock = std::chrono::steady_clock;
 
-/// How long something may take that has to happen; an emulated machine is slow.
+/// The longest time that an expected event may take; an emulated machine is slow.
 inline constexpr std::chrono::seconds patience{20};
-/// How long to look for something that must not happen.
+/// The time for which a test watches for an event that must not occur.
 inline constexpr std::chrono::milliseconds moment{20};
 
-/// From VERBSPP_TEST_DEVICE; soft0 if it is not set.
+/// The value of VERBSPP_TEST_DEVICE, or soft0 if it is not set.
 [[nodiscard]] std::string device_name();
 
 /// The number of rounds of a test that repeats its steps: the given number on softverbs, a fifth of
@@ -39,13 +39,13 @@ inline constexpr std::chrono::milliseconds moment{20};
 /// pair.
 [[nodiscard]] std::uint32_t repetitions(std::uint32_t on_softverbs);
 
-/// Ends the test case; unlike Catch's own macros it may be thrown on any thread.
+/// Ends the test case. Unlike Catch's own macros, it may be thrown on any thread.
 struct failure : std::runtime_error {
   failure(const char* file, int line, const std::string& what)
       : std::runtime_error(std::string(file) + ':' + std::to_string(line) + ": " + what) {}
 };
 
-/// The value of a call that has to succeed.
+/// Returns the value of a call that has to succeed.
 template <class Outcome>
 auto must(Outcome outcome, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   if (!outcome.has_value()) throw failure(file, line, outcome.error().message());
@@ -53,7 +53,7 @@ auto must(Outcome outcome, int line = __builtin_LINE(), const char* file = __bui
     return std::move(outcome).assume_value();
 }
 
-/// The error of a call that has to fail.
+/// Returns the error of a call that has to fail.
 template <class Outcome>
 [[nodiscard]] auto failure_of(Outcome outcome, int line = __builtin_LINE(),
                               const char* file = __builtin_FILE()) {
@@ -61,8 +61,8 @@ template <class Outcome>
   return outcome.error();
 }
 
-/// The value of a call that has to succeed where the device has `what`; elsewhere the test is
-/// skipped.
+/// Returns the value of a call that has to succeed if the device supports `what`; otherwise skips
+/// the test.
 template <class Outcome>
 [[nodiscard]] auto supported(Outcome outcome, std::string_view what) {
   if (outcome.has_error()) {
@@ -82,12 +82,13 @@ void wait_until(Condition condition, const char* what, std::chrono::nanoseconds 
                 int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   const auto deadline = clock::now() + limit;
   while (!condition()) {
-    if (clock::now() > deadline) throw failure(file, line, std::string("waited in vain: ") + what);
+    if (clock::now() > deadline)
+      throw failure(file, line, std::string("timed out waiting for") + what);
     std::this_thread::yield();
   }
 }
 
-/// Calls `act` on another thread, after a moment in which this thread has likely begun to wait.
+/// Calls `act` on another thread after a moment, when this thread has likely begun to wait.
 template <class Act>
 [[nodiscard]] std::thread later(Act act, std::chrono::nanoseconds after = moment) {
   return std::thread([act, after] {
@@ -103,10 +104,10 @@ template <class Act>
                                                 const char* file = __builtin_FILE());
 [[nodiscard]] work_completion take_one(const completion_queue& queue, int line = __builtin_LINE(),
                                        const char* file = __builtin_FILE());
-/// What the next completion tells, which has to be a success.
+/// Takes the next completion, which has to be a success.
 completed_work take_success(const completion_queue& queue, std::uint64_t id,
                             int line = __builtin_LINE(), const char* file = __builtin_FILE());
-/// The completions that come within a moment: for tests that expect none.
+/// The number of completions that arrive within a moment, for tests that expect none.
 [[nodiscard]] std::size_t count_within_a_moment(const completion_queue& queue);
 
 [[nodiscard]] work_status status_of(const work_completion& completion);
@@ -118,11 +119,11 @@ template <class Value>
   return false;
 }
 
-/// `size` bytes that repeat late, and differ from those of another seed.
+/// `size` bytes that repeat only after a long period, and differ from those of another seed.
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed);
 
-/// Counts the verbs objects that could not be released, and fails the test if there were any. Has
-/// to live longer than those objects.
+/// Counts the verbs objects that could not be released, and fails the test if there were any. Must
+/// outlive those objects.
 class release_watch {
  public:
   release_watch();
@@ -149,12 +150,12 @@ class buffer {
       : buffer(domain, std::vector<std::byte>(size)) {}
 
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
-  /// The same, to change the content: the memory itself stays where it is.
+  /// As above, to change the content: the memory itself stays at its address.
   [[nodiscard]] std::span<std::byte> content() { return bytes_; }
   [[nodiscard]] memory_region<Rights>& region() { return region_; }
   [[nodiscard]] const memory_region<Rights>& region() const { return region_; }
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
-  /// The bytes that a request of that size reaches.
+  /// The first `size` bytes.
   [[nodiscard]] std::vector<std::byte> front(std::size_t size) const {
     return {bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(size)};
   }
@@ -189,11 +190,11 @@ struct testbed {
   port_attributes port;
 
   [[nodiscard]] bool is_ethernet() const { return port.link_layer() == link_layer::ethernet; }
-  /// A builder that still needs the access.
+  /// A builder on which only the access must still be set.
   [[nodiscard]] auto builder(const completion_queue& queue) const {
     return build_queue_pair<transport::rc>().protection_domain(domain).completion_queue(queue);
   }
-  /// Builders that have all that is required.
+  /// Builders on which all required options are set.
   [[nodiscard]] auto left() const { return builder(left_queue).access(all_rights); }
   [[nodiscard]] auto right() const { return builder(right_queue).access(all_rights); }
 };
@@ -206,10 +207,10 @@ struct connected_pair {
 
 [[nodiscard]] connected_pair connect(prepared left, prepared right, int line = __builtin_LINE(),
                                      const char* file = __builtin_FILE());
-/// A pair with nothing but defaults.
+/// A pair with default options.
 [[nodiscard]] connected_pair connect(const testbed& bed, int line = __builtin_LINE(),
                                      const char* file = __builtin_FILE());
-/// A fixture: both ends, with what they were made of.
+/// A fixture: both ends, and the objects from which they were created.
 struct two_queue_pairs {
   const testbed bed{};
   connected_pair pair = connect(bed);
@@ -225,7 +226,7 @@ template <class Prepared>
   return must(std::move(alone).handshake(itself), line, file);
 }
 
-/// Sizes around which messages are cut into packets.
+/// Sizes around the boundaries at which messages are split into packets.
 [[nodiscard]] std::vector<std::size_t> telling_sizes(const testbed& bed);
 
 struct queried {
@@ -233,7 +234,7 @@ struct queried {
   ibv_qp_init_attr initial{};
 };
 
-/// What the device says about a queue pair.
+/// Queries the attributes of a queue pair from the device.
 [[nodiscard]] queried query(ibv_qp* queue_pair);
 
 /// Moves a queue pair to ERR, as a failure would.
@@ -248,7 +249,7 @@ void wait_for_error_state(const connected& queue_pair, int line = __builtin_LINE
 
 }  // namespace verbspp::test
 
-// What Catch prints where a comparison fails.
+// Specializes what Catch prints when a comparison fails.
 #define VERBSPP_TEST_PRINTS_BY_NAME(type)                        \
   template <>                                                    \
   struct Catch::StringMaker<verbspp::type> {                     \

@@ -21,7 +21,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// The best address as the documentation ranks them, written down once more.
+/// The best address by the ranking in the documentation, implemented a second time.
 std::optional<unsigned> expected_gid_index(const gid_table& table, const testbed& bed) {
   if (!bed.is_ethernet()) return 0;
   const auto find = [&](gid_type type, auto fits) -> std::optional<unsigned> {
@@ -47,7 +47,7 @@ port_number port_beyond(const testbed& bed) {
 
 }  // namespace
 
-TEST_CASE("the device list holds the device under test, with its name and GUID") {
+TEST_CASE("the device list contains the device under test with its name and GUID") {
   const device_list devices = must(device_list::query());
   REQUIRE_FALSE(devices.empty());
   std::size_t seen = 0;
@@ -67,28 +67,28 @@ TEST_CASE("the device list holds the device under test, with its name and GUID")
   CHECK(opened.device_name() == device_name());
 }
 
-TEST_CASE("a device that is missing is not found") {
+TEST_CASE("a missing device is not found") {
   const error by_list = failure_of(must(device_list::query()).find("no_such_device"));
   CHECK(by_list == error_kind::not_found);
   CHECK(by_list == std::errc::no_such_device);
   CHECK(by_list.hint() != nullptr);
   CHECK(failure_of(open_device("")) == error_kind::not_found);
-  // Only the whole name counts.
+  // Only the whole name matches.
   const std::string name = device_name();
   CHECK(failure_of(open_device(name.substr(0, name.size() - 1))) == error_kind::not_found);
 }
 
-TEST_CASE("the error of a missing device names it, and the devices of the machine") {
+TEST_CASE("the error of a missing device names it and the devices of the machine") {
   CHECK_THAT(failure_of(open_device("mlx5_77")).message(),
              Catch::Contains("\"mlx5_77\"") && Catch::Contains(device_name()));
-  // A name is not trusted, as it may come from a user.
+  // Names are sanitized, because they may come from a user.
   CHECK_THAT(failure_of(open_device("a\nb")).message(), Catch::Contains("\"a?b\""));
   CHECK_THAT(failure_of(open_device(std::string(10'000, 'x'))).message(),
              Catch::Contains("xxx...") && Catch::Contains(device_name()));
   CHECK_THAT(failure_of(open_device("")).message(), Catch::Contains(device_name()));
 }
 
-TEST_CASE("a device outlives the list that it came from") {
+TEST_CASE("a device outlives its device list") {
   std::optional<device> kept;
   {
     const device_list devices = must(device_list::query());
@@ -98,7 +98,7 @@ TEST_CASE("a device outlives the list that it came from") {
   CHECK_NOTHROW(must(kept->open()));
 }
 
-TEST_CASE("a device tells limits that queue pairs can be made with") {
+TEST_CASE("queue pairs can be created with the limits that a device reports") {
   const testbed bed;
   CHECK(bed.limits.max_qp_wr > 0);
   CHECK(bed.limits.max_sge > 0);
@@ -106,7 +106,7 @@ TEST_CASE("a device tells limits that queue pairs can be made with") {
   CHECK(bed.limits.phys_port_cnt > 0);
 }
 
-TEST_CASE("the first active port is the first one that says so") {
+TEST_CASE("the first active port is the first port that reports this state") {
   const testbed bed;
   for (unsigned number = 1; number <= bed.limits.phys_port_cnt; ++number) {
     const port_attributes port = must(bed.context.query_port(must(port_number::from(number))));
@@ -115,13 +115,13 @@ TEST_CASE("the first active port is the first one that says so") {
     if (!port.is_active()) continue;
     CHECK(bed.port.number() == port.number());
     CHECK(bed.port.state() == port_state::active);
-    // An InfiniBand port is not active before it has a LID.
+    // An InfiniBand port is not active until it has a LID.
     CHECK((bed.is_ethernet() || port.lid().value() != 0));
     break;
   }
 }
 
-TEST_CASE("a port beyond the device is an error, for each query") {
+TEST_CASE("each query of a port beyond the device's ports is an error") {
   const testbed bed;
   const port_number beyond = port_beyond(bed);
   const error port = failure_of(bed.context.query_port(beyond));
@@ -151,7 +151,7 @@ TEST_CASE("the GID table and the query of one entry agree") {
     CHECK((each.type == gid_type::infiniband) == !bed.is_ethernet());
     CHECK_FALSE(each.address.is_zero());
   }
-  // What the table leaves out is empty, or not there at all.
+  // An entry that is missing from the table is empty or does not exist.
   for (unsigned index = 0; index <= gid_index::maximum; ++index) {
     if (used.contains(index)) continue;
     const error e =
@@ -164,7 +164,7 @@ TEST_CASE("the GID table and the query of one entry agree") {
   }
 }
 
-TEST_CASE("the local address is picked by rank, and reaches the device") {
+TEST_CASE("the local address is chosen by rank and reaches the device") {
   const testbed bed;
   const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
   const auto expected = expected_gid_index(table, bed);
@@ -181,7 +181,7 @@ TEST_CASE("the local address is picked by rank, and reaches the device") {
   }
 }
 
-TEST_CASE("a GID index that is given is used") {
+TEST_CASE("an explicit GID index is used") {
   const testbed bed;
   const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
   for (const gid_entry& each : table) {
@@ -191,8 +191,8 @@ TEST_CASE("a GID index that is given is used") {
     CHECK(pair.endpoint().gid_type == each.type);
     const endpoint end = pair.endpoint();
     const auto connection = std::move(pair).handshake(end);
-    // Whether the port reaches itself by every address is a matter of the network's set-up: a
-    // link-local one may not resolve.
+    // Whether the port reaches itself by every address depends on the network's configuration: a
+    // link-local address may not resolve.
     if (!connection.has_value() || !bed.is_ethernet()) continue;
     const ibv_ah_attr address = query(connection.assume_value().native_handle()).attributes.ah_attr;
     CHECK(address.is_global == 1);
@@ -201,11 +201,11 @@ TEST_CASE("a GID index that is given is used") {
   }
 }
 
-TEST_CASE("a port is found by the address that a peer is reached from") {
+TEST_CASE("a port is found by the local address that a peer reaches") {
   const testbed bed;
   bool has_interface = false;
   for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number()))) {
-    // An address of this host is reached from itself.
+    // Routes to an address of this host lead to the address itself.
     if (each.interface_index == 0 || each.address.is_link_local()) continue;
     INFO(each);
     has_interface = true;
@@ -229,7 +229,7 @@ TEST_CASE("contexts of one device are independent of each other") {
   CHECK_NOTHROW(must(protection_domain::allocate(domain.context())));
 }
 
-TEST_CASE("what is queried can be printed") {
+TEST_CASE("query results can be printed") {
   const testbed bed;
   std::ostringstream text;
   text << bed.port;
@@ -242,8 +242,7 @@ TEST_CASE("what is queried can be printed") {
   }
 }
 
-TEST_CASE(
-    "the NUMA node of a device is told the same of its context, and a thread is bound near it") {
+TEST_CASE("a device and its context report the same NUMA node and a thread is bound near it") {
   const testbed bed;
   const device chosen = must(must(device_list::query()).find(device_name()));
   const auto node = must(numa_node_of(chosen));
@@ -263,7 +262,7 @@ TEST_CASE(
 }
 
 #if !defined(VERBSPP_TEST_THREAD_SANITIZED)
-TEST_CASE("an EIO in a child of fork says that its parent opened the device") {
+TEST_CASE("an EIO in a forked child reports that the parent opened the device") {
   const testbed bed;
   const failing_verb fails("ibv_create_cq", EIO);
   const auto told_now = [&] {
@@ -279,7 +278,7 @@ TEST_CASE("an EIO in a child of fork says that its parent opened the device") {
   REQUIRE(child >= 0);
   if (child == 0) {
     const auto inherited = told_now();
-    // Afterwards the child may have a device of its own.
+    // After that, the child may open a device itself.
     const auto own = open_device(device_name());
     const auto later = told_now();
     const bool is_right = std::string_view(inherited.data()).find(parents) != std::string::npos &&

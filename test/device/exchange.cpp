@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Exchanges that connect: channels and queue pairs, over sockets that the test has.
+/// Exchanges that connect channels and queue pairs over the test's own sockets.
 
 #include "../socket_pair.hpp"
 #include "channels.hpp"
@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Both sides of an exchange, in turn, on one thread.
+/// Drives both sides of an exchange in turn on one thread.
 template <class Left, class Right>
 void run(Left& left, Right& right) {
   const auto deadline = clock::now() + patience;
@@ -41,7 +41,7 @@ void run(Left& left, Right& right) {
   }
 }
 
-/// A fixture: what the sides of an exchange begin with.
+/// A fixture: the initial objects of both sides of an exchange.
 struct two_sides {
   testbed bed;
   socket_pair sockets;
@@ -52,7 +52,7 @@ using readable = remote_memory<access::remote_read>;
 }  // namespace
 
 TEST_CASE_METHOD(two_sides,
-                 "one call on each side connects channels, and brings the peer's handles") {
+                 "one call on each side connects channels and returns the peer's values") {
   buffer<access::remote_read> shown(bed.domain, pattern(64, 1));
   auto other = std::async(std::launch::async, [&] {
     return exchange<std::tuple<bounded_text<16>, readable>>(
@@ -71,8 +71,7 @@ TEST_CASE_METHOD(two_sides,
   CHECK(left.channel.is_connected());
 }
 
-TEST_CASE_METHOD(two_sides,
-                 "receives that were posted before an exchange take its first messages") {
+TEST_CASE_METHOD(two_sides, "receives posted before an exchange take its first messages") {
   buffer<> sent(bed.domain, pattern(32, 2));
   buffer<> received(bed.domain, 32);
   auto receiver = must(bed.domain.build_channel().build());
@@ -101,7 +100,7 @@ TEST_CASE_METHOD(two_sides, "an exchange without values connects") {
   CHECK(left.channel.is_connected());
 }
 
-TEST_CASE_METHOD(two_sides, "values go one way where only one side has some") {
+TEST_CASE_METHOD(two_sides, "one side alone can send values") {
   buffer<access::remote_read> shown(bed.domain, pattern(64, 1));
   const bool has_options = GENERATE(true, false);
   const exchange_options options{.application = "test", .version = 3};
@@ -121,7 +120,7 @@ TEST_CASE_METHOD(two_sides, "values go one way where only one side has some") {
   CHECK(seen.bytes() == shown.bytes());
 }
 
-TEST_CASE_METHOD(two_sides, "an exchange connects a channel that was renewed") {
+TEST_CASE_METHOD(two_sides, "an exchange connects a renewed channel") {
   channel left(must(bed.domain.build_channel().build()));
   channel right(must(bed.domain.build_channel().build()));
   for (int i = 0; i < 3; ++i) {
@@ -138,8 +137,9 @@ TEST_CASE_METHOD(two_sides, "an exchange connects a channel that was renewed") {
   }
 }
 
-TEST_CASE_METHOD(two_sides,
-                 "a channel whose exchange fails early is prepared still, and closed later") {
+TEST_CASE_METHOD(
+    two_sides,
+    "a channel stays prepared if its exchange fails early and is closed if it fails late") {
   channel left(must(bed.domain.build_channel().build()));
   SECTION("early") {
     CHECK(failure_of(exchange(sockets[0], left, 1ms)) == error_kind::timed_out);
@@ -189,21 +189,21 @@ TEMPLATE_TEST_CASE_SIG("an exchange connects queue pairs", "", ((transport Trans
   take_success(bed.right_queue, 1);
 }
 
-TEST_CASE_METHOD(two_sides, "ends that do not fit say so at both") {
+TEST_CASE_METHOD(two_sides, "ends that do not match both report it") {
   auto other = std::async(std::launch::async, [&] {
     return exchange(sockets[1], must(bed.domain.build_channel<transport::uc>().build()), patience);
   });
   const error left =
       failure_of(exchange(sockets[0], must(bed.domain.build_channel().build()), patience));
   const error right = failure_of(other.get());
-  // Whoever finds out first tells the other, whose words are these, or its own.
+  // The end that detects it first notifies the other, whose message is the same or its own.
   CHECK(left == error_kind::mismatch);
   CHECK(right == error_kind::mismatch);
   CHECK(left.message().find("transport differs") != std::string::npos);
   CHECK(right.message().find("transport differs") != std::string::npos);
 }
 
-TEST_CASE_METHOD(two_sides, "a stop request ends an exchange that waits") {
+TEST_CASE_METHOD(two_sides, "a stop request ends an exchange") {
   std::stop_source stop;
   auto waiting = std::async(std::launch::async, [&] {
     return exchange(sockets[0], must(bed.domain.build_channel().build()), stop.get_token());
@@ -212,9 +212,9 @@ TEST_CASE_METHOD(two_sides, "a stop request ends an exchange that waits") {
   CHECK(failure_of(waiting.get()) == error_kind::cancelled);
 }
 
-TEST_CASE("an exchange lets go of what it does not connect") {
+TEST_CASE("an exchange that is abandoned releases its objects") {
   testbed bed;
-  // The watch of the test bed counts what could not be released.
+  // The test bed's watch counts the objects that could not be released.
   for (int steps = 0; steps < 8; ++steps) {
     socket_pair sockets;
     using session = exchange_session<std::tuple<>, prepared_channel>;
@@ -241,14 +241,14 @@ using plain_session = exchange_session<std::tuple<>, prepared_channel>;
 
 struct cut {
   std::size_t direction;
-  std::size_t at;  ///< the byte, counted from the beginning
+  std::size_t at;  ///< the number of the byte, counted from the beginning
 };
 struct met_by_proxy {
   std::array<std::optional<channel>, 2> channels{};
-  std::array<std::size_t, 2> passed{};  ///< bytes, by direction
+  std::array<std::size_t, 2> passed{};  ///< bytes in each direction
 };
 
-/// Two channels, with a proxy between them that closes both connections at some byte.
+/// Two channels with a proxy between them that closes both connections at a given byte.
 met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>& sockets,
                            std::optional<cut> given) {
   std::array<std::optional<plain_session>, 2> sides;
@@ -296,7 +296,7 @@ met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>
 
 }  // namespace
 
-TEST_CASE("a channel whose peer was cut off in the exchange is not connected, or sees it") {
+TEST_CASE("a channel whose peer was cut off in the exchange fails to connect or detects it later") {
   testbed bed;
   std::array<std::size_t, 2> whole{};
   {
@@ -328,7 +328,8 @@ TEST_CASE("a channel whose peer was cut off in the exchange is not connected, or
     }
 }
 
-TEST_CASE_METHOD(two_sides, "a session that was moved from, or is finished, is refused in words") {
+TEST_CASE_METHOD(two_sides,
+                 "a session that was moved from or has finished is refused with a message") {
   using session = exchange_session<std::tuple<>, prepared_channel>;
   const auto start = [&](int socket) {
     return must(
@@ -342,7 +343,7 @@ TEST_CASE_METHOD(two_sides, "a session that was moved from, or is finished, is r
     CHECK(refused(failure_of(empty.advance())));
     CHECK(refused(failure_of(std::move(empty).finish())));
     CHECK(refused(failure_of(std::move(empty).run())));
-    empty.refuse(error(error_kind::cancelled, "test", "nobody hears it"));
+    empty.refuse(error(error_kind::cancelled, "test", "no peer receives this"));
     CHECK(empty.file_descriptor() == -1);
     CHECK(empty.events() == 0);
     CHECK(empty.deadline() == wait_limit::time_point::max());

@@ -36,8 +36,8 @@ struct extended_testbed {
   }
 };
 
-/// Fixtures: the end whose work completes in the extended queue is the left one, which sends, or
-/// the right one, which receives.
+/// Fixtures: the extended queue belongs to the left end, which sends, or to the right end, which
+/// receives.
 template <completion_features Fields>
 struct extended_sender : extended_testbed<Fields> {
   connected_pair pair = connect(this->extended(), must(this->bed.right().build()));
@@ -61,7 +61,7 @@ void take_each(const Queue& queue, std::size_t count, Visit visit) {
 }  // namespace
 
 TEST_CASE_METHOD(extended_receiver<plain_fields>,
-                 "an extended completion queue tells the fields that were asked for") {
+                 "an extended completion queue returns the requested fields") {
   CHECK(must(queue->poll_each([](const auto&) { FAIL("nothing was posted"); })) == 0);
   for (const std::uint64_t id : {1U, 2U, 3U})
     must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = id}));
@@ -84,12 +84,12 @@ TEST_CASE_METHOD(extended_receiver<plain_fields>,
 }
 
 TEST_CASE_METHOD(extended_sender<plain_fields>,
-                 "a polling session that took everything leaves nothing behind") {
+                 "a polling session that takes everything leaves the queue empty") {
   std::uint64_t expected = 0;
   for (std::uint64_t id = 0; id < 300;) {
     for (const std::uint64_t end = id + 3; id < end; ++id)
       must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
-    // Without a limit, so that the device says when there are no more.
+    // Without a limit, so that the device reports the end.
     wait_until(
         [&] {
           must(queue->poll_each([&](const auto& completion) {
@@ -103,7 +103,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   }
 }
 
-TEST_CASE_METHOD(extended_receiver<plain_fields>, "an extended completion queue tells failures") {
+TEST_CASE_METHOD(extended_receiver<plain_fields>, "an extended completion queue reports failures") {
   must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = 9}));
   move_to_error(pair.right.native_handle());
   take_each(*queue, 1, [&](const auto& completion) {
@@ -117,7 +117,7 @@ TEST_CASE_METHOD(extended_receiver<plain_fields>, "an extended completion queue 
 }
 
 TEST_CASE_METHOD(extended_sender<plain_fields>,
-                 "a polling session can't be nested, and ends with an exception") {
+                 "polling sessions cannot be nested and end when an exception is thrown") {
   const auto other = extended_queue<plain_fields>(bed);
   REQUIRE(other);
   must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
@@ -142,7 +142,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
 }
 
 TEST_CASE_METHOD(extended_receiver<timed_fields>,
-                 "what a completion told can be kept when the session is over") {
+                 "fields read from a completion can be kept after the polling session") {
   constexpr std::uint32_t count = 4;
   for (std::uint32_t id = 0; id < count; ++id)
     must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = id}));
@@ -166,7 +166,7 @@ TEST_CASE_METHOD(extended_receiver<timed_fields>,
 }
 
 TEST_CASE_METHOD(extended_sender<plain_fields>,
-                 "what only sent has no byte count in an extended queue either") {
+                 "a send completion has no byte count in an extended queue either") {
   buffer<> memory(bed.domain, 8);
   must(pair.left.post_write({.elements = memory.gather(), .remote = memory.remote()}));
   take_each(*queue, 1, [](const auto& completion) {
@@ -179,7 +179,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
 }
 
 TEST_CASE_METHOD(extended_sender<plain_fields>,
-                 "a visitor may take the completion by whatever it likes") {
+                 "a visitor may take the completion by value or by reference") {
   std::uint64_t last = 0;
   std::uint64_t posted = 0;
   const auto check = [&](auto visit) {
@@ -195,7 +195,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
 }
 
 TEST_CASE_METHOD(extended_sender<plain_fields>,
-                 "polling a queue from within its own polling session is an assertion") {
+                 "polling a queue within its own polling session fails an assertion") {
   must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
   std::vector<work_completion> slots(1);
   take_each(*queue, 1, [&](const auto&) {
@@ -206,7 +206,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   CHECK(must(queue->poll(slots)).empty());
 }
 
-TEST_CASE_METHOD(extended_sender<timed_fields>, "completions have timestamps that don't go back") {
+TEST_CASE_METHOD(extended_sender<timed_fields>, "the timestamps of completions never decrease") {
   CHECK(must(bed.context.device_clock_khz()) > 0);
   for (std::uint64_t id = 0; id < 8; ++id)
     must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
@@ -220,12 +220,12 @@ TEST_CASE_METHOD(extended_sender<timed_fields>, "completions have timestamps tha
 }
 
 TEST_CASE_METHOD(extended_sender<plain_fields>,
-                 "an extended completion queue can be polled like any other") {
+                 "an extended completion queue can be polled like a plain one") {
   must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
   take_success(*queue, 1);
 }
 
-TEST_CASE("the capacity of an extended completion queue is checked as of any other") {
+TEST_CASE("the capacity of an extended completion queue is checked as for a plain one") {
   const testbed bed;
   const auto refused = [&](std::size_t capacity) {
     return failure_of(extended_completion_queue<plain_fields>::create(bed.context, capacity));
@@ -257,7 +257,7 @@ struct sleeper {
     must(pair.right.post_receive({}, {.id = id}));
     must(pair.left.post_send({}, {.id = id}));
   }
-  /// Sends, and returns when the receive has completed, which the queue's event tells.
+  /// Sends, and returns when the receive has completed, which an event of the queue reports.
   void send_now(std::uint64_t id) const {
     must(queue.request_notification());
     send(id);
@@ -277,13 +277,13 @@ struct one_sleeper {
 
 }  // namespace
 
-TEST_CASE_METHOD(one_sleeper, "an extended completion queue can be slept on") {
+TEST_CASE_METHOD(one_sleeper, "a thread can sleep on an extended completion queue") {
   const auto before = clock::now();
   CHECK(must(ends.queue.wait_each([](const auto&) { FAIL("nothing was sent"); }, moment)) == 0);
   CHECK(clock::now() >= before + moment);
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
-      // steady: sends before, while and after the wait begins; each order has to pass
+      // steady: sends before, during and after the start of the wait; each order has to pass
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
       ends.send(id);
     });
@@ -297,7 +297,7 @@ TEST_CASE_METHOD(one_sleeper, "an extended completion queue can be slept on") {
   }
 }
 
-TEST_CASE_METHOD(one_sleeper, "no completion of an extended queue is slept through") {
+TEST_CASE_METHOD(one_sleeper, "no completion of an extended queue is missed by a sleeping thread") {
   static void (*before_request)() = nullptr;
   static int (*original)(ibv_cq*, int) = nullptr;
   static const sleeper* sender = nullptr;
@@ -315,7 +315,9 @@ TEST_CASE_METHOD(one_sleeper, "no completion of an extended queue is slept throu
   CHECK(clock::now() < until);
 }
 
-TEST_CASE_METHOD(one_sleeper, "waiting takes at most as many as it is told, and no none") {
+TEST_CASE_METHOD(
+    one_sleeper,
+    "a wait takes at most the given number of completions and refuses a limit of zero") {
   for (const std::uint64_t id : {1U, 2U, 3U}) ends.send_now(id);
   std::vector<std::uint64_t> seen;
   const auto visit = [&](const auto& completion) { seen.push_back(completion.wr_id()); };
@@ -325,7 +327,7 @@ TEST_CASE_METHOD(one_sleeper, "waiting takes at most as many as it is told, and 
   CHECK(failure_of(ends.queue.wait_each(visit, patience, 0)) == error_kind::invalid_input);
 }
 
-TEST_CASE_METHOD(one_sleeper, "waiting from within a polling session is refused") {
+TEST_CASE_METHOD(one_sleeper, "waiting within a polling session is refused") {
   ends.send_now(1);
   CHECK(must(ends.queue.wait_each(
             [&](const auto&) {
@@ -335,7 +337,7 @@ TEST_CASE_METHOD(one_sleeper, "waiting from within a polling session is refused"
             patience)) == 1);
 }
 
-TEST_CASE("an extended queue reports to a channel that other queues share") {
+TEST_CASE("an extended queue can report to a channel that other queues share") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto plain = must(waitable_completion_queue::create(channel, 8));
@@ -348,14 +350,13 @@ TEST_CASE("an extended queue reports to a channel that other queues share") {
   const auto event = must(channel.wait(patience));
   REQUIRE(event);
   CHECK(*event == ends.queue);
-  // The event is of a queue that can be waited for; what else it can, it knows.
+  // The event returns a waitable queue; its other features can be recovered from it.
   const auto again = must(event->with<waitable_fields>());
   CHECK(must(again.poll_each([](const auto& completion) { CHECK(completion.wr_id() == 7); })) == 1);
   CHECK_FALSE(must(channel.poll()));
 }
 
-TEST_CASE_METHOD(one_sleeper,
-                 "an extended queue that can be waited for is one without being extended, too") {
+TEST_CASE_METHOD(one_sleeper, "a waitable extended queue can be used without its extensions") {
   const waitable_completion_queue waitable = ends.queue;
   CHECK(waitable == ends.queue);
   ends.send_now(4);
@@ -367,7 +368,7 @@ TEST_CASE_METHOD(one_sleeper,
   CHECK(must(extended.poll_each([](const auto&) {})) == 0);
 }
 
-TEST_CASE("a queue that was passed on without its features has them again") {
+TEST_CASE("a queue that was passed on without its features can recover them") {
   const testbed bed;
   const auto plain = must(completion_queue::create(bed.context, 4));
   const auto waitable = must(waitable_completion_queue::create(bed.context, 4));
@@ -391,7 +392,7 @@ TEST_CASE("a queue that was passed on without its features has them again") {
   must(known.with<completion_feature::immediate>());
 }
 
-TEST_CASE("a queue for a single thread works like every other") {
+TEST_CASE("a queue for a single thread works like any other") {
   const testbed bed;
   using single = completion_queue_with<completion_feature::single_threaded>;
   const single queue =
@@ -409,8 +410,8 @@ TEST_CASE("a queue for a single thread works like every other") {
   CHECK(must(waitable.wait_each([](const auto&) {}, moment)) == 0);
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what this is about
-TEST_CASE("an extended queue that was moved from is refused, or an assertion") {
+// NOLINTBEGIN(bugprone-use-after-move): this test is about what a moved-from handle still does
+TEST_CASE("a moved-from extended queue is refused or fails an assertion") {
   const testbed bed;
   auto made = waitable_extended_queue::create(bed.context, 8);
   if (made.has_error()) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Every call of libibverbs that makes, asks or changes something, failing; what works and what
-/// releases is in the files beside this one.
+/// Failures of every call of libibverbs that creates, queries or changes an object. The other
+/// failing_*.cpp files cover calls that work on or release objects.
 
 #include "failing_calls.hpp"
 
@@ -71,7 +71,7 @@ void check_told(const error& told, const expected_failure& expected, std::string
   const std::string called = name != nullptr ? name : "errno " + std::to_string(expected.errnum);
   CHECK_THAT(message, Catch::StartsWith(std::string(operation) + ": ") && Catch::Contains(called));
   CHECK(message.find('\n') == std::string::npos);
-  // What to do comes last.
+  // The hint is at the end.
   CHECK(message.find("; ") < message.size() - 20);
 }
 
@@ -81,13 +81,13 @@ void failing::check_failing(const failing_call& call, const breaking& while_brok
   for (const convention way : call.ways)
     for (const expected_failure& each : call.failures) {
       INFO(call.verb << ", errno " << each.errnum << ", convention " << static_cast<int>(way));
-      // This is -1 as well, and tells nothing.
+      // The value is -1 here as well, so it carries no information.
       if (way == convention::negative_errno && each.errnum == EPERM && call.ways.size() > 1)
         continue;
       std::optional<error> told;
       const int objects = live_objects();
       while_broken(each.errnum, way, [&] {
-        errno = EXDEV;  // of some earlier call
+        errno = EXDEV;  // left over from an earlier call
         told = make();
       });
       CHECK(live_objects() == objects);
@@ -118,7 +118,7 @@ verbs_context& extended(const context& opened) {
 
 }  // namespace
 
-TEST_CASE("devices that cannot be listed or opened say why") {
+TEST_CASE("a failure to list or open devices is reported with its cause") {
   const release_watch watch;
   check_failing({"ibv_get_device_list"}, null, [] { return device_list::query(); });
   const device_list all = must(device_list::query());
@@ -126,7 +126,7 @@ TEST_CASE("devices that cannot be listed or opened say why") {
   check_failing({"ibv_open_device"}, null, [&] { return found.open(); });
 }
 
-TEST_CASE("objects that cannot be made say why, and their parents don't notice") {
+TEST_CASE("a failure to create an object is reported and leaves its parents unchanged") {
   const testbed bed;
   check_failing({"ibv_alloc_pd"}, null, [&] { return protection_domain::allocate(bed.context); });
   check_failing({"ibv_create_comp_channel"}, null,
@@ -145,7 +145,7 @@ TEST_CASE("objects that cannot be made say why, and their parents don't notice")
   check_failing({"ibv_create_ah"}, null, [&] { return sender.address_of(sender.endpoint()); });
 }
 
-TEST_CASE("extended objects that cannot be made say why, and their parents don't notice") {
+TEST_CASE("a failure to create an extended object is reported and leaves its parents unchanged") {
   const testbed bed;
   constexpr auto fields = completion_features(completion_feature::byte_count);
   auto& pointers = extended(bed.context);
@@ -165,21 +165,21 @@ TEST_CASE("extended objects that cannot be made say why, and their parents don't
                   pointers.create_qp_ex, make_pair);
 }
 
-TEST_CASE("a memory window that cannot be made says why") {
+TEST_CASE("a failure to create a memory window is reported with its cause") {
   const testbed bed;
   const auto make = [&] { return memory_window<memory_window_type::type_2>::create(bed.domain); };
   if (make().has_error()) SKIP("this device has no memory windows of type 2");
-  // That means something else where the device claims to have none.
+  // This errno has another meaning if the device reports that it has no windows.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EINVAL; });
   check_failing({.verb = "ibv_alloc_mw", .failures = failures}, null,
                 bed.context.native_handle()->ops.alloc_mw, make);
 }
 
-TEST_CASE("thread domains and parent domains that cannot be made say why") {
+TEST_CASE("a failure to create a thread domain or parent domain is reported with its cause") {
   const testbed bed;
   auto& pointers = extended(bed.context);
-  // What the device lacks is told in other words.
+  // A missing feature has another message.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) {
     return each.kind == error_kind::not_supported;
@@ -197,7 +197,7 @@ TEST_CASE("thread domains and parent domains that cannot be made say why") {
       Catch::EndsWith("use the protection domain itself, whose queues lock"));
 }
 
-TEST_CASE("memory that cannot be registered says why") {
+TEST_CASE("a failure to register memory is reported with its cause") {
   const testbed bed;
   std::vector<std::byte> memory(8192);
   check_failing({.verb = "ibv_reg_mr_iova2", .operation = "ibv_reg_mr"}, null,
@@ -215,7 +215,7 @@ TEST_CASE("memory that cannot be registered says why") {
   });
 }
 
-TEST_CASE("a pointer that is null without an errno is a failure of the driver") {
+TEST_CASE("a null pointer without an errno is reported as a failure of the driver") {
   const testbed bed;
   const failing_operation no_operation(extended(bed.context).create_cq_ex, 0, null);
   const error e = failure_of(
@@ -226,7 +226,7 @@ TEST_CASE("a pointer that is null without an errno is a failure of the driver") 
   CHECK_THAT(e.message(), Catch::StartsWith("ibv_create_cq_ex: driver; "));
 }
 
-TEST_CASE("what cannot be asked says why") {
+TEST_CASE("a failed query is reported with its cause") {
   const testbed bed;
   const port_number port = bed.port.number();
   auto& pointers = extended(bed.context);
@@ -253,11 +253,11 @@ TEST_CASE("what cannot be asked says why") {
   }
 }
 
-TEST_CASE("what only an extended query tells says why it cannot") {
+TEST_CASE("a failed extended query is reported with its cause") {
   const testbed bed;
   auto& pointers = extended(bed.context);
   if (pointers.query_device_ex == nullptr) SKIP("the device has no extended query");
-  // libibverbs itself asks the plain query then, which knows of no paging.
+  // For EOPNOTSUPP, libibverbs itself calls the plain query, which knows nothing about paging.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EOPNOTSUPP; });
   check_failing({.verb = "ibv_query_device_ex", .failures = failures}, returns_errno,
@@ -269,7 +269,7 @@ TEST_CASE("what only an extended query tells says why it cannot") {
   }
 }
 
-TEST_CASE("a transition that fails says which, and destroys the queue pair") {
+TEST_CASE("a failed transition is named in the error and destroys the queue pair") {
   const testbed bed;
   const auto check = [](const char* transition, int number, auto make) {
     check_failing({.verb = "ibv_modify_qp", .operation = transition, .first = number},
@@ -294,7 +294,8 @@ TEST_CASE("a transition that fails says which, and destroys the queue pair") {
         [&] { return must(must(bed.left().build()).to_reset()).prepare(); });
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "what cannot be changed says why, and stays as it was") {
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a failed modification is reported with its cause and changes nothing") {
   constexpr auto rts = queue_pair_state::ready_to_send;
   connected& pair = left;  // clang 14 captures no structured bindings
   check_failing({.verb = "ibv_modify_qp", .operation = "modify RTS -> RTS"}, returns_errno, [&] {
@@ -316,7 +317,7 @@ TEST_CASE_METHOD(two_queue_pairs, "what cannot be changed says why, and stays as
         error_kind::not_found);
 }
 
-TEST_CASE("a region whose change fails is as before or gone, as the verbs have it") {
+TEST_CASE("a region whose change fails stays unchanged or is gone as the verbs specify") {
   const testbed bed;
   std::array<std::byte, 64> bytes{};
   const report_collector collected;
@@ -346,13 +347,13 @@ TEST_CASE("a region whose change fails is as before or gone, as the verbs have i
       CHECK(e.native_errno() == (expected.errnum != 0 ? expected.errnum : EIO));
       if (!expected.survives) CHECK_THAT(e.message(), Catch::Contains("is gone"));
     }
-    // NOLINTNEXTLINE(bugprone-use-after-move): that is what is tested
+    // NOLINTNEXTLINE(bugprone-use-after-move): this is under test
     CHECK(region.native_handle() == (expected.survives ? native : nullptr));
     if (expected.survives) CHECK_NOTHROW(must(std::move(region).deregister()));
   }
   CHECK(collected.reports().empty());
 
-  // Here the change worked, and something else failed.
+  // Here the change succeeded, and a later step failed.
   auto region = must(register_memory(bed.domain, bytes));
   {
     const failing_reregistration fails(IBV_REREG_MR_ERR_DO_FORK_OLD, ENOMEM);
@@ -364,7 +365,7 @@ TEST_CASE("a region whose change fails is as before or gone, as the verbs have i
              Catch::Contains("ibv_rereg_mr") && Catch::Contains("fork"));
 }
 
-TEST_CASE("the address of a datagram's sender that cannot be found says why") {
+TEST_CASE("a failure to find a datagram's sender address is reported with its cause") {
   const testbed bed;
   auto sender = left_of(bed);
   auto receiver = right_of(bed);
@@ -379,8 +380,8 @@ TEST_CASE("the address of a datagram's sender that cannot be found says why") {
   check_failing({"ibv_create_ah"}, null, reply);
 }
 
-TEST_CASE("fork support that cannot be initialized says why") {
-  // Really initializing it would change what the other tests run in.
+TEST_CASE("a failure to initialize fork support is reported with its cause") {
+  // Real initialization would change the environment of the other tests.
   check_failing({.verb = "ibv_fork_init", .can_be_repeated = false}, returns_errno,
                 [] { return initialize_fork(); });
 }

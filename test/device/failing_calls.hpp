@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Whether the library tells the failure of a call of libibverbs as it came, in every way that the
-/// call, or a provider behind it, has of telling it.
+/// Checks whether the library reports the failure of a call of libibverbs unchanged, in every way
+/// in which the call, or a provider behind it, can report it.
 #pragma once
 
 #include "device.hpp"
@@ -22,10 +22,10 @@ struct expected_failure {
   error_kind kind;
 };
 
-/// An errno of the kernel's own, which has no name.
+/// An errno that only the kernel uses, and that has no name.
 inline constexpr int nameless_errno = 524;
 
-/// What any call may fail with.
+/// Errnos with which any call may fail.
 inline const std::vector<expected_failure> any_failures{
     {EINVAL, error_kind::invalid_input},
     {ENOMEM, error_kind::resource_exhausted},
@@ -38,28 +38,29 @@ inline const std::vector<expected_failure> any_failures{
     {nameless_errno, error_kind::driver},
 };
 
-/// The same, but for errnos that mean something else to that call.
+/// As above, except for errnos that have a special meaning for that call.
 [[nodiscard]] std::vector<expected_failure> any_failures_but(
     const std::vector<expected_failure>& special);
-/// The same, each of this kind.
+/// As above, all with the given kind.
 [[nodiscard]] std::vector<expected_failure> any_failures_of(error_kind kind);
 
 struct failing_call {
   const char* verb;
-  const char* operation = nullptr;  ///< what the error calls it, if not by the verb
+  const char* operation = nullptr;  ///< the operation that the error names, if it is not the verb
   std::vector<expected_failure> failures = any_failures;
-  std::vector<convention> ways{};  ///< of telling it; all that the verb has unless given
-  int first = 1;                   ///< the number of the call that fails
+  std::vector<convention>
+      ways{};     ///< conventions for reporting it; by default all that the verb has
+  int first = 1;  ///< the number of the first call that fails
   bool can_be_repeated = true;
 };
 
-/// The ways in which providers tell the failure of a call that has that one.
+/// The ways in which providers report the failure of a call with the convention `own`.
 [[nodiscard]] std::vector<convention> ways_of(convention own);
 
-/// Kind, errno and operation, in one line that a person can act on.
+/// Checks kind, errno and operation, and that the message is a single line with a hint.
 void check_told(const error& told, const expected_failure& expected, std::string_view operation);
 
-/// Collects what destructors report in the scope.
+/// Collects the errors that destructors report during its lifetime.
 class report_collector {
  public:
   report_collector();
@@ -94,8 +95,8 @@ void check_failing(const failing_call& call, const breaking& while_broken, const
 
 }  // namespace failing
 
-/// Lets a verb fail that is a function, in each way, with each errno: `make` is the library's call.
-/// Afterwards nothing is left of it, and it works.
+/// Makes a verb that is a function fail in each way with each errno; `make` is the library's call.
+/// Checks that nothing is left behind, and that the call succeeds afterwards.
 template <class Make>
 void check_failing(failing_call call, convention own, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);
@@ -109,7 +110,7 @@ void check_failing(failing_call call, convention own, Make make) {
       failing::attempt_of(make));
 }
 
-/// The same of a verb that goes through a pointer.
+/// As above, for a verb that is called through a pointer.
 template <class Function, class Make>
 void check_failing(failing_call call, convention own, Function*& pointer, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);

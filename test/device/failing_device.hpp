@@ -3,8 +3,8 @@
 
 namespace verbspp::test {
 
-/// Gives the software device a fault, as `softverbs_inject` describes it, until the end of the
-/// scope; where the tests don't run on it, the test is skipped.
+/// Injects a fault into the software device, in the format of `softverbs_inject`, until the end of
+/// the scope. Skips the test on other devices.
 class failing_device {
  public:
   explicit failing_device(const char* fault);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Every call of libibverbs that releases something, failing: it is reported, never thrown, never
-/// lost.
+/// Failures of every call of libibverbs that releases an object: each is reported, never thrown,
+/// and never lost.
 
 #include "datagrams.hpp"
 #include "failing_calls.hpp"
@@ -11,8 +11,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Destroys what `make` makes while the verb fails, in each way with each errno; then for good, so
-/// that nothing stays behind, by `destroy`.
+/// Destroys the object that `make` creates while the verb fails, in each way with each errno. Then
+/// destroys it by `destroy`, so that nothing is left.
 template <class Make, class Destroy>
 void check_reported(const char* verb, convention own, Make make, Destroy destroy) {
   const int objects = live_objects();
@@ -27,7 +27,7 @@ void check_reported(const char* verb, convention own, Make make, Destroy destroy
         {
           const auto object = make();
           native = object.native_handle();
-          errno = EXDEV;  // of some earlier call
+          errno = EXDEV;  // left over from an earlier call
         }
         CHECK(broken.calls() == 1);
       }
@@ -39,7 +39,7 @@ void check_reported(const char* verb, convention own, Make make, Destroy destroy
       CHECK(destroy(native) == 0);
       CHECK(live_objects() == objects);
     }
-  // And without a failure there is nothing to report.
+  // Without a failure, nothing is reported.
   const report_collector collected;
   static_cast<void>(make());
   CHECK(collected.reports().empty());
@@ -48,7 +48,7 @@ void check_reported(const char* verb, convention own, Make make, Destroy destroy
 
 }  // namespace
 
-TEST_CASE("a release that fails is reported once, as it was told, for every kind of object") {
+TEST_CASE("a failed release is reported once and unchanged for every kind of object") {
   const testbed bed;
   constexpr auto returns_errno = convention::returns_errno;
   check_reported(
@@ -120,7 +120,7 @@ TEST_CASE("a thread domain that cannot be released is reported") {
   }
 }
 
-TEST_CASE("a region that is deregistered in vain says so to the caller, and to no handler") {
+TEST_CASE("a failed deregister call returns the error and calls no handler") {
   const testbed bed;
   std::vector<std::byte> memory(64);
   for (const convention way : ways_of(convention::returns_errno)) {
@@ -133,7 +133,7 @@ TEST_CASE("a region that is deregistered in vain says so to the caller, and to n
       check_told(e, {EBUSY, error_kind::busy}, "ibv_dereg_mr");
       CHECK_THAT(e.message(), Catch::Contains("stays registered"));
     }
-    // NOLINTBEGIN(bugprone-use-after-move): that is what is tested
+    // NOLINTBEGIN(bugprone-use-after-move): this is under test
     CHECK(region.native_handle() == nullptr);
     CHECK(failure_of(std::move(region).deregister()) == error_kind::invalid_input);
     // NOLINTEND(bugprone-use-after-move)
@@ -142,7 +142,7 @@ TEST_CASE("a region that is deregistered in vain says so to the caller, and to n
   }
 }
 
-TEST_CASE("a parent that cannot be released because of a child that was not is reported too") {
+TEST_CASE("a parent that cannot be released because its child was not is reported too") {
   const context opened = must(open_device(device_name()));
   const report_collector collected;
   ibv_cq* native = nullptr;
@@ -176,7 +176,7 @@ TEST_CASE("a multicast group that a destroyed queue pair cannot leave is reporte
   }
   REQUIRE_FALSE(collected.reports().empty());
   check_told(collected.reports()[0], {EIO, error_kind::driver}, "ibv_detach_mcast");
-  // Devices that destroy no member say so.
+  // Devices that refuse to destroy a member of a group report that, too.
   if (collected.reports().size() == 1) return;
   check_told(collected.reports()[1], {EBUSY, error_kind::busy}, "ibv_destroy_qp");
   const ibv_gid address = some.address.native();

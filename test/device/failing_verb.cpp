@@ -19,14 +19,14 @@
 
 namespace verbspp::test {
 
-/// A verb that is defined below; all of them are a list, which exists before `main`.
+/// A verb that is defined below. All verbs form a list, which exists before `main`.
 struct verb {
   verb(std::string_view function, convention usual) noexcept
       : name(function.substr(function.starts_with('_') ? 1 : 0)),
         own(usual),
         next(std::exchange(first_of_all, this)) {}
 
-  /// Whether this call has to.
+  /// Returns whether the current call has to fail.
   [[nodiscard]] bool fails() noexcept { return errnum != 0 && --calls_until_failure <= 0; }
   [[nodiscard]] answer told() const { return answer_by(by, errnum); }
 
@@ -56,7 +56,7 @@ std::byte* dmabuf_memory = nullptr;
 unsigned replaced_capabilities = 0;
 unsigned claimed_capability_flags = 0;
 
-std::uint16_t second_lid = 0;  // 0: the device has the ports that it has
+std::uint16_t second_lid = 0;  // 0: the device's own ports
 int (*query_real_port)(ibv_context*, std::uint8_t, ibv_port_attr*, std::size_t) = nullptr;
 
 std::uint8_t real_port(unsigned number) {
@@ -73,7 +73,7 @@ int query_second_port(ibv_context* context, std::uint8_t number, ibv_port_attr* 
   return errnum;
 }
 
-/// The attributes as the device, which has one port, understands them.
+/// The attributes in terms of the device's only port.
 ibv_qp_attr* at_real_port(ibv_qp_attr* attributes) {
   static ibv_qp_attr altered;
   if (second_lid == 0) return attributes;
@@ -205,7 +205,7 @@ void inject(const ibv_async_event& event) { injected = event; }
 
 }  // namespace verbspp::test
 
-// What libverbspp calls instead of libibverbs' or softverbs' own.
+// The definitions that libverbspp calls instead of those of libibverbs or softverbs.
 #define VERBSPP_TEST_VERB(returned, name, own, change, parameters, arguments) \
   namespace {                                                                 \
   verb name##_calls(#name, convention::own);                                  \
@@ -277,7 +277,7 @@ VERBSPP_TEST_VERB(ibv_mr*, ibv_reg_mr_iova2, null, 1,
                    unsigned access),
                   (domain, address, length, iova, access))
 
-// Those that tests look into.
+// The verbs into which tests inject failures.
 namespace {
 verb query_device_calls("ibv_query_device", convention::returns_errno);
 verb destroy_cq_calls("ibv_destroy_cq", convention::returns_errno);

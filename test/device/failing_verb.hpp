@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Lets calls of libibverbs fail that no device can be asked to let fail.
+/// Makes calls of libibverbs fail whose failure cannot be requested from a device.
 #pragma once
 
 #include "failing_device.hpp"
@@ -15,16 +15,16 @@
 
 namespace verbspp::test {
 
-/// How a call tells that it failed.
+/// How a call reports that it failed.
 enum class convention : std::uint8_t {
   returns_errno,
   negative_errno,
-  minus_one,        ///< and errno
-  minus_one_alone,  ///< and leaves errno as it was
-  null,             ///< and errno
+  minus_one,        ///< and sets errno
+  minus_one_alone,  ///< and leaves errno unchanged
+  null,             ///< and sets errno
 };
 
-/// What a failing call returns.
+/// The return value of a failing call.
 struct answer {
   int number;
   operator int() const { return number; }
@@ -35,33 +35,33 @@ struct answer {
   }
 };
 
-/// By that convention; sets errno if that belongs to it.
+/// The failure by the given convention; sets errno if the convention includes it.
 [[nodiscard]] answer answer_by(convention told, int errnum);
 
 struct verb;
 
-/// Lets the calls of one verb fail without asking the device. The program's own definitions of the
-/// verbs come before all others; those that verbs.h calls through a pointer have none, see
-/// `failing_operation`.
+/// Makes the calls of one verb fail without calling the device. The program's own definitions of
+/// the verbs take precedence over all others. Verbs that verbs.h calls through a pointer have no
+/// such definitions; see `failing_operation`.
 class failing_verb {
  public:
-  /// By the verb's own convention.
+  /// Uses the verb's own convention.
   failing_verb(std::string_view name, int errnum);
-  /// \param first the number of the first call that fails; those before reach the device
+  /// \param first the number of the first call that fails; earlier calls reach the device
   failing_verb(std::string_view name, int errnum, convention told, int first = 1);
   ~failing_verb();
   failing_verb(const failing_verb&) = delete;
   failing_verb& operator=(const failing_verb&) = delete;
 
-  /// The calls that have failed so far.
+  /// The number of calls that have failed so far.
   [[nodiscard]] int calls() const;
 
  private:
   verb& verb_;
 };
 
-/// Lets the calls of one verb fail that goes through a pointer of a context, queue pair or
-/// completion queue. One at a time.
+/// Makes the calls of one verb fail that is called through a pointer of a context, queue pair or
+/// completion queue. Only one may exist at a time.
 class failing_operation {
  public:
   template <class Returned, class... Arguments>
@@ -88,11 +88,13 @@ class failing_operation {
   std::function<void()> restore_;
 };
 
-/// The verbs objects that were made by functions of libibverbs, and not destroyed since. What is
-/// made through pointers, extended queue pairs and completion queues, is not counted in, but out.
+/// The number of verbs objects that functions of libibverbs have created and not destroyed since.
+/// Extended queue pairs and completion queues, which are created through pointers, are not counted
+/// when they are created, but are deducted when they are destroyed.
 [[nodiscard]] int live_objects();
 
-/// Lets `ibv_query_device` tell of these capabilities that the device has those `claimed` of them.
+/// Makes `ibv_query_device` report that, of these capabilities, the device has exactly those in
+/// `claimed`.
 class claimed_capabilities {
  public:
   claimed_capabilities(unsigned capabilities, unsigned claimed);
@@ -101,8 +103,8 @@ class claimed_capabilities {
   claimed_capabilities& operator=(const claimed_capabilities&) = delete;
 };
 
-/// Stands in for a device with a second port, which is InfiniBand's: asked for port 2 it tells what
-/// port 1 has, but another LID.
+/// Stands in for a device with a second port, whose link layer is InfiniBand: a query of port 2
+/// returns the attributes of port 1 with another LID.
 class second_port_stand_in {
  public:
   second_port_stand_in(ibv_context* device, std::uint16_t lid);
@@ -119,7 +121,7 @@ void before_next_destroy_cq(std::function<void()> call);
 /// Calls a function when the next memory region is about to be deregistered.
 void before_next_dereg_mr(std::function<void()> call);
 
-/// Lets every `ibv_rereg_mr` return this, with this errno, and do nothing.
+/// Makes every `ibv_rereg_mr` return `returned` with this errno, and do nothing.
 class failing_reregistration {
  public:
   failing_reregistration(int returned, int errnum);
@@ -128,8 +130,8 @@ class failing_reregistration {
   failing_reregistration& operator=(const failing_reregistration&) = delete;
 };
 
-/// A memory file, which soft devices take for a dma-buf; where the device refuses it, this stands
-/// in for a driver that registers dma-bufs. Has to live longer than the regions.
+/// A memory file, which software devices accept as a dma-buf; if the device refuses it, this stands
+/// in for a driver that registers dma-bufs. Must outlive the regions.
 class dmabuf_stand_in {
  public:
   explicit dmabuf_stand_in(std::size_t size);
@@ -138,7 +140,7 @@ class dmabuf_stand_in {
   dmabuf_stand_in& operator=(const dmabuf_stand_in&) = delete;
 
   [[nodiscard]] int file_descriptor() const { return file_descriptor_; }
-  /// What the other device would see.
+  /// The memory as another device would see it.
   [[nodiscard]] std::byte* memory() const { return memory_; }
 
  private:
@@ -147,7 +149,7 @@ class dmabuf_stand_in {
   std::byte* memory_;
 };
 
-/// Lets `ibv_get_async_event` give this event next: one that needs no acknowledgement.
+/// Makes the next `ibv_get_async_event` return this event, which needs no acknowledgement.
 void inject(const ibv_async_event& event);
 
 }  // namespace verbspp::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Every call of libibverbs that posts, polls or waits, failing.
+/// Failures of every call of libibverbs that posts, polls or waits.
 
 #include "datagrams.hpp"
 #include "failing_calls.hpp"
@@ -15,7 +15,7 @@ namespace {
 constexpr auto returns_errno = convention::returns_errno;
 constexpr auto minus_one = convention::minus_one;
 
-/// Whatever errno a provider has for a full queue, it means that, and is kept.
+/// Each errno that a provider may use for a full queue has that meaning, and is kept.
 [[nodiscard]] std::vector<expected_failure> failures_of_posts() {
   return any_failures_but({{ENOMEM, error_kind::would_block},
                            {EAGAIN, error_kind::would_block},
@@ -27,14 +27,14 @@ constexpr auto minus_one = convention::minus_one;
 [[nodiscard]] failing_call post(const char* operation) {
   return {.verb = operation, .failures = failures_of_posts()};
 }
-/// One that works on some devices only, or needs what this test does not have.
+/// A call that works on some devices only, or requires objects that this test lacks.
 [[nodiscard]] failing_call post_once(const char* operation) {
   failing_call call = post(operation);
   call.can_be_repeated = false;
   return call;
 }
 
-/// That a wait tells of the failure long before its limit, and fails no more afterwards.
+/// Checks that a wait reports the failure long before its timeout, and succeeds afterwards.
 template <class Wait, class... Pointer>
 void check_failing_wait(failing_call call, convention own, Wait wait, Pointer&... pointer) {
   call.can_be_repeated = false;
@@ -45,8 +45,8 @@ void check_failing_wait(failing_call call, convention own, Wait wait, Pointer&..
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 using extended_queue = extended_completion_queue<fields>;
 
-/// What the failing `wr_complete` returns, after it has given up the batch: the queue pair would
-/// stay locked.
+/// The return value of the failing `wr_complete`, which first aborts the batch: otherwise the queue
+/// pair would stay locked.
 int completion_of_batch = 0;
 int give_up_batch(ibv_qp_ex* queue_pair) {
   ibv_wr_abort(queue_pair);
@@ -56,7 +56,7 @@ int give_up_batch(ibv_qp_ex* queue_pair) {
 }  // namespace
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a request that cannot be posted says why, and the next one can") {
+                 "a failure to post a request is reported and the next request can be posted") {
   connected& left = pair.left;
   buffer<> memory(bed.domain, 64);
   const auto part = memory.gather(0, 8);
@@ -87,7 +87,7 @@ TEST_CASE_METHOD(two_queue_pairs,
       batch.post_write({.elements = part, .remote = remote}, {.id = 7});
     });
   });
-  // What did succeed is all that was posted.
+  // Only the requests that succeeded were posted.
   must(pair.right.post_receive({.elements = memory.scatter(16, 8)}, {.id = 8}));
   take_success(bed.left_queue, 7);
   take_success(bed.right_queue, 8);
@@ -102,7 +102,7 @@ TEST_CASE_METHOD(two_queue_pairs,
                 });
 }
 
-TEST_CASE("a memory window that cannot be bound says why, and is as it was") {
+TEST_CASE("a failure to bind a memory window is reported and leaves the window unchanged") {
   const testbed bed;
   auto window = supported(memory_window<memory_window_type::type_1>::create(bed.domain),
                           "memory windows of type 1");
@@ -117,7 +117,7 @@ TEST_CASE("a memory window that cannot be bound says why, and is as it was") {
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
-TEST_CASE("a receive that cannot be posted says why, and the next one can") {
+TEST_CASE("a failure to post a receive is reported and the next receive can be posted") {
   const testbed bed;
   prepared pair = must(bed.left().build());
   buffer<> memory(bed.domain, 8);
@@ -145,7 +145,7 @@ TEST_CASE("a receive that cannot be posted says why, and the next one can") {
   });
 }
 
-TEST_CASE("a batch that the extended interface cannot post says why, and the next one can") {
+TEST_CASE("a failure to post an extended batch is reported and the next batch can be posted") {
   const testbed bed;
   auto left = connect_to_itself(supported(bed.left().extended_posting().build(), extended_posting));
   buffer<> target(bed.domain, 8);
@@ -171,8 +171,8 @@ TEST_CASE("a batch that the extended interface cannot post says why, and the nex
 
 namespace {
 
-/// The failures of what polls. A device that doesn't wait for itself is busy with the session that
-/// it is polled from within.
+/// The failures of polling calls. The error of a device that does not block is `busy`, because the
+/// poll may be within a polling session of the same queue.
 std::vector<expected_failure> poll_failures() {
   std::vector<expected_failure> failures = any_failures_of(error_kind::driver);
   for (expected_failure& each : failures)
@@ -182,13 +182,13 @@ std::vector<expected_failure> poll_failures() {
 
 }  // namespace
 
-TEST_CASE("a poll that fails is an error of the driver, and never an empty range") {
+TEST_CASE("a failed poll is an error of the driver and never an empty range") {
   const testbed bed;
   std::array<work_completion, 4> slots;
   auto& pointer = bed.left_queue.native_handle()->context->ops.poll_cq;
   const auto poll = [&] { return bed.left_queue.poll(slots); };
   std::vector<expected_failure> failures = poll_failures();
-  // Drivers with codes of their own have these two.
+  // Drivers with error codes of their own use these two.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum <= 2; });
   const failing_call call{.verb = "ibv_poll_cq", .failures = failures};
   check_failing(call, convention::negative_errno, pointer, poll);
@@ -209,7 +209,7 @@ TEST_CASE("a poll that fails is an error of the driver, and never an empty range
       pointer);
 }
 
-TEST_CASE("a polling session that cannot start, or go on, is an error of the driver") {
+TEST_CASE("a polling session that cannot start or continue is an error of the driver") {
   const testbed bed;
   const auto queue = supported(extended_queue::create(bed.context, 64),
                                "extended completion queues with these fields");
@@ -218,7 +218,7 @@ TEST_CASE("a polling session that cannot start, or go on, is an error of the dri
   connected& left = pair.left;
   buffer<> target(bed.domain, 8);
   std::vector<expected_failure> failures = poll_failures();
-  // That there is nothing (more).
+  // It means that there are no (more) completions.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == ENOENT; });
   auto& pointers = *reinterpret_cast<ibv_cq_ex*>(queue.native_handle());
   std::vector<std::uint64_t> seen;
@@ -231,13 +231,13 @@ TEST_CASE("a polling session that cannot start, or go on, is an error of the dri
   wait_until([&] { return !seen.empty() || must(queue.poll_each(note)) != 0; }, "a completion");
   CHECK(seen == std::vector<std::uint64_t>{1});
 
-  // The session is ended all the same, which may fail by itself; that is not what is told.
+  // The session is ended regardless, which may set another errno; that errno is not reported.
   static void (*end_poll)(ibv_cq_ex*) = nullptr;
   end_poll = std::exchange(pointers.end_poll, [](ibv_cq_ex* polled) {
     end_poll(polled);
     errno = EXDEV;
   });
-  // The completion before the failure has been given.
+  // The completion before the failure has been visited.
   check_failing({.verb = "ibv_next_poll", .failures = failures}, returns_errno, pointers.next_poll,
                 [&]() -> result<std::size_t> {
                   seen.clear();
@@ -252,12 +252,12 @@ TEST_CASE("a polling session that cannot start, or go on, is an error of the dri
   CHECK(must(queue.poll_each(note)) == 0);
 }
 
-TEST_CASE("a clock that cannot be asked for says why") {
+TEST_CASE("a failure to query the device's clock is reported with its cause") {
   const testbed bed;
   auto& pointer = verbs_get_ctx(bed.context.native_handle())->query_device_ex;
   if (pointer == nullptr) SKIP("the device has no extended query");
   std::vector<expected_failure> failures = any_failures;
-  // Then libibverbs asks the plain query, which knows of no clock.
+  // For EOPNOTSUPP, libibverbs calls the plain query, which does not report a clock.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EOPNOTSUPP; });
   const auto ask = [&] { return bed.context.device_clock_khz(); };
   check_failing(
@@ -267,7 +267,7 @@ TEST_CASE("a clock that cannot be asked for says why") {
   CHECK(failure_of(ask()) == error_kind::not_supported);
 }
 
-TEST_CASE("a notification that cannot be requested says why") {
+TEST_CASE("a failure to request a notification is reported with its cause") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   auto& pointer = queue.native_handle()->context->ops.req_notify_cq;
@@ -279,7 +279,7 @@ TEST_CASE("a notification that cannot be requested says why") {
       pointer);
 }
 
-TEST_CASE("events that cannot be read end every wait for them, and say why") {
+TEST_CASE("a failure to read events ends every wait for them with its cause") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   const completion_channel channel = queue.completion_channel();
