@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// RDMA flushes, where libibverbs and the device have them.
+/// RDMA flushes, if libibverbs and the device support them.
 #include "device.hpp"
 
 using namespace verbspp;
@@ -16,8 +16,8 @@ constexpr access_flags flushable = all_rights | access::flush_global;
   return operation_traits<flush_operation>::offered_by(device);
 }
 
-/// Flushes what it has written; a template, so that it compiles where libibverbs does not know the
-/// operation.
+/// Flushes the bytes that it has written. A template, so that it compiles even if libibverbs does
+/// not know the operation.
 template <class QueuePair, class Remote>
 void write_and_flush(const testbed& bed, QueuePair& left, const buffer<>& source,
                      const Remote& remote) {
@@ -46,7 +46,7 @@ void write_and_flush(const testbed& bed, QueuePair& left, const buffer<>& source
 
 }  // namespace
 
-TEST_CASE("a flush completes behind the write that it is for, alone and in a batch") {
+TEST_CASE("a flush completes after the write that it covers both alone and in a batch") {
   const testbed bed;
   if (!has_flush(bed)) SKIP("the device, or libibverbs, has no RDMA flush");
   auto prepared_left = supported(bed.left().extended_posting().build(), extended_posting);

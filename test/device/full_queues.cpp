@@ -8,10 +8,9 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Posts until the queue is full, and gives the number of posts that it took.
-///
-/// That has to be what was granted; rxe grants what was asked for, but has the room that its query
-/// tells.
+/// Posts until the queue is full, and returns the number of requests posted.
+/// That number must be the granted capacity. Except in rxe: it grants the requested capacity, but
+/// has room for the number that a query returns.
 template <class Post>
 std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
   const std::uint64_t most = std::max(granted, queried);
@@ -37,7 +36,7 @@ std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
 
 }  // namespace
 
-TEST_CASE("a full send queue would block, and nothing that it took is lost") {
+TEST_CASE("a full send queue would block and loses none of its requests") {
   const testbed bed;
   constexpr std::uint32_t asked = 24;
   connected_pair pair = connect(must(bed.left().max_send_work_requests(asked).build()),
@@ -45,7 +44,7 @@ TEST_CASE("a full send queue would block, and nothing that it took is lost") {
   connected& left = pair.left;  // clang 14 captures no structured bindings
   connected& right = pair.right;
   buffer<> outbox(bed.domain, pattern(256, 50));
-  // The peer has no receives, so nothing completes; the last one alone is signaled.
+  // The peer has no receives, so nothing completes; only the last requests are signaled.
   const std::uint64_t granted = left.capacities().max_send_work_requests;
   const std::uint64_t queried = query(left.native_handle()).initial.cap.max_send_wr;
   const std::uint64_t count = fill(
@@ -54,12 +53,12 @@ TEST_CASE("a full send queue would block, and nothing that it took is lost") {
                               {.id = id, .signaled = id + 1 >= std::min(granted, queried)});
       },
       granted, queried);
-  // Full is full, for each operation.
+  // Every operation is refused.
   CHECK(failure_of(left.post_write({.elements = outbox.gather(), .remote = outbox.remote()})) ==
         error_kind::would_block);
   CHECK(failure_of(left.post_read({.elements = outbox.scatter(), .remote = outbox.remote()})) ==
         error_kind::would_block);
-  // The receive queue is another one.
+  // The receive queue is separate.
   buffer<> inbox(bed.domain, 256);
   must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));
 
@@ -68,7 +67,7 @@ TEST_CASE("a full send queue would block, and nothing that it took is lost") {
     CHECK(take_success(bed.right_queue, id).byte_count() == 1U);
     CHECK(inbox.bytes()[id % 256] == outbox.bytes()[id % 256]);
   }
-  // The signaled ones complete, and with them all places are free again.
+  // The signaled requests complete, which frees all places.
   const std::uint64_t signaled = count - std::min(granted, queried) + 1;
   CHECK(take(bed.left_queue, signaled).back().wr_id() == count - 1);
   for (std::uint64_t id = 0; id < granted; ++id) {
@@ -81,7 +80,7 @@ TEST_CASE("a full send queue would block, and nothing that it took is lost") {
   }
 }
 
-TEST_CASE("a full receive queue would block, and nothing that it took is lost") {
+TEST_CASE("a full receive queue would block and loses none of its requests") {
   const testbed bed;
   constexpr std::uint32_t asked = 24;
   prepared first = must(bed.left().build());
@@ -102,12 +101,12 @@ TEST_CASE("a full receive queue would block, and nothing that it took is lost") 
     take_success(bed.left_queue, id);
     CHECK(take_success(bed.right_queue, id).byte_count() == 1U);
     CHECK(inbox.bytes()[id % 1024] == outbox.bytes()[id % 1024]);
-    // A completion that was taken makes room for one more.
+    // Each polled completion frees one place.
     if (id == 0) must(right.post_receive({.elements = inbox.scatter()}, {.id = count}));
   }
 }
 
-TEST_CASE("a place in the send queue is free when its completion has been taken") {
+TEST_CASE("a place in the send queue is free when its completion has been polled") {
   const testbed bed;
   auto [left, right] =
       connect(must(bed.left().max_send_work_requests(4).build()), must(bed.right().build()));
@@ -121,7 +120,7 @@ TEST_CASE("a place in the send queue is free when its completion has been taken"
   }
 }
 
-TEST_CASE("unsignaled requests give their place back with a later signaled one") {
+TEST_CASE("places of unsignaled requests are freed by a later signaled request") {
   const testbed bed;
   auto [left, right] =
       connect(must(bed.left().max_send_work_requests(8).build()), must(bed.right().build()));
@@ -159,7 +158,7 @@ TEST_CASE("too many elements are refused with their number and the limit") {
   check(failure_of(left.post_read({.elements = into_by_read, .remote = memory.remote()})), sends);
   check(failure_of(left.post_receive({.elements = into})), receives);
 
-  // Nothing of it was posted.
+  // Nothing of the request was posted.
   must(left.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()}, {.id = 5}));
   take_success(bed.left_queue, 5);
   CHECK(count_within_a_moment(bed.left_queue) == 0);

@@ -28,7 +28,8 @@ constexpr std::size_t block = 64;
   return {first, first + static_cast<std::ptrdiff_t>(block)};
 }
 
-/// Receives for a message of member `from` at each of the others, by their peer of that number.
+/// Posts receives for a message of member `from` at each other member; indexed by that member's
+/// number.
 [[nodiscard]] std::vector<pending<>> receive_from(std::vector<group>& all, std::uint32_t from,
                                                   std::vector<buffer<>>& into) {
   std::vector<pending<>> receives;
@@ -43,7 +44,7 @@ constexpr std::size_t block = 64;
   return made;
 }
 
-/// Fixtures: the members of a group; and memory that each of them has.
+/// Fixtures: the members of a group, and memory for each of them.
 struct four_members {
   const testbed bed{};
   std::vector<group> all = connect_groups(bed, count);
@@ -58,7 +59,7 @@ void break_link(std::vector<group>& all, std::uint32_t one, std::uint32_t other)
   static_cast<void>(all[other][one].close());
 }
 
-/// Connects the two anew.
+/// Reconnects the two members.
 void mend(std::vector<group>& all, std::uint32_t one, std::uint32_t other) {
   const endpoint here = must(all[one][other].renew());
   const endpoint there = must(all[other][one].renew());
@@ -68,8 +69,7 @@ void mend(std::vector<group>& all, std::uint32_t one, std::uint32_t other) {
 
 }  // namespace
 
-TEST_CASE_METHOD(four_members,
-                 "a group's channels are found by number, and complete in one queue") {
+TEST_CASE_METHOD(four_members, "a group's channels are found by number and complete in one queue") {
   for (group& each : all) {
     REQUIRE(each.size() == count);
     CHECK(each.all().size() == count);
@@ -81,7 +81,7 @@ TEST_CASE_METHOD(four_members,
     CHECK_FALSE(each.peer_of(channel_id()));
     CHECK_FALSE(each.peer_of({.index = 0, .generation = 1000}));
   }
-  // To one peer, all that a channel does; and it may be itself.
+  // A channel to one peer supports all operations, and the peer may be the member itself.
   std::vector<buffer<>> memory = buffers(bed);
   buffer<> from(bed.domain, pattern(block, 1));
   for (std::uint32_t peer = 0; peer < count; ++peer)
@@ -93,7 +93,7 @@ TEST_CASE_METHOD(four_members,
   CHECK(text.str() == "group, numbers: 4, connected: 4, broken: 0");
 }
 
-TEST_CASE_METHOD(members_with_memory, "scatter gives each peer a part of its own") {
+TEST_CASE_METHOD(members_with_memory, "scatter sends a different part to each peer") {
   buffer<> from(bed.domain, pattern(count * block, 2));
   const auto sent = [&](std::uint32_t peer) -> result<send_operation> {
     VERBSPP_TRY(part, from.region().gather(peer * block, block));
@@ -104,7 +104,7 @@ TEST_CASE_METHOD(members_with_memory, "scatter gives each peer a part of its own
                            .remote = memory[peer].remote()};
   };
 
-  SECTION("by send, blocking") {
+  SECTION("by blocking sends") {
     auto receives = receive_from(all, 1, memory);
     const group_results done = all[1].scatter(all[1].all(), sent, patience);
     REQUIRE(done);
@@ -114,7 +114,7 @@ TEST_CASE_METHOD(members_with_memory, "scatter gives each peer a part of its own
       CHECK(must(receives[i].wait(patience)).immediate()->value() == i);
     }
   }
-  SECTION("by send, unpolled") {
+  SECTION("by sends without polling") {
     auto receives = receive_from(all, 1, memory);
     auto work = must(all[1].post_scatter({3, 2, 1, 0}, sent));
     CHECK(work.size() == count);
@@ -123,10 +123,10 @@ TEST_CASE_METHOD(members_with_memory, "scatter gives each peer a part of its own
     REQUIRE(*done);
     CHECK((*done)[0].peer == 3);
     for (pending<>& each : receives) must(each.wait(patience));
-    // Results are taken once.
+    // Results can be taken only once.
     CHECK(work.wait().error().cause().call()->kind() == error_kind::invalid_input);
   }
-  SECTION("by send, in a scope") {
+  SECTION("by sends in a scope") {
     auto receives = receive_from(all, 1, memory);
     const auto done = all[1].scope(
         [&](group_scope& scope) -> group_result<int> {
@@ -139,7 +139,7 @@ TEST_CASE_METHOD(members_with_memory, "scatter gives each peer a part of its own
     for (const std::uint32_t peer : all[1].all()) CHECK(all[1][peer].outstanding() == 0);
     for (pending<>& each : receives) must(each.wait(patience));
   }
-  SECTION("by write, at each level") {
+  SECTION("by writes at each level") {
     REQUIRE(all[1].scatter({0, 1}, written));
     REQUIRE(must(all[1].post_scatter({2}, written)).wait());
     must(all[1].scope([&](group_scope& scope) { return scope.post_scatter({3}, written); }));
@@ -160,12 +160,12 @@ TEST_CASE_METHOD(four_members, "gather takes a part from each peer") {
     return receive_operation{.elements = into.scatter(peer * block, block)};
   };
 
-  SECTION("by read, at each level") {
+  SECTION("by reads at each level") {
     REQUIRE(all[2].gather({0, 1}, read));
     REQUIRE(must(all[2].post_gather({2}, read)).wait(patience));
     must(all[2].scope([&](group_scope& scope) { return scope.post_gather({3}, read); }));
   }
-  SECTION("by receive") {
+  SECTION("by receives") {
     auto work = must(all[2].post_gather(all[2].all(), received));
     CHECK_FALSE(work.poll());
     for (std::uint32_t i = 0; i < count; ++i)
@@ -180,12 +180,12 @@ TEST_CASE_METHOD(four_members, "gather takes a part from each peer") {
   for (std::uint32_t i = 0; i < count; ++i) CHECK(part_of(into, i) == theirs[i].bytes());
 }
 
-TEST_CASE_METHOD(members_with_memory, "multicast gives the same bytes to each of some peers") {
+TEST_CASE_METHOD(members_with_memory, "multicast sends the same bytes to each given peer") {
   buffer<> from(bed.domain, pattern(block, 3));
   const auto place = [&](std::uint32_t peer) { return memory[peer].remote(); };
   const std::vector<std::uint32_t> some{0, 3};
 
-  SECTION("by send, at each level") {
+  SECTION("by sends at each level") {
     std::vector<pending<>> receives;
     for (const std::uint32_t peer : some)
       for (int i = 0; i < 3; ++i)
@@ -197,11 +197,11 @@ TEST_CASE_METHOD(members_with_memory, "multicast gives the same bytes to each of
     }));
     for (pending<>& each : receives) CHECK(must(each.wait(patience)).byte_count() == block);
   }
-  SECTION("by write, blocking") { REQUIRE(all[1].multicast(some, from.gather(), place)); }
-  SECTION("by write, unpolled") {
+  SECTION("by blocking writes") { REQUIRE(all[1].multicast(some, from.gather(), place)); }
+  SECTION("by writes without polling") {
     REQUIRE(must(all[1].post_multicast(some, from.gather(), place)).wait());
   }
-  SECTION("by write, in a scope") {
+  SECTION("by writes in a scope") {
     must(all[1].scope(
         [&](group_scope& scope) { return scope.post_multicast(some, from.gather(), place); }));
   }
@@ -210,7 +210,7 @@ TEST_CASE_METHOD(members_with_memory, "multicast gives the same bytes to each of
 }
 
 TEST_CASE_METHOD(members_with_memory,
-                 "a peer that fails is told by its number, and the others go on") {
+                 "a peer that fails is reported by number while the others continue") {
   buffer<> from(bed.domain, pattern(block, 4));
   const auto place = [&](std::uint32_t peer) { return memory[peer].remote(); };
   break_link(all, 0, 2);
@@ -225,11 +225,11 @@ TEST_CASE_METHOD(members_with_memory,
     CHECK(done.message().starts_with("peer 2: "));
     for (const peer_result& each : done) CHECK(each.result.has_value() == (each.peer != 2));
   }
-  SECTION("of a scope, whose function's own error is told apart") {
+  SECTION("of a scope whose function's own error is reported separately") {
     const error own(error_kind::busy, "the test", "says so");
     const auto failed = failure_of(all[0].scope(
         [&](group_scope& scope) -> result<void> {
-          // Posting to a queue pair in ERR works, and completes as flushed.
+          // Posting to a queue pair in ERR succeeds, and the request completes as flushed.
           static_cast<void>(scope.post_multicast(all[0].all(), from.gather(), place));
           return own;
         },
@@ -255,7 +255,7 @@ TEST_CASE_METHOD(members_with_memory,
   for (const std::uint32_t peer : {0U, 1U, 3U}) CHECK(part_of(memory[peer], 0) == from.bytes());
   CHECK(part_of(memory[2], 0) != from.bytes());
 
-  // Posting to the broken one is refused, of which the others' requests know nothing.
+  // Posting to the broken channel is refused, which does not affect the other peers' requests.
   auto work = must(all[0].post_multicast(all[0].all(), from.gather(), place));
   const group_results done = work.wait(patience);
   CHECK(done.failed() == 1);
@@ -267,7 +267,7 @@ TEST_CASE_METHOD(members_with_memory,
 }
 
 TEST_CASE_METHOD(members_with_memory,
-                 "a part that there is none of keeps no other from being posted") {
+                 "a part that cannot be provided does not stop the others from being posted") {
   buffer<> from(bed.domain, 2 * block);
   const auto part = [&](std::uint32_t peer) -> result<write_operation> {
     VERBSPP_TRY(source, from.region().gather(peer * block, block));
@@ -300,7 +300,7 @@ TEST_CASE("numbers beyond a group's size are refused before anything is posted")
   const auto failed = failure_of(all[0].scope(
       [&](group_scope& scope) { return scope.post_multicast({2}, {.elements = from.gather()}); }));
   CHECK(failed.own()->kind() == error_kind::invalid_input);
-  // No peers at all is no failure.
+  // An empty list of peers is not a failure.
   CHECK(all[0].multicast({}, {.elements = from.gather()}));
 
   group none;
@@ -313,7 +313,7 @@ TEST_CASE("numbers beyond a group's size are refused before anything is posted")
 }
 
 TEST_CASE_METHOD(four_members,
-                 "a wait for several peers gives up those that are late, and them alone") {
+                 "a wait for several peers that times out closes only the late connections") {
   buffer<> into(bed.domain, count * block);
   buffer<> from(bed.domain, pattern(block, 5));
   const auto received = [&](std::uint32_t peer) {
@@ -330,14 +330,14 @@ TEST_CASE_METHOD(four_members,
   CHECK(all[0][1].is_connected());
   CHECK(all[0][3].is_connected());
 
-  // A limit that has passed posts nothing.
+  // With an expired limit, nothing is posted.
   const group_results nothing = all[0].gather({1, 3}, received, std::chrono::seconds(0));
   CHECK(static_cast<error>(nothing.error()).kind() == error_kind::timed_out);
   CHECK(all[0][1].outstanding() == 0);
   CHECK(all[0][1].is_connected());
 }
 
-TEST_CASE("blocking work with several peers waits for room in their queues") {
+TEST_CASE("blocking calls for several peers wait for room in their queues") {
   const testbed bed;
   std::vector<group> all = connect_groups(bed, 2);
   std::vector<buffer<>> memory = buffers(bed);
@@ -350,13 +350,13 @@ TEST_CASE("blocking work with several peers waits for room in their queues") {
       patience));
 }
 
-TEST_CASE("posted work with several peers doesn't wait for room in their queues") {
+TEST_CASE("posting to several peers does not wait for room in their queues") {
   const testbed bed;
   std::vector<group> all = connect_groups(bed, 2);
   std::vector<buffer<>> memory = buffers(bed);
   buffer<> from(bed.domain, pattern(block, 6));
   const auto place = [&](std::uint32_t peer) { return memory[peer].remote(); };
-  // Or a queue is empty again as fast as it is filled.
+  // Without the delay, the queue might be emptied as fast as it is filled.
   const failing_device late("send-completion:*=50ms");
   auto posted =
       must(all[0].post_multicast(std::vector<std::uint32_t>(100, 1), from.gather(), place));
@@ -365,7 +365,7 @@ TEST_CASE("posted work with several peers doesn't wait for room in their queues"
   CHECK(done.error().cause().call()->kind() == error_kind::would_block);
 }
 
-TEST_CASE("one wait hands out the messages of all peers") {
+TEST_CASE("one wait returns the messages of all peers") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 64, 64));
   {
@@ -394,19 +394,20 @@ TEST_CASE("one wait hands out the messages of all peers") {
   }
   CHECK(seen == std::vector<bool>{false, true, true, true});
 
-  // News are taken care of: the handle's result is there, and the place comes back to the pool.
+  // Other completions are handled: the handle's result is available, and the place returns to the
+  // pool.
   auto sent = must(all[1][2].post_send(must(pool.take())));
   while (all[1][2].outstanding() != 0) {
     std::array<arrival, 2> slots;
     static_cast<void>(must(all[1].wait(slots, patience)));
   }
   CHECK(sent.poll());
-  // What nobody took goes with the groups.
+  // Messages that were not taken are dropped with the groups.
   all.clear();
   CHECK(pool.available() == pool.size());
 }
 
-TEST_CASE("members come and go while the others work") {
+TEST_CASE("members can be added and removed while the others continue") {
   const testbed bed;
   std::vector<group> all = connect_groups(bed, 2, {.spare = 2});
   group& mine = all[0];
@@ -446,7 +447,7 @@ TEST_CASE("members come and go while the others work") {
   CHECK(mine.peer_of(id) == 1U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
 
-  // What is put in a place takes that of the one that is there.
+  // Putting a channel in a used place replaces the channel there.
   must(mine.put(2, std::move(removed)));
   CHECK(mine.peer_of(mine[2].id()) == 2U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
@@ -480,7 +481,7 @@ TEST_CASE("a scope of a group refuses members that were added after it began") {
   CHECK(done.has_value());
 }
 
-TEST_CASE("a handshake of a group connects whom it can") {
+TEST_CASE("a group's handshake connects every member that it can") {
   const testbed bed;
   const auto prepare = [&] { return must(prepare_group(bed.domain.build_channel(), 2)); };
   prepared_group left = prepare();
@@ -493,13 +494,13 @@ TEST_CASE("a handshake of a group connects whom it can") {
           error_kind::invalid_input);
   }
   remotes.resize(2);
-  remotes[1] = endpoint();  // of none
-  SECTION("all or nothing of what is prepared") {
+  remotes[1] = endpoint();  // invalid
+  SECTION("of a prepared group connects all members or none") {
     const auto failed = failure_of(std::move(left).handshake(remotes));
     CHECK(failed.peer() == 1U);
     CHECK(failed.failed() == 1);
   }
-  SECTION("who goes on with the others") {
+  SECTION("of a group connects the other members") {
     group mine(std::move(left));
     CHECK(failure_of(mine.handshake(remotes)).peer() == 1U);
     CHECK(mine[0].is_connected());
@@ -545,7 +546,7 @@ TEST_CASE("handles of several peers outlive their group") {
 }
 
 TEST_CASE_METHOD(four_members,
-                 "a manual scope of a group tells with which peers results were left") {
+                 "a manual scope of a group reports the peers whose results were not taken") {
   buffer<> from(bed.domain, pattern(block, 1));
   std::vector<buffer<>> into = buffers(bed);
   const auto write_to = [&](std::uint32_t peer) {
@@ -571,14 +572,14 @@ TEST_CASE_METHOD(four_members,
   CHECK(left.failed() == 2);
   CHECK_FALSE(left.own());
   CHECK(static_cast<error>(left).message().find("left") != std::string::npos);
-  // They have finished all the same, and nothing is broken.
+  // The requests have finished regardless, and no channel is broken.
   CHECK(part_of(into[2], 0) == pattern(block, 1));
   for (const std::uint32_t peer : all[0].all()) {
     CHECK(all[0][peer].outstanding() == 0);
     CHECK(all[0][peer].is_connected());
   }
 
-  // Its function's own error is told apart.
+  // The error of the scope's function is reported separately.
   const auto both = failure_of(all[0].manual_scope([&](manual_group_scope& scope) -> result<void> {
     must(scope[1].post_write(write_to(1)));
     return error(error_kind::busy, "the test", "says so");

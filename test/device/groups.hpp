@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the tests of groups share.
+/// Shared code of the group tests.
 #pragma once
 
 #include "device.hpp"
@@ -12,7 +12,7 @@
 
 namespace verbspp::test {
 
-/// The endpoints that member `number` is to connect to.
+/// The endpoints to which member `number` connects.
 [[nodiscard]] inline std::vector<endpoint> remotes_of(const std::vector<prepared_group>& all,
                                                       std::uint32_t number) {
   std::vector<endpoint> remotes;
@@ -20,8 +20,8 @@ namespace verbspp::test {
   return remotes;
 }
 
-/// So many groups in one process, each of which has all of them for its peers, itself too. What
-/// `prepare()` gives is prepared for so many peers.
+/// Creates `count` groups in one process, each of which has all groups, including itself, as peers.
+/// `prepare()` returns a group that is prepared for `count` peers.
 template <class Prepare>
 [[nodiscard]] std::vector<group> connect_groups(std::uint32_t count, Prepare prepare) {
   std::vector<prepared_group> prepared;

@@ -13,19 +13,19 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A queue pair number of this device that nobody has any more.
+/// A queue pair number of this device that is no longer in use.
 queue_pair_number number_of_nobody(const testbed& bed) {
   return must(bed.right().build()).number();
 }
 
-/// What the handshake with `remote` fails with, without the device's having been asked.
+/// The error of the handshake with `remote`, which must be found without calling the device.
 error refused_before_the_device(const testbed& bed, const endpoint& remote) {
   const error e = failure_of(must(bed.left().build()).handshake(remote));
   CHECK(e.native_errno() == 0);
   return e;
 }
 
-/// One message each way.
+/// Sends one message in each direction.
 void check_traffic(const testbed& bed, connected& left, connected& right) {
   buffer<> outbox(bed.domain, pattern(64, 1));
   buffer<> inbox(bed.domain, 64);
@@ -60,7 +60,7 @@ TEST_CASE("a handshake connects both ends") {
   check_traffic(bed, left, right);
 }
 
-TEST_CASE("an endpoint that travelled as bytes connects as well") {
+TEST_CASE("a decoded endpoint connects as well") {
   const testbed bed;
   prepared first = must(bed.left().build());
   prepared second = must(bed.right().build());
@@ -87,7 +87,7 @@ TEST_CASE("a queue pair can be connected to itself") {
                    memory.bytes().begin() + 100));
 }
 
-TEST_CASE("the smaller of both MTUs is used by both ends") {
+TEST_CASE("both ends use the smaller of their MTUs") {
   const testbed bed;
   const auto [left, right] =
       connect(must(bed.left().build()), must(bed.right().path_mtu(256).build()));
@@ -95,26 +95,26 @@ TEST_CASE("the smaller of both MTUs is used by both ends") {
   CHECK(query(right.native_handle()).attributes.path_mtu == IBV_MTU_256);
 }
 
-TEST_CASE("an MTU that was asked for and is larger than the peer's is a mismatch") {
+TEST_CASE("requesting an MTU larger than the peer's is a mismatch") {
   const testbed bed;
   prepared smaller = must(bed.right().path_mtu(256).build());
   const endpoint of_smaller = smaller.endpoint();
   prepared larger = must(bed.left().path_mtu(512).build());
   const endpoint of_larger = larger.endpoint();
   check_names_both(failure_of(std::move(larger).handshake(of_smaller)), "MTU", "512", "256");
-  // The other end would have taken it, and knows that this one does not.
+  // The other end would have accepted, and detects that this end does not.
   check_names_both(failure_of(std::move(smaller).handshake(of_larger)), "MTU", "256", "512");
 }
 
-TEST_CASE("packet sequence numbers can be given, and go round") {
+TEST_CASE("packet sequence numbers can be set and wrap around") {
   const testbed bed;
-  // Few packets before the largest number; the peer is told by hand.
+  // A few packets before the largest number; each end specifies the number by hand.
   auto [left, right] = connect(must(bed.left().send_psn(0xfffffd).build()),
                                must(bed.right().receive_psn(0xfffffd).build()));
   for (int i = 0; i < 8; ++i) check_traffic(bed, left, right);
 }
 
-TEST_CASE("a receive PSN that is given counts more than the peer's endpoint") {
+TEST_CASE("an explicit receive PSN takes precedence over the peer's endpoint") {
   const testbed bed;
   prepared pair = must(bed.left().receive_psn(0x111111).build());
   endpoint remote = must(bed.right().build()).endpoint();
@@ -142,7 +142,7 @@ TEST_CASE("ends of different GID types do not connect") {
   const testbed bed;
   endpoint remote = must(bed.right().build()).endpoint();
   if (!bed.is_ethernet()) {
-    // A RoCE address on InfiniBand contradicts itself already.
+    // A RoCE address on InfiniBand is a contradiction in itself.
     remote.gid_type = gid_type::roce_v2;
     const error e = refused_before_the_device(bed, remote);
     CHECK(e == error_kind::invalid_input);
@@ -153,7 +153,7 @@ TEST_CASE("ends of different GID types do not connect") {
   CHECK(refused_before_the_device(bed, remote) == error_kind::invalid_input);
 }
 
-TEST_CASE("ends whose GID indexes were set by hand, to different RoCE versions, do not connect") {
+TEST_CASE("ends with explicit GID indexes of different RoCE versions do not connect") {
   const testbed bed;
   if (!bed.is_ethernet()) SKIP("InfiniBand has GIDs of one type");
   const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
@@ -164,7 +164,7 @@ TEST_CASE("ends whose GID indexes were set by hand, to different RoCE versions, 
   };
   const auto v1 = index_of(gid_type::roce_v1);
   const auto v2 = index_of(gid_type::roce_v2);
-  if (!v1 || !v2) SKIP("the port has one RoCE version only");
+  if (!v1 || !v2) SKIP("the port has only one RoCE version");
   auto left = must(bed.left().gid_index(*v2).build());
   const endpoint remote = must(bed.right().gid_index(*v1).build()).endpoint();
   CHECK(remote.addresses.size() == 1);
@@ -173,7 +173,7 @@ TEST_CASE("ends whose GID indexes were set by hand, to different RoCE versions, 
   check_names_both(e, "GID type", "RoCE v2", "RoCE v1");
 }
 
-TEST_CASE("an end whose GID index was set by hand is met there") {
+TEST_CASE("an end with an explicit GID index is reached at that address") {
   const testbed bed;
   if (!bed.is_ethernet()) SKIP("InfiniBand ports have one address");
   const address_offer offered = must(bed.left().build()).endpoint().addresses;
@@ -206,7 +206,7 @@ TEST_CASE("an end without an address does not connect") {
   CHECK_THAT(e.message(), Catch::Contains(bed.is_ethernet() ? "GID" : "LID"));
 }
 
-TEST_CASE("a queue pair number that no connection can have is refused") {
+TEST_CASE("an invalid queue pair number is refused") {
   const testbed bed;
   endpoint remote = must(bed.right().build()).endpoint();
   for (const queue_pair_number number :
@@ -216,7 +216,7 @@ TEST_CASE("a queue pair number that no connection can have is refused") {
   }
 }
 
-TEST_CASE("an address that nobody has is noticed, by the handshake or by the first send") {
+TEST_CASE("an unused address is detected by the handshake or by the first send") {
   const testbed bed;
   prepared pair = must(bed.left().ack_timeout(14).ack_retry_count(1).build());
   const endpoint remote = at_address_of_nobody(bed, must(bed.right().build()).endpoint());
@@ -224,7 +224,7 @@ TEST_CASE("an address that nobody has is noticed, by the handshake or by the fir
   if (!outcome.has_value()) {
     const error& e = outcome.error();
     INFO(e);
-    // What the resolution says depends on the network: nobody answers, or there is no route.
+    // The cause depends on the network: no reply, or no route.
     CHECK(std::string(e.operation()) == "modify INIT -> RTR");
     CHECK(e.native_errno() != 0);
     REQUIRE(e.hint() != nullptr);
@@ -232,13 +232,13 @@ TEST_CASE("an address that nobody has is noticed, by the handshake or by the fir
     if (e.native_errno() == ETIMEDOUT) CHECK(e == error_kind::timed_out);
     return;
   }
-  // InfiniBand asks nobody, and an interface without ARP resolves everything.
+  // InfiniBand does not resolve addresses, and an interface without ARP resolves every address.
   connected left = std::move(outcome).assume_value();
   must(left.post_send({}, {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::retry_exceeded);
 }
 
-TEST_CASE("a queue pair number that nobody has is noticed by the first send") {
+TEST_CASE("an unused queue pair number is detected by the first send") {
   const testbed bed;
   prepared pair = must(bed.left().ack_timeout(14).ack_retry_count(1).build());
   endpoint remote = must(bed.right().build()).endpoint();
@@ -275,17 +275,18 @@ TEST_CASE("a failed handshake leaves nothing behind") {
     remote.type = transport::uc;
     CHECK(failure_of(std::move(pair).handshake(remote)) == error_kind::mismatch);
 
-    // The queue pair is gone, so nothing uses the memory, and no receive completes any more.
+    // The queue pair is destroyed, so nothing uses the memory, and no receive completes any more.
     CHECK(count_within_a_moment(queue) == 0);
     CHECK_NOTHROW(must(std::move(region).deregister()));
-    // Were it still there, the domain and the queue could not be released: that would be counted.
+    // If the queue pair still existed, the domain and the queue could not be released, which would
+    // be counted.
     domain.reset();
     opened.reset();
   }
   CHECK(watch.failures() == 0);
 }
 
-TEST_CASE("a handshake of a queue pair that was moved from fails, and nothing else") {
+TEST_CASE("a handshake of a moved-from queue pair only returns an error") {
   const testbed bed;
   prepared pair = must(bed.left().build());
   prepared taken = std::move(pair);
@@ -296,11 +297,11 @@ TEST_CASE("a handshake of a queue pair that was moved from fails, and nothing el
   std::ostringstream text;
   text << pair;
   CHECK_THAT(text.str(), Catch::Contains("moved from"));
-  // The one that was moved to is as good as before.
+  // The target of the move is unaffected.
   CHECK_NOTHROW(must(std::move(taken).handshake(end)));
 }
 
-TEST_CASE("receives that were posted before the handshake get the first messages, in order") {
+TEST_CASE("receives posted before the handshake get the first messages in order") {
   const testbed bed;
   buffer<> inbox(bed.domain, 3 * 32);
   buffer<> outbox(bed.domain, pattern(3 * 32, 9));
@@ -318,7 +319,7 @@ TEST_CASE("receives that were posted before the handshake get the first messages
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("receives of a prepared queue pair do not complete before there is a message") {
+TEST_CASE("receives of a prepared queue pair do not complete until a message arrives") {
   const testbed bed;
   buffer<> inbox(bed.domain, 32);
   prepared pair = must(bed.left().build());
@@ -327,22 +328,22 @@ TEST_CASE("receives of a prepared queue pair do not complete before there is a m
   CHECK(must(pair.query_state()) == queue_pair_state::init);
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "the state that is queried follows the device into ERR") {
+TEST_CASE_METHOD(two_queue_pairs, "the queried state follows the device to ERR") {
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   move_to_error(left.native_handle());
   CHECK(must(left.query_state()) == queue_pair_state::error);
   CHECK(must(right.query_state()) == queue_pair_state::ready_to_send);
 }
 
-TEST_CASE(
-    "what the kernel's routes have against a peer's address is said where it is not reached") {
+TEST_CASE("an unreachable peer's error reports what is wrong with the route to its address") {
   const testbed bed;
   prepared pair = must(bed.left().build());
   endpoint remote = pair.endpoint();
   if (remote.addresses.empty() ||
       remote.addresses[0].prefix_length == offered_address::unknown_prefix)
-    SKIP("the addresses of this device are of no network interface");
-  // None of this port's, and of no subnet of its own, whatever the host's routes are.
+    SKIP("the addresses of this device do not belong to a network interface");
+  // An address that this port does not have, and without a subnet, whatever the routes of the host
+  // are.
   remote.address = gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 77}};
   remote.addresses = {};
   const failing_verb unreachable("ibv_modify_qp", ETIMEDOUT);
@@ -352,7 +353,7 @@ TEST_CASE(
   CHECK_THAT(e.message(), Catch::Contains("ip route get"));
 }
 
-TEMPLATE_TEST_CASE_SIG("a doubtful pair of addresses is named where the peer is not reached", "",
+TEMPLATE_TEST_CASE_SIG("an unreachable peer's error names a doubtful pair of addresses", "",
                        ((transport Transport), Transport), transport::rc, transport::ud) {
   const testbed bed;
   auto prepared = prepared_of<Transport>(bed, bed.left_queue);
@@ -363,8 +364,8 @@ TEMPLATE_TEST_CASE_SIG("a doubtful pair of addresses is named where the peer is 
   };
   const auto* const own = std::ranges::find_if(remote.addresses, is_link_local);
   if (own == remote.addresses.end() || remote.addresses.size() < 2)
-    SKIP("the device has no link-local address, or no other");
-  // The peer's others are of a scope that this port has none of.
+    SKIP("the device has no link-local address or no other address");
+  // The peer's other addresses have a scope in which this port has none.
   const gid theirs{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0x77}};
   const gid wider{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   const std::string pair = to_string(theirs) + " does not answer " + to_string(own->address);
@@ -374,7 +375,7 @@ TEMPLATE_TEST_CASE_SIG("a doubtful pair of addresses is named where the peer is 
   remote.addresses.add({.address = theirs, .prefix_length = 64});
   remote.addresses.add({.address = wider, .prefix_length = 64});
   if (!must(choose_addresses(ours, remote.addresses)).is_doubtful)
-    SKIP("the device has an address that fits");
+    SKIP("the device has a suitable address");
 
   const auto failed = [&] {
     if constexpr (Transport == transport::ud) {

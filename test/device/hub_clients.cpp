@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tables of the clients of a hub: turns, the order of messages, and how clients come and go.
+/// Tables of the clients of a hub: turns, the order of messages, and adding and removing clients.
 #include "channels.hpp"
 #include "sockets.hpp"
 #include <verbspp/exchange.hpp>
@@ -30,7 +30,8 @@ struct note {
 };
 using table = hub_clients<note>;
 
-/// A hub with a pool, and its table. Skips the test where the device has no shared receive queues.
+/// A hub with a pool and a table of clients. Skips the test if the device has no shared receive
+/// queues.
 struct served_hub {
   explicit served_hub(wait_mode mode = wait_mode::spin(), std::uint32_t places = 64)
       : pool(must(message_pool::create(bed.domain, places, 64))),
@@ -63,7 +64,7 @@ void send(channel& by, const buffer<>& from, std::uint32_t number) {
   return received.immediate().value().value();
 }
 
-/// A turn with messages; those without are passed over.
+/// Returns the next turn that has a message; skips turns without one.
 [[nodiscard]] std::pair<table::turn, message> turn_with_message(table& clients) {
   for (;;) {
     table::turn taken = must(clients.wait(patience));
@@ -71,7 +72,8 @@ void send(channel& by, const buffer<>& from, std::uint32_t number) {
   }
 }
 
-/// Connects a client to an acceptor, which takes it as far as `take`. \returns the client's end
+/// Connects a client to an acceptor, and drives the acceptor until the client can be taken.
+/// \returns the client's end
 template <class Acceptor>
 [[nodiscard]] channel connect_to(Acceptor& clients, const testbed& bed, const std::string& port) {
   const tcp_socket socket = must(tcp_socket::connect("127.0.0.1", port, patience));
@@ -88,7 +90,7 @@ template <class Acceptor>
 
 }  // namespace
 
-TEST_CASE("messages of a client wait in order until it is in the table") {
+TEST_CASE("messages of a client wait in order until the client is in the table") {
   served_hub serving;
   channel_pair ends = serving.connect();
   for (std::uint32_t i = 0; i < 5; ++i) send(ends.right, serving.from, i);
@@ -102,7 +104,7 @@ TEST_CASE("messages of a client wait in order until it is in the table") {
     CHECK(first.data().number == 7);
     CHECK(first.link().is_connected());
     for (std::uint32_t i = 0; i < 3; ++i) CHECK(number_of(first.next().value()) == i);
-    // The next turn has the other messages, and a new one.
+    // The next turn has the remaining messages, and a new one.
     send(ends.right, serving.from, 5);
     CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::timed_out);
   }
@@ -111,7 +113,7 @@ TEST_CASE("messages of a client wait in order until it is in the table") {
   CHECK_FALSE(second.next());
 }
 
-TEST_CASE("a silent client gets a first turn, which wakes a sleeping thread") {
+TEST_CASE("a silent client gets a first turn that wakes a sleeping thread") {
   served_hub serving(wait_mode::sleep());
   channel_pair ends = serving.connect();
   auto waiting = std::async(std::launch::async, [&] {
@@ -138,7 +140,7 @@ TEST_CASE("a turn that ends with messages left wakes a sleeping thread") {
   ender.join();
 }
 
-TEST_CASE("with several threads each client's messages are served in order, by one at a time") {
+TEST_CASE("several threads serve each client's messages in order and one at a time") {
   for (const wait_mode mode : all_modes) {
     served_hub serving(mode);
     constexpr std::uint32_t clients = 4;
@@ -175,7 +177,8 @@ TEST_CASE("with several threads each client's messages are served in order, by o
   }
 }
 
-TEST_CASE("a thread that is busy with a client does not keep another one from a sleeping thread") {
+TEST_CASE(
+    "a thread that is busy with one client does not keep a sleeping thread from another client") {
   served_hub serving(wait_mode::sleep());
   channel_pair first = serving.connect();
   channel_pair second = serving.connect();
@@ -209,7 +212,7 @@ TEST_CASE("a thread that is busy with a client does not keep another one from a 
   CHECK(received == 2 * rounds);
 }
 
-TEST_CASE("a client is found by its id, unless another thread has its turn") {
+TEST_CASE("a client is found by its id unless another thread has its turn") {
   served_hub serving;
   channel_pair ends = serving.connect();
   const channel_id coming = ends.left.id();
@@ -238,7 +241,7 @@ TEST_CASE("a client is found by its id, unless another thread has its turn") {
   CHECK(serving.hub->size() == 0);
 }
 
-TEST_CASE("an index is not another client's before the turn with it has ended") {
+TEST_CASE("an index is not reused before the turn with its client has ended") {
   served_hub serving;
   channel_pair ends = serving.connect();
   const channel_id id = must(serving.clients.add(std::move(ends.left)));
@@ -255,7 +258,7 @@ TEST_CASE("an index is not another client's before the turn with it has ended") 
   CHECK(more.left.id() != id);
 }
 
-TEST_CASE("a client whose channel has broken is removed after a turn") {
+TEST_CASE("a client whose channel has broken is removed after its turn") {
   served_hub serving;
   const auto alive = std::make_shared<int>();
   channel_pair ends = serving.connect();
@@ -272,7 +275,7 @@ TEST_CASE("a client whose channel has broken is removed after a turn") {
   CHECK(serving.hub->size() == 0);
 }
 
-TEST_CASE("a client that was renewed in its turn stays") {
+TEST_CASE("a client that is renewed in its turn stays") {
   served_hub serving;
   channel_pair ends = serving.connect();
   const channel_id id = must(serving.clients.add(std::move(ends.left)));
@@ -287,7 +290,7 @@ TEST_CASE("a client that was renewed in its turn stays") {
   CHECK(number_of(turn_with_message(serving.clients).second) == 9);
 }
 
-TEST_CASE("a table that goes takes its clients along, those in a turn at its end") {
+TEST_CASE("destroying a table destroys its clients except a client in a turn until the turn ends") {
   auto serving = std::make_optional<served_hub>();
   const auto alive = std::make_shared<int>();
   channel_pair first = serving->connect();
@@ -308,7 +311,7 @@ TEST_CASE("a table that goes takes its clients along, those in a turn at its end
   CHECK(serving->pool.available() == serving->pool.size());
 }
 
-TEST_CASE("a table of clients explains its refusals") {
+TEST_CASE("a table of clients explains each refusal") {
   served_hub serving;
   CHECK_THAT(failure_of(table::create(*serving.hub)).message(), Catch::Contains("already"));
   std::array<arrival, 1> slot;
@@ -352,7 +355,7 @@ TEST_CASE("a hub reports a channel whose watched descriptor ends") {
     quits.join();
     CHECK(serving.clients.size() == 0);
   }
-  // Arrivals report it, too.
+  // The hub's own arrivals report it, too.
   const testbed bed;
   const channel_hub hub = must(channel_hub::create(bed.domain));
   sockets peer;
@@ -371,7 +374,7 @@ TEST_CASE("a hub reports a channel whose watched descriptor ends") {
   CHECK(ends.left.state() == channel_state::broken);
 }
 
-TEST_CASE("a message that comes before the acceptor's client is taken is not lost") {
+TEST_CASE("a message that arrives before its client is taken from the acceptor is not lost") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 16, 64));
   const auto hub =

@@ -19,12 +19,12 @@ using namespace verbspp::test;
 
 namespace {
 
-/// What is asked for leaves a hub full, whatever a device rounds that up to.
+/// A channel whose queues, as requested, fill a hub regardless of how a device rounds them up.
 [[nodiscard]] auto small_channel(const testbed& bed) {
   return bed.domain.build_channel().max_send_work_requests(4).max_receive_work_requests(4);
 }
 
-/// A channel of the hub, and its peer, which is in none.
+/// A channel of the hub, and its peer, which does not belong to a hub.
 [[nodiscard]] channel_pair connect_to_hub(const testbed& bed, const channel_hub& hub) {
   auto served = must(small_channel(bed).hub(hub).build());
   auto client = must(small_channel(bed).build());
@@ -34,14 +34,14 @@ namespace {
           .right = must(std::move(client).handshake(served_end))};
 }
 
-/// A hub with a pool; skips the test where the device has no shared receive queues. An optional, so
-/// that tests can end it first.
+/// A hub with a pool; skips the test if the device has no shared receive queues. An optional, so
+/// that tests can end it early.
 [[nodiscard]] std::optional<channel_hub> hub_with(const testbed& bed, const message_pool& pool,
                                                   const hub_options& options) {
   return supported(channel_hub::create(bed.domain, pool, options), shared_receive_queues);
 }
 
-/// The next message; news are told to `told`, one after the other.
+/// Returns the next message; calls `told` for arrivals without one.
 template <class Told>
 [[nodiscard]] arrival next_message(const channel_hub& hub, Told told) {
   for (;;) {
@@ -54,7 +54,7 @@ template <class Told>
 
 }  // namespace
 
-TEST_CASE("a channel of a hub that was moved from is not built") {
+TEST_CASE("a channel cannot be built with a moved-from hub") {
   const testbed bed;
   auto hub = must(channel_hub::create(bed.domain, {.channels = 4, .completions = 128}));
   const channel_hub moved = std::move(hub);
@@ -62,11 +62,11 @@ TEST_CASE("a channel of a hub that was moved from is not built") {
       failure_of(bed.domain.build_channel().hub(hub).max_send_work_requests(4).build());
   CHECK(told == error_kind::invalid_input);
   CHECK_THAT(told.message(), Catch::Contains("this hub was moved from"));
-  // A later one takes its place.
+  // A later hub replaces the moved-from one.
   CHECK(bed.domain.build_channel().hub(hub).hub(moved).build().has_value());
 }
 
-TEST_CASE("channels of a hub complete in its queue, and their own waits find that") {
+TEST_CASE("channels of a hub complete in its queue and their own waits find their completions") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain, {.channels = 4, .completions = 128}));
   channel_pair one = connect_to_hub(bed, hub);
@@ -79,7 +79,7 @@ TEST_CASE("channels of a hub complete in its queue, and their own waits find tha
 
   buffer<> mine(bed.domain, pattern(64, 1));
   buffer<> theirs(bed.domain, 64);
-  // Whoever looks, each completion goes to its own channel.
+  // Whichever channel polls, each completion reaches its own channel.
   auto write_one =
       must(one.left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
   auto write_two =
@@ -98,7 +98,7 @@ TEST_CASE("channels of a hub complete in its queue, and their own waits find tha
   }));
   CHECK(two.left.outstanding() == 0);
 
-  SECTION("one breaks, and the others don't") {
+  SECTION("one breaks while the others continue") {
     move_to_error(one.left.native_handle());
     CHECK(one.left.send({.elements = mine.gather()}).has_error());
     CHECK(one.left.state() == channel_state::broken);
@@ -109,7 +109,7 @@ TEST_CASE("channels of a hub complete in its queue, and their own waits find tha
     must(one.right.handshake(one.left.endpoint()));
     must(one.left.write({.elements = mine.gather(), .remote = theirs.remote()}));
   }
-  SECTION("an inbox has their receives filled") {
+  SECTION("an inbox receives their messages") {
     const auto pool = must(message_pool::create(bed.domain, 8, 64));
     auto arrivals = must(inbox::open(one.left, pool));
     must(one.right.send({.elements = mine.gather()}));
@@ -117,7 +117,7 @@ TEST_CASE("channels of a hub complete in its queue, and their own waits find tha
   }
 }
 
-TEST_CASE("the hub's poll tells which channel has news") {
+TEST_CASE("a hub's poll reports which channel has completions") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain));
   channel_pair ends = connect_to_hub(bed, hub);
@@ -139,7 +139,7 @@ TEST_CASE("the hub's poll tells which channel has news") {
   must(receive.wait(patience));
 }
 
-TEST_CASE("a hub with a pool hands out messages with the channels that they came from") {
+TEST_CASE("a hub with a pool returns messages together with their channels") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 48, 128));
   auto hub = hub_with(bed, pool, {.channels = 8, .receives = 16, .refill = 8});
@@ -166,7 +166,7 @@ TEST_CASE("a hub with a pool hands out messages with the channels that they came
   }
   CHECK(hub->receives_posted() >= 8);
 
-  SECTION("a message that is too long breaks its channel, which is told") {
+  SECTION("a message that is too long breaks its channel and is reported") {
     buffer<> much(bed.domain, 200);
     CHECK(all[1].right.send({.elements = much.gather()}).has_error());
     std::array<arrival, 4> slots;
@@ -196,7 +196,7 @@ TEST_CASE("a hub with a pool hands out messages with the channels that they came
     CHECK(got.message.immediate() == immediate_data(6));
     CHECK(got.message.received().value().byte_count() == 4096);
   }
-  SECTION("an empty pool makes senders wait until places come back") {
+  SECTION("an empty pool makes senders wait until places are returned") {
     std::vector<message> kept;
     for (auto taken = pool.take(); taken.has_value(); taken = pool.take())
       kept.push_back(std::move(taken).assume_value());
@@ -212,7 +212,7 @@ TEST_CASE("a hub with a pool hands out messages with the channels that they came
     CHECK(next_message(*hub, poll_it).message.size() == 6);
     must(late.wait(patience));
   }
-  SECTION("what nobody was given goes with its channel") {
+  SECTION("messages that were not taken are dropped with their channel") {
     must(all[2].right.send({.elements = from.gather(0, 5)}));
     all[0].left.poll();
     all[2].left = channel();
@@ -220,7 +220,7 @@ TEST_CASE("a hub with a pool hands out messages with the channels that they came
     must(all[0].right.send({.elements = from.gather(0, 7)}));
     CHECK(next_message(*hub, poll_it).message.size() == 7);
   }
-  SECTION("an index that is used again is of another generation") {
+  SECTION("an index that is reused has another generation") {
     const channel_id before = all[2].left.id();
     const auto stays = all[2].right.endpoint();
     must(all[2].right.send({.elements = from.gather(0, 5)}));
@@ -243,7 +243,7 @@ TEST_CASE("a hub with a pool hands out messages with the channels that they came
   CHECK(pool.available() == pool.size());
 }
 
-TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels") {
+TEST_CASE("arrivals wake a sleeping hub and its sleeping channels") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
   auto hub = hub_with(bed, pool, {.receives = 4, .refill = 2, .waiting = wait_mode::sleep()});
@@ -267,7 +267,7 @@ TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels")
       for (arrival& each : must(hub->wait(arrived, patience))) {
         there.poll();
         if (!each.message) continue;
-        // Its own wait, for the same queue.
+        // The channel's own wait, for the same queue.
         must(must(there.post_send(std::move(each.message))).wait(patience));
         --left;
       }
@@ -279,7 +279,7 @@ TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels")
   }
   server.join();
   CHECK(ready);
-  SECTION("places that come back are found") {
+  SECTION("places that are returned are used again") {
     for (auto more = pool.take(); more.has_value(); more = pool.take())
       kept.push_back(std::move(more).assume_value());
     buffer<> from(bed.domain, 8);
@@ -296,7 +296,7 @@ TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels")
   }
 }
 
-TEST_CASE("what fails while somebody waits for a hub ends the wait, and is told") {
+TEST_CASE("a failure during a wait for a hub ends the wait and is reported") {
   for (const wait_mode mode : all_modes) {
     for (const bool is_port : {true, false}) {
       const testbed bed;
@@ -306,7 +306,7 @@ TEST_CASE("what fails while somebody waits for a hub ends the wait, and is told"
       const failing_device failing(is_port ? "after:50ms=port-down" : "after:50ms=device-fatal");
       const auto start = clock::now();
       auto ended = hub.wait(slot, patience);
-      // Of the channel, which is broken by it as well, there may be news before.
+      // The failure breaks the channel as well, which may be reported first.
       if (ended.has_value()) ended = hub.wait(slot, patience);
       CHECK(clock::now() - start < soon);
       const error failed = failure_of(ended);
@@ -317,7 +317,7 @@ TEST_CASE("what fails while somebody waits for a hub ends the wait, and is told"
   }
 }
 
-TEST_CASE("the failure of a queue of a hub ends the wait for it, and is told") {
+TEST_CASE("a failure of a hub's queue ends the wait for it and is reported") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain));
   const channel_pair ends = connect_to_hub(bed, hub);
@@ -327,13 +327,13 @@ TEST_CASE("the failure of a queue of a hub ends the wait for it, and is told") {
   inject(failed);
   std::array<arrival, 1> slot;
   const error told = failure_of(hub.wait(slot, patience));
-  // The device never gave what was acknowledged.
+  // Undoes the acknowledgement, because the device never reported that event.
   --hub.native_handle()->async_events_completed;
   CHECK(told == error_kind::driver);
   CHECK_THAT(told.message(), Catch::Contains("completion queue"));
 }
 
-TEST_CASE("a hub's wait ends when a stop is requested, however it waits") {
+TEST_CASE("a stop request ends a hub's wait in each wait mode") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
     const auto hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
@@ -346,7 +346,7 @@ TEST_CASE("a hub's wait ends when a stop is requested, however it waits") {
   }
 }
 
-TEST_CASE("a hub knows what it has no room for") {
+TEST_CASE("a hub refuses objects for which it has no room") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
   CHECK(failure_of(channel_hub::create(bed.domain, {.channels = 0})) == error_kind::invalid_input);
@@ -393,7 +393,7 @@ TEST_CASE("a hub knows what it has no room for") {
     CHECK(channel_hub::create(bed.domain, pool, {.completions = 8, .receives = 1U << 16})
               .has_error());
   }
-  SECTION("what was moved from") {
+  SECTION("a moved-from hub") {
     auto hub = must(channel_hub::create(bed.domain));
     const auto moved = std::move(hub);
     std::array<arrival, 1> slots;
@@ -404,11 +404,11 @@ TEST_CASE("a hub knows what it has no room for") {
   }
 }
 
-TEST_CASE_METHOD(two_channels, "a channel closes within its limit, under load") {
+TEST_CASE_METHOD(two_channels, "a channel closes within its limit under load") {
   const auto pool = must(message_pool::create(bed.domain, 64, 4096));
   for (const int milliseconds : {0, 100}) {
     const std::chrono::milliseconds limit(milliseconds);
-    // Nothing receives them.
+    // The peer has no receives.
     for (auto taken = pool.take(); taken.has_value(); taken = pool.take())
       if (!ends.left.post_send(std::move(taken).assume_value()).has_value()) break;
     CHECK(ends.left.outstanding() != 0);
@@ -424,9 +424,9 @@ TEST_CASE_METHOD(two_channels, "a channel closes within its limit, under load") 
   }
 }
 
-TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any moment") {
+TEST_CASE("fifty clients of a hub are echoed by two threads and killed at any moment") {
   constexpr std::uint32_t clients = 50;
-  // Of several packets, so that some end in the middle.
+  // A message has several packets, so that some clients are killed in the middle of one.
   constexpr std::uint32_t long_message = 10000;
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 300, long_message));
@@ -451,7 +451,7 @@ TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any mome
         client.link.poll();
         if (!each.message) continue;
         ++echoed;
-        // A full queue, or a client that has gone: what it sent is dropped.
+        // If the queue is full or the client has disconnected, its message is dropped.
         static_cast<void>(client.link.post_send(std::move(each.message)));
       }
     }
@@ -476,11 +476,11 @@ TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any mome
     const endpoint end = there.endpoint();
     channel link = must(std::move(there).handshake(here.endpoint()));
     made.link = must(std::move(here).handshake(end));
-    // Where its messages say that they come from.
+    // The index that its messages will carry.
     if (link.id().index == which)
       mine.link = std::move(link);
     else
-      throw failure(__FILE__, __LINE__, "the index that was free was not used again");
+      throw failure(__FILE__, __LINE__, "the free index was not reused");
     return made;
   };
   try {
@@ -501,11 +501,11 @@ TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any mome
         const message answer = must(one.arrivals->wait(patience));
         if (answer.size() != length ||
             std::memcmp(answer.bytes().data(), content.data(), length) != 0)
-          throw failure(__FILE__, __LINE__, "another answer than was sent");
+          throw failure(__FILE__, __LINE__, "the answer differs from the message");
         ++verified;
         continue;
       }
-      // Killed with requests on their way, by one side or the other.
+      // Kills a client with requests in flight, from one side or the other.
       for (unsigned i = engine() % 4; i != 0; --i) {
         auto taken = inboxes.take();
         if (!taken.has_value()) break;
@@ -548,7 +548,7 @@ TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any mome
   CHECK(hub->receives_posted() + pool.available() == pool.size());
   CHECK(hub->receives_posted() >= 100);
 
-  // The device has as many receives as the hub knows of: each takes a message.
+  // The device has as many receives as the hub has counted: each takes a message.
   channel_pair last = connect_to_hub(bed, *hub);
   std::vector<message> taken;
   for (auto more = pool.take(); more.has_value(); more = pool.take())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Every way in which a work request can end, including those that take a broken device.
+/// Every status with which a work request can end, including those that only a broken device
+/// returns.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -17,7 +18,7 @@ namespace {
 
 using enum work_status;
 
-/// Each status, and the class that tells where to look.
+/// A status, and its class, which tells where to look for the cause.
 struct ending {
   work_status status;
   work_error_class error_class;
@@ -48,17 +49,18 @@ constexpr std::array endings{
     ending{tag_matching_rendezvous_incomplete, work_error_class::local_resource},
     ending{static_cast<work_status>(31), work_error_class::unknown},  // of a later libibverbs
 };
-static_assert(endings.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1, "all but success, and one more");
+static_assert(endings.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1,
+              "all statuses except success, and one more");
 
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
-/// The fault that lets the n-th request of a queue end in that way.
+/// The fault that makes the n-th request of a queue end with that status.
 std::string fault(const char* occasion, int number, work_status status, std::uint32_t vendor_code) {
   return std::string(occasion) + ':' + std::to_string(number) + '=' +
          std::to_string(static_cast<unsigned>(status)) + '/' + std::to_string(vendor_code);
 }
 
-/// A vendor's code that belongs to one status only.
+/// A vendor code that is unique to the status.
 std::uint32_t vendor_code_of(work_status status) { return 0x100 + static_cast<unsigned>(status); }
 
 void check_told(const work_error& told, const ending& expected, std::uint64_t id,
@@ -75,7 +77,7 @@ void check_told(const work_error& told, const ending& expected, std::uint64_t id
                           Catch::EndsWith(std::string("; ") + told.hint()));
 }
 
-/// What a queue that is polled field by field tells, kept.
+/// Takes failed completions from a queue that is polled field by field, and keeps their fields.
 std::vector<work_error> take_failures(const extended_completion_queue<fields>& queue,
                                       std::size_t count) {
   std::vector<work_error> failures;
@@ -93,7 +95,7 @@ std::vector<work_error> take_failures(const extended_completion_queue<fields>& q
 
 }  // namespace
 
-TEST_CASE("a request ends with each status, and those behind it are flushed") {
+TEST_CASE("a request can end with each status and the requests behind it are flushed") {
   const testbed bed;
   buffer<> target(bed.domain, 8);
   for (const ending& each : endings) {
@@ -112,7 +114,7 @@ TEST_CASE("a request ends with each status, and those behind it are flushed") {
   }
 }
 
-TEST_CASE("a receive ends with each status") {
+TEST_CASE("a receive can end with each status") {
   const testbed bed;
   buffer<> inbox(bed.domain, 8);
   for (const ending& each : endings) {
@@ -123,12 +125,12 @@ TEST_CASE("a receive ends with each status") {
     must(right.post_receive({.elements = inbox.scatter()}, {.id = 801}));
     must(left.post_send({}, {.id = 802}));
     check_told(failure_of(take_one(bed.right_queue).get()), each, 801, right.number());
-    // Whoever sent it does not take it for received.
+    // The sender does not take the message for received.
     CHECK(failure_of(take_one(bed.left_queue).get()).wr_id() == 802);
   }
 }
 
-TEST_CASE("an extended completion queue tells each status") {
+TEST_CASE("an extended completion queue reports each status") {
   const testbed bed;
   const auto queue = supported(extended_completion_queue<fields>::create(bed.context, 64),
                                "extended completion queues with these fields");

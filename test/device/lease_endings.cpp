@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: what ends them beside their owner, and how they come and go on the way.
+/// Leases: how they end other than by their owner, and requests that are still in flight.
 #include "leases.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace verbspp::test::leases {
 
-TEST_CASE("a lease ends with its connection, and is revoked at no cost then") {
+TEST_CASE("a lease ends with its connection and revoking it after that costs nothing") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 64);
     std::optional lease = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 64));
@@ -22,19 +22,19 @@ TEST_CASE("a lease ends with its connection, and is revoked at no cost then") {
       CHECK_FALSE(lease->is_open());
       CHECK(failure_of(lease->remote()) == error_kind::not_connected);
     };
-    SECTION("broken") {
+    SECTION("when it breaks") {
       static_cast<void>(failure_of(bed.owner.receive({.elements = memory.scatter()}, short_limit)));
       check_over();
     }
-    SECTION("closed") {
+    SECTION("when it is closed") {
       must(bed.owner.close());
       check_over();
     }
-    SECTION("destroyed") {
+    SECTION("when it is destroyed") {
       bed.owner = channel();
       check_over();
     }
-    SECTION("renewed") {
+    SECTION("when it is renewed") {
       const endpoint peer_end = must(bed.peer.renew());
       const endpoint owner_end = must(bed.owner.renew());
       check_over();
@@ -51,13 +51,13 @@ TEST_CASE("a lease ends with its connection, and is revoked at no cost then") {
         return;
       }
     }
-    SECTION("the peer is gone") {
+    SECTION("when the peer is destroyed") {
       bed.peer = channel();
       must(lease->revoke());
       bed.connect();
       return;
     }
-    SECTION("moved to another place") {
+    SECTION("when it is moved") {
       channel moved = std::move(bed.owner);
       CHECK(lease->is_open());
       must(lease->revoke());
@@ -65,7 +65,7 @@ TEST_CASE("a lease ends with its connection, and is revoked at no cost then") {
       bed.connect();
       return;
     }
-    SECTION("dropped afterwards") {
+    SECTION("when the lease is dropped afterwards") {
       bed.owner = channel();
       lease.reset();
       return;
@@ -76,14 +76,14 @@ TEST_CASE("a lease ends with its connection, and is revoked at no cost then") {
   });
 }
 
-TEST_CASE("a region can go when the lease of it is over, however it ended") {
+TEST_CASE("a region can be destroyed once its lease has ended") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     auto owned = must(whole_buffer::allocate(bed.domain, 64));
     auto lease = must(bed.owner.lease<both_ways, By>(owned.region(), 0, 64));
-    SECTION("revoked") { must(lease.revoke()); }
-    SECTION("its channel was closed") { must(bed.owner.close()); }
-    SECTION("its channel was destroyed") { bed.owner = channel(); }
-    SECTION("its channel broke") {
+    SECTION("by a revocation") { must(lease.revoke()); }
+    SECTION("by closing its channel") { must(bed.owner.close()); }
+    SECTION("by destroying its channel") { bed.owner = channel(); }
+    SECTION("by a failure of its channel") {
       buffer<> inbox(bed.domain, 8);
       static_cast<void>(failure_of(bed.owner.receive({.elements = inbox.scatter()}, short_limit)));
       must(lease.revoke());
@@ -92,8 +92,9 @@ TEST_CASE("a region can go when the lease of it is over, however it ended") {
   });
 }
 
-TEST_CASE_METHOD(memory_for_windows,
-                 "a lease that is not waited for goes to the peer by the next message") {
+TEST_CASE_METHOD(
+    memory_for_windows,
+    "a lease that is posted without waiting reaches the peer before the next message") {
   const buffer<> source(bed.domain, pattern(64, 10));
   buffer<> outbox(bed.domain, remote_memory<both_ways>::encoded_size);
   buffer<> inbox(bed.domain, outbox.size());
@@ -111,14 +112,14 @@ TEST_CASE_METHOD(memory_for_windows,
   CHECK(memory.bytes() == source.bytes());
 }
 
-TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device has seen it") {
-  SECTION("dropped at once") {
+TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device has executed it") {
+  SECTION("at once") {
     for (int i = 0; i < 50; ++i)
       static_cast<void>(
           must(bed.owner.post_lease(must(memory.region().window_part<both_ways>(0, 64)))));
     CHECK(bed.owner.is_connected());
   }
-  SECTION("more of them than the queue holds slots") {
+  SECTION("with more leases than slots in the queue") {
     std::vector<lease<both_ways>> leases;
     while (leases.size() < 300) {
       auto granted = bed.owner.post_lease<both_ways>(memory.region(), 0, 64);
@@ -130,23 +131,23 @@ TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device h
     for (auto& each : leases) must(each.revoke());
     CHECK(bed.owner.is_connected());
   }
-  SECTION("its channel goes before") {
+  SECTION("after its channel was destroyed") {
     auto lease = must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64));
     auto other = must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64));
     bed.owner = channel();
     must(lease.revoke());
   }
-  SECTION("behind a send that does not finish: the drop ends the connection soon") {
+  SECTION("behind a request that never completes and soon ends the connection") {
     const buffer<> message(bed.domain, 8);
     auto blocking = block(bed.owner, message);
     const auto start = clock::now();
     static_cast<void>(must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64)));
-    // The channel's default limit is 30 s.
+    // The channel's default timeout is 30 s.
     CHECK(clock::now() - start < patience);
     CHECK(bed.owner.state() == channel_state::broken);
     CHECK_FALSE(blocking.wait(patience).has_value());
   }
-  SECTION("its channel breaks before") {
+  SECTION("after its channel broke") {
     const buffer<> message(bed.domain, 8);
     auto blocking = block(bed.owner, message);
     auto lease = must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64));
@@ -156,9 +157,8 @@ TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device h
   }
 }
 
-TEST_CASE_METHOD(
-    memory_for_windows,
-    "limits that have passed, and stops that were requested, are found before a lease") {
+TEST_CASE_METHOD(memory_for_windows,
+                 "expired limits and stop requests are detected before a lease is requested") {
   std::stop_source source;
   source.request_stop();
   const auto part = must(memory.region().window_part<both_ways>(0, 64));
@@ -167,7 +167,7 @@ TEST_CASE_METHOD(
   CHECK(failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64, source.get_token())) ==
         error_kind::cancelled);
   CHECK(bed.owner.is_connected());
-  // What is taken back then, is so without a request.
+  // With these limits, leases are revoked without a request.
   for (const bool by_stop : {false, true}) {
     auto lease = must(bed.owner.lease(part));
     must(by_stop ? lease.revoke(source.get_token()) : lease.revoke(std::chrono::seconds(-1)));
@@ -180,23 +180,23 @@ TEST_CASE_METHOD(
 }
 
 TEST_CASE_METHOD(memory_for_windows,
-                 "a limit that ends the wait for a lease ends the connection, and the lease") {
+                 "a timeout of a lease's wait ends the connection and the lease") {
   const buffer<> message(bed.domain, 8);
   const auto part = must(memory.region().window_part<both_ways>(0, 64));
-  SECTION("granted") {
+  SECTION("when it is granted") {
     auto blocking = block(bed.owner, message);
     const auto start = clock::now();
     const auto granted = bed.owner.lease(part, short_limit);
     CHECK(clock::now() - start < short_limit + soon);
     if (granted.has_value()) {
-      WARN("this device binds windows before the requests that come first have completed");
+      WARN("this device binds windows before earlier requests have completed");
     } else {
       CHECK(granted.error() == error_kind::timed_out);
       CHECK(bed.owner.state() == channel_state::broken);
     }
     static_cast<void>(failure_of(blocking.wait(short_limit)));
   }
-  SECTION("taken back") {
+  SECTION("when it is revoked") {
     auto lease = must(bed.owner.lease(part));
     const auto far = must(lease.remote());
     auto blocking = block(bed.owner, message);
@@ -205,7 +205,7 @@ TEST_CASE_METHOD(memory_for_windows,
     const auto revoked = lease.revoke(short_limit);
     CHECK(clock::now() - start < short_limit + soon);
     if (revoked.has_value()) {
-      WARN("this device closes windows before the requests that come first have completed");
+      WARN("this device closes windows before earlier requests have completed");
     } else {
       CHECK(revoked.error() == error_kind::timed_out);
       CHECK_THAT(revoked.error().message(), Catch::Contains("2 requests of the send queue"));
@@ -214,7 +214,7 @@ TEST_CASE_METHOD(memory_for_windows,
     check_closed(bed.peer, bed.domain, memory, far);
     static_cast<void>(failure_of(blocking.wait(short_limit)));
   }
-  SECTION("taken back while the send queue is full") {
+  SECTION("when it is revoked while the send queue is full") {
     bed.owner = channel();
     channel_pair ends = connect_channels(
         bed.domain.build_channel().access(for_all - access::window_bind).max_send_work_requests(2));
@@ -233,7 +233,7 @@ TEST_CASE_METHOD(memory_for_windows,
   }
 }
 
-TEST_CASE_METHOD(memory_for_windows, "the peer gives a lease back by a message") {
+TEST_CASE_METHOD(memory_for_windows, "the peer can return a lease by a message") {
   buffer<> inbox(bed.domain, 8);
   const buffer<> message(bed.domain, 8);
   auto other = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
@@ -249,8 +249,8 @@ TEST_CASE_METHOD(memory_for_windows, "the peer gives a lease back by a message")
     CHECK_FALSE(lease.is_open());
     CHECK_THAT(failure_of(lease.remote()).message(), Catch::Contains("given the lease back"));
   } else {
-    // Linux' software driver sets the flag of something else.
-    WARN("the completion does not tell the invalidated rkey");
+    // Linux' software driver sets another flag.
+    WARN("the completion does not report the invalidated rkey");
   }
   CHECK(other.is_open());
   must(lease.revoke());
@@ -262,8 +262,7 @@ TEST_CASE_METHOD(memory_for_windows, "the peer gives a lease back by a message")
   check_closed(bed.peer, bed.domain, memory, far);
 }
 
-TEST_CASE(
-    "a lease is told what the peer gives back by a message that is no receive's of its channel") {
+TEST_CASE("a lease can be notified of its return by a message of a hub") {
   lease_bed bed;
   bed.need_windows();
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
@@ -288,8 +287,8 @@ TEST_CASE(
   do static_cast<void>(must(hub.wait(slot, patience)));
   while (!slot[0].message);
   const auto told = slot[0].message.received()->invalidated_rkey();
-  // Linux' software driver sets the flag of something else.
-  if (!told) WARN("the completion does not tell the invalidated rkey");
+  // Linux' software driver sets another flag.
+  if (!told) WARN("the completion does not report the invalidated rkey");
   CHECK(told.value_or(key) == key);
   CHECK_FALSE(other.note_invalidated(key));
   CHECK(other.is_open());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: whose memory they are of.
+/// Leases: ownership of their memory.
 #include "leases.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ TEST_CASE("a lease keeps the pages of a shared buffer") {
     CHECK(std::equal(source.bytes().begin(), source.bytes().end(), watching.begin() + 10));
     SECTION("until it is revoked") { must(lease->revoke()); }
     SECTION("until it is dropped") { lease.reset(); }
-    SECTION("until it is dropped, after its channel") {
+    SECTION("until it is dropped after its channel") {
       bed.owner = channel();
       CHECK_FALSE(watching.is_only());
       lease.reset();
@@ -30,7 +30,7 @@ TEST_CASE("a lease keeps the pages of a shared buffer") {
   });
 }
 
-TEST_CASE("a lease can be the last to have a shared buffer") {
+TEST_CASE("a lease can be the last owner of a shared buffer") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     auto lease = must(
         bed.owner.lease<both_ways, By>(must(must(whole_buffer::allocate(bed.domain, 64)).share())));
@@ -43,7 +43,7 @@ TEST_CASE("a lease can be the last to have a shared buffer") {
   });
 }
 
-TEST_CASE("a lease has an owned buffer, which comes back when it is revoked") {
+TEST_CASE("a lease owns its buffer and returns it when it is revoked") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     auto owned = must(whole_buffer::allocate(bed.domain, 64));
     const buffer<> source(bed.domain, pattern(64, 8));
@@ -51,7 +51,7 @@ TEST_CASE("a lease has an owned buffer, which comes back when it is revoked") {
     auto lease = must(bed.owner.lease<both_ways, By>(std::move(owned)));
     must(write(bed.peer, source, must(lease.remote())));
     CHECK(lease.memory().data() == where);
-    SECTION("revoked") {
+    SECTION("after a revocation") {
       auto [result, buffer] = std::move(lease).revoke();
       must(result);
       CHECK(buffer.data() == where);
@@ -60,21 +60,21 @@ TEST_CASE("a lease has an owned buffer, which comes back when it is revoked") {
       CHECK(failure_of(again.result) == error_kind::invalid_input);
       CHECK(again.memory.size() == 0);
     }
-    SECTION("moved, and revoked by a limit that has passed") {
+    SECTION("after a move and a revocation with an expired limit") {
       auto moved = std::move(lease);
       auto [result, buffer] = std::move(moved).revoke(std::chrono::seconds(-1));
       must(result);
       CHECK(buffer.data() == where);
     }
-    SECTION("dropped") {}
-    SECTION("assigned to") {
+    SECTION("after a drop") {}
+    SECTION("after an assignment") {
       if constexpr (By != lease_by::connection)
         lease = must(bed.owner.lease<both_ways, By>(must(whole_buffer::allocate(bed.domain, 128))));
     }
   });
 }
 
-TEST_CASE("a lease of a part of an owned buffer gives access to the part") {
+TEST_CASE("a lease of a part of an owned buffer gives access to the part only") {
   lease_bed bed;
   bed.need_windows();
   auto owned = must(hidden_buffer::allocate(bed.domain, 64));
@@ -89,7 +89,7 @@ TEST_CASE("a lease of a part of an owned buffer gives access to the part") {
   must(std::move(whole).release());
 }
 
-TEST_CASE("a buffer that can't be leased stays where it was") {
+TEST_CASE("a buffer that cannot be leased stays with the caller") {
   lease_bed bed;
   must(bed.owner.close());
   auto owned = must(whole_buffer::allocate(bed.domain, 64));

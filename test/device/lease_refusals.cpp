@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: what cannot be leased, what the driver refuses, and what it does not take back.
+/// Leases: refused memory, failures of the driver, and leases that cannot be revoked.
 #include "failing_verb.hpp"
 #include "leases.hpp"
 
@@ -16,11 +16,11 @@ namespace verbspp::test::leases {
 
 namespace {
 
-std::vector<std::string> reports;  // of what could not be released
+std::vector<std::string> reports;  // about objects that could not be released
 
 }  // namespace
 
-TEST_CASE("what can't be leased is refused in words") {
+TEST_CASE("memory that cannot be leased is refused with a message") {
   lease_bed bed;
   leased_memory memory(bed.domain, 64);
   const auto& region = memory.region();
@@ -52,7 +52,7 @@ TEST_CASE("what can't be leased is refused in words") {
           error_kind::invalid_input);
   CHECK(failure_of(bed.owner.lease<both_ways, lease_by::connection>(of_another.region(), 0, 64)) ==
         error_kind::invalid_input);
-  // Registered anew, it is of the channel's domain.
+  // A new registration belongs to the domain of the channel.
   auto lease = must(bed.owner.lease<both_ways, lease_by::registration>(of_another.region(), 0, 64));
   must(write(bed.peer, buffer<>(bed.domain, 64), must(lease.remote())));
 
@@ -64,7 +64,7 @@ TEST_CASE("what can't be leased is refused in words") {
   CHECK(bed.owner.is_connected());
 }
 
-TEST_CASE("where there are no windows to take back, the error names the other ways") {
+TEST_CASE("without revocable windows the error names the other kinds of lease") {
   lease_bed bed;
   leased_memory memory(bed.domain, 64);
   const auto check = [&](channel& owner) {
@@ -88,16 +88,16 @@ TEST_CASE("where there are no windows to take back, the error names the other wa
     CHECK(memory.bytes() == source.bytes());
     must(lease.revoke());
   }
-  SECTION("on a device that says that it has none") {
+  SECTION("on a device that reports that it has none") {
     const claimed_capabilities none(IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
                                     0);
     check(bed.owner);
   }
-  SECTION("on one whose requests invalidate nothing") {
+  SECTION("on a device whose requests cannot invalidate") {
     const claimed_capabilities none(IBV_DEVICE_MEM_MGT_EXTENSIONS, 0);
     check(bed.owner);
   }
-  SECTION("on one whose driver has none") {
+  SECTION("on a device whose driver has none") {
     bed.need_windows();
     auto kept = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
     const failing_operation refused(bed.context.native_handle()->ops.alloc_mw, EOPNOTSUPP,
@@ -106,13 +106,13 @@ TEST_CASE("where there are no windows to take back, the error names the other wa
   }
 }
 
-TEST_CASE_METHOD(memory_for_windows, "a bind that fails breaks the channel, and leaves no lease") {
+TEST_CASE_METHOD(memory_for_windows, "a bind that fails breaks the channel and leaves no lease") {
   const failing_device fails("send-completion=mw-bind-err");
-  SECTION("waited for") {
+  SECTION("with a wait") {
     const error e = failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64));
     CHECK(status_of(e) == work_status::memory_window_bind_error);
   }
-  SECTION("not waited for") {
+  SECTION("without a wait") {
     auto lease = must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64));
     must(lease.revoke());
   }
@@ -120,7 +120,7 @@ TEST_CASE_METHOD(memory_for_windows, "a bind that fails breaks the channel, and 
 }
 
 TEST_CASE_METHOD(memory_for_windows,
-                 "what the driver refuses to post leaves the channel as it was") {
+                 "a lease that the driver refuses to post leaves the channel unchanged") {
   auto lease = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   const auto far = must(lease.remote());
   {
@@ -128,7 +128,7 @@ TEST_CASE_METHOD(memory_for_windows,
                                     convention::returns_errno);
     CHECK(failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64)) ==
           error_kind::invalid_input);
-    // Without a request, then.
+    // In this case, the lease is revoked without a request.
     must(lease.revoke());
   }
   CHECK(bed.owner.is_connected());
@@ -136,9 +136,8 @@ TEST_CASE_METHOD(memory_for_windows,
   check_closed(bed.peer, bed.domain, memory, far);
 }
 
-TEST_CASE("a lease that is on its way is taken back when it has come, if not by a request") {
-  // Linux' software driver goes on after a receiver that was not ready only when something is
-  // posted.
+TEST_CASE("a lease in flight is revoked when it has completed even if no request can be posted") {
+  // After a receiver was not ready, Linux' software driver continues only when a request is posted.
   if (!device_name().starts_with("soft")) SKIP("this may need a request that is refused here");
   lease_bed bed;
   bed.need_windows();
@@ -167,7 +166,7 @@ TEST_CASE("a lease that is on its way is taken back when it has come, if not by 
   check_closed(bed.peer, bed.domain, memory, far);
 }
 
-TEST_CASE_METHOD(memory_for_windows, "a lease that the device does not take back says so") {
+TEST_CASE_METHOD(memory_for_windows, "a lease that the device fails to revoke reports it") {
   auto lease = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   ibv_mw* const window = lease.native_handle();
   reports.clear();
@@ -177,13 +176,13 @@ TEST_CASE_METHOD(memory_for_windows, "a lease that the device does not take back
   {
     const failing_operation refused(bed.context.native_handle()->ops.dealloc_mw, EIO,
                                     convention::returns_errno);
-    SECTION("revoked") { told = failure_of(lease.revoke(std::chrono::seconds(-1))); }
-    // Where Linux' software driver would wait for the window.
-    if (!device_name().starts_with("rxe")) SECTION("of a channel that is gone") {
+    SECTION("when it is revoked") { told = failure_of(lease.revoke(std::chrono::seconds(-1))); }
+    // Linux' software driver would wait for the window here.
+    if (!device_name().starts_with("rxe")) SECTION("when it is revoked after its channel") {
         bed.owner = channel();
         told = failure_of(lease.revoke());
       }
-    SECTION("dropped") {
+    SECTION("when it is dropped") {
       const buffer<> message(bed.domain, 8);
       auto blocking = block(bed.owner, message);
       {
@@ -201,18 +200,19 @@ TEST_CASE_METHOD(memory_for_windows, "a lease that the device does not take back
   if (told) CHECK(*told == error_kind::driver);
 }
 
-TEST_CASE("memory of a lease that the device did not take back is never freed") {
-  // What stays registered for good is a leak of other drivers' in the eyes of LeakSanitizer.
-  if (!device_name().starts_with("soft")) SKIP("memory that is kept for good leaks by intent");
+TEST_CASE("memory is never freed while the device has failed to revoke its lease") {
+  // With other drivers, LeakSanitizer reports memory that stays registered forever.
+  if (!device_name().starts_with("soft"))
+    SKIP("memory that stays registered forever leaks by intent");
   lease_bed bed;
   std::array<std::byte, 64> mark{};
   mark.fill(std::byte{0x33});
   reports.clear();
-  // Until the bed is gone: what is registered still has its domain stay, too.
+  // Until the bed is destroyed: its domain stays, too, because of the registration.
   set_destroy_failure_handler(
       [](const error& cause) noexcept { reports.push_back(cause.message()); });
   const std::byte* where = nullptr;
-  SECTION("owned") {
+  SECTION("an owned buffer") {
     auto lease = must(bed.owner.lease<both_ways, lease_by::registration>(
         must(whole_buffer::allocate(bed.domain, 64))));
     std::copy(mark.begin(), mark.end(), lease.memory().begin());
@@ -223,7 +223,7 @@ TEST_CASE("memory of a lease that the device did not take back is never freed") 
     }
     CHECK(refused.calls() == 1);
   }
-  SECTION("shared") {
+  SECTION("a shared buffer") {
     auto shared = must(must(whole_buffer::allocate(bed.domain, 64)).share());
     auto lease = must(bed.owner.lease<both_ways, lease_by::registration>(shared));
     std::copy(mark.begin(), mark.end(), shared.begin());

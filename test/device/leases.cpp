@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: what they let the peer of a channel do, and how it is taken back.
+/// Leases: the access that they give to a channel's peer, and how it is revoked.
 #include "leases.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace verbspp::test::leases {
 
-TEST_CASE("a lease lets the peer in, to that part, until it is revoked") {
+TEST_CASE("a lease lets the peer access its part of the memory until it is revoked") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 256);
     buffer<> source(bed.domain, pattern(256, 1));
@@ -41,7 +41,7 @@ TEST_CASE("a lease lets the peer in, to that part, until it is revoked") {
   });
 }
 
-TEST_CASE_METHOD(memory_for_windows, "a lease of a part for a window is one by a window") {
+TEST_CASE_METHOD(memory_for_windows, "leasing a part for a window takes a window") {
   const buffer<> source(bed.domain, pattern(64, 2));
   const auto part = must(memory.region().window_part<both_ways>(16, 32));
   auto lease = must(bed.owner.lease(part));
@@ -54,9 +54,10 @@ TEST_CASE_METHOD(memory_for_windows, "a lease of a part for a window is one by a
   must(other.revoke());
 }
 
-TEST_CASE("a lease gives the rights that it names, and no other") {
+TEST_CASE("a lease gives the rights that it names and no others") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
-    if constexpr (By != lease_by::connection) {  // which gives what the memory gives
+    if constexpr (By !=
+                  lease_by::connection) {  // a lease by the connection has the rights of the memory
       leased_memory memory(bed.domain, pattern(64, 3));
       buffer<> mine(bed.domain, 64);
       auto lease = must(bed.owner.lease<access::remote_read, By>(memory.region(), 0, 64));
@@ -72,7 +73,7 @@ TEST_CASE("a lease gives the rights that it names, and no other") {
   });
 }
 
-TEST_CASE("a lease gives atomic operations") {
+TEST_CASE("a lease can give atomic access") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     if (bed.limits.atomic_cap == IBV_ATOMIC_NONE) {
       SKIP("the device has no atomic operations");
@@ -90,7 +91,7 @@ TEST_CASE("a lease gives atomic operations") {
   });
 }
 
-TEST_CASE("after revoke nothing of the peer's lands, although it goes on writing") {
+TEST_CASE("after a revocation no write of the peer lands although the peer continues to write") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     constexpr std::size_t size = 1 << 16;
     for (int round = 0; round < 5; ++round) {
@@ -116,8 +117,8 @@ TEST_CASE("after revoke nothing of the peer's lands, although it goes on writing
       std::fill(memory.content().begin(), memory.content().end(), std::byte{0x5a});
       writer.join();
       must(revoked);
-      // rxe looks at the key of a packet before it copies the packet: one may land after its window
-      // is gone. None comes after the peer has failed.
+      // rxe checks the key of a packet before it copies the packet, so one packet may land after
+      // its window is closed. None does after the peer's request has failed.
       if (By == lease_by::window && device_name().starts_with("rxe"))
         std::fill(memory.content().begin(), memory.content().end(), std::byte{0x5a});
       CHECK(std::all_of(memory.bytes().begin(), memory.bytes().end(),
@@ -129,7 +130,8 @@ TEST_CASE("after revoke nothing of the peer's lands, although it goes on writing
   });
 }
 
-TEST_CASE_METHOD(memory_for_windows, "who uses a lease too late breaks the connection for both") {
+TEST_CASE_METHOD(memory_for_windows,
+                 "using a lease after its revocation breaks the connection for both ends") {
   auto lease = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   auto second = must(bed.owner.lease<both_ways>(memory.region(), 0, 32));
   const auto far = must(lease.remote());
@@ -140,12 +142,12 @@ TEST_CASE_METHOD(memory_for_windows, "who uses a lease too late breaks the conne
   CHECK(bed.peer.state() == channel_state::broken);
   CHECK(failure_of(waiting.wait(patience)).work() != nullptr);
   CHECK(bed.owner.state() == channel_state::broken);
-  // What else was leased can be taken back still.
+  // Other leases can still be revoked.
   CHECK_FALSE(second.is_open());
   CHECK(failure_of(second.remote()) == error_kind::not_connected);
   must(second.revoke());
 
-  // Also where this side has not noticed yet.
+  // Even if this side has not detected it yet.
   bed.connect();
   auto third = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   auto fourth = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
@@ -153,12 +155,12 @@ TEST_CASE_METHOD(memory_for_windows, "who uses a lease too late breaks the conne
   must(third.revoke());
   CHECK(write(bed.peer, source, late).has_error());
   CHECK(bed.owner.is_connected());
-  // It may notice just now, which takes nothing from what is taken back.
+  // It may detect it now; the lease is revoked regardless.
   must(fourth.revoke());
   check_closed(bed.peer, bed.domain, memory, late);
 }
 
-TEST_CASE("the next lease of the same bytes has another key, for a long time") {
+TEST_CASE("the next lease of the same bytes does not repeat a recent key") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     if constexpr (By != lease_by::connection) {
       leased_memory memory(bed.domain, 64);
@@ -189,7 +191,7 @@ TEST_CASE_METHOD(memory_for_windows, "a window is replaced before its keys repea
   }
 }
 
-TEST_CASE_METHOD(memory_for_windows, "there can be several leases of the same bytes at once") {
+TEST_CASE_METHOD(memory_for_windows, "several leases of the same bytes can be open at once") {
   const buffer<> source(bed.domain, pattern(64, 5));
   std::vector<lease<both_ways>> leases;
   for (int i = 0; i < 10; ++i)
@@ -201,7 +203,7 @@ TEST_CASE_METHOD(memory_for_windows, "there can be several leases of the same by
   }
 }
 
-TEST_CASE("dropping a lease, or assigning to it, revokes") {
+TEST_CASE("dropping a lease or assigning to it revokes it") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 64);
     std::optional lease = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 64));
@@ -214,8 +216,8 @@ TEST_CASE("dropping a lease, or assigning to it, revokes") {
         *lease = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 32));
         must(write(bed.peer, buffer<>(bed.domain, 64), must(lease->remote())));
       };
-      SECTION("dropped") { lease.reset(); }
-      SECTION("dropped with work in the send queue") {
+      SECTION("a drop") { lease.reset(); }
+      SECTION("a drop with requests in the send queue") {
         const buffer<> message(bed.domain, 8);
         buffer<> inbox(bed.domain, 8);
         auto blocking = block(bed.owner, message);
@@ -225,13 +227,13 @@ TEST_CASE("dropping a lease, or assigning to it, revokes") {
         must(blocking.wait(patience));
         must(received.wait(patience));
       }
-      SECTION("assigned to") { assigned(); }
+      SECTION("an assignment") { assigned(); }
     }
     check_closed(bed.peer, bed.domain, memory, far);
   });
 }
 
-TEST_CASE("a lease that was revoked, or moved from, says so") {
+TEST_CASE("a revoked or moved-from lease is refused and prints that it is") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 64);
     auto first = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 64));
@@ -258,7 +260,7 @@ TEST_CASE("a lease that was revoked, or moved from, says so") {
   });
 }
 
-TEST_CASE("a lease can be stored before there is one") {
+TEST_CASE("a lease variable can exist without a lease") {
   lease_bed bed;
   std::array<lease<both_ways>, 2> stored;
   CHECK_FALSE(stored[0].is_open());

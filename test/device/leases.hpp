@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the tests of leases share.
+/// Shared code of the lease tests.
 #pragma once
 
 #include "channels.hpp"
@@ -20,7 +20,7 @@ using leased_memory = buffer<for_all>;
 using whole_buffer = registered_buffer<for_all>;
 using hidden_buffer = registered_buffer<access::local_write | access::window_bind>;
 
-/// Connected channels, of which one grants and the other uses what it was granted.
+/// Connected channels: the owner grants leases, and the peer uses them.
 struct lease_bed : testbed {
   lease_bed() { connect(); }
   void connect() {
@@ -28,14 +28,14 @@ struct lease_bed : testbed {
     peer = std::move(ends.left);
     owner = std::move(ends.right);
   }
-  /// Whether the device has the memory windows that leases take by default.
+  /// Returns whether the device has the memory windows that leases use by default.
   [[nodiscard]] bool has_windows() {
     buffer<access::local_write | access::window_bind> memory(domain, 64);
     const auto lease = owner.lease<access::remote_read>(memory.region(), 0, 64);
     if (lease.has_error()) REQUIRE(lease.error() == error_kind::not_supported);
     return lease.has_value();
   }
-  /// Skips the test where it has none.
+  /// Skips the test on a device without them.
   void need_windows() {
     if (!has_windows()) SKIP("the device has no memory windows of type 2");
   }
@@ -51,7 +51,7 @@ struct memory_for_windows {
   leased_memory memory{bed.domain, 64};
 };
 
-/// Runs a test for each way to lease that the device has: `test.operator()<By>(bed)`.
+/// Runs a test for each kind of lease that the device supports: `test.operator()<By>(bed)`.
 template <class Test>
 void for_each_way(Test test) {
   SECTION("by a window") {
@@ -69,7 +69,7 @@ void for_each_way(Test test) {
   }
 }
 
-/// The peer writes the front of a buffer.
+/// Makes the peer write the front of a buffer.
 template <class Buffer>
 [[nodiscard]] transport_result<completed_work> write(channel& peer, const Buffer& from,
                                                      const remote_memory<both_ways>& to,
@@ -78,7 +78,7 @@ template <class Buffer>
       {.elements = from.gather(0, static_cast<std::size_t>(to.length())), .remote = to}, limit);
 }
 
-/// That the peer's writes do not land there any more.
+/// Checks that the peer's writes no longer land there.
 inline void check_closed(channel& peer, const protection_domain& domain, leased_memory& memory,
                          const remote_memory<both_ways>& far, int line = __builtin_LINE()) {
   INFO("line " << line);
@@ -94,13 +94,13 @@ inline void check_closed(channel& peer, const protection_domain& domain, leased_
   return failed ? std::optional(failed->status()) : std::nullopt;
 }
 
-/// Hides from the compiler that it was moved from, or revoked.
+/// Hides from the compiler that the object was moved from or revoked.
 template <class Object>
 [[nodiscard]] Object& anyhow(Object& object) {
   return object;
 }
 
-/// Has the send queue of a channel hold a request that does not finish.
+/// Puts a request that does not complete into the send queue of a channel.
 [[nodiscard]] inline pending<> block(channel& sender, const buffer<>& memory) {
   return must(sender.post_send({.elements = memory.gather()}));
 }

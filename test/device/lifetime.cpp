@@ -12,7 +12,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Everything that a queue pair needs, each of which can be dropped by itself.
+/// All objects that a queue pair needs, each of which can be dropped separately.
 struct parts {
   parts()
       : opened(must(open_device(device_name()))),
@@ -62,7 +62,7 @@ TEST_CASE("verbs objects can be destroyed in every order") {
   SUCCEED();
 }
 
-TEST_CASE("a queue pair works when the handles of its parents are gone") {
+TEST_CASE("a queue pair works after the handles of its parents are destroyed") {
   const release_watch watch;
   parts all;
   all.opened.reset();
@@ -85,7 +85,7 @@ TEST_CASE("a completion queue keeps its context open") {
   CHECK_NOTHROW(must(queue.context().first_active_port()));
 }
 
-TEST_CASE("a prepared queue pair can be given up") {
+TEST_CASE("a prepared queue pair can be destroyed") {
   const testbed bed;
   buffer<> memory(bed.domain, 64);
   {
@@ -97,7 +97,7 @@ TEST_CASE("a prepared queue pair can be given up") {
   CHECK_NOTHROW(must(std::move(memory.region()).deregister()));
 }
 
-TEST_CASE("a queue pair can be assigned over, which destroys the former one") {
+TEST_CASE("assigning to a queue pair destroys the previous one") {
   const testbed bed;
   prepared first = must(bed.left().build());
   prepared second = must(bed.left().build());
@@ -107,7 +107,7 @@ TEST_CASE("a queue pair can be assigned over, which destroys the former one") {
   CHECK(must(first.query_state()) == queue_pair_state::init);
 }
 
-TEST_CASE("what is assigned to a queue pair ends the receives of the former one, at once") {
+TEST_CASE("assigning to a queue pair ends the receives of the previous one at once") {
   const testbed bed;
   buffer<> inbox(bed.domain, 64);
   buffer<> outbox(bed.domain, pattern(16, 1));
@@ -121,18 +121,19 @@ TEST_CASE("what is assigned to a queue pair ends the receives of the former one,
   must(receiver.post_receive({.elements = inbox.scatter()}, {.id = 1}));
 
   receiver = std::move(active_replacement);
-  // Nobody tells whether a datagram arrives; so it is sent, and had its time.
+  // No completion tells whether a datagram arrived; so one is sent, and gets time to arrive.
   const sender_to<transport::ud> destination(sender, gone);
   const gather_element from = outbox.gather();
   destination.send(sender, 2, from);
   take_success(bed.right_queue, 2);
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   CHECK(inbox.bytes() == untouched);
-  // Nothing holds the former one's memory any more, nor does a peer of a connection find it.
+  // The previous queue pair no longer uses the memory, and the peer of a connection cannot reach
+  // it.
   CHECK_NOTHROW(must(std::move(inbox.region()).deregister()));
 }
 
-TEST_CASE("a connected queue pair that was assigned to is gone for its peer") {
+TEST_CASE("a connected queue pair to which another is assigned is lost to its peer") {
   const testbed bed;
   buffer<> inbox(bed.domain, 64);
   buffer<> outbox(bed.domain, pattern(16, 1));
@@ -165,7 +166,7 @@ TEST_CASE("assigning a queue pair to itself changes nothing") {
   CHECK(works.number() == before.number);
 }
 
-TEST_CASE("a queue pair can be assigned to twice, and after it was moved from") {
+TEST_CASE("a queue pair can be assigned to twice and after it was moved from") {
   const release_watch watch;
   const testbed bed;
   prepared pair = must(bed.left().build());
@@ -179,7 +180,7 @@ TEST_CASE("a queue pair can be assigned to twice, and after it was moved from") 
   CHECK(must(taken.query_state()) == queue_pair_state::init);
 }
 
-TEST_CASE("a queue pair that was moved from is empty in every member") {
+TEST_CASE("a moved-from queue pair is empty in every member") {
   const testbed bed;
   const auto check = [](auto pair) {
     using queue_pair = decltype(pair);
@@ -203,7 +204,7 @@ TEST_CASE("a queue pair that was moved from is empty in every member") {
   check(must(prepared_of<transport::ud>(bed, bed.left_queue).activate()));
 }
 
-TEST_CASE("what a temporary queue pair tells outlives it") {
+TEST_CASE("values returned by a temporary queue pair outlive it") {
   const testbed bed;
   const endpoint& end = must(bed.left().send_psn(0x123456).build()).endpoint();
   CHECK(end.send_psn == packet_sequence_number(0x123456));
@@ -220,7 +221,7 @@ TEST_CASE("what a temporary queue pair tells outlives it") {
   CHECK(initial.qp_type == IBV_QPT_RC);
 }
 
-TEST_CASE("a queue pair with work outstanding can be destroyed, and then its memory") {
+TEST_CASE("a queue pair with requests in flight can be destroyed before its memory") {
   const testbed bed;
   constexpr std::size_t size = std::size_t{1} << 18;
   for (int round = 0; round < 10; ++round) {
@@ -236,14 +237,15 @@ TEST_CASE("a queue pair with work outstanding can be destroyed, and then its mem
         must(left.post_read({.elements = near->scatter(), .remote = far->remote()}, {.id = id}));
         must(right.post_write({.elements = far->gather(), .remote = near->remote()}, {.id = id}));
       }
-      // Catches it at different points.
+      // Polls different numbers of completions, so that the destruction comes at different points.
       std::array<work_completion, 4> slots;
       for (int i = 0; i < 3 * round; ++i) static_cast<void>(must(bed.left_queue.poll(slots)));
     }
-    // A device that still used them would be caught by a sanitizer.
+    // If the device still used the memory, a sanitizer would report it.
     near.reset();
     far.reset();
-    // What had completed may still be in the queues; later work is told apart from it.
+    // Completions of finished requests may still be in the queues; they are distinguished from
+    // later ones.
     std::array<work_completion, 16> slots;
     while (!must(bed.left_queue.poll(slots)).empty()) {
     }
@@ -262,7 +264,7 @@ TEST_CASE_METHOD(two_queue_pairs, "memory can be released while a peer still wri
     must(left.post_write({.elements = near.gather(), .remote = remote}, {.id = id}));
   must(std::move(far->region()).deregister());
   far.reset();
-  // The writes that came too late are refused, and those behind them flushed.
+  // The late writes are refused, and the writes behind them flushed.
   bool failed = false;
   for (const work_completion& each : take(bed.left_queue, 8)) {
     const work_status status = status_of(each);
@@ -275,7 +277,7 @@ TEST_CASE_METHOD(two_queue_pairs, "memory can be released while a peer still wri
   }
 }
 
-TEST_CASE("hundreds of queue pairs come and go") {
+TEST_CASE("hundreds of queue pairs can be created and destroyed") {
   const testbed bed;
   for (std::uint32_t i = 0; i < repetitions(300); ++i) {
     const prepared pair = must(bed.left().build());
@@ -292,7 +294,7 @@ TEST_CASE("hundreds of queue pairs come and go") {
   SUCCEED();
 }
 
-TEST_CASE("many queue pairs live at once") {
+TEST_CASE("many queue pairs can exist at once") {
   const testbed bed;
   std::vector<connected_pair> pairs;
   for (int i = 0; i < 50; ++i) pairs.push_back(connect(bed));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Handshakes with what a connection manager says of the peer.
+/// Handshakes with the attributes that a connection manager supplies for the peer.
 
 #include "channels.hpp"
 #include "failing_verb.hpp"
@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// What a connection manager would give to an RC queue pair that has this peer.
+/// The attributes that a connection manager would supply to an RC queue pair with this peer.
 managed_attributes attributes_for_peer(const testbed& bed, const endpoint& local,
                                        const endpoint& remote, const path& way) {
   managed_attributes made;
@@ -80,7 +80,7 @@ TEST_CASE("a queue pair connects to the peer that a connection manager has found
   CHECK(to.bytes() == from.bytes());
 }
 
-TEST_CASE("rights are the builder's, whatever a connection manager says") {
+TEST_CASE("the builder's rights take precedence over those of a connection manager") {
   const testbed bed;
   auto pair = must(bed.builder(bed.left_queue).access(access::local_write).build());
   managed_attributes by = attributes_of_itself(bed, pair);
@@ -90,7 +90,7 @@ TEST_CASE("rights are the builder's, whatever a connection manager says") {
   CHECK_FALSE(must(connected.query()).access().contains(access::remote_write));
 }
 
-TEST_CASE("what a connection manager says is checked before the device is asked") {
+TEST_CASE("the attributes of a connection manager are checked before the device is called") {
   const testbed bed;
   const auto refused = [&](auto change, const char* operation, const char* words) {
     auto pair = must(bed.left().build());
@@ -118,7 +118,7 @@ TEST_CASE("what a connection manager says is checked before the device is asked"
         error_kind::invalid_input);
 }
 
-TEST_CASE("what older kernels keep to themselves in the masks of RoCE is left out") {
+TEST_CASE("reserved mask bits that older kernels use for RoCE are ignored") {
   const testbed bed;
   auto pair = must(bed.left().build());
   managed_attributes by = attributes_of_itself(bed, pair);
@@ -126,7 +126,7 @@ TEST_CASE("what older kernels keep to themselves in the masks of RoCE is left ou
   must(std::move(pair).handshake(by));
 }
 
-TEST_CASE("a path MTU that was asked for has to be the connection manager's") {
+TEST_CASE("a requested path MTU must match the connection manager's") {
   const testbed bed;
   auto pair = must(bed.left().path_mtu(512).build());
   const error e = failure_of(std::move(pair).handshake(attributes_of_itself(bed, pair)));
@@ -160,7 +160,7 @@ TEST_CASE("channels connect to the peers that a connection manager has found") {
         error_kind::not_connected);
 }
 
-TEST_CASE("a channel whose managed handshake fails is broken, and says why") {
+TEST_CASE("a channel whose managed handshake fails is broken and reports the reason") {
   const testbed bed;
   channel one(must(bed.domain.build_channel().build()));
   const endpoint self = one.endpoint();

@@ -31,7 +31,7 @@ struct meeting_place {
   std::string port = std::to_string(listener.port());
 };
 
-/// A fixture: where two ends meet.
+/// A fixture: the listeners of two ends.
 struct two_places {
   testbed bed;
   const meeting_place left{};
@@ -52,7 +52,7 @@ number_session start_at(const testbed& bed, const meeting_place& own, const std:
                                     must(bed.domain.build_channel().build()), number, limit));
 }
 
-/// Sends a message from the one to the other.
+/// Sends a message from one end to the other.
 void check_connection(const testbed& bed, channel& from, channel& to) {
   buffer<> sent(bed.domain, pattern(8, 3));
   buffer<> received(bed.domain, 8);
@@ -64,8 +64,8 @@ void check_connection(const testbed& bed, channel& from, channel& to) {
 
 }  // namespace
 
-TEST_CASE_METHOD(two_places, "two that connect to each other at once have one connection") {
-  // The same listeners again and again: what an earlier meeting left there is passed over.
+TEST_CASE_METHOD(two_places, "two ends that connect to each other at once get one connection") {
+  // Reuses the same listeners: remains of an earlier meeting are skipped.
   for (int i = 0; i < 20; ++i) {
     auto other =
         std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, i, patience); });
@@ -73,24 +73,24 @@ TEST_CASE_METHOD(two_places, "two that connect to each other at once have one co
     auto two = must(other.get());
     CHECK(one.met.theirs == i);
     CHECK(two.met.theirs == -i);
-    // Both ends of the same TCP connection, too.
+    // Both ends also use the same TCP connection.
     REQUIRE(::send(one.socket.descriptor(), "x", 1, MSG_NOSIGNAL) == 1);
     char letter = 0;
     wait_until([&] { return ::recv(two.socket.descriptor(), &letter, 1, MSG_DONTWAIT) == 1; },
-               "what the other end sent");
+               "the byte from the other end");
     check_connection(bed, one.met.channel, two.met.channel);
     check_connection(bed, two.met.channel, one.met.channel);
   }
 }
 
-TEST_CASE("two meet though only one can reach the other, or comes later") {
+TEST_CASE("two ends meet even if only one can reach the other or one starts later") {
   testbed bed;
   const meeting_place left;
   meeting_place right;
   const held_port unreachable;
   auto other = std::async(std::launch::async,
                           [&] { return meet_at(bed, right, unreachable.text(), 2, patience); });
-  // It has been refused before the first comes.
+  // One end has been refused before the other one starts.
   // steady: the first attempt has likely been refused; they meet in either order
   std::this_thread::sleep_for(20ms);
   auto one = must(meet_at(bed, left, right.port, 1, patience));
@@ -100,7 +100,7 @@ TEST_CASE("two meet though only one can reach the other, or comes later") {
   check_connection(bed, one.met.channel, two.met.channel);
 }
 
-TEST_CASE("a meeting passes over strangers, and ends at its limit with the reason") {
+TEST_CASE("a meeting skips strangers and times out with the reason") {
   testbed bed;
   const meeting_place left;
   const auto stranger = must(tcp_socket::connect("127.0.0.1", left.port, patience));
@@ -115,7 +115,7 @@ TEST_CASE("a meeting passes over strangers, and ends at its limit with the reaso
         error_kind::cancelled);
 }
 
-TEST_CASE_METHOD(two_places, "a meeting with oneself, or with who does not fit, is refused") {
+TEST_CASE_METHOD(two_places, "a meeting with oneself or with an unsuitable end is refused") {
   SECTION("oneself") {
     const error alone = failure_of(meet_at(bed, left, left.port, 1, patience));
     CHECK(alone == error_kind::mismatch);
@@ -128,8 +128,8 @@ TEST_CASE_METHOD(two_places, "a meeting with oneself, or with who does not fit, 
       return meet_at(bed, right, unreachable.text(), 1, wait_limit(patience, stop.get_token()),
                      {.application = "one"});
     });
-    // Who finds out on a connection of its own gives up. The other one can't know whether it was
-    // the peer that came, so it waits on, and says so at its end.
+    // An end that finds out on a connection of its own fails. The other end can't know whether the
+    // client was its peer, so it continues to wait, and reports it at the end.
     for (int i = 0; i < 2; ++i) {
       const error one =
           failure_of(meet_at(bed, left, right.port, 1, patience, {.application = "two"}));
@@ -158,7 +158,7 @@ TEST_CASE_METHOD(two_places, "a meeting with oneself, or with who does not fit, 
   }
 }
 
-TEST_CASE("an event loop drives many meetings at once, on one thread") {
+TEST_CASE("an event loop drives many meetings at once on one thread") {
   testbed bed;
   constexpr std::size_t count = 8;
   std::vector<meeting_place> left(count);
@@ -167,7 +167,7 @@ TEST_CASE("an event loop drives many meetings at once, on one thread") {
   for (std::size_t i = 0; i < count; ++i) {
     const int number = static_cast<int>(i);
     sessions.push_back(start_at(bed, left[i], "127.0.0.1", right[i].port, number));
-    // Names take a thread of their own, and nobody waits for it.
+    // Names are resolved on another thread, and no thread waits for it.
     sessions.push_back(
         start_at(bed, right[i], i == 0 ? "localhost" : "127.0.0.1", left[i].port, -number));
   }
@@ -196,7 +196,7 @@ TEST_CASE("an event loop drives many meetings at once, on one thread") {
   }
 }
 
-TEST_CASE("the descriptor of a meeting tells of its limit, and its failure stays") {
+TEST_CASE("the descriptor of a meeting reports its timeout and its failure persists") {
   testbed bed;
   const meeting_place own;
   const held_port closed;
@@ -219,7 +219,8 @@ TEST_CASE("the descriptor of a meeting tells of its limit, and its failure stays
   CHECK(start("", "1") == error_kind::invalid_input);
 }
 
-TEST_CASE_METHOD(two_places, "a meeting that was moved from, or is finished, is refused in words") {
+TEST_CASE_METHOD(two_places,
+                 "a meeting that was moved from or has finished is refused with a message") {
   const auto check_empty = [](number_session& empty) {
     for (const error& told : {failure_of(empty.advance()), failure_of(std::move(empty).finish()),
                               failure_of(std::move(empty).run())}) {
@@ -245,7 +246,8 @@ TEST_CASE_METHOD(two_places, "a meeting that was moved from, or is finished, is 
   check_empty(one);
 }
 
-TEST_CASE_METHOD(two_places, "who leaves a meeting tells the other, who goes on waiting for it") {
+TEST_CASE_METHOD(two_places,
+                 "an end that leaves a meeting notifies the other end which continues to wait") {
   auto staying = start_at(bed, left, "127.0.0.1", right.port, 1);
   {
     auto leaving = start_at(bed, right, "127.0.0.1", left.port, 2);

@@ -19,8 +19,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A page of its own, between two that keep its neighbours away: what is unmapped here stays so,
-/// since nobody else's mapping fits into the gap.
+/// A separate page between two guard pages: after it is unmapped, the gap stays unmapped, because
+/// no other mapping fits into it.
 class lone_page {
  public:
   explicit lone_page(int protection)
@@ -43,7 +43,7 @@ class lone_page {
   void* all_;
 };
 
-/// Gives up this thread's privilege to lock more memory than the limit for the scope, if it has it.
+/// Drops this thread's privilege to lock more memory than the limit, if it has it, for the scope.
 class unprivileged_locking {
  public:
   unprivileged_locking() {
@@ -61,7 +61,7 @@ class unprivileged_locking {
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> before_{};
 };
 
-/// Writes some bytes to a region, by the device, from memory of its own.
+/// Makes the device write bytes to a region from other memory.
 template <class Remote>
 work_status write_to(const testbed& bed, const Remote& remote,
                      const std::vector<std::byte>& bytes) {
@@ -71,7 +71,7 @@ work_status write_to(const testbed& bed, const Remote& remote,
   return status_of(take_one(bed.left_queue));
 }
 
-/// A page of zero bytes that starts on one.
+/// A page of zero bytes with the alignment of a page.
 struct alignas(4096) page {
   std::array<std::byte, 4096> bytes{};
 };
@@ -114,7 +114,7 @@ TEST_CASE("memory can be registered with each combination of rights") {
   }
 }
 
-TEST_CASE("memory of any trivially copyable objects can be registered, counted in bytes") {
+TEST_CASE("memory of any trivially copyable objects can be registered and is counted in bytes") {
   const testbed bed;
   std::vector<std::uint64_t> numbers(10);
   CHECK(must(register_memory<access::local_write>(bed.domain, numbers)).length() == 80);
@@ -151,7 +151,7 @@ TEST_CASE("unmapped memory cannot be registered") {
   }
 }
 
-TEST_CASE("read-only memory can be registered for reading, but not for local write") {
+TEST_CASE("read-only memory can be registered for reading but not for local write") {
   const testbed bed;
   const lone_page area(PROT_READ);
   const error e = failure_of(register_memory<access::local_write>(bed.domain, area.bytes()));
@@ -176,7 +176,7 @@ TEST_CASE("memory beyond the locked-memory limit is refused with both sizes") {
                               Catch::Contains("65536"));
 }
 
-TEST_CASE("elements have to lie within their region") {
+TEST_CASE("elements must lie within their region") {
   const testbed bed;
   buffer<> memory(bed.domain, 100);
   const auto& region = memory.region();
@@ -228,7 +228,8 @@ TEST_CASE("a region keeps its protection domain and context alive") {
   CHECK_NOTHROW(must(region.protection_domain().context().query_device()));
 }
 
-TEST_CASE("memory that cannot be locked is refused with the request's and the limit's size") {
+TEST_CASE(
+    "memory that cannot be locked is refused with the sizes of the request and of the limit") {
   const testbed bed;
   std::vector<std::byte> memory(12345);
   const failing_verb fails("ibv_reg_mr_iova2", ENOMEM);
@@ -242,7 +243,7 @@ TEST_CASE("memory that cannot be locked is refused with the request's and the li
                               Catch::Contains("ulimit -l"));
 }
 
-TEST_CASE("where any memory may be locked, the limit is not blamed") {
+TEST_CASE("an unlimited locked-memory limit is not blamed") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   const failing_verb fails("ibv_reg_mr_iova2", ENOMEM);
@@ -253,7 +254,7 @@ TEST_CASE("where any memory may be locked, the limit is not blamed") {
   CHECK_THAT(e.message(), Catch::Contains("RLIMIT_MEMLOCK is unlimited"));
 }
 
-TEST_CASE("a region can start at an address of the program's choice") {
+TEST_CASE("a region can start at an address chosen by the program") {
   const testbed bed;
   page memory;
   const std::uint64_t own = reinterpret_cast<std::uintptr_t>(memory.bytes.data());
@@ -269,7 +270,7 @@ TEST_CASE("a region can start at an address of the program's choice") {
     CHECK(must(region.scatter(16, 8)).address() == start + 16);
     CHECK(region.gather_unchecked(8, 8).address() == start + 8);
 
-    // Peers and elements find the memory by these addresses.
+    // Peers and elements use these addresses for the memory.
     const std::vector<std::byte> content = pattern(100, 1);
     CHECK(write_to(bed, must(must(region.remote()).slice(1000, 100)), content) ==
           work_status::success);
@@ -283,7 +284,7 @@ TEST_CASE("a region can start at an address of the program's choice") {
   }
 }
 
-TEST_CASE("a start that lies elsewhere in a page than the memory is refused, as is one too high") {
+TEST_CASE("a start that is too high or has another offset in its page than the memory is refused") {
   const testbed bed;
   page memory;
   const auto refusal = [&](std::uint64_t start, std::span<std::byte> bytes) {
@@ -299,7 +300,7 @@ TEST_CASE("a start that lies elsewhere in a page than the memory is refused, as 
   CHECK_THAT(refusal(0, {}), Catch::Contains("0 bytes"));
 }
 
-TEST_CASE("memory can be registered with relaxed ordering, whether the device knows it or not") {
+TEST_CASE("memory can be registered with relaxed ordering whether the device knows it or not") {
   const testbed bed;
   std::vector<std::byte> memory(200);
   const auto region =
@@ -311,7 +312,7 @@ TEST_CASE("memory can be registered with relaxed ordering, whether the device kn
   CHECK(memory == content);
 }
 
-TEST_CASE("memory is registered on demand where the device can, and refused in words elsewhere") {
+TEST_CASE("memory can be registered on demand or is refused with a message if the device cannot") {
   const testbed bed;
   const on_demand_paging paging = must(on_demand_paging::query(bed.context));
   std::vector<std::byte> memory(200);
@@ -332,7 +333,7 @@ TEST_CASE("memory is registered on demand where the device can, and refused in w
   CHECK(memory == content);
 }
 
-TEST_CASE("the rights of a region can be changed, or it stays as it is") {
+TEST_CASE("changing the rights of a region succeeds or leaves it unchanged") {
   const testbed bed;
   std::vector<std::byte> memory(64);
   auto region = must(register_memory<access::local_write>(bed.domain, memory));
@@ -351,7 +352,7 @@ TEST_CASE("the rights of a region can be changed, or it stays as it is") {
   CHECK(memory == pattern(64, 1));
 }
 
-TEST_CASE("a region can be moved to other memory and to another domain, or stays as it is") {
+TEST_CASE("moving a region to other memory or another domain succeeds or leaves it unchanged") {
   const testbed bed;
   const auto other_domain = must(protection_domain::allocate(bed.context));
   std::vector<std::byte> before(64);
@@ -378,7 +379,7 @@ TEST_CASE("a region can be moved to other memory and to another domain, or stays
   CHECK(before == std::vector<std::byte>(64));
 }
 
-TEST_CASE("what cannot be changed of a region is refused before the device is asked") {
+TEST_CASE("unsupported changes of a region are refused before the device is called") {
   const testbed bed;
   const testbed elsewhere;
   std::array<std::byte, 64> bytes{};
@@ -403,7 +404,7 @@ TEST_CASE("a region has the keys that its registration has after a change") {
   ibv_mr& native = *region.native_handle();
   const std::uint32_t key = native.lkey;
   const auto changed = [&] {
-    // A driver that succeeds, and has given it another key.
+    // A driver that succeeds and changes the key.
     const failing_reregistration succeeds(0, 0);
     native.lkey = key + 1;
     return must(std::move(region).change_rights<all_rights>());
@@ -413,7 +414,7 @@ TEST_CASE("a region has the keys that its registration has after a change") {
   native.lkey = key;
 }
 
-TEST_CASE("a region that was moved from, or deregistered, has no elements") {
+TEST_CASE("a region that was moved from or deregistered has no elements") {
   const testbed bed;
   std::vector<std::byte> memory(64);
   auto region = must(register_memory<access::local_write>(bed.domain, memory));
@@ -427,7 +428,7 @@ TEST_CASE("a region that was moved from, or deregistered, has no elements") {
   }
 }
 
-TEST_CASE("a part of a dma-buf is registered under the addresses that were asked for") {
+TEST_CASE("a part of a dma-buf is registered at the requested addresses") {
   const testbed bed;
   constexpr std::size_t size = 8192;
   const dmabuf_stand_in other_device(size);
@@ -449,9 +450,9 @@ TEST_CASE("a part of a dma-buf is registered under the addresses that were asked
   check({.file_descriptor = fd, .length = 100, .offset = 4100, .start = 4}, 4);
 }
 
-TEST_CASE("what is no part of a dma-buf is refused") {
+TEST_CASE("a range that is not part of a dma-buf is refused") {
   const testbed bed;
-  const dmabuf_stand_in file(4096);  // and no dma-buf
+  const dmabuf_stand_in file(4096);  // not a dma-buf
   const auto refused = [&](const dmabuf_range& range) {
     const error e = failure_of(register_dmabuf(bed.domain, range));
     CHECK(e == error_kind::invalid_input);
@@ -465,7 +466,7 @@ TEST_CASE("what is no part of a dma-buf is refused") {
              Catch::Contains("whole pages"));
 }
 
-TEST_CASE("what the driver says about a dma-buf is told") {
+TEST_CASE("a driver's error about a dma-buf is reported") {
   const testbed bed;
   struct refusal {
     int errnum;
@@ -483,14 +484,14 @@ TEST_CASE("what the driver says about a dma-buf is told") {
     CHECK(e.native_errno() == each.errnum);
     CHECK_THAT(e.message(), Catch::Contains("ibv_reg_dmabuf_mr") && Catch::Contains(each.word));
   }
-  // Here, standard input is none, or the device does not know such a thing.
+  // Standard input is not a dma-buf, or the device does not support dma-bufs.
   const error e = failure_of(register_dmabuf(bed.domain, {.file_descriptor = 0, .length = 8}));
   INFO(e);
   CHECK(
       (e == error_kind::not_supported || e.native_errno() == EBADF || e.native_errno() == EINVAL));
 }
 
-TEST_CASE("a region prints what it is") {
+TEST_CASE("a region prints its properties") {
   const testbed bed;
   std::array<std::byte, 64> bytes{};
   auto region = must(register_memory<all_rights>(bed.domain, bytes));

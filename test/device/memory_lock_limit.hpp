@@ -9,7 +9,7 @@
 
 namespace verbspp::test {
 
-/// Changes the limit of locked memory for the scope; `changed` tells whether that was allowed.
+/// Changes the limit of locked memory for the scope; `changed` returns whether that was permitted.
 class memory_lock_limit {
  public:
   explicit memory_lock_limit(rlim_t soft) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory windows: what they let in, and how they are closed.
+/// Memory windows: the access that they give, and how they are closed.
 #include "memory_windows.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace verbspp::test::windows {
 
-TEST_CASE("a window gives peers the rights it is bound with, to a part of memory that gives none") {
+TEST_CASE("a window gives peers its own rights to a part of memory that itself gives none") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
@@ -36,7 +36,7 @@ TEST_CASE("a window gives peers the rights it is bound with, to a part of memory
   });
 }
 
-TEST_CASE("a window gives atomic operations") {
+TEST_CASE("a window can give atomic access") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     if (bed.limits.atomic_cap == IBV_ATOMIC_NONE) {
@@ -74,10 +74,10 @@ TEST_CASE("a window gives no right that it was not bound with") {
   });
 }
 
-TEST_CASE("what is outside of a window is refused") {
+TEST_CASE("access outside of a window is refused") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
-    // And beyond the region it gives a reference back that it does not have.
+    // If an access exceeds the region, this driver also drops a reference that it does not hold.
     if (device_name().starts_with("rxe")) {
       SKIP("Linux' software driver checks the bounds of the region, not those of the window");
     }
@@ -100,7 +100,7 @@ TEST_CASE("what is outside of a window is refused") {
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "with the next bind of a window of type 1, its former handle is void") {
+                 "the next bind of a type 1 window invalidates its previous handle") {
   shown_memory memory(bed.domain, 256);
   auto window = window_of<type_1>(bed.domain);
   const auto first = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -111,7 +111,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   CHECK(memory.front(64) == std::vector<std::byte>(64));
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a window of type 1 lets in whoever is connected to its domain") {
+TEST_CASE_METHOD(two_queue_pairs, "a type 1 window is open to any peer connected to its domain") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_1>(bed.domain);
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -119,9 +119,8 @@ TEST_CASE_METHOD(two_queue_pairs, "a window of type 1 lets in whoever is connect
   CHECK(memory.bytes() == written_by_another(64));
 }
 
-TEST_CASE_METHOD(
-    two_queue_pairs,
-    "a window of type 1 that is bound to no bytes lets nobody in, and lets the region go") {
+TEST_CASE_METHOD(two_queue_pairs,
+                 "binding a type 1 window to no bytes closes it and releases the region") {
   std::vector<std::byte> bytes(64);
   auto region =
       must(register_memory < access::local_write | access::window_bind > (bed.domain, bytes));
@@ -136,7 +135,7 @@ TEST_CASE_METHOD(
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a window that is assigned over lets nobody in, and lets the region go") {
+                 "assigning to a window closes the previous one and releases its region") {
   std::vector<std::byte> bytes(64);
   auto region =
       must(register_memory < access::local_write | access::window_bind > (bed.domain, bytes));
@@ -154,8 +153,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   CHECK_NOTHROW(must(std::move(region).deregister()));
 }
 
-TEST_CASE_METHOD(two_queue_pairs,
-                 "a window of type 2 is closed by its own side, and can be bound anew then") {
+TEST_CASE_METHOD(two_queue_pairs, "a type 2 window that its own side closed can be bound again") {
   shown_memory memory(bed.domain, 128);
   auto window = window_of<type_2>(bed.domain);
   const auto first = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -173,7 +171,7 @@ TEST_CASE_METHOD(two_queue_pairs,
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a window of type 2 is closed by its peer, whose message names it") {
+                 "a type 2 window can be closed by a message of its peer that names it") {
   shown_memory memory(bed.domain, 64);
   buffer<> inbox(bed.domain, 16);
   buffer<> source(bed.domain, pattern(64, 7));
@@ -185,9 +183,9 @@ TEST_CASE_METHOD(two_queue_pairs,
   take_success(bed.left_queue, 2);
   const completed_work received = take_success(bed.right_queue, 1);
   CHECK(received.byte_count() == 16U);
-  // Linux' software driver sets the flag of something else.
+  // Linux' software driver sets another flag.
   if (device_name().starts_with("rxe") && !received.invalidated_rkey())
-    WARN("the completion does not tell the invalidated rkey");
+    WARN("the completion does not report the invalidated rkey");
   else
     CHECK(received.invalidated_rkey() == far.rkey());
   const auto again = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -196,7 +194,7 @@ TEST_CASE_METHOD(two_queue_pairs,
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a window of type 2 lets in only the peer of the queue pair that bound it") {
+                 "a type 2 window is open only to the peer of the queue pair that bound it") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -207,7 +205,7 @@ TEST_CASE_METHOD(two_queue_pairs,
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a window of type 2 that is bound still cannot be bound, by whatever queue pair") {
+                 "a type 2 window that is still bound cannot be bound by any queue pair") {
   connected_pair other = connect(bed);
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);
@@ -220,7 +218,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   wait_for_error_state(other.right);
 }
 
-TEST_CASE("a window that is destroyed lets nobody in") {
+TEST_CASE("a window that is destroyed is closed") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
@@ -234,14 +232,14 @@ TEST_CASE("a window that is destroyed lets nobody in") {
   });
 }
 
-TEST_CASE("a region cannot go while a window is bound to it, and says why") {
+TEST_CASE("a region cannot be destroyed while a window is bound to it and reports why") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
     std::vector<std::byte> bytes(64);
     auto window = window_of<Type>(bed.domain);
     const auto refused = [](error_kind kind) {
-      // Linux' software driver calls it invalid.
+      // Linux' software driver returns "invalid".
       return is_one_of(kind, {error_kind::busy, error_kind::invalid_input});
     };
     const auto register_it = [&] {
@@ -256,7 +254,7 @@ TEST_CASE("a region cannot go while a window is bound to it, and says why") {
     CHECK_THAT(e.message(), Catch::Contains("stays registered") &&
                                 Catch::Contains("a memory window is bound to it still"));
 
-    // The same by the destructor, which has nobody to tell but the handler.
+    // The destructor can report the failure only to the handler.
     window.reset();
     REQUIRE(ibv_dereg_mr(native) == 0);
     window = window_of<Type>(bed.domain);
@@ -278,7 +276,7 @@ TEST_CASE("a region cannot go while a window is bound to it, and says why") {
   });
 }
 
-TEST_CASE("a window keeps its protection domain and context alive, and can be moved") {
+TEST_CASE("a window keeps its protection domain and context alive and can be moved") {
   const release_watch watch;
   auto window = [] {
     const context opened = must(open_device(device_name()));
@@ -294,7 +292,7 @@ TEST_CASE("a window keeps its protection domain and context alive, and can be mo
   CHECK(other->native_handle() == native);
 }
 
-TEST_CASE("a window prints what it is") {
+TEST_CASE("a window prints its properties") {
   const testbed bed;
   auto window = window_of<type_2>(bed.domain);
   std::ostringstream text;
