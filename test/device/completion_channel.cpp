@@ -418,7 +418,7 @@ TEST_CASE("several threads that wait for one queue share its completions") {
 
 TEST_CASE_METHOD(
     one_waiting,
-    "a completion wakes every thread that waits for its queue regardless of who reads the event") {
+    "a completion wakes every thread that waits for its queue whichever of them reads the event") {
   std::atomic<std::uint64_t> got{0};
   const auto take_one_each = [&] {
     std::array<work_completion, 1> into;

@@ -317,7 +317,7 @@ TEST_CASE_METHOD(two_queue_pairs,
         error_kind::not_found);
 }
 
-TEST_CASE("a region whose change fails stays unchanged or is gone as the verbs specify") {
+TEST_CASE("a region whose change fails stays unchanged or is destroyed as the verbs specify") {
   const testbed bed;
   std::array<std::byte, 64> bytes{};
   const report_collector collected;

@@ -205,7 +205,7 @@ void inject(const ibv_async_event& event) { injected = event; }
 
 }  // namespace verbspp::test
 
-// The definitions that libverbspp calls instead of those of libibverbs or softverbs.
+// Definitions that replace the verbs of libibverbs and softverbs in calls of libverbspp.
 #define VERBSPP_TEST_VERB(returned, name, own, change, parameters, arguments) \
   namespace {                                                                 \
   verb name##_calls(#name, convention::own);                                  \

@@ -158,7 +158,7 @@ TEST_CASE("too many elements are refused with their number and the limit") {
   check(failure_of(left.post_read({.elements = into_by_read, .remote = memory.remote()})), sends);
   check(failure_of(left.post_receive({.elements = into})), receives);
 
-  // Nothing of the request was posted.
+  // The refused request was not posted.
   must(left.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()}, {.id = 5}));
   take_success(bed.left_queue, 5);
   CHECK(count_within_a_moment(bed.left_queue) == 0);

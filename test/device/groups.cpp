@@ -215,7 +215,7 @@ TEST_CASE_METHOD(members_with_memory,
   const auto place = [&](std::uint32_t peer) { return memory[peer].remote(); };
   break_link(all, 0, 2);
 
-  SECTION("of a blocking call") {
+  SECTION("in a blocking call") {
     const group_results done = all[0].multicast(all[0].all(), from.gather(), place, patience);
     REQUIRE_FALSE(done);
     CHECK(done.failed() == 1);
@@ -225,7 +225,7 @@ TEST_CASE_METHOD(members_with_memory,
     CHECK(done.message().starts_with("peer 2: "));
     for (const peer_result& each : done) CHECK(each.result.has_value() == (each.peer != 2));
   }
-  SECTION("of a scope whose function's own error is reported separately") {
+  SECTION("in a scope whose function's own error is reported separately") {
     const error own(error_kind::busy, "the test", "says so");
     const auto failed = failure_of(all[0].scope(
         [&](group_scope& scope) -> result<void> {
@@ -240,7 +240,7 @@ TEST_CASE_METHOD(members_with_memory,
     CHECK(static_cast<error>(failed).kind() == error_kind::busy);
     CHECK(failed.message().find("; and peer 2: ") != std::string::npos);
   }
-  SECTION("of a scope whose function throws") {
+  SECTION("in a scope whose function throws") {
     CHECK_THROWS_AS(static_cast<void>(all[0].scope([&](group_scope& scope) {
                       static_cast<void>(scope.post_multicast({0, 1, 3}, from.gather(), place));
                       throw std::runtime_error("the function's");
@@ -495,12 +495,12 @@ TEST_CASE("a group's handshake connects every member that it can") {
   }
   remotes.resize(2);
   remotes[1] = endpoint();  // invalid
-  SECTION("of a prepared group connects all members or none") {
+  SECTION("a prepared group connects all members or none") {
     const auto failed = failure_of(std::move(left).handshake(remotes));
     CHECK(failed.peer() == 1U);
     CHECK(failed.failed() == 1);
   }
-  SECTION("of a group connects the other members") {
+  SECTION("an existing group connects the other members") {
     group mine(std::move(left));
     CHECK(failure_of(mine.handshake(remotes)).peer() == 1U);
     CHECK(mine[0].is_connected());

@@ -47,7 +47,7 @@ constexpr std::array endings{
     ending{general_error, work_error_class::local_resource},
     ending{tag_matching_error, work_error_class::local_resource},
     ending{tag_matching_rendezvous_incomplete, work_error_class::local_resource},
-    ending{static_cast<work_status>(31), work_error_class::unknown},  // of a later libibverbs
+    ending{static_cast<work_status>(31), work_error_class::unknown},  // from a later libibverbs
 };
 static_assert(endings.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1,
               "all statuses except success, and one more");

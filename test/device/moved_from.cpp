@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What was moved from, or deregistered, is refused in words wherever something is made of it, and
-/// says so when it is printed.
+/// Objects that were moved from or deregistered are refused with a message when another object is
+/// created from them, and their printed form reports it.
 
 #include "datagrams.hpp"
 
@@ -15,7 +15,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// An object after everything was taken out of it.
+/// An object from which everything has been moved.
 template <class Object>
 [[nodiscard]] const Object& emptied(Object& object) {
   const Object taken(std::move(object));
@@ -45,7 +45,7 @@ constexpr access_flags with_windows = all_rights | access::window_bind;
 
 }  // namespace
 
-TEST_CASE("a region that was moved from, or deregistered, is refused in words") {
+TEST_CASE("a region that was moved from or deregistered is refused with a message") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   const auto check = [&](const memory_region<with_windows>& gone) {
@@ -69,7 +69,7 @@ TEST_CASE("a region that was moved from, or deregistered, is refused in words") 
   check_refused(std::move(same).change_rights<access::local_read>(), no_region);
 }
 
-TEST_CASE("a buffer that was moved from, or released, is refused in words") {
+TEST_CASE("a buffer that was moved from or released is refused with a message") {
   const testbed bed;
   using buffer_type = registered_buffer<all_rights, std::uint64_t>;
   const auto check = [&](const buffer_type& gone) {
@@ -98,7 +98,7 @@ TEST_CASE("a buffer that was moved from, or released, is refused in words") {
   check_refused(std::move(same).release(), no_region);
 }
 
-TEST_CASE("a memory window that was moved from is refused in words") {
+TEST_CASE("a moved-from memory window is refused with a message") {
   const testbed bed;
   auto pair = connect(bed);
   std::array<std::byte, 64> memory{};
@@ -122,7 +122,7 @@ TEST_CASE("a memory window that was moved from is refused in words") {
   check(std::integral_constant<memory_window_type, type_2>());
 }
 
-TEST_CASE("a context that was moved from is refused in words") {
+TEST_CASE("a moved-from context is refused with a message") {
   const testbed bed;
   context moved = bed.context;
   const context& gone = emptied(moved);
@@ -145,7 +145,7 @@ TEST_CASE("a context that was moved from is refused in words") {
   check_refused(completion_channel::create(gone), no_context);
 }
 
-TEST_CASE("a protection domain that was moved from is refused in words") {
+TEST_CASE("a moved-from protection domain is refused with a message") {
   const testbed bed;
   protection_domain moved = bed.domain;
   const protection_domain& gone = emptied(moved);
@@ -171,7 +171,7 @@ TEST_CASE("a protection domain that was moved from is refused in words") {
   check_refused(std::move(region).change_protection_domain(gone), no_domain);
 }
 
-TEST_CASE("a device that was moved from has no properties, and cannot be opened") {
+TEST_CASE("a moved-from device has no properties and cannot be opened") {
   device moved = must(must(device_list::query()).find(device_name()));
   const device& gone = emptied(moved);
   CHECK(gone.name() == std::string());
@@ -180,7 +180,7 @@ TEST_CASE("a device that was moved from has no properties, and cannot be opened"
   check_refused(gone.open(), "this device was moved from");
 }
 
-TEST_CASE("a temporary's parents are given as values") {
+TEST_CASE("parents of a temporary are returned by value") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   const auto& domain = must(register_memory<all_rights>(bed.domain, memory)).protection_domain();

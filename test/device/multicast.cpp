@@ -16,8 +16,9 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Makes the host a member of an IP group, which a RoCE v2 port takes part in only then, as
-/// `rdma_join_multicast` does. A software device of its own addresses asks no host.
+/// Makes the host a member of an IP group, as `rdma_join_multicast` does. A RoCE v2 port receives a
+/// group's datagrams only if the host is a member. A software device with addresses of its own does
+/// not depend on the host.
 class host_membership {
  public:
   host_membership(const gid& group, const gid& local) {
@@ -40,7 +41,7 @@ class host_membership {
 
 }  // namespace
 
-TEST_CASE("a multicast group is joined once, and left once") {
+TEST_CASE("a multicast group can be joined once and left once") {
   const release_watch watch;
   const testbed bed;
   auto right = right_of(bed);
@@ -83,8 +84,8 @@ TEST_CASE("a queue pair that is in multicast groups can be moved and destroyed")
     must(other.join_multicast(one.address, one.multicast_lid));
     std::swap(right, other);
     must(right.leave_multicast(one.address, one.multicast_lid));
-    other = right_of(bed);  // which destroys the one with four groups
-    // One that a failing transition destroys.
+    other = right_of(bed);  // which destroys the queue pair in four groups
+    // A queue pair that a failing transition destroys.
     must(right.join_multicast(one.address, one.multicast_lid));
     move_to_error(right.native_handle());
     CHECK(failure_of(
@@ -95,7 +96,7 @@ TEST_CASE("a queue pair that is in multicast groups can be moved and destroyed")
   CHECK(watch.failures() == 0);
 }
 
-TEST_CASE("a GID that is none of a multicast group cannot be joined") {
+TEST_CASE("a GID that is not a multicast address cannot be joined") {
   const testbed bed;
   auto right = right_of(bed);
   for (const gid& address : {right.endpoint().address, gid{},
@@ -111,7 +112,7 @@ TEST_CASE("a GID that is none of a multicast group cannot be joined") {
   }
 }
 
-TEST_CASE("a multicast reaches every member once, and nobody else") {
+TEST_CASE("a multicast reaches every member once and no other queue pair") {
   const testbed bed;
   const completion_queue others_queue = must(completion_queue::create(bed.context, 16));
   const multicast_group members = multicast_group::of(bed, 9);
@@ -146,7 +147,7 @@ TEST_CASE("a multicast reaches every member once, and nobody else") {
     for (const auto* queue : {&bed.right_queue, &others_queue})
       for (const work_completion& each : must(queue->poll(slots))) arrived.push_back(each);
   if (arrived.size() < 3 && !device_name().starts_with("soft") && !device_name().starts_with("rxe"))
-    SKIP("the network does not loop multicasts back, or has to be told of the group first");
+    SKIP("the network does not loop multicasts back or must be notified of the group first");
   REQUIRE(arrived.size() == 3);
   std::array<bool, 4> got{};
   for (const work_completion& each : arrived) {
@@ -166,7 +167,7 @@ TEST_CASE("a multicast reaches every member once, and nobody else") {
   CHECK(count_within_a_moment(others_queue) == 0);
 }
 
-TEST_CASE("who has left a multicast group gets nothing any more, the others do") {
+TEST_CASE("a queue pair that has left a multicast group receives nothing while others still do") {
   const testbed bed;
   const multicast_group members = multicast_group::of(bed, 10);
   auto sender = left_of(bed);
@@ -182,7 +183,7 @@ TEST_CASE("who has left a multicast group gets nothing any more, the others do")
   datagram_inbox at_member(bed, member, 2, 8);
   send(bed, sender, to_all.destination_group(test_key), pattern(8, 20));
   if (!device_name().starts_with("soft") && !device_name().starts_with("rxe"))
-    SKIP("the network may have to be told of the group first");
+    SKIP("the network may have to be notified of the group first");
   CHECK(copy_of(at_member.take().payload()) == pattern(8, 20));
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }

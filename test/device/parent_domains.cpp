@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Thread domains, and protection domains that promise to be used by one thread at a time.
+/// Thread domains, and protection domains that only one thread uses at a time.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -15,7 +15,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A thread domain; skips the test where the device has none, and says so.
+/// A thread domain; skips the test with a message if the device has none.
 std::optional<thread_domain> threads_of(const context& opened) {
   auto created = thread_domain::create(opened);
   if (created.has_value()) return std::move(created).assume_value();
@@ -58,7 +58,7 @@ TEST_CASE("regions of a domain work with queue pairs of its parent domain") {
   take_success(bed.right_queue, 2);
 }
 
-TEST_CASE("queue pairs of a parent domain take their receives from a queue of the domain below") {
+TEST_CASE("queue pairs of a parent domain can use a shared receive queue of the domain below") {
   const testbed bed;
   const auto threads = threads_of(bed.context);
   if (bed.limits.max_srq <= 0) SKIP("the device has no shared receive queues");
@@ -72,13 +72,13 @@ TEST_CASE("queue pairs of a parent domain take their receives from a queue of th
                          .build()));
 }
 
-TEST_CASE("a parent domain keeps what it is made of alive, and is released before it") {
+TEST_CASE("a parent domain keeps its domains alive and is released before them") {
   const release_watch watch;
   std::optional<context> opened = must(open_device(device_name()));
   std::optional<thread_domain> threads = threads_of(*opened);
   std::optional<protection_domain> domain = must(protection_domain::allocate(*opened));
   auto parent = must(protection_domain::create_parent(*domain, *threads));
-  // On top of one that is a parent itself, it is another parent of the same.
+  // A parent of a parent domain becomes another parent of the domain below.
   auto second = must(protection_domain::create_parent(parent, *threads));
   CHECK(second.below() == *domain);
   opened.reset();
@@ -91,7 +91,7 @@ TEST_CASE("a parent domain keeps what it is made of alive, and is released befor
   CHECK_NOTHROW(must(register_memory<all_rights>(parent, memory)));
 }
 
-TEST_CASE("parent domains of other contexts, or of what was moved from, are refused") {
+TEST_CASE("parent domains of other contexts or of moved-from objects are refused") {
   const testbed bed;
   auto threads = threads_of(bed.context);
   const context other = must(open_device(device_name()));
@@ -105,7 +105,7 @@ TEST_CASE("parent domains of other contexts, or of what was moved from, are refu
              Catch::EndsWith("this thread domain was moved from"));
 }
 
-TEST_CASE("each thread has queue pairs of its own thread domain, and the regions are common") {
+TEST_CASE("each thread can use queue pairs of its own thread domain with shared regions") {
   const testbed bed;
   static_cast<void>(threads_of(bed.context));
   const buffer<> source(bed.domain, pattern(64, 1));

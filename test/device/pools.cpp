@@ -28,7 +28,7 @@ namespace {
   return made;
 }
 
-/// All of a pool's places are there, and no two of them are one.
+/// Checks that all places of a pool are available, and that no two overlap.
 void check_places(const message_pool& pool) {
   CHECK(pool.available() == pool.size());
   std::vector<message> all;
@@ -48,7 +48,8 @@ void check_places(const message_pool& pool) {
 
 }  // namespace
 
-TEST_CASE("a pool gives its places as messages, and has them back when they go") {
+TEST_CASE(
+    "a pool hands out its places as messages and gets them back when messages are destroyed") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 3, 100));
   CHECK(pool.size() == 3);
@@ -63,7 +64,7 @@ TEST_CASE("a pool gives its places as messages, and has them back when they go")
     message third = must(pool.take());
     CHECK(pool.available() == 0);
     CHECK(failure_of(pool.take()) == error_kind::would_block);
-    // Assigning gives back what was there.
+    // Assignment returns the previous message's place.
     first = std::move(third);
     CHECK(pool.available() == 1);
     CHECK_FALSE(third);
@@ -87,7 +88,7 @@ TEST_CASE("a pool gives its places as messages, and has them back when they go")
   check_places(pool);
 }
 
-TEST_CASE("a pool of nothing is refused, and so is one that was moved from") {
+TEST_CASE("an empty pool and a moved-from pool are refused") {
   const testbed bed;
   CHECK(failure_of(message_pool::create(bed.domain, 0, 8)) == error_kind::invalid_input);
   CHECK(failure_of(message_pool::create(bed.domain, 8, 0)) == error_kind::invalid_input);
@@ -112,7 +113,7 @@ TEST_CASE("messages outlive their pool") {
   CHECK(content_of(left) == pattern(64, 2));
 }
 
-TEST_CASE("a message that is sent gives its place back by itself") {
+TEST_CASE("a message that is sent returns its place to the pool by itself") {
   const testbed bed;
   const channel_pair ends_before = connect_channels(bed);
   channel_pair ends = connect_channels(bed);
@@ -134,7 +135,7 @@ TEST_CASE("a message that is sent gives its place back by itself") {
     CHECK(must(receive.wait(patience)).byte_count() == 77);
     wait_until([&] { return ends.left.poll(), pool.available() == 2; }, "the place");
   }
-  SECTION("written instead, in a scope") {
+  SECTION("when it is written in a scope instead") {
     buffer<> theirs(bed.domain, 128);
     must(ends.left.scope([&](channel_scope& s) -> result<void> {
       VERBSPP_TRYV(s.post_write(std::move(what), {.remote = theirs.remote()}));
@@ -144,24 +145,24 @@ TEST_CASE("a message that is sent gives its place back by itself") {
     CHECK(pool.available() == 2);
     must(ends.right.close());
   }
-  SECTION("when the peer is gone") {
+  SECTION("when the peer has closed its channel") {
     must(ends.right.close());
     CHECK(ends.left.post_send(std::move(what)).has_value());
     CHECK(pool.available() == 1);
     must(ends.left.close());
     CHECK(pool.available() == 2);
   }
-  SECTION("and keeps it where it can't be posted") {
+  SECTION("and keeps it if it cannot be posted") {
     must(ends.left.close());
     CHECK(failure_of(ends.left.post_send(std::move(what))) == error_kind::not_connected);
     CHECK(content_of(what) == pattern(77, 3));
   }
-  SECTION("but has it back from a receive or a read") {
+  SECTION("but not if it is received into or read into") {
     buffer<> theirs(bed.domain, pattern(128, 8));
     auto reading = must(ends.left.post_read(std::move(what), {.remote = theirs.remote()}));
     auto done = reading.wait(patience);
     must(done.result);
-    CHECK(content_of(done.memory) == theirs.bytes());  // as long as it was filled
+    CHECK(content_of(done.memory) == theirs.bytes());  // has the length of the data
   }
   SECTION("which a write with immediate data does not fill") {
     buffer<> theirs(bed.domain, 4096);
@@ -180,7 +181,7 @@ TEST_CASE("a message that is sent gives its place back by itself") {
   check_places(pool);
 }
 
-TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
+TEST_CASE("an inbox returns messages in order and rings few doorbells") {
   const testbed bed;
   auto left = must(bed.domain.build_channel().build());
   auto right = must(bed.domain.build_channel().max_receive_work_requests(16).build());
@@ -188,7 +189,7 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
   auto arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
   CHECK(arrivals.posted() == 8);
   channel_pair ends = connect_channels(std::move(left), std::move(right));
-  // Lambdas capture them, which clang 14 allows of no structured binding.
+  // Lambdas capture these references, because clang 14 cannot capture structured bindings.
   channel& here = ends.left;
   channel& there = ends.right;
   CHECK_FALSE(arrivals.next());
@@ -212,7 +213,7 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
     CHECK(what.received()->is_receive());
     CHECK(content_of(what) == from.front(1 + taken % 60));
     ++taken;
-    // Some are kept for a while, so that places come back in any order.
+    // Some messages are kept for a while, so that places return in any order.
     if (taken % 3 == 0) kept.push_back(std::move(what));
     if (kept.size() == 10) kept.clear();
   }
@@ -220,13 +221,13 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
   CHECK(arrivals.posted() >= 5);
   CHECK(pool.available() + arrivals.posted() == pool.size());
 
-  SECTION("that nothing arrives changes nothing") {
+  SECTION("an idle poll changes nothing") {
     CHECK(failure_of(arrivals.wait(short_limit)) == error_kind::timed_out);
     CHECK(there.is_connected());
     must(here.send({.elements = from.gather()}));
     CHECK(must(arrivals.wait(patience)).size() == 64);
   }
-  SECTION("an empty pool makes the sender wait until places come back") {
+  SECTION("an empty pool makes the sender wait until places are returned") {
     std::vector<message> all;
     for (auto more = pool.take(); more.has_value(); more = pool.take())
       all.push_back(std::move(more).assume_value());
@@ -241,7 +242,7 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
     CHECK(must(arrivals.wait(patience)).size() == 9);
     must(late.wait(patience));
   }
-  SECTION("what had arrived is handed out when the channel breaks, and then the reason") {
+  SECTION("a channel that breaks returns the messages that had arrived and then the cause") {
     must(here.send({.elements = from.gather(0, 3)}));
     wait_until([&] { return there.poll(), there.outstanding() < 8; }, "it");
     must(there.close());
@@ -250,7 +251,7 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
     CHECK(failure_of(arrivals.wait()) == error_kind::not_connected);
     CHECK(arrivals.posted() == 0);
     check_places(pool);
-    SECTION("until the next connection") {
+    SECTION("which stays until the next connection") {
       static_cast<void>(must(there.renew()));
       CHECK_FALSE(arrivals.next());
       CHECK(arrivals.posted() == 8);
@@ -261,11 +262,11 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
       CHECK(must(arrivals.wait(patience)).size() == 5);
     }
   }
-  SECTION("it outlives the channel") {
+  SECTION("an inbox that outlives its channel") {
     there = channel();
     CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
   }
-  SECTION("the channel outlives it, and drops what arrives then") {
+  SECTION("a channel that outlives its inbox and drops later messages") {
     {
       const auto gone = std::move(arrivals);
       CHECK(failure_of(*arrivals.next()) == error_kind::invalid_input);
@@ -280,8 +281,9 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
   check_places(pool);
 }
 
-TEST_CASE_METHOD(two_channels,
-                 "a message is as long as work has filled it, whatever it was before") {
+TEST_CASE_METHOD(
+    two_channels,
+    "a message has the length of the received data regardless of its previous length") {
   const auto pool = must(message_pool::create(bed.domain, 1, 64));
   buffer<> theirs(bed.domain, pattern(64, 1));
   auto mine = must(pool.take());
@@ -309,7 +311,7 @@ TEST_CASE_METHOD(two_channels,
     must(ends.left.read(mine, {.remote = theirs.remote()}));
     is_filled(mine, 64);
   }
-  SECTION("not at all") {
+  SECTION("not filled") {
     auto receive = must(ends.left.post_receive(std::move(mine)));
     auto done = receive.wait(short_limit);
     CHECK(error(failure_of(done.result)) == error_kind::timed_out);
@@ -318,7 +320,7 @@ TEST_CASE_METHOD(two_channels,
   }
 }
 
-TEST_CASE("a channel that is renewed again and again, with an inbox, keeps no earlier connection") {
+TEST_CASE("repeated renewals of a channel with an inbox keep no earlier connection") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
   channel_pair ends = connect_channels(bed);
@@ -330,7 +332,7 @@ TEST_CASE("a channel that is renewed again and again, with an inbox, keeps no ea
     static_cast<void>(messages.next());
     CHECK(core.sends().kept_connections() == 1);
   }
-  // With a handle of a send, its connection is kept.
+  // A handle of a send keeps the send's connection.
   must(ends.right.renew());
   must(ends.left.handshake(ends.right.endpoint()));
   const auto kept = must(ends.left.post_send({.elements = from.gather()}));
@@ -342,7 +344,7 @@ TEST_CASE("a channel that is renewed again and again, with an inbox, keeps no ea
   CHECK(messages.posted() == 4);
 }
 
-TEST_CASE("an inbox that can't be is refused in words") {
+TEST_CASE("an inbox with unsuitable arguments is refused with a message") {
   const testbed bed;
   const auto other = must(protection_domain::allocate(bed.context));
   channel_pair ends = connect_channels(bed);
@@ -376,7 +378,7 @@ TEST_CASE("a write with immediate data gives an inbox a message of no bytes") {
   CHECK(got.received()->byte_count() == 4096);
 }
 
-TEST_CASE("places go from thread to thread, and none is lost") {
+TEST_CASE("threads can pass messages to each other without losing a place") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 32, 8));
   constexpr unsigned threads = 4;
@@ -406,7 +408,7 @@ TEST_CASE("places go from thread to thread, and none is lost") {
   check_places(pool);
 }
 
-TEST_CASE("whatever the order in which channels die, all places come back") {
+TEST_CASE("all places return to the pool whatever the order in which channels are destroyed") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 64, 256));
   std::mt19937 engine(7);
@@ -440,7 +442,7 @@ TEST_CASE("whatever the order in which channels die, all places come back") {
             kept.pop_back();
           }
       }
-    // Killed in the middle, in any order and way.
+    // Destroys the objects with requests in flight, in any order and way.
     for (unsigned what : {random() % 6, random() % 6, random() % 6}) switch (what) {
         case 0:
           here = channel();
@@ -465,7 +467,7 @@ TEST_CASE("whatever the order in which channels die, all places come back") {
     arrivals.reset();
     kept.clear();
     handles.clear();
-    if (pool.available() != pool.size()) FAIL("a place is lost in round " << round);
+    if (pool.available() != pool.size()) FAIL("a place was lost in round" << round);
   }
   check_places(pool);
 }

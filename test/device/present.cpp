@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-// The other device tests need the device that this one finds or misses.
-TEST_CASE("the device under test is there") {
+// The other device tests require the device, so this test reports if it is missing.
+TEST_CASE("the device under test exists") {
   const char* chosen = std::getenv("VERBSPP_TEST_DEVICE");
   const std::string wanted = chosen != nullptr ? chosen : "soft0";
 

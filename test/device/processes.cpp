@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Two processes: the peer is this program once more, with a test case that only runs there.
+/// Two processes: the peer is another instance of this program, which runs a test case reserved for
+/// it.
 #include "channels.hpp"
 
 #include <fcntl.h>
@@ -42,7 +43,7 @@ class peer_link {
   void put(std::span<const std::byte> bytes) const {
     if (::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(bytes.size()))
-      throw failure(__FILE__, __LINE__, "the other process is gone");
+      throw failure(__FILE__, __LINE__, "the other process has exited");
   }
   void take(std::span<std::byte> bytes) const {
     const auto deadline = clock::now() + patience;
@@ -54,7 +55,7 @@ class peer_link {
       if (left <= 0 || ::poll(&readable, 1, static_cast<int>(left)) <= 0)
         throw failure(__FILE__, __LINE__, "the other process does not answer");
       const ssize_t taken = ::recv(descriptor_, bytes.data() + got, bytes.size() - got, 0);
-      if (taken <= 0) throw failure(__FILE__, __LINE__, "the other process is gone");
+      if (taken <= 0) throw failure(__FILE__, __LINE__, "the other process has exited");
       got += static_cast<std::size_t>(taken);
     }
   }
@@ -69,7 +70,7 @@ class peer_link {
     take(bytes);
     return must(Travelling::decode(bytes));
   }
-  /// Returns when the other process has come to the same point.
+  /// Returns when the other process has reached the same point.
   void meet() const {
     const std::array<std::byte, 1> mine{std::byte{0x42}};
     std::array<std::byte, 1> theirs{};
@@ -83,7 +84,7 @@ class peer_link {
 
 using writable = remote_memory<access::remote_write | access::remote_read>;
 
-/// The other process, killed if it is still there at the end.
+/// The other process, which is killed if it still runs at the end.
 class peer_process {
  public:
   explicit peer_process(const char* role) : process_(start(role)) {}
@@ -99,7 +100,7 @@ class peer_process {
     ::waitpid(std::exchange(process_, -1), nullptr, 0);
   }
 
-  /// Whether it ends by itself and has found nothing wrong.
+  /// Returns whether it exits by itself without having detected an error.
   [[nodiscard]] bool ends_well() {
     int status = 0;
     wait_until([&] { return ::waitpid(process_, &status, WNOHANG) != 0; },
@@ -114,7 +115,7 @@ class peer_process {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
     link_.emplace(ends[0]);
     const peer_link theirs(ends[1]);
-    // Without close-on-exec, under a number of its own.
+    // Without close-on-exec, at a number that is free in the child.
     const int inherited = ::fcntl(ends[1], F_DUPFD, 100);
     REQUIRE(inherited >= 0);
     const peer_link duplicate(inherited);
@@ -131,7 +132,7 @@ class peer_process {
     std::string test_case = "the other process";
     const std::array<char*, 3> arguments{program.data(), test_case.data(), nullptr};
     pid_t process = 0;
-    // Silent unless it fails: the parent reports.
+    // Its output is discarded unless it fails, because the parent reports.
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
@@ -146,7 +147,7 @@ class peer_process {
   pid_t process_;
 };
 
-/// Connects to the other process over the stream. Both meet then, so that nothing is sent to a
+/// Connects to the other process over the stream. Then both meet, so that nothing is sent to a
 /// queue pair that is not ready.
 connected connect_over(const peer_link& connection, prepared pair) {
   const endpoint remote = connection.exchange(pair.endpoint());
@@ -155,7 +156,7 @@ connected connect_over(const peer_link& connection, prepared pair) {
   return result;
 }
 
-// What the other process does. Its requests are checked here, its memory by the parent.
+// The role of the other process. It checks its own requests, and the parent checks the memory.
 
 void answer_messages(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, message_size);
@@ -165,7 +166,7 @@ void answer_messages(const testbed& bed, const peer_link& connection) {
   for (int round = 0; round < 20; ++round) {
     const completed_work received = take_success(bed.left_queue, 1);
     if (received.byte_count() != message_size)
-      throw failure(__FILE__, __LINE__, "a message of another size came");
+      throw failure(__FILE__, __LINE__, "a message of another size arrived");
     std::ranges::reverse(memory.content());
     must(right.post_send({.elements = memory.gather(), .immediate = received.immediate()},
                          {.id = 2}));
@@ -179,10 +180,10 @@ void offer_memory(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, pattern(message_size, 60));
   connected right = connect_over(connection, must(bed.left().build()));
   connection.put(writable(memory.remote()).encode());
-  // Passive: it does no verbs while the parent reads and writes.
+  // Passive: it calls no verbs while the parent reads and writes.
   connection.meet();
   if (memory.bytes() != pattern(message_size, 61))
-    throw failure(__FILE__, __LINE__, "what the parent wrote is not there");
+    throw failure(__FILE__, __LINE__, "the parent's data was not written");
 }
 
 void swallow_messages(const testbed& bed, const peer_link& connection) {
@@ -196,7 +197,7 @@ void swallow_messages(const testbed& bed, const peer_link& connection) {
   }
 }
 
-/// The same for channels.
+/// As above, for channels.
 channel connect_over(const peer_link& connection, prepared_channel end) {
   const endpoint remote = connection.exchange(end.endpoint());
   channel result = must(std::move(end).handshake(remote));
@@ -226,10 +227,10 @@ TEST_CASE("the other process", "[.]") {
   if (std::strcmp(role, "offer") == 0) return offer_memory(bed, connection);
   if (std::strcmp(role, "swallow") == 0) return swallow_messages(bed, connection);
   if (std::strcmp(role, "write") == 0) return write_what_is_leased(bed, connection);
-  FAIL("there is no role " << role);
+  FAIL("there is no role" << role);
 }
 
-TEST_CASE("messages go to another process and back") {
+TEST_CASE("messages travel to another process and back") {
   const testbed bed;
   peer_process peer("answer");
   buffer<> outbox(bed.domain, pattern(message_size, 62));
@@ -251,7 +252,7 @@ TEST_CASE("messages go to another process and back") {
   CHECK(peer.ends_well());
 }
 
-TEST_CASE("memory of another process is read and written without its doing") {
+TEST_CASE("memory of another process can be read and written without its involvement") {
   const testbed bed;
   peer_process peer("offer");
   connected left = connect_over(peer.connection(), must(bed.left().build()));
@@ -268,7 +269,7 @@ TEST_CASE("memory of another process is read and written without its doing") {
   CHECK(peer.ends_well());
 }
 
-TEST_CASE("a process that is killed in the middle of a stream is noticed") {
+TEST_CASE("a process that is killed in the middle of a stream is detected") {
   const testbed bed;
   peer_process peer("swallow");
   buffer<> memory(bed.domain, message_size);
@@ -283,9 +284,10 @@ TEST_CASE("a process that is killed in the middle of a stream is noticed") {
   while (posted < window) post();
   std::optional<work_status> failed;
   auto deadline = clock::now() + patience;
-  // The first that fails does so for want of an answer, the others behind it are flushed.
+  // The first request that fails does so for lack of an acknowledgement; those behind it are
+  // flushed.
   while (completed < posted) {
-    if (clock::now() > deadline) FAIL("nobody noticed that the other process is gone");
+    if (clock::now() > deadline) FAIL("no request failed after the other process was killed");
     std::array<work_completion, 4> slots;
     for (const work_completion& each : must(bed.left_queue.poll(slots))) {
       REQUIRE(each.wr_id() == completed++);
@@ -306,7 +308,7 @@ TEST_CASE("a process that is killed in the middle of a stream is noticed") {
   CHECK(completed >= 100);
   wait_for_error_state(left);
 
-  // The device is as good as before for everybody else.
+  // The device still works for all other queue pairs.
   auto [other_left, other_right] = connect(bed);
   must(other_right.post_receive({.elements = memory.scatter()}, {.id = 1}));
   must(other_left.post_send({}, {.id = 2}));
@@ -314,7 +316,7 @@ TEST_CASE("a process that is killed in the middle of a stream is noticed") {
   take_success(bed.right_queue, 1);
 }
 
-TEST_CASE("after a child was killed, the next one is talked to as well") {
+TEST_CASE("after a child was killed another child can connect") {
   const testbed bed;
   for (int round = 0; round < 4; ++round) {
     peer_process peer("offer");
@@ -328,10 +330,10 @@ TEST_CASE("after a child was killed, the next one is talked to as well") {
   }
 }
 
-TEST_CASE("another process writes to what it was leased, until that is taken back") {
+TEST_CASE("another process can write to memory leased to it until the lease is revoked") {
   const testbed bed;
   for (const bool is_killed : {false, true}) {
-    INFO((is_killed ? "killed" : "it goes on"));
+    INFO((is_killed ? "killed" : "it continues to run"));
     peer_process peer("write");
     buffer<access::local_write | access::window_bind> memory(bed.domain, message_size);
     channel mine = connect_over(peer.connection(), must(bed.domain.build_channel().build()));
@@ -348,7 +350,7 @@ TEST_CASE("another process writes to what it was leased, until that is taken bac
     std::ranges::copy(expected, memory.content().begin());
     // Its next write is refused.
     if (!is_killed) CHECK(peer.ends_well());
-    // steady: gives a mistake time to show; without one the test passes at any speed
+    // steady: gives a bug time to show; without one the test passes at any speed
     std::this_thread::sleep_for(moment);
     CHECK(memory.bytes() == expected);
   }

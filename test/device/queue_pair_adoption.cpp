@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queue pairs that a C program made, taken in or borrowed, and queue pairs that are given to one.
+/// Queue pairs that a C program created and that are adopted or borrowed, and queue pairs that are
+/// released to a C program.
 
 #include "failing_verb.hpp"
 #include "transports.hpp"
@@ -15,7 +16,7 @@ using verbspp::queue_pair_state::reset;
 
 namespace {
 
-/// What a C program does.
+/// Creates a queue pair as a C program does.
 ibv_qp* made_by_c(const testbed& bed, transport type, ibv_srq* receives = nullptr) {
   ibv_qp_init_attr initial{};
   initial.send_cq = initial.recv_cq = bed.left_queue.native_handle();
@@ -31,7 +32,7 @@ ibv_qp* made_by_c(const testbed& bed, transport type, ibv_srq* receives = nullpt
   return made;
 }
 
-/// As `rdma_create_qp` leaves it.
+/// Brings a queue pair to INIT, like `rdma_create_qp`.
 ibv_qp* prepared_by_c(const testbed& bed, transport type) {
   ibv_qp* const made = made_by_c(bed, type);
   ibv_qp_attr attributes{};
@@ -45,7 +46,7 @@ ibv_qp* prepared_by_c(const testbed& bed, transport type) {
   return made;
 }
 
-/// Still there, and nobody else's.
+/// Checks that the queue pair still exists, and destroys it.
 void destroy_by_c(ibv_qp* made) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};
@@ -60,7 +61,8 @@ auto parents(const testbed& bed) {
       .completion_queue(bed.left_queue);
 }
 
-/// A message of a queue pair to itself; both ends complete in one queue, in either order.
+/// Sends a message from a queue pair to itself. The send and the receive complete in one queue, in
+/// either order.
 template <transport Transport>
 void check_talk(const testbed& bed, connected_queue_pair<Transport>& pair) {
   constexpr std::size_t header = header_of<Transport>;
@@ -85,7 +87,7 @@ void check_refused(Outcome outcome, error_kind kind, const char* words) {
 
 }  // namespace
 
-TEST_CASE("a queue pair that a C program made is brought up, used, and given back") {
+TEST_CASE("a C program's queue pair can be borrowed and connected and used") {
   const testbed bed;
   const int before = live_objects();
   ibv_qp* const made = made_by_c(bed, transport::rc);
@@ -106,7 +108,7 @@ TEST_CASE("a queue pair that a C program made is brought up, used, and given bac
   CHECK(live_objects() == before);
 }
 
-TEST_CASE("a queue pair that is taken in is destroyed as the library's own") {
+TEST_CASE("an adopted queue pair is destroyed by the library") {
   const testbed bed;
   const int before = live_objects();
   {
@@ -114,7 +116,7 @@ TEST_CASE("a queue pair that is taken in is destroyed as the library's own") {
         prepared_by_c(bed, transport::rc), ownership::taken));
     CHECK(live_objects() == before + 1);
     auto connected = connect_to_itself(std::move(pair));
-    // What it lets in is what it was made to let in, now and after it was prepared again.
+    // It has the access rights with which it was created, even after it is prepared again.
     auto again = must(must(std::move(connected).to_reset()).prepare());
     CHECK(must(again.query()).access().contains(access::remote_write));
     CHECK_FALSE(must(again.query()).access().contains(access::remote_read));
@@ -122,7 +124,7 @@ TEST_CASE("a queue pair that is taken in is destroyed as the library's own") {
   CHECK(live_objects() == before);
 }
 
-TEST_CASE("a UD queue pair that a C program made keeps its queue key") {
+TEST_CASE("a C program's UD queue pair keeps its queue key") {
   const testbed bed;
   ibv_qp* const made = prepared_by_c(bed, transport::ud);
   {
@@ -135,7 +137,7 @@ TEST_CASE("a UD queue pair that a C program made keeps its queue key") {
   destroy_by_c(made);
 }
 
-TEST_CASE("a queue pair of the library is given to a C program, and taken back as it is") {
+TEST_CASE("a released queue pair can be adopted again in its state") {
   const testbed bed;
   const int before = live_objects();
   connected pair = connect_to_itself(must(bed.left().send_psn(0x1234).build()));
@@ -155,7 +157,7 @@ TEST_CASE("a queue pair of the library is given to a C program, and taken back a
   CHECK(live_objects() == before);
 }
 
-TEST_CASE("a queue pair that was borrowed is not destroyed by what is assigned to it") {
+TEST_CASE("assigning to a borrowed queue pair does not destroy it") {
   const testbed bed;
   ibv_qp* const made = prepared_by_c(bed, transport::rc);
   auto pair = must(parents<transport::rc>(bed).from_native<init>(made, ownership::borrowed));
@@ -164,7 +166,7 @@ TEST_CASE("a queue pair that was borrowed is not destroyed by what is assigned t
   destroy_by_c(made);
 }
 
-TEST_CASE("a borrowed queue pair whose transition fails is its maker's again") {
+TEST_CASE("a borrowed queue pair whose transition fails still exists") {
   const testbed bed;
   ibv_qp* const made = prepared_by_c(bed, transport::rc);
   auto pair = must(parents<transport::rc>(bed).from_native<init>(made, ownership::borrowed));
@@ -183,11 +185,11 @@ TEST_CASE("a borrowed queue pair leaves the multicast groups that it joined") {
     auto pair = must(parents<transport::ud>(bed).from_native<init>(made, ownership::borrowed));
     must(pair.join_multicast(group, multicast_lid));
   }
-  // The kernel does not destroy a queue pair that is in a group.
+  // The kernel refuses to destroy a queue pair that is in a group.
   destroy_by_c(made);
 }
 
-TEST_CASE("a queue pair is taken in only as what it is") {
+TEST_CASE("a queue pair is adopted only with its actual type and state and parents") {
   const testbed bed;
   ibv_qp* const made = prepared_by_c(bed, transport::rc);
   const auto builder = parents<transport::rc>(bed);
@@ -242,7 +244,8 @@ TEST_CASE("a queue pair is taken in only as what it is") {
 
 namespace {
 
-/// What a connection manager gives for a step of an RC queue pair that is its own peer.
+/// The attributes that a connection manager supplies for a transition of an RC queue pair that is
+/// its own peer.
 struct step {
   ibv_qp_attr attributes{};
   int mask = IBV_QP_STATE;
@@ -277,7 +280,7 @@ step to_send() {
 
 }  // namespace
 
-TEST_CASE("a queue pair is brought up with attributes that a connection manager gives") {
+TEST_CASE("a connection manager's attributes can bring up a queue pair") {
   const testbed bed;
   prepared pair = must(bed.left().build());
   const endpoint self = pair.endpoint();
@@ -296,7 +299,7 @@ TEST_CASE("a queue pair is brought up with attributes that a connection manager 
   CHECK_FALSE(must(sender.query()).access().contains(access::remote_write));
 }
 
-TEST_CASE("attributes of a connection manager are checked before the device is asked") {
+TEST_CASE("the attributes of a connection manager are checked before a transition") {
   const testbed bed;
   const auto refused = [&](int without, int with, ibv_qp_state to, const char* words) {
     prepared pair = must(bed.left().build());
@@ -321,7 +324,7 @@ TEST_CASE("attributes of a connection manager are checked before the device is a
   CHECK(moved_from.error() == error_kind::invalid_input);
 }
 
-TEST_CASE("a queue pair that the library does not hold is modified, and the attributes checked") {
+TEST_CASE("a queue pair outside the library can be modified with checked attributes") {
   const testbed bed;
   ibv_qp* const made = made_by_c(bed, transport::rc);
   ibv_qp_attr attributes{};

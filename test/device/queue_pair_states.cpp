@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The typed state machine on a device: every transition of the diagram, recovery, draining, and
-/// what happens to a queue pair whose transition fails.
+/// the consequences of a failed transition.
 
 #include "failing_verb.hpp"
 #include "transports.hpp"
@@ -23,7 +23,7 @@ namespace {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// The device agrees with the type.
+/// Checks that the state in the device matches the type.
 template <class QueuePair>
 void check_state(const QueuePair& pair, int line = __builtin_LINE(),
                  const char* file = __builtin_FILE()) {
@@ -80,7 +80,7 @@ void wait_until_drained(const queue_pair<Transport, send_queue_drained>& pair) {
   wait_until([&] { return !must(pair.query()).is_draining(); }, "the send queue has to drain");
 }
 
-/// A queue pair that is its own peer, in that state, by its own steps.
+/// A queue pair that is its own peer, brought to `State` step by step.
 template <transport Transport, queue_pair_state State>
 queue_pair<Transport, State> bring(const testbed& bed) {
   if constexpr (State == reset) {
@@ -195,7 +195,7 @@ void leave_every_state(const testbed& bed) {
   leave_by_every_exit<Transport, queue_pair_state::error>(bed);
 }
 
-/// Two ends that have failed are brought back, and talk to each other again.
+/// Two ends that have failed are recovered, and exchange messages again.
 template <transport Transport>
 void recover(const testbed& bed) {
   auto pair = connect_both<Transport>(bed);
@@ -203,7 +203,7 @@ void recover(const testbed& bed) {
   const endpoint left_before = pair.left.endpoint();
   const endpoint right_before = pair.right.endpoint();
 
-  // Work that is outstanding comes back before RESET would swallow it.
+  // Requests in flight complete before RESET would discard them.
   buffer<> memory(bed.domain, 64);
   must(pair.left.post_receive({.elements = memory.scatter()}, {.id = 1}));
   auto failed = must(std::move(pair.left).to_error());
@@ -225,7 +225,7 @@ void recover(const testbed& bed) {
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-/// RTS -> SQD with work under way and the event, then a send that waits for RTS.
+/// RTS -> SQD with requests in flight and the event, then a send that waits for RTS.
 template <transport Transport>
 void drain(const testbed& bed) {
   constexpr std::size_t size = 256;
@@ -253,7 +253,7 @@ void drain(const testbed& bed) {
   CHECK_FALSE(must(drained.query()).is_draining());
   check_state(drained);
 
-  // What had been started has completed. What had not, waits.
+  // Requests that had started have completed. The others wait.
   std::uint64_t sent = 0;
   for (std::array<work_completion, before> slots;;) {
     const auto arrived = must(bed.left_queue.poll(slots));
@@ -268,7 +268,7 @@ void drain(const testbed& bed) {
 
   auto resumed = must(
       std::move(drained).modify(attributes_for<Transport, send_queue_drained, ready_to_send>()));
-  // rxe goes on with the next post only.
+  // rxe continues only at the next post.
   if (!device_name().starts_with("rxe"))
     for (; sent < before + 1; ++sent) take_success(bed.left_queue, sent);
   destination.send(resumed, before + 1, from);
@@ -277,14 +277,14 @@ void drain(const testbed& bed) {
     CHECK(take_success(bed.right_queue, id).byte_count() == header + size);
 }
 
-/// A send that fails by itself stops the sending only: SQE, on devices that know it.
+/// A send that fails on this side stops only the send queue: SQE, on devices that have this state.
 template <transport Transport>
 void recover_from_send_queue_error(const testbed& bed) {
   auto [left, right] = connect_both<Transport>(bed);
   const endpoint right_end = right.endpoint();
   const queue_pair_state state = fail_a_send<Transport>(bed, left, right_end);
   if (state == queue_pair_state::error) {
-    // Linux' rxe; so the long way back.
+    // Linux' rxe has no SQE, so the queue pair has to pass through RESET.
     auto failed = std::move(left).template assume_state<queue_pair_state::error>();
     check_state(failed);
     auto prepared = must(must(std::move(failed).to_reset()).prepare());
@@ -295,7 +295,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   auto stopped = std::move(left).template assume_state<send_queue_error>();
   check_state(stopped);
 
-  // It still receives, and flushes what it should send.
+  // It still receives, and flushes its sends.
   constexpr std::size_t header = header_of<Transport>;
   buffer<> inbox(bed.domain, header + 16);
   buffer<> outbox(bed.domain, pattern(16, 4));
@@ -317,7 +317,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   check_message<Transport>(bed, resumed, right, 5);
   check_message<Transport>(bed, right, resumed, 6);
 
-  // The other exits.
+  // The other transition from SQE.
   REQUIRE(fail_a_send<Transport>(bed, resumed, right_end) == send_queue_error);
   auto failed = must(std::move(resumed).template assume_state<send_queue_error>().to_error());
   check_state(failed);
@@ -325,7 +325,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   check_state(must(std::move(right).template assume_state<send_queue_error>().to_reset()));
 }
 
-/// What the attributes of a transition say must have been said to a queue pair that is there.
+/// A transition of a moved-from queue pair is refused whatever its attributes are.
 template <class Outcome>
 void check_moved_from(Outcome outcome, int line = __builtin_LINE()) {
   CAPTURE(line);
@@ -335,12 +335,12 @@ void check_moved_from(Outcome outcome, int line = __builtin_LINE()) {
   CHECK_THAT(e.message(), Catch::Contains("moved from"));
 }
 
-// Two calls that consume it, the second of which has nothing to consume.
+// Makes a call on a queue pair that was moved from, as if by a second consuming call.
 template <class QueuePair, class Call>
 void check_second(QueuePair pair, Call call, int line = __builtin_LINE()) {
   const QueuePair taken = std::move(pair);
   check_moved_from(call(pair), line);  // NOLINT(bugprone-use-after-move)
-  check_state(taken);                  // and the one that was moved to is as it was
+  check_state(taken);                  // and the target of the move is unaffected
 }
 
 template <transport Transport>
@@ -408,22 +408,22 @@ TEST_CASE("a UD queue pair takes every transition of the diagram") {
   go_the_long_way<transport::ud>(testbed{});
 }
 
-TEST_CASE("every state can be left for RESET, and for ERR") {
+TEST_CASE("every state can be left for RESET and for ERR") {
   const testbed bed;
   leave_every_state<transport::rc>(bed);
   leave_every_state<transport::uc>(bed);
   leave_every_state<transport::ud>(bed);
 }
 
-TEST_CASE("an RC connection that failed is brought back with the same queue pairs") {
+TEST_CASE("a failed RC connection can be recovered with the same queue pairs") {
   recover<transport::rc>(testbed{});
 }
-TEST_CASE("a UC connection that failed is brought back with the same queue pairs") {
+TEST_CASE("a failed UC connection can be recovered with the same queue pairs") {
   recover<transport::uc>(testbed{});
 }
-TEST_CASE("UD queue pairs that failed are brought back") { recover<transport::ud>(testbed{}); }
+TEST_CASE("failed UD queue pairs can be recovered") { recover<transport::ud>(testbed{}); }
 
-TEST_CASE("a queue pair that was connected can be given another peer") {
+TEST_CASE("a queue pair that was connected can be connected to another peer") {
   const testbed bed;
   auto first = connect_both<transport::rc>(bed);
   check_messages(bed, first);
@@ -433,7 +433,7 @@ TEST_CASE("a queue pair that was connected can be given another peer") {
   check_messages(bed, second);
 }
 
-TEST_CASE("a send PSN that was given to the builder stays for every connection") {
+TEST_CASE("an explicit send PSN is kept for every connection") {
   const testbed bed;
   auto pair = must(builder_of<transport::rc>(bed, bed.left_queue).send_psn(0xabcdef).build());
   CHECK(pair.endpoint().send_psn == packet_sequence_number(0xabcdef));
@@ -443,7 +443,7 @@ TEST_CASE("a send PSN that was given to the builder stays for every connection")
   CHECK(must(connected.query()).send_psn() == packet_sequence_number(0xabcdef));
 }
 
-TEST_CASE("RESET gives up what is outstanding, without completions") {
+TEST_CASE("RESET discards requests in flight without completions") {
   const testbed bed;
   auto [left, right] = connect_both<transport::rc>(bed);
   buffer<> memory(bed.domain, 64);
@@ -454,20 +454,20 @@ TEST_CASE("RESET gives up what is outstanding, without completions") {
   check_state(idle);
 }
 
-TEST_CASE("an RC send queue is drained, and goes on where it stopped") {
+TEST_CASE("an RC send queue can be drained and then continues where it stopped") {
   drain<transport::rc>(testbed{});
 }
-TEST_CASE("a UC send queue is drained, and goes on where it stopped") {
+TEST_CASE("a UC send queue can be drained and then continues where it stopped") {
   drain<transport::uc>(testbed{});
 }
-TEST_CASE("a UD send queue is drained, and goes on where it stopped") {
+TEST_CASE("a UD send queue can be drained and then continues where it stopped") {
   drain<transport::ud>(testbed{});
 }
 
-TEST_CASE("after a failed send a UC queue pair goes on sending") {
+TEST_CASE("after a failed send a UC queue pair can continue to send") {
   recover_from_send_queue_error<transport::uc>(testbed{});
 }
-TEST_CASE("after a failed send a UD queue pair goes on sending") {
+TEST_CASE("after a failed send a UD queue pair can continue to send") {
   recover_from_send_queue_error<transport::ud>(testbed{});
 }
 TEST_CASE("after a failed send an RC queue pair is in ERR") {
@@ -476,7 +476,7 @@ TEST_CASE("after a failed send an RC queue pair is in ERR") {
   CHECK(fail_a_send<transport::rc>(bed, left, right.endpoint()) == queue_pair_state::error);
 }
 
-TEST_CASE("a transition that the device refuses says what the type cannot know") {
+TEST_CASE("a transition that the device refuses reports that the state differs from the type") {
   const testbed bed;
   auto pair = bring<transport::rc, ready_to_send>(bed);
   move_to_error(pair.native_handle());
@@ -489,7 +489,7 @@ TEST_CASE("a transition that the device refuses says what the type cannot know")
   CHECK_THAT(e.message(), Catch::Contains("another state than its type says"));
 }
 
-TEST_CASE("a failed transition destroys the queue pair, and leaves nothing behind") {
+TEST_CASE("a failed transition destroys the queue pair and leaves nothing behind") {
   const release_watch watch;
   {
     const testbed bed;
@@ -499,7 +499,7 @@ TEST_CASE("a failed transition destroys the queue pair, and leaves nothing behin
       CHECK_FALSE(e.message().empty());
       CHECK(count_within_a_moment(bed.left_queue) == 0);
     };
-    // Each of them is in ERR, which its type does not know; and has receives posted.
+    // A queue pair in ERR, which its type does not reflect, and with receives posted.
     const auto broken = [&](auto pair) {
       must(pair.post_receive({.elements = memory.scatter()}, {.id = 1}));
       must(pair.post_receive({.elements = memory.scatter()}, {.id = 2}));
@@ -521,7 +521,7 @@ TEST_CASE("a failed transition destroys the queue pair, and leaves nothing behin
   CHECK(watch.failures() == 0);
 }
 
-TEST_CASE("an empty optional leaves an attribute as the queue pair has it") {
+TEST_CASE("an empty optional leaves an attribute of the queue pair unchanged") {
   const testbed bed;
   auto sender = bring<transport::rc, ready_to_send>(bed);
   const std::optional<access_flags> no_rights;
@@ -547,7 +547,7 @@ TEST_CASE("an empty optional leaves an attribute as the queue pair has it") {
   CHECK(query(drained.native_handle()).attributes.retry_cnt == 3);
 }
 
-TEST_CASE("a modification that fails leaves the queue pair and its endpoint as they were") {
+TEST_CASE("a modification that fails leaves the queue pair and its endpoint unchanged") {
   const testbed bed;
   auto pair = bring<transport::rc, init>(bed);
   const endpoint before = pair.endpoint();
@@ -559,7 +559,8 @@ TEST_CASE("a modification that fails leaves the queue pair and its endpoint as t
   check_state(pair);
   auto connected = must(std::move(pair).handshake(before));
 
-  // More reads than any device has, or what else it refuses in SQD.
+  // Requests more reads than any device supports; the device may also refuse this in SQD for
+  // another reason.
   if (bed.limits.max_qp_init_rd_atom < 255) {
     auto drained = must(std::move(connected).modify(
         attributes_for<transport::rc, ready_to_send, send_queue_drained>()));
@@ -580,7 +581,7 @@ TEST_CASE("a modification that fails leaves the queue pair and its endpoint as t
   for (const work_completion& each : take(bed.left_queue, 2)) CHECK(each.is_success());
 }
 
-TEST_CASE("a modification in ERR fails, and the queue pair can still be brought back") {
+TEST_CASE("a modification in ERR fails but the queue pair can still be recovered") {
   const testbed bed;
   auto pair = bring<transport::rc, init>(bed);
   move_to_error(pair.native_handle());
@@ -593,7 +594,7 @@ TEST_CASE("a modification in ERR fails, and the queue pair can still be brought 
   check_state(connect_to_itself(std::move(again)));
 }
 
-TEST_CASE("a state that is claimed wrongly makes the next transition fail") {
+TEST_CASE("an incorrectly assumed state makes the next transition fail") {
   const testbed bed;
   auto pair = bring<transport::uc, init>(bed).assume_state_unchecked<ready_to_send>();
   const error e = failure_of(
@@ -602,7 +603,7 @@ TEST_CASE("a state that is claimed wrongly makes the next transition fail") {
   CHECK(std::string(e.operation()) == "modify RTS -> SQD");
 }
 
-TEST_CASE("the type follows what C code did to a queue pair, when it is told") {
+TEST_CASE("the type can be set to the state in which C code left a queue pair") {
   const testbed bed;
   auto pair = bring<transport::rc, ready_to_send>(bed);
   ibv_qp_attr attributes{};
@@ -614,23 +615,23 @@ TEST_CASE("the type follows what C code did to a queue pair, when it is told") {
   check_state(connect_to_itself(std::move(again)));
 }
 
-TEST_CASE("an RC queue pair that was moved from fails each call") {
+TEST_CASE("every call on a moved-from RC queue pair fails") {
   use_after_move<transport::rc>(testbed{});
 }
-TEST_CASE("a UC queue pair that was moved from fails each call") {
+TEST_CASE("every call on a moved-from UC queue pair fails") {
   use_after_move<transport::uc>(testbed{});
 }
-TEST_CASE("a UD queue pair that was moved from fails each call") {
+TEST_CASE("every call on a moved-from UD queue pair fails") {
   use_after_move<transport::ud>(testbed{});
 }
 
-TEST_CASE("the endpoint follows the port") {
+TEST_CASE("the endpoint follows a change of the port") {
   const testbed bed;
   auto pair = bring<transport::rc, init>(bed);
   const endpoint before = pair.endpoint();
   must(pair.modify(attributes_for<transport::rc, init, init>().port(bed.port.number())));
   CHECK(pair.endpoint() == before);
-  // Most devices have one port; a second one that is active has addresses of its own.
+  // Most devices have one port; an active second port has its own addresses.
   for (std::uint8_t number = 1; number <= bed.limits.phys_port_cnt; ++number) {
     const port_attributes port = must(bed.context.query_port(must(port_number::from(number))));
     if (port.number() == bed.port.number() || port.state() != port_state::active) continue;
@@ -642,7 +643,7 @@ TEST_CASE("the endpoint follows the port") {
   }
 }
 
-TEST_CASE("the endpoint has the LID and the link layer of the port that the queue pair moves to") {
+TEST_CASE("the endpoint has the LID and the link layer of the port to which the queue pair moves") {
   const testbed bed;
   if (bed.limits.phys_port_cnt > 1) SKIP("the stand-in is for devices with one port");
   const second_port_stand_in second(bed.context.native_handle(), 0x1234);
@@ -656,7 +657,7 @@ TEST_CASE("the endpoint has the LID and the link layer of the port that the queu
   CHECK(pair.endpoint().link_layer == bed.port.link_layer());
 }
 
-TEST_CASE("a path of the other link layer is refused before the device is asked") {
+TEST_CASE("a path of the other link layer is refused before the device is called") {
   const testbed bed;
   auto pair = bring<transport::uc, init>(bed);
   const endpoint self = pair.endpoint();
@@ -674,7 +675,7 @@ TEST_CASE("a path of the other link layer is refused before the device is asked"
   CHECK(std::string(e.operation()) == "modify INIT -> RTR");
 }
 
-TEST_CASE("a queue pair prints the state that its type has") {
+TEST_CASE("a queue pair prints the state of its type") {
   const testbed bed;
   std::ostringstream text;
   text << bring<transport::ud, send_queue_drained>(bed) << '\n'

@@ -8,7 +8,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// The part of the memory that is not where `size` bytes from `offset` on went.
+/// Checks that the memory outside of the `size` bytes at `offset` has not changed.
 bool is_untouched_around(const std::vector<std::byte>& memory, std::size_t offset, std::size_t size,
                          std::byte value) {
   const auto at = [&](std::size_t i) { return memory.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -25,8 +25,7 @@ bool holds_at(const std::vector<std::byte>& memory, std::size_t offset,
 
 }  // namespace
 
-TEST_CASE_METHOD(two_queue_pairs,
-                 "an RDMA write puts its bytes where it was told, and nowhere else") {
+TEST_CASE_METHOD(two_queue_pairs, "an RDMA write changes exactly the bytes that it addresses") {
   const auto sizes = telling_sizes(bed);
   buffer<> from(bed.domain, pattern(sizes.back(), 20));
   for (const std::size_t size : sizes) {
@@ -60,14 +59,14 @@ TEST_CASE_METHOD(two_queue_pairs, "an RDMA write leaves the peer's receives alon
 
 TEST_CASE_METHOD(
     two_queue_pairs,
-    "an RDMA write with immediate data uses up a receive, which tells the byte count") {
+    "an RDMA write with immediate data consumes a receive that reports the byte count") {
   const auto sizes = telling_sizes(bed);
   buffer<> from(bed.domain, pattern(sizes.back(), 21));
   buffer<> to(bed.domain, sizes.back());
   buffer<> unused(bed.domain, std::vector<std::byte>(8, std::byte{0x11}));
   for (const std::size_t size : sizes) {
     INFO(size << " bytes");
-    // The receive's own memory is neither needed nor touched.
+    // The receive's own memory is neither required nor changed.
     must(right.post_receive({.elements = unused.scatter()}, {.id = 1}));
     must(left.post_write({.elements = from.gather(0, size),
                           .remote = to.remote(),
@@ -86,7 +85,7 @@ TEST_CASE_METHOD(
   }
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "an RDMA read brings the peer's bytes") {
+TEST_CASE_METHOD(two_queue_pairs, "an RDMA read returns the peer's bytes") {
   const auto sizes = telling_sizes(bed);
   buffer<> from(bed.domain, pattern(sizes.back() + 10, 22));
   for (const std::size_t size : sizes) {
@@ -137,7 +136,7 @@ TEST_CASE("RDMA gathers and scatters several elements") {
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "remote memory that is too short is refused before the device is asked") {
+                 "remote memory that is too short is refused before the device is called") {
   buffer<> near(bed.domain, 64);
   buffer<> far(bed.domain, 64);
   const auto shorter = must(far.remote().slice(0, 31));
@@ -151,13 +150,13 @@ TEST_CASE_METHOD(two_queue_pairs,
     CHECK(e.native_errno() == 0);
     CHECK_THAT(e.message(), Catch::Contains("32") && Catch::Contains("31"));
   }
-  // Nothing was posted, and the connection is as it was.
+  // Nothing was posted, and the connection is unchanged.
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   must(left.post_write({.elements = from, .remote = must(far.remote().slice(0, 32))}, {.id = 3}));
   take_success(bed.left_queue, 3);
 }
 
-TEST_CASE("more reads than may be outstanding at once complete all the same, in order") {
+TEST_CASE("more reads than may be in flight at once all complete in order") {
   const testbed bed;
   constexpr std::size_t count = 64;
   constexpr std::size_t size = 3000;
@@ -176,7 +175,7 @@ TEST_CASE("more reads than may be outstanding at once complete all the same, in 
 
 TEST_CASE_METHOD(
     two_queue_pairs,
-    "writes, reads and sends of one queue pair take effect in the order of their posts") {
+    "writes and reads and sends of one queue pair take effect in the order of their posts") {
   buffer<> near(bed.domain, pattern(8192, 25));
   buffer<> far(bed.domain, 8192);
   buffer<> back(bed.domain, 8192);
@@ -185,14 +184,14 @@ TEST_CASE_METHOD(
   must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = 1}));
   must(left.post_read({.elements = back.scatter(), .remote = far.remote()}, {.id = 2}));
   must(left.post_send({.elements = near.gather(0, 16)}, {.id = 3}));
-  // The message has come, so what was written before it is there.
+  // The message has arrived, so earlier writes have taken effect.
   take_success(bed.right_queue, 9);
   CHECK(far.bytes() == near.bytes());
   for (std::uint64_t id = 1; id <= 3; ++id) take_success(bed.left_queue, id);
   CHECK(back.bytes() == near.bytes());
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "both ends write to each other and read from each other") {
+TEST_CASE_METHOD(two_queue_pairs, "both ends can write to each other and read from each other") {
   buffer<> left_memory(bed.domain, pattern(4096, 26));
   buffer<> right_memory(bed.domain, pattern(4096, 27));
   buffer<> left_copy(bed.domain, 4096);
@@ -207,7 +206,7 @@ TEST_CASE_METHOD(two_queue_pairs, "both ends write to each other and read from e
   CHECK(right_copy.bytes() == left_memory.bytes());
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a remote handle that travelled as bytes works as the original") {
+TEST_CASE_METHOD(two_queue_pairs, "a decoded remote handle works like the original") {
   buffer<> near(bed.domain, pattern(100, 28));
   buffer<> far(bed.domain, 100);
   using handle = remote_memory<access::remote_write>;

@@ -30,7 +30,7 @@ using slots_buffer = registered_buffer<all_rights, slot>;
 
 [[nodiscard]] std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-/// Whether the page of an address is mapped, by this or anybody's mapping.
+/// Returns whether the page of an address is mapped, by any mapping.
 [[nodiscard]] bool is_mapped(const void* address) {
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) & ~(page_size() - 1);
   unsigned char resident = 0;
@@ -41,7 +41,7 @@ std::string reported;
 
 }  // namespace
 
-TEST_CASE("a registered buffer holds zero elements, and is registered") {
+TEST_CASE("a registered buffer is registered and its elements are zero") {
   const testbed bed;
   auto buffer = must(slots_buffer::allocate(bed.domain, 100));
   CHECK(buffer.size() == 100);
@@ -85,7 +85,7 @@ TEST_CASE("the unchecked elements of a registered buffer are the checked ones") 
   CHECK(same(buffer.scatter_unchecked(9, 1), must(buffer.scatter(9, 1))));
 }
 
-TEST_CASE("a field of an element of a registered buffer is an element of its own") {
+TEST_CASE("a field of an element of a registered buffer can be an element of a request") {
   const testbed bed;
   auto buffer = must(slots_buffer::allocate(bed.domain, 4));
   const auto check = [](const gather_element& field, const auto& place) {
@@ -103,7 +103,7 @@ TEST_CASE("a field of an element of a registered buffer is an element of its own
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "registered buffers send, receive, and are written field by field") {
+                 "registered buffers can send and receive and be written field by field") {
   auto source = must(slots_buffer::allocate(bed.domain, 4));
   auto target = must(slots_buffer::allocate(bed.domain, 4));
   source[1] = {.state = 1, .count = 2, .marks = {3, 4, 5, 6}, .tail = {7, 8}};
@@ -124,7 +124,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   CHECK(target[3].marks[0] == 0);
 }
 
-TEST_CASE("a registered buffer is aligned as it was asked for") {
+TEST_CASE("a registered buffer has the requested alignment") {
   const testbed bed;
   for (std::size_t alignment = 1; alignment <= std::size_t{1} << 22; alignment *= 4) {
     const auto buffer = must(bytes_buffer::allocate(bed.domain, 5000, {.alignment = alignment}));
@@ -139,7 +139,7 @@ TEST_CASE("a registered buffer is aligned as it was asked for") {
   }
 }
 
-TEST_CASE("a registered buffer gets huge pages, or normal ones, and says which") {
+TEST_CASE("a registered buffer reports whether it got huge pages or normal ones") {
   const testbed bed;
   for (const std::size_t size : {std::size_t{100}, (std::size_t{1} << 21) + 1}) {
     auto buffer = must(bytes_buffer::allocate(bed.domain, size, {.huge_pages = true}));
@@ -147,7 +147,7 @@ TEST_CASE("a registered buffer gets huge pages, or normal ones, and says which")
     INFO(to_string(buffer.pages()));
     CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % (std::size_t{1} << 21) == 0);
     buffer[size - 1] = std::byte{1};
-    // Works the same, whatever it got.
+    // The buffer works either way.
     auto [left, right] = connect(bed);
     auto other = must(bytes_buffer::allocate(bed.domain, size));
     must(left.post_read({.elements = must(other.scatter()), .remote = must(buffer.remote())},
@@ -160,7 +160,7 @@ TEST_CASE("a registered buffer gets huge pages, or normal ones, and says which")
             .pages() != page_kind::huge);
 }
 
-TEST_CASE("a registered buffer of nothing, or of more than there can be, is refused") {
+TEST_CASE("a registered buffer of zero or too many elements is refused") {
   const testbed bed;
   CHECK(failure_of(bytes_buffer::allocate(bed.domain, 0)) == error_kind::invalid_input);
   const error many = failure_of(slots_buffer::allocate(bed.domain, SIZE_MAX / sizeof(slot) + 1));
@@ -188,7 +188,7 @@ TEST_CASE("a registered buffer that moves keeps its memory and keys") {
   CHECK(is_mapped(place));
 }
 
-TEST_CASE("the memory of a registered buffer is freed, but not before it is deregistered") {
+TEST_CASE("the memory of a registered buffer is freed after it is deregistered") {
   const testbed bed;
   const std::byte* place = nullptr;
   bool mapped_at_deregistration = false;
@@ -241,13 +241,13 @@ TEST_CASE("the memory of a registered buffer that cannot be deregistered is not 
 TEST_CASE("a registered buffer that cannot be registered leaves no memory behind") {
   const testbed bed;
   const failing_verb fails("ibv_reg_mr_iova2", ENOMEM);
-  // A leak of that would not go unnoticed for long.
+  // Leaks of this size would soon make the allocation fail.
   for (int i = 0; i < 100; ++i)
     CHECK(failure_of(bytes_buffer::allocate(bed.domain, std::size_t{1} << 41)) ==
           error_kind::resource_exhausted);
 }
 
-TEST_CASE("a registered buffer prints what it is") {
+TEST_CASE("a registered buffer prints its properties") {
   const testbed bed;
   const auto buffer = must(bytes_buffer::allocate(bed.domain, 64));
   std::ostringstream text;

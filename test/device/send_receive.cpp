@@ -47,12 +47,12 @@ TEST_CASE_METHOD(two_queue_pairs, "a message of any size arrives as it was sent"
     CHECK(received.byte_count() == size);
     CHECK_FALSE(received.immediate());
     CHECK(inbox.front(size) == outbox.front(size));
-    // Not a byte more.
+    // Not a byte more was written.
     CHECK(inbox.bytes()[size] == std::byte{0xee});
   }
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a message of no elements needs a receive of none") {
+TEST_CASE_METHOD(two_queue_pairs, "a message without elements needs a receive without elements") {
   must(right.post_receive({}, {.id = 1}));
   must(left.post_send({.immediate = immediate_data(3)}, {.id = 2}));
   take_success(bed.left_queue, 2);
@@ -82,7 +82,7 @@ TEST_CASE("elements of uneven lengths are gathered and scattered in order") {
     const auto places = uneven_pieces(most + 1 - count, 7, 13);
     std::size_t room = 0;
     for (const auto& [offset, length] : places) {
-      // The last one takes what the others leave.
+      // The last element takes the rest.
       const bool last = offset == places.back().first;
       const std::size_t taken = last ? std::max(length, expected.size()) : length;
       into.push_back(inbox.scatter(offset, taken));
@@ -105,7 +105,7 @@ TEST_CASE("elements of uneven lengths are gathered and scattered in order") {
   }
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "immediate data arrives as the same number, in both directions") {
+TEST_CASE_METHOD(two_queue_pairs, "immediate data arrives unchanged in both directions") {
   buffer<> memory(bed.domain, 32);
   for (const std::uint32_t value : {0U, 1U, 0x01020304U, 0xffffffffU}) {
     must(right.post_receive({.elements = memory.scatter(16, 16)}, {.id = 1}));
@@ -137,7 +137,7 @@ TEST_CASE_METHOD(two_queue_pairs, "immediate data is in network byte order on th
   CHECK(received.native().imm_data == htonl(0x01020304));
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a solicited send is a send") {
+TEST_CASE_METHOD(two_queue_pairs, "a solicited send completes as a send") {
   buffer<> memory(bed.domain, pattern(32, 7));
   must(right.post_receive({.elements = memory.scatter(16, 16)}, {.id = 1}));
   must(left.post_send({.elements = memory.gather(0, 16), .solicited = true}, {.id = 2}));
@@ -145,7 +145,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a solicited send is a send") {
   CHECK(take_success(bed.right_queue, 1).byte_count() == 16U);
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "an unsignaled send gives no completion, but arrives") {
+TEST_CASE_METHOD(two_queue_pairs, "an unsignaled send arrives without a completion") {
   buffer<> outbox(bed.domain, pattern(3 * 16, 8));
   buffer<> inbox(bed.domain, 3 * 16);
   for (std::size_t i = 0; i < 3; ++i)
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(two_queue_pairs, "an unsignaled send gives no completion, but a
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
-TEST_CASE("a queue pair that signals all sends signals those that did not ask") {
+TEST_CASE("a queue pair that signals all sends also signals sends that do not request it") {
   const testbed bed;
   auto [left, right] =
       connect(must(bed.left().signal_all_sends().build()), must(bed.right().build()));
@@ -188,7 +188,7 @@ TEST_CASE("thousands of messages arrive in order") {
   std::array<work_completion, 8> slots;
   auto deadline = clock::now() + patience;
   while (sent < count || received < count) {
-    // A send's memory and its receive's are both free before the slot is used again.
+    // A slot is reused only after both its send and its receive have completed.
     while (posted < count && posted < std::min(sent, received) + window) {
       numbers[posted % window] = posted * 3;
       must(left.post_send({.elements = must(outgoing.gather(slot(posted), 8))}, {.id = posted}));
@@ -212,7 +212,7 @@ TEST_CASE("thousands of messages arrive in order") {
   CHECK(received == count);
 }
 
-TEST_CASE("both directions at once carry what was sent") {
+TEST_CASE("messages in both directions at once arrive unchanged") {
   const testbed bed;
   constexpr std::uint64_t rounds = 200;
   constexpr std::size_t size = 5000;
@@ -227,19 +227,20 @@ TEST_CASE("both directions at once carry what was sent") {
     for (const auto* queue : {&bed.left_queue, &bed.right_queue})
       for (const work_completion& each : take(*queue, 2)) must(each.get());
     if (left_in.bytes() != right_out.bytes() || right_in.bytes() != left_out.bytes())
-      FAIL("round " << id << " brought something else");
+      FAIL("round " << id << "carried other data");
     left_in.content()[id] = right_in.content()[id] = std::byte{0};
   }
   SUCCEED();
 }
 
-TEST_CASE("two threads use queue pairs of their own and one completion queue") {
+TEST_CASE("two threads can share a completion queue and use separate queue pairs") {
   const testbed bed;
   constexpr std::uint64_t count = 500;
   std::array<std::atomic<std::uint64_t>, 4> completed{};
   std::array<std::exception_ptr, 2> failures{};
 
-  // The number of a request's direction is its id: 2 x thread for sends, one more for receives.
+  // The id of a request is the number of its direction: 2 x thread for sends, one more for
+  // receives.
   const auto work = [&](std::uint64_t number) {
     buffer<> memory(bed.domain, pattern(128, static_cast<unsigned>(number)));
     connected pair = connect_to_itself(must(bed.left().build()));
@@ -254,16 +255,17 @@ TEST_CASE("two threads use queue pairs of their own and one completion queue") {
         must(pair.post_send({.elements = memory.gather(0, 64)}, {.id = 2 * number}));
         ++posted;
       }
-      // Takes what is of the other thread as well.
+      // Polls completions of the other thread as well.
       for (const work_completion& each : must(bed.left_queue.poll(slots))) {
         must(each.get());
         ++completed.at(each.wr_id());
       }
-      if (clock::now() > deadline) throw failure(__FILE__, __LINE__, "the threads got stuck");
+      if (clock::now() > deadline)
+        throw failure(__FILE__, __LINE__, "the threads made no progress");
     }
     if (!std::equal(memory.bytes().begin(), memory.bytes().begin() + 64,
                     memory.bytes().begin() + 64))
-      throw failure(__FILE__, __LINE__, "something else arrived");
+      throw failure(__FILE__, __LINE__, "other data arrived");
   };
   std::array<std::thread, 2> threads;
   for (std::size_t i = 0; i < 2; ++i)
@@ -280,7 +282,7 @@ TEST_CASE("two threads use queue pairs of their own and one completion queue") {
   for (const auto& each : completed) CHECK(each == count);
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a fenced send carries what the read before it has brought") {
+TEST_CASE_METHOD(two_queue_pairs, "a fenced send carries the data of an earlier read") {
   constexpr std::size_t size = 65536;
   for (unsigned round = 0; round < 10; ++round) {
     buffer<> far(bed.domain, pattern(size, 100 + round));

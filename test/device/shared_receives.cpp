@@ -19,7 +19,7 @@ std::optional<shared_receive_queue> shared_queue(const testbed& bed, work_reques
   return supported(shared_receive_queue::create(bed.domain, length), shared_receive_queues);
 }
 
-/// Lets an event of the queue's limit come.
+/// Causes an event of the queue's limit.
 /// \returns the queue pair that has taken the receive
 auto reach_limit_of(const testbed& bed, shared_receive_queue& shared) {
   auto pair = connect_to_itself(must(bed.left().shared_receive_queue(shared).build()));
@@ -33,7 +33,7 @@ auto reach_limit_of(const testbed& bed, shared_receive_queue& shared) {
 
 }  // namespace
 
-TEST_CASE("queue pairs take receives from the queue that they share") {
+TEST_CASE("several queue pairs take receives from a queue that they share") {
   const testbed bed;
   const auto shared = shared_queue(bed, 8);
   CHECK(shared->capacities().max_work_requests >= 8);
@@ -70,14 +70,14 @@ TEST_CASE("queue pairs take receives from the queue that they share") {
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("a shared receive queue that is full would block") {
+TEST_CASE("a full shared receive queue would block") {
   const testbed bed;
   const auto shared = shared_queue(bed, 2);
   buffer<> inbox(bed.domain, 8);
   const std::uint32_t room = shared->capacities().max_work_requests;
   std::optional<error> refused;
   std::uint32_t posted = 0;
-  // Some drivers round the room up and say the number that was asked for.
+  // Some drivers round the capacity up, but report the requested number.
   for (; posted < 4 * room + 16 && !refused; ++posted) {
     const auto outcome = shared->post_receive({.elements = inbox.scatter()}, {.id = posted});
     if (outcome.has_error()) refused = outcome.error();
@@ -88,7 +88,7 @@ TEST_CASE("a shared receive queue that is full would block") {
   CHECK(*refused == error_kind::would_block);
 }
 
-TEST_CASE("a shared receive queue tells its limit") {
+TEST_CASE("a shared receive queue reports its limit") {
   const testbed bed;
   const auto shared = shared_queue(bed, 8);
   CHECK(must(shared->query()).limit == 0);
@@ -101,7 +101,7 @@ TEST_CASE("a shared receive queue tells its limit") {
   CHECK_THAT(e.message(), Catch::Contains("ibv_modify_srq"));
 }
 
-TEST_CASE("a shared receive queue lives as long as a queue pair uses it") {
+TEST_CASE("a shared receive queue exists as long as a queue pair uses it") {
   const testbed bed;
   auto shared = shared_queue(bed, 2);
   auto queue_pair = must(bed.left().shared_receive_queue(*shared).build());
@@ -110,8 +110,7 @@ TEST_CASE("a shared receive queue lives as long as a queue pair uses it") {
   must(queue_pair.shared_receive_queue().post_receive({.elements = inbox.scatter()}, {.id = 1}));
 }
 
-TEST_CASE(
-    "sizes of a shared receive queue that the device cannot have are refused before it is asked") {
+TEST_CASE("unsupported sizes of a shared receive queue are refused before the device is called") {
   const testbed bed;
   if (bed.limits.max_srq <= 0) SKIP("the device has no shared receive queues");
   const auto refused = [&](work_request_count length, element_count elements) {
@@ -136,7 +135,7 @@ TEST_CASE("a shared receive queue of another protection domain is refused") {
   CHECK_THAT(e.message(), Catch::Contains("protection domain"));
 }
 
-TEST_CASE("a shared receive queue that falls below its limit tells so once, and goes on") {
+TEST_CASE("a shared receive queue that falls below its limit reports it once and still works") {
   const testbed bed;
   const auto shared = shared_queue(bed, 16);
   const auto other = shared_queue(bed, 16);
@@ -163,7 +162,7 @@ TEST_CASE("a shared receive queue that falls below its limit tells so once, and 
 
   post(6);
   consume(1);
-  CHECK(no_event());  // nobody has asked
+  CHECK(no_event());  // no event was requested
   for (int round = 0; round < 3; ++round) {
     CAPTURE(round);
     must(shared->arm_limit(4));
@@ -181,13 +180,13 @@ TEST_CASE("a shared receive queue that falls below its limit tells so once, and 
     CHECK_FALSE(event->concerns(bed.right_queue));
     CHECK(must(shared->query()).limit == 0);
     consume(2);
-    CHECK(no_event());  // once only
+    CHECK(no_event());  // reported only once
     post(4);
   }
   consume(posted - taken);
 }
 
-TEST_CASE("the limit's event concerns no younger queue, though at the same address") {
+TEST_CASE("the limit's event does not concern a later queue even at the same address") {
   const testbed bed;
   auto shared = shared_queue(bed, 4);
   std::optional<async_event> event;
@@ -217,8 +216,8 @@ TEST_CASE("a shared receive queue with an unread event of its limit can be destr
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what this is about
-TEST_CASE("a shared receive queue that was moved from is empty, and refused") {
+// NOLINTBEGIN(bugprone-use-after-move): this test is about what a moved-from handle still does
+TEST_CASE("a moved-from shared receive queue is empty and refused") {
   const testbed bed;
   auto shared = shared_queue(bed, 4);
   const shared_receive_queue moved = *std::move(shared);

@@ -13,8 +13,7 @@
 
 namespace verbspp::test {
 
-/// Two sockets that are connected to each other: a wait watches one, and the test acts by the
-/// other.
+/// Two connected sockets: a wait watches one, and the test acts through the other.
 class sockets {
  public:
   sockets() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) == 0); }

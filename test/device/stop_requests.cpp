@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Waits that are asked to stop.
+/// Stop requests to waits.
 
 #include "device.hpp"
 
@@ -18,11 +18,11 @@ using slots = std::array<work_completion, 4>;
 using queue_of_both =
     completion_queue_with<completion_feature::waitable | completion_feature::queue_pair_number>;
 
-/// Far more than the 20 ms that are promised, for machines that are busy with other things; and far
-/// less than what a wait that nobody stops would take.
+/// Far more than the promised 20 ms, to allow for other load on the machine, and far less than the
+/// duration of a wait without a stop request.
 constexpr std::chrono::milliseconds soon{10000};
 
-/// How long a wait sleeps after it was asked to stop; the wait has to have slept before.
+/// The time that a wait sleeps after the stop request; the wait has to have slept before it.
 template <class Wait>
 [[nodiscard]] clock::duration sleeps_on(Wait wait) {
   std::stop_source source;
@@ -37,12 +37,12 @@ template <class Wait>
   const auto ended = clock::now().time_since_epoch();
   requester.join();
   CHECK(is_empty);
-  // Not before it was asked to.
+  // It did not end before the request.
   CHECK(ended.count() >= requested_at);
   return ended - clock::duration(requested_at);
 }
 
-/// Whether a wait that was asked to stop before it began does not sleep.
+/// Checks that a wait does not sleep if the stop was requested before it began.
 template <class Wait>
 void check_requested_before(Wait wait) {
   std::stop_source source;
@@ -55,7 +55,7 @@ void check_requested_before(Wait wait) {
 
 }  // namespace
 
-TEST_CASE("a wait for completions ends when it is asked to stop") {
+TEST_CASE("a stop request ends a wait for completions") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   const auto wait = [&](const wait_limit& until) {
@@ -66,7 +66,7 @@ TEST_CASE("a wait for completions ends when it is asked to stop") {
   check_requested_before(wait);
 }
 
-TEST_CASE("a wait for completions field by field ends when it is asked to stop") {
+TEST_CASE("a stop request ends a wait for completions field by field") {
   const testbed bed;
   auto created = queue_of_both::create(bed.context, 4);
   if (!created.has_value()) SKIP(created.error().message());
@@ -78,7 +78,7 @@ TEST_CASE("a wait for completions field by field ends when it is asked to stop")
   check_requested_before(wait);
 }
 
-TEST_CASE("a wait for the events of a channel ends when it is asked to stop") {
+TEST_CASE("a stop request ends a wait for the events of a channel") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto wait = [&](const wait_limit& until) { return !must(channel.wait(until)); };
@@ -86,7 +86,7 @@ TEST_CASE("a wait for the events of a channel ends when it is asked to stop") {
   check_requested_before(wait);
 }
 
-TEST_CASE("a wait for asynchronous events ends when it is asked to stop") {
+TEST_CASE("a stop request ends a wait for asynchronous events") {
   const testbed bed;
   const auto wait = [&](const wait_limit& until) {
     return !must(bed.context.wait_async_event(until));
@@ -95,7 +95,7 @@ TEST_CASE("a wait for asynchronous events ends when it is asked to stop") {
   check_requested_before(wait);
 }
 
-TEST_CASE("a wait that sleeps behind another one of its channel ends when it is asked to stop") {
+TEST_CASE("a stop request ends a wait that sleeps behind another wait of its channel") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto first = must(waitable_completion_queue::create(channel, 4));
@@ -119,7 +119,7 @@ TEST_CASE("a wait that sleeps behind another one of its channel ends when it is 
   other.join();
 }
 
-TEST_CASE("a wait that was asked to stop before it began takes what is there") {
+TEST_CASE("a wait whose stop was requested before it began takes the available completions") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 64));
   buffer<> memory(bed.domain, 8);
@@ -136,7 +136,7 @@ TEST_CASE("a wait that was asked to stop before it began takes what is there") {
       "the write has to complete");
 }
 
-TEST_CASE("a wait with a token that nobody asks to stop sleeps until a completion comes") {
+TEST_CASE("a wait with a token but without a stop request sleeps until a completion arrives") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 64));
   buffer<> memory(bed.domain, 8);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The transition table against the device: every pair of states, each required attribute left out,
-/// each other one added. On the kernel's driver, the verdict is the kernel's own.
+/// The transition table against the device: every pair of states, with each required attribute
+/// omitted and each other attribute added. With the kernel's driver, the kernel decides.
 
 #include "device.hpp"
 
@@ -25,7 +25,7 @@ constexpr int all_attributes =
     IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_PATH_MIG_STATE |
     IBV_QP_CAP | IBV_QP_DEST_QPN;
 
-/// A queue pair that is moved by hand, below the library's types.
+/// A queue pair that is modified directly, below the library's types.
 class subject {
  public:
   subject(const testbed& bed, ibv_qp_type type) : bed_(bed), type_(type) {
@@ -44,7 +44,7 @@ class subject {
     return detail::errno_of(ibv_modify_qp(native_.get(), &attributes, mask | IBV_QP_STATE));
   }
 
-  /// A new queue pair, brought to the state by what the table requires.
+  /// Creates a queue pair, and brings it to the state with the attributes that the table requires.
   void bring_to(ibv_qp_state state) {
     recreate();
     const auto path = [&]() -> std::vector<ibv_qp_state> {
@@ -78,7 +78,8 @@ class subject {
     if (state == IBV_QPS_SQE) fail_a_send();
   }
 
-  /// A queue pair comes into SQE only by a failure, which RC and some drivers take for ERR.
+  /// A queue pair enters SQE only by a failure, after which RC queue pairs, and those of some
+  /// drivers, are in ERR.
   bool reaches_send_queue_error() {
     if (type_ == IBV_QPT_RC) return false;
     bring_to(IBV_QPS_SQE);
@@ -114,7 +115,7 @@ class subject {
     errno_ = errno;
   }
 
-  /// Of memory that nobody has registered.
+  /// From memory that is not registered.
   void fail_a_send() {
     ibv_ah_attr address = values().ah_attr;
     const std::unique_ptr<ibv_ah, destroy_address> handle(
@@ -137,7 +138,7 @@ class subject {
     wait_until([&] { return state() != IBV_QPS_RTS; }, "the queue pair to leave RTS");
   }
 
-  /// A good value for every attribute: the queue pair is its own peer.
+  /// A valid value for every attribute: the queue pair is its own peer.
   [[nodiscard]] ibv_qp_attr values() const {
     ibv_qp_attr attributes{};
     attributes.qkey = 0x11111111;
@@ -177,7 +178,7 @@ class subject {
   std::unique_ptr<ibv_qp, destroy> native_;
 };
 
-/// The masks that are put to the device for one pair of states.
+/// The masks to try for one pair of states.
 std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken) {
   const int required = taken ? taken->required : 0;
   const int optional = taken ? taken->optional : 0;
@@ -190,15 +191,15 @@ std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken)
   return masks;
 }
 
-/// Whether Linux refuses what the table allows, before it asks the table. It knows alternate paths
-/// only on InfiniBand. A new address in SQD it takes for a new port as well, which UC doesn't allow
-/// there.
+/// Returns whether Linux refuses a mask that the table allows, before it consults the table. Linux
+/// knows alternate paths only on InfiniBand. It treats a new address in SQD as a new port, which UC
+/// does not allow in that state.
 bool linux_refuses(const testbed& bed, ibv_qp_type type, ibv_qp_state from, int mask) {
   return ((mask & IBV_QP_ALT_PATH) != 0 && bed.is_ethernet()) ||
          (type == IBV_QPT_UC && from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0);
 }
 
-/// \returns the number of verdicts that were compared
+/// \returns the number of results that were compared
 unsigned compare_with_table(const testbed& bed, subject& queue_pair, ibv_qp_type type) {
   unsigned verdicts = 0;
   for (const ibv_qp_state from : states) {
@@ -216,7 +217,7 @@ unsigned compare_with_table(const testbed& bed, subject& queue_pair, ibv_qp_type
         if (errnum == 0)
           queue_pair.bring_to(from);
         else
-          CHECK(queue_pair.state() == from);  // what is refused changes nothing
+          CHECK(queue_pair.state() == from);  // a refused modification changes nothing
       }
     }
   }
@@ -225,18 +226,18 @@ unsigned compare_with_table(const testbed& bed, subject& queue_pair, ibv_qp_type
 
 }  // namespace
 
-TEST_CASE("the device takes the transitions and attributes of the table, and no others") {
+TEST_CASE("the device takes exactly the transitions and attributes of the table") {
   const testbed bed;
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
     subject queue_pair(bed, type);
     const char* const name = to_string(static_cast<transport>(type));
     if (!queue_pair.exists()) {
       REQUIRE(type != IBV_QPT_RC);
-      std::cout << name << ": not a type of this device (errno " << queue_pair.creation_errno()
+      std::cout << name << ": not a type of this device (errno" << queue_pair.creation_errno()
                 << ")\n";
       continue;
     }
     std::cout << name << ": " << compare_with_table(bed, queue_pair, type)
-              << " verdicts on transitions compared\n";
+              << "results of transitions compared\n";
   }
 }

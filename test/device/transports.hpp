@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queue pairs of any transport, in any state, for the tests of all three.
+/// Queue pairs of any transport in any state, for tests of all three transports.
 #pragma once
 
 #include "device.hpp"
@@ -14,10 +14,10 @@ namespace verbspp::test {
 using connected_unreliable = connected_queue_pair<transport::uc>;
 using connected_datagram = connected_queue_pair<transport::ud>;
 
-/// What the UD queue pairs of the tests let in.
+/// The queue key of the tests' UD queue pairs.
 inline constexpr queue_key test_key = 0x11111111;
 
-/// A builder that has all that is required.
+/// A builder on which all required options are set.
 template <transport Transport>
 [[nodiscard]] auto builder_of(const testbed& bed, const completion_queue& queue) {
   const auto builder =
@@ -28,7 +28,7 @@ template <transport Transport>
     return builder.access(all_rights);
 }
 
-/// A prepared queue pair; its end, where the test has no business there, can be dropped.
+/// A prepared queue pair; a test that does not use the other end can drop it.
 template <transport Transport>
 [[nodiscard]] prepared_queue_pair<Transport> prepared_of(const testbed& bed,
                                                          const completion_queue& queue,
@@ -37,7 +37,8 @@ template <transport Transport>
   return must(builder_of<Transport>(bed, queue).build(), line, file);
 }
 
-/// A prepared queue pair brought to RTS: connected to `remote`, or active if it is a UD one.
+/// A prepared queue pair brought to RTS: connected to `remote`, or activated if its transport is
+/// UD.
 template <transport Transport>
 [[nodiscard]] connected_queue_pair<Transport> connected_to(prepared_queue_pair<Transport> pair,
                                                            const endpoint& remote,
@@ -55,7 +56,7 @@ struct pair_of {
   connected_queue_pair<Transport> right;
 };
 
-/// Two ends in RTS; connected to each other, unless they are UD ones.
+/// Two ends in RTS, which are connected to each other unless their transport is UD.
 template <transport Transport>
 [[nodiscard]] pair_of<Transport> connect_both(prepared_queue_pair<Transport> left,
                                               prepared_queue_pair<Transport> right,
@@ -104,7 +105,7 @@ class sender_to {
 template <transport Transport>
 inline constexpr std::size_t header_of = Transport == transport::ud ? datagram_header_size : 0;
 
-/// One message from left to right arrives, whole.
+/// Checks that one message from left to right arrives unchanged.
 template <transport Transport>
 void check_message(const testbed& bed, connected_queue_pair<Transport>& left,
                    connected_queue_pair<Transport>& right, unsigned seed,
@@ -124,7 +125,7 @@ void check_message(const testbed& bed, connected_queue_pair<Transport>& left,
         outbox.bytes());
 }
 
-/// A message each way.
+/// Checks a message in each direction.
 template <transport Transport>
 void check_messages(const testbed& bed, pair_of<Transport>& pair, int line = __builtin_LINE(),
                     const char* file = __builtin_FILE()) {
@@ -132,7 +133,7 @@ void check_messages(const testbed& bed, pair_of<Transport>& pair, int line = __b
   check_message<Transport>(bed, pair.right, pair.left, 2, line, file);
 }
 
-/// Checks that both ends' values of the field are named, as those that don't fit.
+/// Checks that the message names both ends' values of the field as different.
 inline void check_names_both(const error& e, const std::string& field, const std::string& local,
                              const std::string& remote) {
   INFO(e);
@@ -150,7 +151,7 @@ inline void check_names_both(const error& e, const std::string& field, const std
   return remote;
 }
 
-/// Memory that was registered once: a send from it fails on this side.
+/// Memory whose registration no longer exists: a send from it fails on this side.
 [[nodiscard]] inline gather_element stale_element(const protection_domain& domain,
                                                   std::vector<std::byte>& bytes) {
   auto region = must(register_memory<all_rights>(domain, bytes));
@@ -159,8 +160,8 @@ inline void check_names_both(const error& e, const std::string& field, const std
   return element;
 }
 
-/// Sends `message` from memory that the device does not know any more.
-/// \returns the state that the device puts the queue pair in: SQE for UC and UD, or ERR
+/// Sends `message` from memory that the device no longer knows.
+/// \returns the state into which the device puts the queue pair: SQE for UC and UD, or ERR
 template <transport Transport>
 [[nodiscard]] queue_pair_state fail_a_send(const testbed& bed,
                                            connected_queue_pair<Transport>& pair,

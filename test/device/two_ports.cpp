@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A device with two ports, one of which goes down: two_ports.conf describes one of softverbs.
+/// A device with two ports, one of which goes down. two_ports.conf describes such a device of
+/// softverbs.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -17,7 +18,7 @@ bool has_second_port(const testbed& bed) { return bed.limits.phys_port_cnt >= 2;
 
 constexpr port_number first = 1, second = 2;
 
-/// Two ends at that port, that give up soon.
+/// Two ends at that port with a short timeout.
 connected_pair connect_at(const testbed& bed, port_number port) {
   return connect(must(bed.left().port(port).ack_timeout(8).ack_retry_count(1).build()),
                  must(bed.right().port(port).build()));
@@ -25,15 +26,15 @@ connected_pair connect_at(const testbed& bed, port_number port) {
 
 async_event next_event(const testbed& bed) {
   const auto event = must(bed.context.wait_async_event(clock::now() + patience));
-  if (!event) throw std::runtime_error("no event came");
+  if (!event) throw std::runtime_error("no event arrived");
   return *event;
 }
 
 }  // namespace
 
-TEST_CASE("of two ports one goes down: its connections end, the other's go on", "[two ports]") {
+TEST_CASE("a port that goes down ends only its own connections", "[two ports]") {
   const testbed bed;
-  if (!has_second_port(bed)) SKIP("it takes a device with two ports");
+  if (!has_second_port(bed)) SKIP("this test needs a device with two ports");
   buffer<> target(bed.domain, 8);
   auto [left, right] = connect_at(bed, first);
   auto [other_left, other_right] = connect_at(bed, second);
@@ -64,10 +65,10 @@ TEST_CASE("of two ports one goes down: its connections end, the other's go on", 
   take_success(bed.left_queue, 4);
 }
 
-TEST_CASE("a port that comes back is told with its number, and the other's listener hears nothing",
+TEST_CASE("a port that goes down and up again does not notify listeners of the other port",
           "[two ports]") {
   const testbed bed;
-  if (!has_second_port(bed)) SKIP("it takes a device with two ports");
+  if (!has_second_port(bed)) SKIP("this test needs a device with two ports");
   detail::async_listener of_first, of_second;
   of_first.listen(bed.context, {.port = 1});
   of_second.listen(bed.context, {.port = 2});
@@ -84,9 +85,9 @@ TEST_CASE("a port that comes back is told with its number, and the other's liste
   CHECK_FALSE(of_first.has_heard());
 }
 
-TEST_CASE("ports of one device have attributes and addresses of their own", "[two ports]") {
+TEST_CASE("the ports of one device have their own attributes and addresses", "[two ports]") {
   const testbed bed;
-  if (!has_second_port(bed)) SKIP("it takes a device with two ports");
+  if (!has_second_port(bed)) SKIP("this test needs a device with two ports");
   const port_attributes one = must(bed.context.query_port(first));
   const port_attributes two = must(bed.context.query_port(second));
   CHECK(one.number() == first);
@@ -96,14 +97,15 @@ TEST_CASE("ports of one device have attributes and addresses of their own", "[tw
     for (const gid_entry& of_first : addresses) CHECK(each.address != of_first.address);
   if (one.link_layer() == link_layer::infiniband) CHECK(one.lid() != two.lid());
   if (device_name() != "soft0") return;
-  // As the file has it.
+  // The values in two_ports.conf.
   CHECK(one.active_mtu().bytes() == 2048);
   CHECK(two.active_mtu().bytes() == 1024);
 }
 
-TEST_CASE("the NUMA node that a device is near to is told", "[two ports]") {
+TEST_CASE("a device reports its NUMA node", "[two ports]") {
   const testbed bed;
-  if (!has_second_port(bed) || device_name() != "soft0") SKIP("it takes the device of the file");
+  if (!has_second_port(bed) || device_name() != "soft0")
+    SKIP("this test needs the device in two_ports.conf");
   CHECK(must(numa_node_of(bed.context)) == numa_node(1));
   CHECK(must(numa_node_of(must(must(device_list::query()).find(device_name())))) == numa_node(1));
 }

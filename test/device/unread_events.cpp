@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queues of events that nobody reads: nothing waits for them, none is lost, and they don't pile up
-/// by the library's own doing.
+/// Queues of unread events: nothing waits for them, none is lost, and the library itself does not
+/// accumulate them.
 
 #include "device.hpp"
 
@@ -15,7 +15,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A queue pair that writes to itself, and completes in a queue that can be waited for.
+/// A queue pair that writes to itself, and completes in a waitable queue.
 struct writer {
   writer(const testbed& bed, const completion_channel& channel)
       : queue(must(waitable_completion_queue::create(channel, 64))),
@@ -23,7 +23,7 @@ struct writer {
         pair(connect_to_itself(must(bed.builder(queue).access(all_rights).build()))) {}
 
   void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
-  /// Lets an event of the queue come that nobody takes.
+  /// Causes an event of the queue, and leaves it unread.
   void leave_event(std::uint64_t id) {
     must(queue.request_notification());
     write(id);
@@ -35,7 +35,7 @@ struct writer {
   connected pair;
 };
 
-/// The events that the channel gives, until it has no more.
+/// The events of the channel, until there are no more.
 std::vector<waitable_completion_queue> events_of(const completion_channel& channel) {
   std::vector<waitable_completion_queue> events;
   while (auto event = must(channel.wait(clock::now() + moment)))
@@ -43,7 +43,7 @@ std::vector<waitable_completion_queue> events_of(const completion_channel& chann
   return events;
 }
 
-/// A receiver whose messages arrive right after its program has asked for an event.
+/// A receiver whose messages arrive just after its program has requested a notification.
 struct late_arrivals {
   late_arrivals(const testbed& bed, const completion_channel& channel)
       : queue(must(waitable_completion_queue::create(channel, 64))),
@@ -66,8 +66,8 @@ struct late_arrivals {
     must(current->pair.right.post_receive({}, {.id = 1}));
     must(current->pair.left.post_send({}, {.id = 2}));
     take_success(current->sent, 2);
-    // The sender knows before the receiver's program can: give it a moment.
-    // steady: the completion has likely arrived; if it comes later, its event ends the wait
+    // The sender sees the completion before the receiver's program can: allow a moment for it.
+    // steady: the completion has likely arrived; if it arrives later, its event ends the wait
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return returned;
   }
@@ -81,7 +81,7 @@ struct late_arrivals {
 
 }  // namespace
 
-TEST_CASE("completion events that nobody takes hold nothing up, and are there when asked for") {
+TEST_CASE("unread completion events delay nothing and can be read later") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   constexpr std::uint64_t rounds = 200;
@@ -101,7 +101,7 @@ TEST_CASE("completion events that nobody takes hold nothing up, and are there wh
   take_success(kept.queue, 7);
 }
 
-TEST_CASE("events that a wait reads for other queues are kept as one of each") {
+TEST_CASE("events that a wait reads for other queues are kept once per queue") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto busy = must(waitable_completion_queue::create(channel, 4));
@@ -121,7 +121,7 @@ TEST_CASE("events that a wait reads for other queues are kept as one of each") {
   CHECK(events[0] != events[1]);
 }
 
-TEST_CASE("a wait leaves no events behind when completions come before it sleeps") {
+TEST_CASE("a wait leaves no events behind when completions arrive before it sleeps") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const late_arrivals arrivals(bed, channel);
@@ -129,11 +129,11 @@ TEST_CASE("a wait leaves no events behind when completions come before it sleeps
   constexpr int rounds = 50;
   for (int round = 0; round < rounds; ++round)
     REQUIRE(must(arrivals.queue.wait(slots, clock::now() + patience)).size() == 1);
-  // That of the last round may have come too late.
+  // The event of the last round may have been too late.
   CHECK(events_of(channel).size() <= 2);
 }
 
-TEST_CASE("asynchronous events that nobody reads hold nothing up, and all are there in order") {
+TEST_CASE("unread asynchronous events delay nothing and can be read later in order") {
   const testbed bed;
   for (int round = 0; round < 50; ++round) {
     const connected_pair gone = connect(bed);
@@ -144,7 +144,7 @@ TEST_CASE("asynchronous events that nobody reads hold nothing up, and all are th
     pairs.push_back(connect(bed));
     start_draining(pairs.back().left);
   }
-  // Those of what is gone are gone with it.
+  // Events of destroyed queue pairs have been dropped.
   for (const connected_pair& each : pairs) {
     const auto event = must(bed.context.wait_async_event(clock::now() + patience));
     REQUIRE(event);
@@ -152,6 +152,6 @@ TEST_CASE("asynchronous events that nobody reads hold nothing up, and all are th
     CHECK(event->concerns(each.left));
   }
   CHECK_FALSE(must(bed.context.poll_async_event()));
-  // And a context can be closed with some unread.
+  // A context can be closed with unread events.
   start_draining(pairs.front().right);
 }

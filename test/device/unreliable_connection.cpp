@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UC: what is carried, and that nobody hears of what is lost.
+/// UC: messages that arrive, and messages that are lost without notice.
 
 #include "transports.hpp"
 
@@ -30,14 +30,14 @@ error refused_before_the_device(const testbed& bed, const endpoint& remote) {
   return e;
 }
 
-/// Both ends work as before.
+/// Checks that both ends still work.
 void check_whole(const testbed& bed, ends& pair) {
   CHECK(must(pair.left.query_state()) == queue_pair_state::ready_to_send);
   CHECK(must(pair.right.query_state()) == queue_pair_state::ready_to_send);
   check_messages(bed, pair);
 }
 
-/// A write that the peer does not take: the writer hears nothing of that, and nothing is written.
+/// Makes a write that the peer refuses: the writer is not notified, and nothing is written.
 void check_write_is_lost(const testbed& bed, ends& pair, buffer<>& target,
                          const remote_memory<access::remote_write>& far) {
   buffer<> outbox(bed.domain, pattern(static_cast<std::size_t>(far.length()), 7));
@@ -51,7 +51,7 @@ void check_write_is_lost(const testbed& bed, ends& pair, buffer<>& target,
 
 }  // namespace
 
-TEST_CASE("UC: a message of any size arrives, in both directions") {
+TEST_CASE("UC: a message of any size arrives in both directions") {
   const testbed bed;
   auto pair = connected_ends(bed);
   const auto sizes = telling_sizes(bed);
@@ -103,7 +103,7 @@ TEST_CASE("UC: immediate data arrives with a send and with a write") {
       std::equal(memory.bytes().begin(), memory.bytes().begin() + 16, memory.bytes().begin() + 48));
 }
 
-TEST_CASE("UC: an RDMA write of any size arrives, in both directions, and uses up no receive") {
+TEST_CASE("UC: an RDMA write of any size arrives in both directions and consumes no receive") {
   const testbed bed;
   auto pair = connected_ends(bed);
   const auto sizes = telling_sizes(bed);
@@ -119,7 +119,7 @@ TEST_CASE("UC: an RDMA write of any size arrives, in both directions, and uses u
           {.elements = outbox.gather(0, size), .remote = must(target.remote().slice(9, size))},
           {.id = 1}));
       take_success(from.send_completion_queue(), 1);
-      // Nobody says when it is there; but what follows comes after it.
+      // There is no notice when it has arrived; but a later request arrives after it.
       must(from.post_write({.remote = target.remote(), .immediate = immediate_data(1)}, {.id = 2}));
       take_success(from.send_completion_queue(), 2);
       CHECK(take_success(to.receive_completion_queue(), 9).byte_count() == 0U);
@@ -136,7 +136,7 @@ TEST_CASE("UC: an RDMA write of any size arrives, in both directions, and uses u
   }
 }
 
-TEST_CASE("UC: a message without a receive is lost, and only that") {
+TEST_CASE("UC: only a message without a receive is lost") {
   const testbed bed;
   auto pair = connected_ends(bed);
   buffer<> outbox(bed.domain, pattern(64, 4));
@@ -145,11 +145,11 @@ TEST_CASE("UC: a message without a receive is lost, and only that") {
     take_success(bed.left_queue, id);
   }
   CHECK(count_within_a_moment(bed.right_queue) == 0);
-  // Receives that are posted now get what is sent from now on.
+  // Receives posted now get later messages.
   check_whole(bed, pair);
 }
 
-TEST_CASE("UC: a write with immediate data but without a receive is lost, and only that") {
+TEST_CASE("UC: only a write with immediate data that finds no receive is lost") {
   const testbed bed;
   auto pair = connected_ends(bed);
   buffer<> outbox(bed.domain, pattern(64, 5));
@@ -162,7 +162,7 @@ TEST_CASE("UC: a write with immediate data but without a receive is lost, and on
   check_whole(bed, pair);
 }
 
-TEST_CASE("UC: a write that the peer does not allow is lost, and only that") {
+TEST_CASE("UC: only a write that the peer does not permit is lost") {
   const testbed bed;
   buffer<> target(bed.domain, 64);
   const auto right_rkey = target.remote();
@@ -171,7 +171,7 @@ TEST_CASE("UC: a write that the peer does not allow is lost, and only that") {
     check_write_is_lost(bed, pair, target,
                         {right_rkey.address(), 64, remote_key(right_rkey.rkey().value() ^ 0xff00)});
   }
-  SECTION("beyond the region") {
+  SECTION("an access beyond the region") {
     auto pair = connected_ends(bed);
     check_write_is_lost(bed, pair, target, {right_rkey.address() + 1, 64, right_rkey.rkey()});
   }
@@ -185,7 +185,7 @@ TEST_CASE("UC: a write that the peer does not allow is lost, and only that") {
   }
 }
 
-TEST_CASE("UC: a message longer than its receive fails where it arrives, and nowhere else") {
+TEST_CASE("UC: a message longer than its receive fails at the receiver only") {
   const testbed bed;
   auto [left, right] = connected_ends(bed);
   buffer<> memory(bed.domain, 256);
@@ -194,13 +194,13 @@ TEST_CASE("UC: a message longer than its receive fails where it arrives, and now
   take_success(bed.left_queue, 1);
   const work_completion receive = take_one(bed.right_queue);
   CHECK(receive.wr_id() == 11);
-  // Linux 6.1's rxe takes the receive for malformed.
+  // Linux 6.1's rxe treats the receive as malformed.
   CHECK(is_one_of(status_of(receive), {local_length_error, local_queue_pair_operation_error,
                                        remote_invalid_request_error}));
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
 }
 
-TEST_CASE("UC: unsignaled sends, several elements and thousands of messages") {
+TEST_CASE("UC: unsignaled sends with several elements and thousands of messages arrive") {
   const testbed bed;
   constexpr std::uint64_t count = 2000;
   constexpr std::uint64_t window = 8;
@@ -208,7 +208,7 @@ TEST_CASE("UC: unsignaled sends, several elements and thousands of messages") {
   buffer<> outbox(bed.domain, window * 16);
   buffer<> inbox(bed.domain, window * 16);
   const auto slot = [](std::uint64_t id) { return static_cast<std::size_t>(id % window) * 16; };
-  // Nothing is sent before its receive is there; so nothing is lost.
+  // A message is sent only after its receive was posted, so none is lost.
   for (std::uint64_t id = 0; id < count; ++id) {
     const auto content = outbox.content().subspan(slot(id), 16);
     content[0] = std::byte(id);
@@ -222,12 +222,14 @@ TEST_CASE("UC: unsignaled sends, several elements and thousands of messages") {
     const completed_work received = take_success(bed.right_queue, id);
     if (received.byte_count() != 16U || inbox.bytes()[slot(id)] != std::byte(id) ||
         inbox.bytes()[slot(id) + 15] != std::byte(id >> 8))
-      FAIL("message " << id << " is another one");
+      FAIL("message " << id << "carried other data");
   }
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
-TEST_CASE("UC: the smaller of both MTUs is used, and one above the peer's is a mismatch") {
+TEST_CASE(
+    "UC: both ends use the smaller of their MTUs and requesting one above the peer's is a "
+    "mismatch") {
   const testbed bed;
   const auto smaller = builder_of<transport::uc>(bed, bed.right_queue).path_mtu(256);
   auto pair = connect_both<transport::uc>(left_unreliable(bed), must(smaller.build()));
@@ -241,7 +243,7 @@ TEST_CASE("UC: the smaller of both MTUs is used, and one above the peer's is a m
   CHECK(e.native_errno() == 0);
 }
 
-TEST_CASE("UC: ends that do not fit are told apart before the device is asked") {
+TEST_CASE("UC: ends that do not match are refused before the device is called") {
   const testbed bed;
   const endpoint good = right_unreliable(bed).endpoint();
   CHECK(good.type == transport::uc);
@@ -273,7 +275,7 @@ TEST_CASE("UC: ends that do not fit are told apart before the device is asked") 
   }
 }
 
-TEST_CASE("UC: an endpoint that travelled as bytes connects as well") {
+TEST_CASE("UC: a decoded endpoint connects as well") {
   const testbed bed;
   auto first = left_unreliable(bed);
   auto second = right_unreliable(bed);
@@ -284,16 +286,16 @@ TEST_CASE("UC: an endpoint that travelled as bytes connects as well") {
   check_message<transport::uc>(bed, left, right, 1);
 }
 
-TEST_CASE("UC: a peer that is not there is noticed by nobody, unless its address is asked for") {
+TEST_CASE("UC: a missing peer is not detected unless its address must be resolved") {
   const testbed bed;
-  SECTION("a queue pair number that nobody has") {
+  SECTION("an unused queue pair number") {
     endpoint remote = right_unreliable(bed).endpoint();
     auto left = must(left_unreliable(bed).handshake(remote));
     must(left.post_send({}, {.id = 1}));
     take_success(bed.left_queue, 1);
     CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   }
-  SECTION("an address that nobody has") {
+  SECTION("an unused address") {
     const endpoint remote = at_address_of_nobody(bed, right_unreliable(bed).endpoint());
     auto outcome = left_unreliable(bed).handshake(remote);
     if (outcome.has_value()) {
@@ -319,7 +321,7 @@ TEST_CASE("UC: a peer that is not there is noticed by nobody, unless its address
   }
 }
 
-TEST_CASE("UC: a fence is refused, in a batch as well: there are no reads to wait for") {
+TEST_CASE("UC: a fence is refused even in a batch because there are no reads to wait for") {
   const testbed bed;
   auto pair = connect_both(prepared_of<transport::uc>(bed, bed.left_queue),
                            prepared_of<transport::uc>(bed, bed.right_queue));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What AddressSanitizer and Valgrind are told of the memory that the device has, and that the
-/// device itself is never reported: runs without them, too, where it shows that they are not
-/// needed. The mistakes that they find are in ../watched.
+/// Checks how memory that the device uses is marked for AddressSanitizer and Valgrind, and that
+/// the device's own accesses are never reported. The tests run without these tools, too, which
+/// shows that they are not required. The mistakes that they find are in ../watched.
 #include "channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 
@@ -27,10 +27,9 @@ void returns(const gather_element& element) { device_returns(element.address(), 
 
 }  // namespace
 
-TEST_CASE_METHOD(
-    two_queue_pairs,
-    "a device writes where the program must not look: what it received, wrote and read") {
-  constexpr std::size_t size = 100'003;  // several packets, and no multiple of 8
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a device may receive and write and read where the program must not look") {
+  constexpr std::size_t size = 100'003;  // several packets, and not a multiple of 8
   buffer<> from(bed.domain, pattern(size, 1));
   buffer<> received(bed.domain, size);
   buffer<> written(bed.domain, size);
@@ -55,7 +54,7 @@ TEST_CASE_METHOD(
   CHECK(read.bytes() == from.bytes());
 }
 
-TEST_CASE("a peer reads, and changes by atomics, what the program must not look at") {
+TEST_CASE("a peer may read and change by atomics what the program must not look at") {
   const testbed bed;
   constexpr access_flags rights = all_rights | access::remote_atomic;
   connected_pair pair = connect(must(bed.builder(bed.left_queue).access(rights).build()),
@@ -88,7 +87,7 @@ TEST_CASE("a peer reads, and changes by atomics, what the program must not look 
   }
 }
 
-TEST_CASE("memory that the device returned is the program's, also where requests overlapped") {
+TEST_CASE("the program may use memory that the device returned even if requests overlapped") {
   std::vector<std::byte> memory(64);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   device_takes(address, 40);
@@ -102,8 +101,8 @@ TEST_CASE("memory that the device returned is the program's, also where requests
   for (const std::byte each : memory) CHECK(each == std::byte{2});
 }
 
-TEST_CASE("only whole memory that lies in the program is watched") {
-  // What a mistaken element may say, which the device refuses: nothing of the program is marked.
+TEST_CASE("only ranges within the program's memory are watched") {
+  // Values of an invalid element, which the device refuses: no memory of the program may be marked.
   for (const std::uint64_t address :
        {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x1000}, std::uint64_t{0x7fff8000},
         std::uint64_t{0xdeadbeef}, std::uint64_t{0xdeadbeef000}, std::uint64_t{1} << 47,
@@ -118,7 +117,8 @@ TEST_CASE("only whole memory that lies in the program is watched") {
 }
 
 TEST_CASE(
-    "memory that has another address for the device is not taken for what the program has there") {
+    "memory with another address for the device does not mark the program's memory at that "
+    "address") {
   const testbed bed;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   alignas(64) std::vector<std::byte> both(4 * page);
@@ -132,9 +132,7 @@ TEST_CASE(
   returns(element);
 }
 
-TEST_CASE_METHOD(
-    two_channels,
-    "memory that a channel's work sends can be written to wherever that is no mistake") {
+TEST_CASE_METHOD(two_channels, "memory of a channel's sends can be written in all permitted ways") {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t size = 8 * page;
   buffer<> theirs(bed.domain, size);
@@ -144,7 +142,7 @@ TEST_CASE_METHOD(
     must(must(ends.right.post_receive({.elements = theirs.scatter()})).wait(patience));
   };
 
-  SECTION("outside of the pages that are sent as a whole") {
+  SECTION("outside of the pages that are sent completely") {
     const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
     auto first = send(must(shared.part(1, page)));
     auto second = send(must(shared.part(2 * page + 1, 2 * page - 2)));
@@ -154,7 +152,7 @@ TEST_CASE_METHOD(
     must(first.wait(patience));
     must(second.wait(patience));
   }
-  SECTION("when all that send it have finished") {
+  SECTION("after all sends of it have finished") {
     const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
     auto first = send(shared);
     auto second = send(must(shared.part(0, page)));
@@ -165,7 +163,7 @@ TEST_CASE_METHOD(
     must(second.wait(patience));
     std::ranges::fill(shared, std::byte{1});
   }
-  SECTION("when the connection was given up") {
+  SECTION("after the connection was closed") {
     const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
     static_cast<void>(send(shared).wait(short_limit));
     std::ranges::fill(shared, std::byte{1});
@@ -179,7 +177,7 @@ TEST_CASE_METHOD(
     receive();
     must(first.wait(patience));
   }
-  SECTION("by a peer through a registration of the program's own") {
+  SECTION("by a peer through the program's own registration") {
     const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
     auto first = send(shared);
     const auto region =
@@ -201,7 +199,7 @@ TEST_CASE_METHOD(
     must(first.wait(patience));
     std::ranges::fill(shared, std::byte{1});
   }
-  SECTION("as a message, whose place is another's when it was sent") {
+  SECTION("as a message in a place that an earlier message was sent from") {
     auto pool = must(message_pool::create(bed.domain, 2, 2 * static_cast<std::uint32_t>(page)));
     for (int i = 0; i < 4; ++i) {
       auto message = must(pool.take());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Waits for completions that watch a file descriptor of the program's, and the device, as well.
+/// Waits for completions that also watch a file descriptor of the program, and the device.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -20,10 +20,10 @@ namespace {
 
 using slots = std::array<work_completion, 8>;
 
-/// Far more than the 100 ms that are promised, for machines that are busy with other things.
+/// Far more than the promised 100 ms, to allow for other load on the machine.
 constexpr std::chrono::milliseconds soon{10000};
 
-/// A queue pair that writes to itself, and completes in a queue of its own.
+/// A queue pair that writes to itself and completes in its own queue.
 struct writer {
   writer(const testbed& bed, waitable_completion_queue completes_in)
       : queue(std::move(completes_in)),
@@ -34,7 +34,7 @@ struct writer {
       : writer(bed, must(waitable_completion_queue::create(bed.context, capacity))) {}
 
   void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
-  /// Completes more than there is room for, however fast it is taken.
+  /// Completes more requests than the queue has room for, however fast it is polled.
   void overrun(const std::atomic<bool>& enough) {
     for (const auto until = clock::now() + patience; !enough && clock::now() < until;)
       if (!pair.post_write({.remote = memory.remote()}).has_value()) std::this_thread::yield();
@@ -45,11 +45,11 @@ struct writer {
   connected pair;
 };
 
-/// Waits until the queue fails; completions may come before.
+/// Waits until the queue fails; completions may arrive before.
 [[nodiscard]] result<watched_completions> wait_for_failure(const waitable_completion_queue& queue) {
   slots into;
   for (;;) {
-    // What is not solicited it sleeps through.
+    // It sleeps through completions that are not solicited.
     VERBSPP_TRY(outcome, queue.wait_watching(into, patience, -1, notify_for::solicited_only));
     if (outcome.ended_by != wait_end::completions) return outcome;
   }
@@ -57,7 +57,7 @@ struct writer {
 
 }  // namespace
 
-TEST_CASE("a wait that watches takes completions, or ends at its limit or a request to stop") {
+TEST_CASE("a wait that watches takes completions or ends at its limit or a stop request") {
   const testbed bed;
   writer alone(bed, 64);
   const sockets peer;
@@ -86,7 +86,7 @@ TEST_CASE("a wait that watches takes completions, or ends at its limit or a requ
   }
 }
 
-TEST_CASE("a watched file descriptor ends the wait when it is readable, or hung up") {
+TEST_CASE("a watched file descriptor ends the wait when it is readable or hung up") {
   const testbed bed;
   writer alone(bed, 64);
   slots into;
@@ -102,7 +102,7 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable, or hung 
         must(alone.queue.wait_watching(into, wait_limit::forever(), peer.watched()));
     other.join();
     CHECK(outcome.ended_by == wait_end::file_descriptor);
-    // It is told even to who would not wait, unless there are completions.
+    // It ends even a wait that would not block, unless there are completions.
     CHECK(
         must(alone.queue.wait_watching(into, clock::time_point::min(), peer.watched())).ended_by ==
         wait_end::file_descriptor);
@@ -116,7 +116,7 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable, or hung 
   }
 }
 
-TEST_CASE("a wait that watches refuses what it cannot watch or fill") {
+TEST_CASE("a wait that watches refuses invalid descriptors and empty ranges") {
   const testbed bed;
   auto queue = must(waitable_completion_queue::create(bed.context, 4));
   slots into;
@@ -127,11 +127,11 @@ TEST_CASE("a wait that watches refuses what it cannot watch or fill") {
                               Catch::Contains("it is not open"));
   CHECK(failure_of(queue.wait_watching({}, patience, -1)) == error_kind::invalid_input);
   const auto moved = std::move(queue);
-  // NOLINTNEXTLINE(bugprone-use-after-move): what it still does is what this is about
+  // NOLINTNEXTLINE(bugprone-use-after-move): this test is about what it still does
   CHECK(failure_of(queue.wait_watching(into, patience, -1)) == error_kind::invalid_input);
 }
 
-TEST_CASE("a queue that overruns while it is slept on ends the wait, with the event") {
+TEST_CASE("a queue that overruns during a wait ends the wait with the event") {
   const testbed bed;
   writer alone(bed, 1);
   std::atomic<bool> enough{false};
@@ -144,8 +144,8 @@ TEST_CASE("a queue that overruns while it is slept on ends the wait, with the ev
   REQUIRE(outcome.event);
   CHECK(outcome.event->type() == async_event_type::completion_queue_error);
   CHECK(outcome.event->concerns(alone.queue));
-  // The program gets it, too; others may have come with it. Linux' software driver tells it again
-  // for each completion that found no room.
+  // The program gets the event, too, perhaps with others. Linux' software driver repeats it for
+  // each completion that found no room.
   int told = 0;
   while (const auto event = must(bed.context.poll_async_event()))
     if (event->type() == async_event_type::completion_queue_error) ++told;
@@ -153,7 +153,7 @@ TEST_CASE("a queue that overruns while it is slept on ends the wait, with the ev
   if (device_name().starts_with("soft")) CHECK(told == 1);
 }
 
-TEST_CASE("a failure that another thread is told of is not slept through") {
+TEST_CASE("a wait is ended by a failure even if another thread reads its event") {
   const testbed bed;
   std::atomic<bool> done{false};
   std::atomic<int> told{0};
@@ -172,14 +172,14 @@ TEST_CASE("a failure that another thread is told of is not slept through") {
     writer alone(bed, 1);
     std::atomic<bool> enough{false};
     std::thread overruns([&] {
-      // steady: overruns before, while and after the wait begins; each order has to pass
+      // steady: overruns before, during and after the start of the wait; each order has to pass
       std::this_thread::sleep_for(std::chrono::microseconds(50 * (round % 10)));
       alone.overrun(enough);
     });
     outcomes.push_back(wait_for_failure(alone.queue));
     enough = true;
     overruns.join();
-    // The queue takes an event with it that is not read yet.
+    // Destroying the queue drops its unread event.
     const auto until = clock::now() + patience;
     while (told <= round && clock::now() < until) std::this_thread::yield();
   }
@@ -190,7 +190,7 @@ TEST_CASE("a failure that another thread is told of is not slept through") {
   if (device_name().starts_with("soft")) CHECK(told == rounds);
 }
 
-TEST_CASE("a device that fails ends all the waits that watch, and is told to the program once") {
+TEST_CASE("a device that fails ends all waits that watch and notifies the program once") {
   const testbed bed;
   constexpr std::size_t count = 3;
   std::vector<waitable_completion_queue> queues;
@@ -242,7 +242,7 @@ TEST_CASE("a failure before the wait ends it") {
   }
 }
 
-TEST_CASE("threads that watch and threads that don't wait for the queues of one channel") {
+TEST_CASE("threads with and without a watched descriptor can wait for the queues of one channel") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   constexpr std::size_t count = 4;
@@ -268,7 +268,7 @@ TEST_CASE("threads that watch and threads that don't wait for the queues of one 
           const auto outcome = queue.wait_watching(into, until, peer.watched());
           if (outcome.has_value()) taken = outcome.assume_value().completions.size();
         }
-        // What is there at the deadline is taken, but should have woken the wait before.
+        // Completions at the deadline are taken, but should have woken the wait earlier.
         if (taken == 0 || clock::now() >= until) return;
         got[which] += taken;
       }
@@ -283,7 +283,7 @@ TEST_CASE("threads that watch and threads that don't wait for the queues of one 
   for (const auto& each : got) CHECK(each == rounds);
 }
 
-TEST_CASE("the end of a wait has a name") {
+TEST_CASE("each cause that ends a wait has a name") {
   CHECK(to_string(wait_end::completions) == std::string("completions"));
   CHECK(to_string(wait_end::file_descriptor) == std::string("file descriptor"));
   CHECK(to_string(wait_end::async_event) == std::string("asynchronous event"));

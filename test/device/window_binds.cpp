@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Binds of memory windows: in batches, beside other requests, and of which memory.
+/// Binds of memory windows: in batches, together with other requests, and to which memory.
 #include "memory_windows.hpp"
 #include "transports.hpp"
 
@@ -12,14 +12,14 @@
 
 namespace verbspp::test::windows {
 
-TEST_CASE("a window is bound and given to the peer by one batch, whichever interface it goes by") {
+TEST_CASE("either interface can bind a window and send its handle in one batch") {
   with_each_interface([](const testbed& bed, connected left, auto right) {
     shown_memory memory(bed.domain, 128);
     buffer<> outbox(bed.domain, remote_memory<both_ways>::encoded_size);
     buffer<> inbox(bed.domain, outbox.size());
     buffer<> source(bed.domain, pattern(64, 10));
     auto window = window_of<type_2>(bed.domain);
-    // The second time it is closed in the same batch.
+    // The second round closes the window in the same batch.
     for (const std::size_t offset : {0U, 64U}) {
       const remote_key before = window->rkey();
       must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));
@@ -28,7 +28,7 @@ TEST_CASE("a window is bound and given to the peer by one batch, whichever inter
         const auto far =
             batch.post_bind(*window, part_of<both_ways>(memory, offset, 64), {.signaled = false});
         CHECK(far.rkey() != before);
-        CHECK(window->rkey() == before);  // the driver is still to look at it
+        CHECK(window->rkey() == before);  // the driver has not processed it yet
         const auto encoded = far.encode();
         std::copy(encoded.begin(), encoded.end(), outbox.content().begin());
         batch.post_send({.elements = outbox.gather()}, {.id = 2});
@@ -46,7 +46,7 @@ TEST_CASE("a window is bound and given to the peer by one batch, whichever inter
   });
 }
 
-TEST_CASE("a window of a batch that is refused is as it was") {
+TEST_CASE("a window in a refused batch is unchanged") {
   with_each_interface([](const testbed& bed, connected left, auto right) {
     shown_memory memory(bed.domain, 64);
     buffer<> source(bed.domain, 64);
@@ -83,7 +83,7 @@ TEST_CASE("a window of a batch that is refused is as it was") {
   });
 }
 
-TEST_CASE("a window whose bind is among the accepted requests of a batch has its new key") {
+TEST_CASE("a window bound by an accepted request of a failed batch has its new key") {
   const testbed bed;
   connected_pair pair =
       connect(must(bed.left().build()), must(bed.right().max_send_work_requests(4).build()));
@@ -108,13 +108,13 @@ TEST_CASE("a window whose bind is among the accepted requests of a batch has its
   for (std::uint64_t id = 0; id < e.accepted(); ++id) take_success(bed.right_queue, id);
   buffer<> source(bed.domain, pattern(64, 11));
   CHECK(write(bed, pair.left, part.remote(bound->rkey()), source) == work_status::success);
-  // Both have the key that the device expects.
+  // Both windows have the key that the device expects.
   invalidate(pair.right, bound->rkey());
   bind(pair.right, *bound, part);
   bind(pair.right, *refused, part);
 }
 
-TEST_CASE("a bind can go without a completion, and wait for the reads before it") {
+TEST_CASE("a bind can be unsignaled and wait for earlier reads") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
@@ -134,7 +134,7 @@ TEST_CASE("a bind can go without a completion, and wait for the reads before it"
   });
 }
 
-TEST_CASE("UC: a window lets writes in") {
+TEST_CASE("UC: a window permits writes") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     auto pair = connect_both<transport::uc>(bed);
@@ -151,7 +151,7 @@ TEST_CASE("UC: a window lets writes in") {
   });
 }
 
-TEST_CASE("a part for a window lies within its region") {
+TEST_CASE("a part for a window must lie within its region") {
   const testbed bed;
   shown_memory memory(bed.domain, 100);
   const auto& region = memory.region();
@@ -176,7 +176,7 @@ TEST_CASE("a part for a window lies within its region") {
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a window shows memory at the address that it was registered with") {
+                 "a window covers memory at the address under which it was registered") {
   struct alignas(4096) page {
     std::array<std::byte, 4096> bytes{};
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory windows: what is refused, by the library, the device and the driver.
+/// Memory windows: refusals by the library, the device and the driver.
 #include "failing_verb.hpp"
 #include "memory_windows.hpp"
 
@@ -14,7 +14,7 @@ namespace verbspp::test::windows {
 
 namespace {
 
-/// Replaces one of the functions by which libibverbs' inline calls reach the driver.
+/// Replaces one of the functions through which libibverbs' inline calls reach the driver.
 template <class Function>
 class replaced {
  public:
@@ -28,7 +28,7 @@ class replaced {
   Function before_;
 };
 
-int next_errno = 0;  // what the replacements fail with
+int next_errno = 0;  // the errno of the replacements
 
 ibv_mw* fail_to_allocate(ibv_pd*, ibv_mw_type) {
   errno = next_errno;
@@ -43,7 +43,7 @@ int fail_to_post(ibv_qp*, ibv_send_wr* first, ibv_send_wr** rejected) {
 
 }  // namespace
 
-TEST_CASE("a window and a region of different domains are refused before the device is asked") {
+TEST_CASE("a window and a region of different domains are refused before the device is called") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     const auto elsewhere = must(protection_domain::allocate(bed.context));
@@ -66,14 +66,15 @@ TEST_CASE("a bind by a queue pair of another domain fails") {
   const auto elsewhere = must(protection_domain::allocate(bed.context));
   connected_pair pair = connect(bed);
   shown_memory memory(elsewhere, 64);
-  auto window = window_of<type_2>(elsewhere);  // not every device looks at that for type 1
+  auto window = window_of<type_2>(elsewhere);  // not every device checks this for type 1
   must(pair.right.post_bind(*window, part_of<both_ways>(memory, 0, 64), {.id = 1}));
   const work_error refused = failure_of(take_one(bed.right_queue).get());
   CHECK(refused.status() == work_status::memory_window_bind_error);
   CHECK_THAT(refused.message(), Catch::Contains("of one protection domain"));
 }
 
-TEST_CASE("a bind to a region that was not registered for it fails, whoever vouched for it") {
+TEST_CASE(
+    "a bind to a region that was not registered for it fails even if its type claims the right") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     std::vector<std::byte> bytes(64);
@@ -93,7 +94,7 @@ TEST_CASE("a bind to a region that was not registered for it fails, whoever vouc
   });
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a window of type 2 is not bound to no bytes") {
+TEST_CASE_METHOD(two_queue_pairs, "a type 2 window cannot be bound to no bytes") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);
   const error e =
@@ -104,7 +105,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a window of type 2 is not bound to no bytes")
              Catch::Contains("bind memory window") && Catch::Contains("invalidating its rkey"));
 }
 
-TEST_CASE("what the driver refuses a bind with is told, and the window is as it was") {
+TEST_CASE("a driver's refusal to bind is reported and leaves the window unchanged") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
@@ -130,7 +131,7 @@ TEST_CASE("what the driver refuses a bind with is told, and the window is as it 
   });
 }
 
-TEST_CASE("a bind that fails, and one behind it, tell so") {
+TEST_CASE("a bind that fails and the bind behind it both report it") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
@@ -146,7 +147,7 @@ TEST_CASE("a bind that fails, and one behind it, tell so") {
   });
 }
 
-TEST_CASE("where there are no windows of a type, the error says which there are") {
+TEST_CASE("the error about a missing window type names the available type") {
   const testbed bed;
   constexpr unsigned first = IBV_DEVICE_MEM_WINDOW;
   constexpr unsigned second = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
@@ -175,16 +176,16 @@ TEST_CASE("where there are no windows of a type, the error says which there are"
   const error empty_claim = refusal(second_type::create, first | second, EOPNOTSUPP);
   CHECK(empty_claim == error_kind::not_supported);
   CHECK_THAT(empty_claim.message(), Catch::Contains("its driver has none"));
-  // What is not about the type is told as it came.
+  // Other errors are reported unchanged.
   CHECK(refusal(second_type::create, first | second, EINVAL) == error_kind::invalid_input);
   CHECK(refusal(second_type::create, 0, ENOMEM) == error_kind::resource_exhausted);
 
-  // As libibverbs has it for a driver without any.
+  // libibverbs does this for a driver without windows.
   const replaced missing(driver.alloc_mw, decltype(driver.alloc_mw){nullptr});
   CHECK(failure_of(first_type::create(bed.domain)) == error_kind::not_supported);
 }
 
-TEST_CASE("a window that cannot be released is reported") {
+TEST_CASE("a failure to release a window is reported") {
   const testbed bed;
   auto window = window_of<type_1>(bed.domain);
   ibv_mw* const native = window->native_handle();

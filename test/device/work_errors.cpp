@@ -12,7 +12,8 @@ namespace {
 
 using enum work_status;
 
-/// A failed completion: status (one of those that devices give), class, and whose it is.
+/// Checks a failed completion: its status, which is one of `statuses` (devices differ), its class,
+/// and its queue pair.
 void check_failed(const work_completion& completion, std::uint64_t id, const connected& pair,
                   std::initializer_list<work_status> statuses, work_error_class error_class) {
   REQUIRE_FALSE(completion.is_success());
@@ -26,26 +27,26 @@ void check_failed(const work_completion& completion, std::uint64_t id, const con
   CHECK(std::string(failed.hint()).size() > 10);
 }
 
-/// After a failure, the queue pair is in ERR and what is posted later is flushed.
+/// After a failure, the queue pair is in ERR, and requests posted later are flushed.
 void check_broken(connected& pair, const completion_queue& queue) {
   wait_for_error_state(pair);
   must(pair.post_send({}, {.id = 901, .signaled = false}));
   check_failed(take_one(queue), 901, pair, {flushed}, work_error_class::flushed);
 }
 
-/// After a failure of the other end alone, the queue pair is as it was.
+/// After a failure of the other end only, the queue pair still works.
 void check_whole(const connected& pair) {
   CHECK(must(pair.query_state()) == queue_pair_state::ready_to_send);
 }
 
-/// Hardware calls a local mistake a protection error; rxe says for some that the request was wrong.
+/// Hardware reports a local mistake as a protection error; rxe reports some as an invalid request.
 constexpr auto local_mistakes = {local_protection_error, local_queue_pair_operation_error};
-/// A region's rights and bounds. For a right that the queue pair lacks, rxe finds the request
-/// invalid.
+/// For violations of a region's rights or bounds. If the queue pair lacks a right, rxe reports an
+/// invalid request.
 constexpr auto access_refusals = {remote_access_error};
 constexpr auto queue_pair_refusals = {remote_access_error, remote_invalid_request_error};
 
-/// Writes to (or reads from) memory that the peer refuses, and looks at what happens on both ends.
+/// Writes to (or reads from) memory that the peer refuses, and checks the result on both ends.
 void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t address,
                    std::uint64_t length, remote_key rkey, bool reads,
                    std::initializer_list<work_status> statuses) {
@@ -63,9 +64,9 @@ void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t addre
                          {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, statuses, work_error_class::remote);
   check_broken(left, bed.left_queue);
-  // Who was accessed in the wrong way breaks the connection as well.
+  // The connection breaks at the accessed end, too.
   wait_for_error_state(right);
-  // rxe gives the cause to the receive that it has at hand, others flush it.
+  // rxe reports the cause in its next receive; others flush that receive.
   const work_completion receive = take_one(bed.right_queue);
   CHECK(receive.wr_id() == 11);
   CHECK_FALSE(receive.is_success());
@@ -83,7 +84,7 @@ void check_read_refused(const testbed& bed, const remote_memory<access::remote_r
   check_refused(bed, pair, far.address(), far.length(), far.rkey(), true, statuses);
 }
 
-/// Memory that the device no longer knows by its keys.
+/// Memory whose keys the device no longer knows.
 struct stale_memory {
   std::vector<std::byte> bytes;
   gather_element from;
@@ -100,7 +101,7 @@ struct stale_memory {
   }
 };
 
-/// A send whose memory the own device refuses.
+/// A send from memory that the sending device refuses.
 void check_send_refused_here(const testbed& bed, const gather_element& from) {
   auto [left, right] = connect(bed);
   buffer<> inbox(bed.domain, 4096);
@@ -113,7 +114,7 @@ void check_send_refused_here(const testbed& bed, const gather_element& from) {
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-/// A receive whose memory the receiving device refuses.
+/// A receive into memory that the receiving device refuses.
 void check_receive_refused_there(const testbed& bed, const scatter_element& into) {
   auto [left, right] = connect(bed);
   buffer<> outbox(bed.domain, 64);
@@ -136,7 +137,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a message longer than its receive fails on bo
   must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 1}));
   must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 2}));
 
-  // Linux 6.1's rxe takes the receive for malformed; later ones tell both sides the same.
+  // Linux 6.1's rxe treats the receive as malformed; later versions report the same to both sides.
   const work_completion receive = take_one(bed.right_queue);
   check_failed(receive, 11, right,
                {local_length_error, local_queue_pair_operation_error, remote_invalid_request_error},
@@ -145,14 +146,14 @@ TEST_CASE_METHOD(two_queue_pairs, "a message longer than its receive fails on bo
                    : work_error_class::local_programming);
   check_failed(take_one(bed.left_queue), 1, left,
                {remote_invalid_request_error, remote_operation_error}, work_error_class::remote);
-  // The rest is flushed, on both ends.
+  // The remaining requests are flushed on both ends.
   check_failed(take_one(bed.left_queue), 2, left, {flushed}, work_error_class::flushed);
   check_failed(take_one(bed.right_queue), 12, right, {flushed}, work_error_class::flushed);
   check_broken(left, bed.left_queue);
   check_broken(right, bed.right_queue);
 }
 
-TEST_CASE("a released region is refused to peers") {
+TEST_CASE("peers cannot access a released region") {
   const testbed bed;
   const stale_memory stale = stale_memory::of(bed.domain, 64);
   check_write_refused(bed, stale.far);
@@ -168,9 +169,9 @@ TEST_CASE("a wrong rkey is refused") {
   check_read_refused(bed, {good.address(), good.length(), wrong});
 }
 
-TEST_CASE("access beyond the bounds of a region is refused, and writes nothing") {
+TEST_CASE("access beyond the bounds of a region is refused and writes nothing") {
   const testbed bed;
-  // Amidst memory of the process, which must stay as it is.
+  // Between memory of the process that must not change.
   std::vector<std::byte> memory(192, std::byte{0x77});
   const auto region =
       must(register_memory<all_rights>(bed.domain, std::span(memory).subspan(64, 64)));
@@ -204,7 +205,7 @@ TEST_CASE("a region without the remote right is refused") {
       bed, {reinterpret_cast<std::uintptr_t>(region->addr), 64, remote_key(region->rkey)});
 }
 
-TEST_CASE("a queue pair without the remote right refuses") {
+TEST_CASE("a queue pair without the remote right refuses access") {
   const testbed bed;
   buffer<> far(bed.domain, 64);
   const auto good = far.remote();
@@ -220,7 +221,7 @@ TEST_CASE("a queue pair without the remote right refuses") {
   check_refused(bed, writes, good.address(), 64, good.rkey(), true, queue_pair_refusals);
 }
 
-TEST_CASE("memory of another protection domain is refused to the peer") {
+TEST_CASE("a peer cannot access memory of another protection domain") {
   const testbed bed;
   const protection_domain other = must(protection_domain::allocate(bed.context));
   buffer<> far(other, 64);
@@ -228,11 +229,11 @@ TEST_CASE("memory of another protection domain is refused to the peer") {
   check_read_refused(bed, far.remote());
 }
 
-TEST_CASE("memory that the own device may not use is a local error") {
+TEST_CASE("memory that the local device may not use is a local error") {
   const testbed bed;
   const protection_domain other = must(protection_domain::allocate(bed.context));
   SECTION("released") { check_send_refused_here(bed, stale_memory::of(bed.domain, 64).from); }
-  SECTION("of another protection domain") {
+  SECTION("in another protection domain") {
     buffer<> memory(other, 64);
     check_send_refused_here(bed, memory.gather());
   }
@@ -254,7 +255,7 @@ TEST_CASE("a receive into memory that the device may not write fails on both end
   const testbed bed;
   const protection_domain other = must(protection_domain::allocate(bed.context));
   SECTION("released") { check_receive_refused_there(bed, stale_memory::of(bed.domain, 64).into); }
-  SECTION("of another protection domain") {
+  SECTION("in another protection domain") {
     buffer<> memory(other, 64);
     check_receive_refused_there(bed, memory.scatter());
   }
@@ -316,7 +317,7 @@ TEST_CASE_METHOD(two_queue_pairs, "with unlimited retries a send waits for its r
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("a peer that is destroyed is noticed by the next send") {
+TEST_CASE("a destroyed peer is detected by the next send") {
   const testbed bed;
   std::optional<connected_pair> pair = connect(
       must(bed.left().ack_timeout(14).ack_retry_count(1).build()), must(bed.right().build()));
@@ -334,7 +335,7 @@ TEST_CASE("a peer that is destroyed is noticed by the next send") {
   check_broken(left, bed.left_queue);
 }
 
-TEST_CASE("a peer that is destroyed is noticed with the default number of retries") {
+TEST_CASE("a destroyed peer is detected with the default number of retries") {
   const testbed bed;
   std::optional<connected_pair> pair = connect(bed);
   connected left = std::move(pair->left);
@@ -344,7 +345,7 @@ TEST_CASE("a peer that is destroyed is noticed with the default number of retrie
   check_failed(take_one(bed.left_queue), 1, left, {retry_exceeded}, work_error_class::timeout);
 }
 
-TEST_CASE("a peer that is destroyed in the middle of a stream is noticed") {
+TEST_CASE("a peer that is destroyed in the middle of a stream is detected") {
   const testbed bed;
   std::optional<connected_pair> pair = connect(
       must(bed.left().ack_timeout(14).ack_retry_count(1).build()), must(bed.right().build()));
@@ -355,7 +356,7 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is noticed") {
   for (std::uint64_t id = 0; id < 8; ++id)
     must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = id}));
   pair.reset();
-  // The first ones may have been faster. One fails, the others behind it are flushed.
+  // The first writes may have completed in time. One fails, and those behind it are flushed.
   std::size_t succeeded = 0, exceeded = 0, flushed_behind = 0;
   for (const work_completion& each : take(bed.left_queue, 8)) {
     CHECK(each.wr_id() == succeeded + exceeded + flushed_behind);
@@ -377,10 +378,10 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is noticed") {
   must(near.region().gather());
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes what is outstanding, in order") {
+TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes requests in flight in order") {
   buffer<> memory(bed.domain, 64);
   constexpr std::uint64_t count = 8;
-  // Nothing goes through: the peer has no receives, and the wait for them has no end.
+  // Nothing completes: the peer has no receives, and the sends wait for one without end.
   for (std::uint64_t id = 0; id < count; ++id) {
     must(left.post_send({.elements = memory.gather(0, 32)}, {.id = id, .signaled = id % 2 == 0}));
     must(left.post_receive({.elements = memory.scatter(32, 32)}, {.id = 100 + id}));
@@ -388,7 +389,7 @@ TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes what is outstanding, in
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   move_to_error(left.native_handle());
   std::uint64_t sends = 0, receives = 0;
-  // Unsignaled ones as well.
+  // Unsignaled requests complete as well.
   for (const work_completion& each : take(bed.left_queue, 2 * count)) {
     const std::uint64_t expected = each.wr_id() < 100 ? sends++ : 100 + receives++;
     check_failed(each, expected, left, {flushed}, work_error_class::flushed);
@@ -399,7 +400,7 @@ TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes what is outstanding, in
   check_whole(right);
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "what is posted in ERR is flushed") {
+TEST_CASE_METHOD(two_queue_pairs, "requests posted in ERR are flushed") {
   buffer<> memory(bed.domain, 64);
   move_to_error(left.native_handle());
   must(left.post_send({.elements = memory.gather()}, {.id = 1}));
@@ -410,13 +411,14 @@ TEST_CASE_METHOD(two_queue_pairs, "what is posted in ERR is flushed") {
     check_failed(take_one(bed.left_queue), id, left, {flushed}, work_error_class::flushed);
 
   must(left.post_receive({.elements = memory.scatter()}, {.id = 4}));
-  // rxe takes receives without a call into the kernel, which so doesn't see them until asked again.
+  // rxe posts receives without a call to the kernel, which therefore does not see them until the
+  // next call.
   if (!device_name().starts_with("soft")) move_to_error(left.native_handle());
   check_failed(take_one(bed.left_queue), 4, left, {flushed}, work_error_class::flushed);
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a failure of one queue pair leaves the others of its completion queue alone") {
+                 "a failure of one queue pair does not affect others of its completion queue") {
   auto [other_left, other_right] = connect(bed);
   buffer<> memory(bed.domain, 64);
   must(left.post_write(

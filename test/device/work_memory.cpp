@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory that work can own or keep: parts of a buffer that own it, and buffers that are shared.
+/// Memory that requests can own or keep: parts of a buffer that own it, and shared buffers.
 #include "device.hpp"
 #include "failing_verb.hpp"
 #include <verbspp/memory/buffer_part.hpp>
@@ -46,7 +46,7 @@ void check_gone(Outcome outcome) {
   CHECK_THAT(failure_of(std::move(outcome)).message(), Catch::Contains("was moved from"));
 }
 
-/// An object after everything was taken out of it.
+/// An object from which everything has been moved.
 template <class Object>
 const Object& emptied(Object& object) {
   const Object taken(std::move(object));
@@ -57,7 +57,7 @@ int reports = 0;
 
 }  // namespace
 
-TEST_CASE("a part of a buffer owns the buffer, and gives it back") {
+TEST_CASE("a part of a buffer owns the buffer and can return it") {
   const testbed bed;
   auto buffer = must(slots::allocate(bed.domain, 10));
   const slot* const start = buffer.data();
@@ -83,7 +83,7 @@ TEST_CASE("a part of a buffer owns the buffer, and gives it back") {
   CHECK(back[6].count == 66);
 }
 
-TEST_CASE("a part that is not within its buffer leaves the buffer as it was") {
+TEST_CASE("a part that is not within its buffer leaves the buffer unchanged") {
   const testbed bed;
   auto buffer = must(slots::allocate(bed.domain, 10));
   for (const auto& [first, count] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
@@ -93,7 +93,7 @@ TEST_CASE("a part that is not within its buffer leaves the buffer as it was") {
   CHECK(must(must(std::move(buffer).part(10, 0)).gather()).length() == 0);
 }
 
-TEST_CASE("a part that was moved from is refused, and so is one of a buffer that was") {
+TEST_CASE("a moved-from part and a part of a moved-from buffer are refused") {
   const testbed bed;
   auto buffer = must(slots::allocate(bed.domain, 10));
   auto part = must(std::move(buffer).part(2, 2));
@@ -106,7 +106,7 @@ TEST_CASE("a part that was moved from is refused, and so is one of a buffer that
   check_gone(gone.remote());
 }
 
-TEST_CASE("a part that is assigned to another frees the other's buffer") {
+TEST_CASE("assigning one part to another frees the other's buffer") {
   const testbed bed;
   auto first = must(must(slots::allocate(bed.domain, 10)).part(2, 2));
   auto second = must(must(slots::allocate(bed.domain, 20)).part(3, 3));
@@ -116,7 +116,7 @@ TEST_CASE("a part that is assigned to another frees the other's buffer") {
   CHECK(std::move(first).buffer().size() == 20);
 }
 
-TEST_CASE("copies of a shared buffer are of the same elements") {
+TEST_CASE("copies of a shared buffer refer to the same elements") {
   const testbed bed;
   auto buffer = must(slots::allocate(bed.domain, 10));
   const slot* const start = buffer.data();
@@ -146,7 +146,7 @@ TEST_CASE("copies of a shared buffer are of the same elements") {
   CHECK(failure_of(shared.scatter(11, 0)) == error_kind::invalid_input);
 }
 
-TEST_CASE("parts of a shared buffer share all of it") {
+TEST_CASE("parts of a shared buffer keep all of it") {
   const testbed bed;
   const slot* start = nullptr;
   std::optional<shared_part<rights, slot>> kept;
@@ -174,7 +174,7 @@ TEST_CASE("parts of a shared buffer share all of it") {
   CHECK(whole.size() == 10);
 }
 
-TEST_CASE("a handle of shared memory that was moved from is empty and refused") {
+TEST_CASE("a moved-from handle of shared memory is empty and refused") {
   const testbed bed;
   auto shared = must(must(slots::allocate(bed.domain, 10)).share());
   auto part = must(shared.part(1, 2));
@@ -206,7 +206,7 @@ TEST_CASE("a handle of shared memory that was moved from is empty and refused") 
   check_gone(no_part.remote());
 }
 
-TEST_CASE("shared memory is freed when the last handle and the last work have let go") {
+TEST_CASE("shared memory is freed when its last handle and its last request release it") {
   const testbed bed;
   const slot* start = nullptr;
   detail::kept_memory first;
@@ -230,8 +230,7 @@ TEST_CASE("shared memory is freed when the last handle and the last work have le
   CHECK_FALSE(is_mapped(start));
 }
 
-TEST_CASE_METHOD(two_queue_pairs,
-                 "a device fills shared memory of which only the work has a handle") {
+TEST_CASE_METHOD(two_queue_pairs, "a device fills shared memory that only its request keeps") {
   auto source = must(slots::allocate(bed.domain, 4));
   source[2].count = 22;
   auto target = std::optional(must(must(slots::allocate(bed.domain, 4)).share()));
@@ -248,7 +247,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   kept.let_go();
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a shared buffer that is only for reading is sent") {
+TEST_CASE_METHOD(two_queue_pairs, "a shared read-only buffer can be sent") {
   const auto source =
       must(must(registered_buffer<access::local_read>::allocate(bed.domain, 64)).share());
   source[5] = std::byte{5};
@@ -260,7 +259,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a shared buffer that is only for reading is s
   CHECK(target.bytes()[5] == std::byte{5});
 }
 
-TEST_CASE("threads share a buffer, and the last of them frees it") {
+TEST_CASE("several threads can share a buffer and the last of them frees it") {
   const testbed bed;
   auto shared = must(must(slots::allocate(bed.domain, 10)).share());
   const slot* const start = shared.data();
@@ -281,7 +280,7 @@ TEST_CASE("threads share a buffer, and the last of them frees it") {
   CHECK_FALSE(is_mapped(start));
 }
 
-TEST_CASE("shared memory that cannot be deregistered is reported, and never freed") {
+TEST_CASE("shared memory that cannot be deregistered is reported and never freed") {
   const testbed bed;
   reports = 0;
   const auto before = set_destroy_failure_handler([](const error&) noexcept { ++reports; });
