@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Nanoseconds by code, from 1 on.
+// Durations in nanoseconds of the codes from 1 on.
 constexpr std::array<std::int64_t, 31> durations{
     8192,          16384,        32768,        65536,         131072,        262144,
     524288,        1048576,      2097152,      4194304,       8388608,       16777216,
@@ -41,7 +41,7 @@ TEST_CASE("each ACK timeout code has the duration 4.096 us x 2^code") {
   CHECK(code == 31);
 }
 
-TEST_CASE("an ACK timeout of at least a duration is the shortest that is not shorter") {
+TEST_CASE("an ACK timeout of at least a duration is the shortest such timeout") {
   int code = 0;
   nanoseconds shorter{-1};
   for (const std::int64_t count : durations) {
@@ -55,7 +55,7 @@ TEST_CASE("an ACK timeout of at least a duration is the shortest that is not sho
   }
 }
 
-TEST_CASE("no ACK timeout is negative or longer than the longest") {
+TEST_CASE("an ACK timeout cannot be negative or longer than the longest") {
   for (const nanoseconds duration :
        {-1ns, nanoseconds::min(), nanoseconds(8796093022209), nanoseconds::max()}) {
     const auto timeout = ack_timeout::at_least(duration);
@@ -66,20 +66,20 @@ TEST_CASE("no ACK timeout is negative or longer than the longest") {
         "parameter: ACK timeout, ns (0..8796093022208): -1000 is out of range");
 }
 
-TEST_CASE("a duration that nanoseconds cannot hold is too long for an ACK timeout, not short") {
+TEST_CASE("a duration that exceeds the range of nanoseconds is too long for an ACK timeout") {
   CHECK(ack_timeout::at_least(std::chrono::seconds::max()).has_error());
   CHECK(ack_timeout::at_least(std::chrono::hours(5124096)).has_error());
   CHECK(ack_timeout::at_least(std::chrono::seconds::min()).has_error());
 }
 
-TEST_CASE("an ACK timeout is made from any unit, rounded up") {
+TEST_CASE("an ACK timeout can be created from any unit and is rounded up") {
   CHECK(ack_timeout::at_least(100ms).value().code() == 15);
   CHECK(ack_timeout::at_least(2h).value().code() == 31);
   constexpr ack_timeout constant = 1s;
   CHECK(constant.code() == 18);
 }
 
-TEST_CASE("an ACK timeout code is 1 to 31; 0 has to be asked for as infinite") {
+TEST_CASE("an ACK timeout code is 1 to 31 and 0 must be requested as infinite") {
   for (const int code : {-1, 0, 32, 256, 257, std::numeric_limits<int>::max()}) {
     CAPTURE(code);
     CHECK(ack_timeout::from(code).error() == error_kind::invalid_input);
@@ -91,7 +91,7 @@ TEST_CASE("an ACK timeout code is 1 to 31; 0 has to be asked for as infinite") {
   CHECK(ack_timeout::infinite().duration() == nanoseconds::max());
 }
 
-TEST_CASE("the default ACK timeout is code 14, 67.1 ms") {
+TEST_CASE("the default ACK timeout is code 14 for 67.1 ms") {
   CHECK(ack_timeout().code() == 14);
   CHECK(ack_timeout() == ack_timeout(14));
 }

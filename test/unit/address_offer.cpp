@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The addresses that ports offer, and those that two of them meet at.
+/// The addresses that ports offer, and the pair that two ports choose from them.
 #include "../catch.hpp"
 #include "../hosts/host.hpp"
 #include "text.hpp"
@@ -29,7 +29,7 @@ using verbspp::test::host_pairs;
 using verbspp::test::meeting;
 using verbspp::test::printed;
 
-TEST_CASE("both ends of two hosts see the right addresses, or the reason against all") {
+TEST_CASE("both ends of two hosts choose the expected addresses or report the reason against all") {
   for (const host_pair& pair : host_pairs()) {
     INFO(pair.name);
     const meeting& wanted = pair.wanted;
@@ -60,7 +60,8 @@ TEST_CASE("both ends of two hosts see the right addresses, or the reason against
 }
 
 TEST_CASE("a container does not offer the addresses of its host") {
-  // The table is that of the port; this namespace has one of its interfaces.
+  // The GID table contains the addresses of all the port's interfaces; this namespace has only one
+  // of the interfaces.
   const host left =
       host().in_table(7, "192.0.2.1").in_table(9, "192.0.2.100").on_interface(9, "192.0.2.100/24");
   unusable_addresses unusable;
@@ -68,7 +69,7 @@ TEST_CASE("a container does not offer the addresses of its host") {
   CHECK(unusable.foreign == 2);
 }
 
-TEST_CASE("entries without an interface are not offered where others have one") {
+TEST_CASE("entries without an interface are not offered if others have one") {
   const host left = host().in_table(0, "192.0.2.9").has(2, "192.0.2.1/24");
   unusable_addresses unusable;
   const address_offer offer = left.offer(&unusable);
@@ -77,7 +78,7 @@ TEST_CASE("entries without an interface are not offered where others have one") 
   CHECK(offer[0].index.value() == 3);
 }
 
-TEST_CASE("what is down, loopback or stale is not offered, and counted") {
+TEST_CASE("addresses that are down or loopback or stale are counted and not offered") {
   const host odd = host()
                        .has(2, "192.0.2.1/24")
                        .has(3, "192.0.2.5/24")
@@ -98,7 +99,7 @@ TEST_CASE("what is down, loopback or stale is not offered, and counted") {
   CHECK(unusable.foreign == 0);
 }
 
-TEST_CASE("the best sixteen of a large table are offered") {
+TEST_CASE("the best sixteen addresses of a large table are offered") {
   host large;
   for (int i = 1; i <= 40; ++i) large.has(2, "fe80::" + std::to_string(i) + "/64");
   for (int i = 1; i <= 12; ++i) large.has(2, "192.0.2." + std::to_string(i) + "/24");
@@ -110,7 +111,7 @@ TEST_CASE("the best sixteen of a large table are offered") {
   }
 }
 
-TEST_CASE("ends without addresses are told which") {
+TEST_CASE("the error about a missing offer names the end without addresses") {
   const host nothing;
   const host something = host().has(2, "192.0.2.1/24");
   const auto here = choose_addresses(nothing.offer(), something.offer());
@@ -121,7 +122,7 @@ TEST_CASE("ends without addresses are told which") {
   CHECK(contains(there.error().message(), "the peer offers no address"));
 }
 
-TEST_CASE("both ends choose the same pair, whatever they offer") {
+TEST_CASE("both ends choose the same pair from any two offers") {
   std::mt19937 random(20260101);
   const auto below = [&](unsigned limit) {
     return std::uniform_int_distribution<unsigned>(0, limit - 1)(random);
@@ -159,7 +160,7 @@ TEST_CASE("both ends choose the same pair, whatever they offer") {
   CHECK(met > 5000);
 }
 
-TEST_CASE("an offered address prints with all that is known of it") {
+TEST_CASE("an offered address prints all its known properties") {
   const host tagged = host().version(host::only::v2).has(3, "2001:db8::1/64", 100);
   CHECK(printed(tagged.offer()[0]) == "2001:db8::1/64 (RoCE v2, VLAN 100)");
   const host plain = host().version(host::only::v1).in_table(0, "fe80::1");

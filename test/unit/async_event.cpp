@@ -18,7 +18,7 @@ using verbspp::test::printed;
 
 namespace {
 
-/// As a driver gives it, which may know more types than the header.
+/// An event as a driver returns it, which may know more types than the header.
 ibv_async_event native_event(std::uint32_t type) {
   ibv_async_event event{};
   std::memcpy(&event.event_type, &type, sizeof type);
@@ -31,7 +31,7 @@ async_event about_port(async_event_type type, int port) {
   return async_event::from_native(event);
 }
 
-/// What a queue pair has.
+/// Stands in for a queue pair, of which only the number matters.
 struct numbered {
   verbspp::queue_pair_number own;
   [[nodiscard]] verbspp::queue_pair_number number() const { return own; }
@@ -40,14 +40,14 @@ struct numbered {
 
 }  // namespace
 
-TEST_CASE("every event of the verbs has a name of its own, an element, and a hint") {
+TEST_CASE("every event of the verbs has its own name and an element and a hint") {
   std::set<std::string> names;
   constexpr unsigned known = IBV_EVENT_WQ_FATAL + 1;
   ibv_qp pair{};
   for (unsigned type = 0; type < known; ++type) {
     CAPTURE(type);
     ibv_async_event native = native_event(type);
-    native.element.qp = &pair;  // also stands for what only has an address
+    native.element.qp = &pair;  // also stands for objects that have only an address
     const async_event event = async_event::from_native(native);
     CHECK(static_cast<unsigned>(event.type()) == type);
     CHECK(event.element() != async_event_element::unknown);
@@ -88,7 +88,7 @@ TEST_CASE("an event about a port has its number and no other") {
   CHECK_FALSE(about_port(async_event_type::port_error, 256).port());
 }
 
-TEST_CASE("an event about a queue pair is told by its number, which outlives the queue pair") {
+TEST_CASE("an event about a queue pair is identified by a number that outlives the queue pair") {
   ibv_qp pair{};
   pair.qp_num = 0xabcdef;
   ibv_async_event native = native_event(IBV_EVENT_QP_FATAL);
@@ -102,7 +102,7 @@ TEST_CASE("an event about a queue pair is told by its number, which outlives the
   CHECK(contains(printed(event), "queue pair fatal error, queue pair 0xabcdef; "));
 }
 
-TEST_CASE("an event about a shared receive queue or work queue is told by its address") {
+TEST_CASE("an event about a shared receive queue or work queue is identified by its address") {
   ibv_srq shared{};
   ibv_srq other{};
   ibv_wq work{};
@@ -119,12 +119,12 @@ TEST_CASE("an event about a shared receive queue or work queue is told by its ad
   CHECK_FALSE(async_event::from_native(native).concerns(&shared));
 }
 
-TEST_CASE("an event about no queue pair concerns none, whatever the numbers") {
+TEST_CASE("an event that is not about a queue pair concerns none regardless of its number") {
   CHECK_FALSE(about_port(async_event_type::port_error, 5).concerns(numbered{5}));
   CHECK_FALSE(async_event::from_native(native_event(IBV_EVENT_DEVICE_FATAL)).concerns(numbered{0}));
 }
 
-TEST_CASE("the severity tells a failure of the device from one of an element") {
+TEST_CASE("the severity distinguishes a failure of the device from a failure of an element") {
   CHECK(async_event::from_native(native_event(IBV_EVENT_DEVICE_FATAL)).severity() ==
         async_event_severity::fatal);
   CHECK(about_port(async_event_type::port_error, 1).severity() == async_event_severity::error);

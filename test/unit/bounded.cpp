@@ -15,7 +15,7 @@ using verbspp::test::contains;
 
 namespace {
 
-/// A parameter type, its range, and how the message names it with its range.
+/// A parameter type, its range, and the name with range that the message uses.
 template <class Parameter, std::int64_t Minimum, std::int64_t Maximum>
 struct range_of {
   using type = Parameter;
@@ -25,7 +25,7 @@ struct range_of {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a parameter takes the whole of its range and nothing else", "",
+TEMPLATE_TEST_CASE("a parameter accepts exactly its range", "",
                    (range_of<verbspp::queue_pair_number, 0, 16777215>),
                    (range_of<verbspp::packet_sequence_number, 0, 16777215>),
                    (range_of<verbspp::retry_count, 0, 7>), (range_of<verbspp::read_depth, 0, 255>),
@@ -63,7 +63,7 @@ TEMPLATE_TEST_CASE("a parameter takes the whole of its range and nothing else", 
   CHECK(parameter::maximum == maximum);
 }
 
-TEST_CASE("the error of a parameter out of range names it, its range and the value") {
+TEST_CASE("the error of a parameter out of range contains its name and range and value") {
   CHECK(verbspp::retry_count::from(8).error().message() ==
         "parameter: ACK retry count (0..7): 8 is out of range");
   CHECK(verbspp::port_number::from(0U).error().message() ==

@@ -25,12 +25,12 @@ static_assert(std::is_convertible_v<std::stop_token, call_limit>);
 static_assert(!std::is_convertible_v<int, call_limit>);
 static_assert(!std::is_default_constructible_v<call_limit>);
 
-TEST_CASE("the limit of a call begins when the call begins to wait") {
+TEST_CASE("the limit of a call starts when the call begins to wait") {
   const auto before = wait_limit::time_point::clock::now();
   const wait_limit limit = begun(5s);
   CHECK(limit.deadline() >= before + 5s);
   CHECK(limit.deadline() <= wait_limit::time_point::clock::now() + 5s);
-  // Others have a time or a token of their own.
+  // Deadlines and stop tokens are used unchanged.
   CHECK(begun(before).deadline() == before);
   CHECK(begun(wait_limit(before)).deadline() == before);
   CHECK(begun(wait_limit::forever()).is_forever());
@@ -40,7 +40,7 @@ TEST_CASE("the limit of a call begins when the call begins to wait") {
   CHECK(begun(source.get_token()).stop_requested());
 }
 
-TEST_CASE("without a limit of its own, a call has that of the channel") {
+TEST_CASE("a call without a limit has the limit of its channel") {
   CHECK_FALSE(has_passed(call_limit::of_channel()));
   CHECK_FALSE(has_passed(call_limit::from(nullptr)));
   CHECK(begun(call_limit::of_channel()).deadline() > wait_limit::time_point::clock::now() + 20s);
@@ -48,7 +48,7 @@ TEST_CASE("without a limit of its own, a call has that of the channel") {
   CHECK(begun(call_limit::from(&own)).deadline() == own.deadline());
 }
 
-TEST_CASE("the limit of a call has passed before if it is no time at all") {
+TEST_CASE("the limit of a call has already expired if it is zero or negative") {
   CHECK_FALSE(has_passed(1ns));
   CHECK_FALSE(has_passed(std::chrono::duration<double>(0.5)));
   CHECK(has_passed(0s));

@@ -22,7 +22,7 @@ memory of_bytes(std::initializer_list<unsigned> values) {
 
 void append(memory& to, const memory& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// 198.18.83.1 to 198.18.83.2; the checksum was worked out by hand (RFC 1071).
+/// 198.18.83.1 to 198.18.83.2; the checksum was calculated by hand (RFC 1071).
 const memory ipv4_header = of_bytes({0x45, 0,  0,  60, 0,   0,  0x40, 0, 64, 17, 0x08, 0x89,  //
                                      198,  18, 83, 1,  198, 18, 83,   2});
 const gid ipv4_source{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 83, 1}};
@@ -96,7 +96,7 @@ TEST_CASE("the payload ends where the datagram or the memory ends") {
   CHECK_FALSE(nothing.value().source_address());
 }
 
-TEST_CASE("a failed receive is no datagram") {
+TEST_CASE("a failed receive is not a datagram") {
   ibv_wc completion = completion_of(0, 0);
   completion.status = IBV_WC_WR_FLUSH_ERR;
   completion.wr_id = 7;
@@ -107,7 +107,7 @@ TEST_CASE("a failed receive is no datagram") {
   CHECK(datagram.error().wr_id() == 7);
 }
 
-TEST_CASE("the header gives the addresses") {
+TEST_CASE("the header contains the addresses") {
   memory bytes = global_route_header();
   CHECK(received(bytes).source_address() == sender);
   CHECK(received(bytes).destination_address() == receiver);
@@ -121,7 +121,7 @@ TEST_CASE("RoCE v2 over IPv4 has its header in the last 20 bytes") {
   CHECK(received(bytes).destination_address() == ipv4_destination);
 }
 
-TEST_CASE("whatever is in front of an IPv4 header, its checksum tells it from IPv6") {
+TEST_CASE("the checksum identifies an IPv4 header whatever precedes it") {
   memory bytes = ipv4_after(of_bytes({0x60}));
   CHECK(received(bytes).source_address() == ipv4_source);
 
@@ -134,7 +134,7 @@ TEST_CASE("whatever is in front of an IPv4 header, its checksum tells it from IP
   CHECK(address->bytes[0] == 0xfe);
 }
 
-TEST_CASE("immediate data comes with the datagram") {
+TEST_CASE("immediate data arrives with the datagram") {
   memory bytes = global_route_header();
   ibv_wc completion = completion_of(bytes.size(), IBV_WC_GRH | IBV_WC_WITH_IMM);
   completion.imm_data = immediate_data(0x01020304).network();

@@ -26,7 +26,7 @@ void keep(const error& failure) noexcept {
 }
 void ignore(const error&) noexcept {}
 
-/// Puts the handler back that was there before, whatever the test does.
+/// Restores the previous handler, whatever the test does.
 class handler_for_this_test {
  public:
   explicit handler_for_this_test(verbspp::destroy_failure_handler handler)
@@ -42,7 +42,7 @@ class handler_for_this_test {
   verbspp::destroy_failure_handler before_;
 };
 
-/// What is written to stderr meanwhile.
+/// Returns the text that the function writes to stderr.
 template <class Function>
 std::string captured_stderr(Function function) {
   std::FILE* const file = std::tmpfile();
@@ -78,7 +78,7 @@ TEST_CASE("a release that succeeds is not reported") {
   CHECK(reports == 0);
 }
 
-TEST_CASE("setting the handler gives the one before") {
+TEST_CASE("setting the handler returns the previous one") {
   const handler_for_this_test handler(&keep);
   CHECK(set_destroy_failure_handler(&ignore) == &keep);
   report_destroy(EBUSY, "ibv_dealloc_pd");
@@ -88,7 +88,7 @@ TEST_CASE("setting the handler gives the one before") {
   CHECK(reports == 1);
 }
 
-TEST_CASE("without a handler, a release that fails writes one line to stderr") {
+TEST_CASE("without a handler a failed release writes one line to stderr") {
   const handler_for_this_test handler(nullptr);
   const auto text = captured_stderr([] { report_destroy(EBUSY, "ibv_destroy_qp", "why"); });
   CHECK(text ==

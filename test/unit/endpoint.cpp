@@ -31,7 +31,7 @@ namespace {
 
 using encoded = std::array<std::byte, endpoint::encoded_size>;
 
-/// The length of format version 2, and where the addresses begin that version 3 has behind it.
+/// The length of format version 2, and the offset of the addresses that version 3 appends to it.
 constexpr std::size_t former_size = endpoint::former_encoded_size, offered_at = 48;
 
 constexpr gid link_local_gid{
@@ -62,7 +62,7 @@ constexpr endpoint ethernet_end{.type = transport::uc,
                                 .owner = 0x8102fe0c,
                                 .generation = 0x01234567};
 
-/// Of two networks, one of which is a VLAN.
+/// Offers addresses of two networks, one of which is a VLAN.
 constexpr endpoint offering_end = [] {
   endpoint end = ethernet_end;
   end.is_mtu_asked_for = true;
@@ -94,7 +94,7 @@ constexpr encoded encoding(Bytes... bytes) {
 
 // Written by hand from the table in the documentation of endpoint::encode.
 constexpr encoded infiniband_bytes = encoding(  //
-    0x76, 3,                                    // what it is, version
+    0x76, 3,                                    // magic, version
     2, 1, 0, 5,                                 // RC, InfiniBand, InfiniBand GID, 4096
     0x01, 0x07,                                 // LID
     16, 0x12, 0xab, 0x34,                       // reads as initiator, queue pair number
@@ -104,7 +104,7 @@ constexpr encoded infiniband_bytes = encoding(  //
     0, 0, 0, 0, 0, 0, 0, 0);  // no owner, no generation
 
 constexpr encoded ethernet_bytes = encoding(  //
-    0x76, 3,                                  // what it is, version
+    0x76, 3,                                  // magic, version
     3, 2, 2, 3,                               // UC, Ethernet, RoCE v2, 1024
     0, 0,                                     // LID
     0, 0, 0, 2,                               // reads as initiator, queue pair number
@@ -114,7 +114,7 @@ constexpr encoded ethernet_bytes = encoding(  //
     0x81, 0x02, 0xfe, 0x0c, 0x01, 0x23, 0x45, 0x67);         // owner, generation
 
 constexpr encoded datagram_bytes = encoding(  //
-    0x76, 3,                                  // what it is, version
+    0x76, 3,                                  // magic, version
     4, 2, 1, 1,                               // UD, Ethernet, RoCE v1, 256
     0, 0,                                     // LID
     0, 0xff, 0xff, 0xfe,                      // reads as initiator, queue pair number
@@ -126,7 +126,7 @@ constexpr encoded datagram_bytes = encoding(  //
 constexpr encoded offering_bytes = [] {
   encoded bytes = ethernet_bytes;
   constexpr encoded behind =
-      encoding(2, 0x68, 5, 1,  // count, traffic class, service level, MTU is asked for
+      encoding(2, 0x68, 5, 1,  // count, traffic class, service level, MTU was requested
                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
                2, 120, 0x0f, 0xed,                                      // RoCE v2, prefix, VLAN
                0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91, 1, 0,
@@ -135,7 +135,8 @@ constexpr encoded offering_bytes = [] {
   return bytes;
 }();
 
-/// Decoding any bytes gives an error in words, or an endpoint whose encoding is just these bytes.
+/// Decoding any bytes returns an error with a message, or an endpoint whose encoding is exactly
+/// these bytes.
 bool is_refused_or_round_trips(std::span<const std::byte> bytes) {
   const auto decoded = endpoint::decode(bytes);
   if (decoded.has_error())
@@ -222,7 +223,7 @@ TEST_CASE("the documented bytes decode to the endpoint") {
   CHECK(endpoint::decode(datagram_bytes).value() == datagram_end);
 }
 
-TEST_CASE("every endpoint that can be connected to survives the trip to the peer") {
+TEST_CASE("every valid endpoint is unchanged after encoding and decoding") {
   random_endpoints random;
   for (int i = 0; i < 5000; ++i) {
     const endpoint end = random.next();
@@ -233,7 +234,7 @@ TEST_CASE("every endpoint that can be connected to survives the trip to the peer
   }
 }
 
-TEST_CASE("an encoding with any one byte changed is refused or means just these bytes") {
+TEST_CASE("an encoding with any one byte changed is refused or decodes to exactly these bytes") {
   random_endpoints random;
   for (int i = 0; i < 6; ++i) {
     const encoded valid = i == 0   ? infiniband_bytes
@@ -249,13 +250,13 @@ TEST_CASE("an encoding with any one byte changed is refused or means just these 
   }
 }
 
-TEST_CASE("bytes that are not an endpoint are refused whatever they are") {
+TEST_CASE("arbitrary bytes that are not an endpoint are refused") {
   random_endpoints random;
   for (std::size_t length = 0; length <= 100; ++length)
     for (int i = 0; i < 200; ++i) {
       std::vector<std::byte> bytes(length);
       for (auto& byte : bytes) byte = random.byte();
-      // Past the first bytes, which random ones hardly ever are.
+      // Valid first bytes, which random bytes almost never have.
       if (i % 2 == 1)
         std::copy_n(ethernet_bytes.begin(), std::min<std::size_t>(length, 6), bytes.begin());
       if (is_refused_or_round_trips(bytes)) continue;
@@ -264,7 +265,7 @@ TEST_CASE("bytes that are not an endpoint are refused whatever they are") {
     }
 }
 
-TEST_CASE("an encoding that is cut or has more behind it is refused with its length") {
+TEST_CASE("a truncated or overlong encoding is refused with its length") {
   std::vector<std::byte> bytes(infiniband_bytes.begin(), infiniband_bytes.end());
   bytes.resize(400);
   for (std::size_t length = 0; length <= bytes.size(); ++length) {
@@ -275,11 +276,11 @@ TEST_CASE("an encoding that is cut or has more behind it is refused with its len
   }
 }
 
-TEST_CASE("bytes of another protocol are refused as such") {
+TEST_CASE("bytes of another protocol are reported as such") {
   CHECK(contains(why_refused(with(infiniband_bytes, 0, 0x6d)), "no endpoint of verbspp"));
 }
 
-TEST_CASE("an endpoint of another format version is a mismatch that names both") {
+TEST_CASE("the error about another format version names both versions") {
   for (const unsigned version : {0U, 1U, 4U, 255U}) {
     const auto decoded = endpoint::decode(with(infiniband_bytes, 1, version));
     REQUIRE(decoded.has_error());
@@ -289,14 +290,15 @@ TEST_CASE("an endpoint of another format version is a mismatch that names both")
   }
 }
 
-TEST_CASE("an endpoint of the first format version is refused for its version, not its length") {
+TEST_CASE(
+    "an endpoint of the first format version is refused for its version instead of its length") {
   const encoded first = with(infiniband_bytes, 1, 1);
   CHECK(why_refused(std::span(first).first(36)) ==
         "decode endpoint: format version differs: local 3, remote 1; both ends need the same "
         "version of verbspp's formats");
 }
 
-TEST_CASE("an endpoint of the former format is read, and offers one address") {
+TEST_CASE("an endpoint of the previous format is decoded and offers one address") {
   encoded former = ethernet_bytes;
   former[1] = std::byte{2};
   const auto decoded = endpoint::decode(std::span(former).first(former_size));
@@ -313,7 +315,7 @@ TEST_CASE("an endpoint of the former format is read, and offers one address") {
   CHECK(contains(why_refused(std::span(ethernet_bytes).first(former_size)), "length (368 bytes)"));
 }
 
-TEST_CASE("offered addresses that no port can have are refused") {
+TEST_CASE("offered addresses that are impossible for a port are refused") {
   CHECK(contains(why_refused(with(offering_bytes, former_size, 17)), "offered addresses (0..16)"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 16, 0)), "GID type of an offered"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 17, 129)), "prefix length"));
@@ -325,13 +327,13 @@ TEST_CASE("offered addresses that no port can have are refused") {
   CHECK(contains(why_refused(with(infiniband_bytes, former_size, 1)), "on InfiniBand"));
 }
 
-TEST_CASE("two ends choose among what they offer, unless an address was set by hand") {
+TEST_CASE("two ends choose among their offers unless an address was set by hand") {
   endpoint local = offering_end;
   endpoint remote = offering_end;
   const auto by_offer = verbspp::choose_addresses(local, remote);
   REQUIRE(by_offer.has_value());
   CHECK(by_offer.value().remote.address == mapped_gid);
-  remote.address.bytes[15] = 7;  // is not among what it offers
+  remote.address.bytes[15] = 7;  // is not in its offer
   const auto by_hand = verbspp::choose_addresses(local, remote);
   REQUIRE(by_hand.has_value());
   CHECK(by_hand.value().remote.address == remote.address);
@@ -344,7 +346,7 @@ TEST_CASE("two ends choose among what they offer, unless an address was set by h
   CHECK(contains(unlike.error().message(), "GID type differs: local RoCE v1, remote RoCE v2"));
 }
 
-TEST_CASE("an owner without a generation is refused, and so is the reverse") {
+TEST_CASE("an owner without a generation and a generation without an owner are refused") {
   endpoint end = ethernet_end;
   end.generation = 0;
   CHECK(contains(why_refused(end.encode()), "generation (1 or more): 0 is out of range"));
@@ -353,7 +355,7 @@ TEST_CASE("an owner without a generation is refused, and so is the reverse") {
   CHECK(contains(why_refused(end.encode()), "generation (0 without an owner): 3 is out of range"));
 }
 
-TEST_CASE("a field out of range is refused by name") {
+TEST_CASE("the error about a field out of range names the field") {
   struct bad_byte {
     std::size_t offset;
     std::initializer_list<unsigned> values;
@@ -380,7 +382,7 @@ TEST_CASE("a field out of range is refused by name") {
     }
 }
 
-TEST_CASE("queue pair numbers that belong to management and multicast are refused") {
+TEST_CASE("queue pair numbers reserved for management and multicast are refused") {
   for (const std::uint32_t number : {0U, 1U, 0xffffffU}) {
     endpoint end = infiniband_end;
     end.number = verbspp::queue_pair_number::assume(number);
@@ -423,7 +425,7 @@ TEST_CASE("an endpoint whose GID type does not fit its link layer is refused") {
   }
 }
 
-TEST_CASE("endpoints are equal when every field is") {
+TEST_CASE("endpoints are equal if all fields are") {
   CHECK(infiniband_end == infiniband_end);
   const auto differs = [](auto change) {
     endpoint end = infiniband_end;
@@ -445,7 +447,7 @@ TEST_CASE("endpoints are equal when every field is") {
   CHECK(differs([](endpoint& e) { e.generation = 2; }));
 }
 
-TEST_CASE("an endpoint prints everything that can keep a connection from coming about") {
+TEST_CASE("an endpoint prints every field that can prevent a connection") {
   CHECK(printed(infiniband_end) ==
         "RC queue pair 0x12ab34, PSN 0xfedcba, InfiniBand, LID 263, GID fe80::2:c903:0:1491 "
         "(InfiniBand), MTU 4096, reads 16/200");
@@ -454,27 +456,27 @@ TEST_CASE("an endpoint prints everything that can keep a connection from coming 
         "MTU 1024, reads 0/255, connection 19088743 of owner 0x8102fe0c");
 }
 
-TEST_CASE("printing an endpoint leaves the stream as it was") {
+TEST_CASE("printing an endpoint does not change the stream") {
   std::ostringstream out;
   out << infiniband_end << ' ' << 255;
   CHECK(out.str().ends_with(" 255"));
 }
 
-TEST_CASE("an endpoint prints the same whatever the stream is set to") {
+TEST_CASE("an endpoint prints alike whatever the stream's format is") {
   CHECK(printed_by_a_hex_stream(infiniband_end) == printed(infiniband_end));
 }
 
-TEST_CASE("two ends that fit together can be connected") {
+TEST_CASE("two matching ends can be connected") {
   CHECK(check_compatible(infiniband_end, infiniband_end).has_value());
   CHECK(check_compatible(ethernet_end, ethernet_end).has_value());
   endpoint remote = infiniband_end;
-  remote.mtu = 256;  // the smaller one is taken
+  remote.mtu = 256;  // the smaller MTU is used
   remote.reads_as_target = 0;
   remote.lid = 9;
   CHECK(check_compatible(infiniband_end, remote).has_value());
 }
 
-TEST_CASE("two ends that do not fit together are told apart by field, with both values") {
+TEST_CASE("the error about ends that do not match names the field and both values") {
   const auto explained = [](const endpoint& local, const endpoint& remote) {
     const auto answer = check_compatible(local, remote);
     REQUIRE(answer.has_error());
@@ -524,7 +526,8 @@ TEST_CASE("an endpoint of an earlier connection is refused with both generations
   CHECK(check_newer(of(7, 0xffffffff), of(7, 3)).has_value());
 }
 
-TEST_CASE("endpoints of other owners, and of plain queue pairs, are of no earlier connection") {
+TEST_CASE(
+    "endpoints of other owners or of plain queue pairs never belong to an earlier connection") {
   endpoint last = infiniband_end;
   CHECK(check_newer(infiniband_end, last).has_value());
   last.owner = 7;
@@ -537,7 +540,7 @@ TEST_CASE("endpoints of other owners, and of plain queue pairs, are of no earlie
   CHECK(check_newer(other, last).has_value());
 }
 
-TEST_CASE("a remote end that nothing can be connected to is refused before the device is asked") {
+TEST_CASE("an invalid remote end is refused before the device is called") {
   const auto refusal = [](const endpoint& local, const endpoint& remote) {
     const auto answer = check_compatible(local, remote);
     REQUIRE(answer.has_error());

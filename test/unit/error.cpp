@@ -62,7 +62,7 @@ constexpr std::array errno_meanings{
 
 }  // namespace
 
-TEST_CASE("an errno has the kind that the documentation gives it") {
+TEST_CASE("an errno has the documented kind") {
   for (const auto& [errnum, kind] : errno_meanings) {
     CAPTURE(errnum, to_string(kind));
     CHECK(verbspp::kind_of_errno(errnum) == kind);
@@ -70,7 +70,7 @@ TEST_CASE("an errno has the kind that the documentation gives it") {
   }
 }
 
-TEST_CASE("an errno without a kind of its own is the driver's") {
+TEST_CASE("an errno without a kind of its own is an error of the driver") {
   const auto is_listed = [](int errnum) {
     for (const auto& each : errno_meanings)
       if (each.errnum == errnum) return true;
@@ -83,7 +83,7 @@ TEST_CASE("an errno without a kind of its own is the driver's") {
   }
 }
 
-TEST_CASE("an errno is kept exactly as it came") {
+TEST_CASE("an errno is kept unchanged") {
   for (const int errnum : {EINVAL, ENOMEM, EFAULT, 524, 4095}) {
     const auto failure = error::from_errno(errnum, "ibv_create_qp", "look it up");
     CHECK(failure.native_errno() == errnum);
@@ -94,7 +94,7 @@ TEST_CASE("an errno is kept exactly as it came") {
   }
 }
 
-TEST_CASE("each kind of error has a name of its own") {
+TEST_CASE("each kind of error has its own name") {
   std::set<std::string> names;
   for (const error_kind kind : all_kinds) names.insert(to_string(kind));
   CHECK(names.size() == all_kinds.size());
@@ -103,7 +103,7 @@ TEST_CASE("each kind of error has a name of its own") {
   CHECK(to_string(static_cast<error_kind>(200)) == std::string("unknown"));
 }
 
-TEST_CASE("the message of an error is one line that says what failed, on what, and what to do") {
+TEST_CASE("the message of an error is one line with the operation and subject and hint") {
   const error plain(error_kind::not_found, "find device", "look at `ibv_devices`");
   const std::array<std::pair<error, const char*>, 13> messages{{
       {plain, "find device: not found; look at `ibv_devices`"},
@@ -137,8 +137,7 @@ TEST_CASE("the message of an error is one line that says what failed, on what, a
   }
 }
 
-TEST_CASE(
-    "a failed call about which nothing more is known is told with the errno's usual meaning") {
+TEST_CASE("a failed call without further information gets the usual hint for its errno") {
   std::set<std::string> advice;
   for (const int errnum :
        {EINVAL, ENOMEM, EMFILE, EPERM, ENODEV, EOPNOTSUPP, ETIMEDOUT, EBUSY, EIO}) {
@@ -153,7 +152,7 @@ TEST_CASE(
   CHECK(error::from_errno(EMFILE, "ibv_open_device").message().ends_with("(`ulimit -n`)"));
 }
 
-TEST_CASE("whatever call finds no file descriptor left says which limit that is") {
+TEST_CASE("the hint about missing file descriptors names the exhausted limit for any call") {
   for (const char* call : {"ibv_open_device", "socket", "accept over TCP"}) {
     CHECK(error::from_errno(EMFILE, call).message().ends_with("raise its limit (`ulimit -n`)"));
     CHECK(error::from_errno(ENFILE, call).message().ends_with("(`sysctl fs.file-max`)"));
@@ -161,7 +160,7 @@ TEST_CASE("whatever call finds no file descriptor left says which limit that is"
   CHECK(error::from_errno(EMFILE, "socket", "said").message().ends_with("; said"));
 }
 
-TEST_CASE("the errno of a call that is none of the verbs speaks neither of driver nor of memory") {
+TEST_CASE("the error of a call outside of verbs does not mention the driver or memory") {
   CHECK(error::from_errno(ECONNREFUSED, "connect").message() ==
         "connect: Connection refused (ECONNREFUSED)");
   CHECK(error::from_errno(EAGAIN, "recv").message() ==
@@ -170,12 +169,12 @@ TEST_CASE("the errno of a call that is none of the verbs speaks neither of drive
         "modify INIT -> RTR: Invalid argument (EINVAL)");
 }
 
-TEST_CASE("a number above those of int64_t is printed as it was") {
+TEST_CASE("a number above the range of int64_t is printed unchanged") {
   const auto failure = error::out_of_range("parameter", "LID", UINT64_MAX);
   CHECK(failure.message() == "parameter: LID: 18446744073709551615 is out of range");
 }
 
-TEST_CASE("an error names the parameter or field that is at fault") {
+TEST_CASE("an error names the invalid parameter or field") {
   CHECK(error::out_of_range("o", "a port", 0).subject() == std::string("a port"));
   CHECK(error::above_limit("o", "elements", 2, 1).subject() == std::string("elements"));
   CHECK(error::mismatch("o", "MTU", 1, 2).subject() == std::string("MTU"));
@@ -184,7 +183,7 @@ TEST_CASE("an error names the parameter or field that is at fault") {
         std::string("memory"));
 }
 
-TEST_CASE("the ways to make an error give it the right kind") {
+TEST_CASE("each function that creates an error sets the right kind") {
   CHECK(error::out_of_range("o", "a", 0).kind() == error_kind::invalid_input);
   CHECK(error::above_limit("o", "a", 2, 1).kind() == error_kind::invalid_input);
   CHECK(error::mismatch("o", "a", 1, 2).kind() == error_kind::mismatch);
@@ -199,7 +198,7 @@ TEST_CASE("the ways to make an error give it the right kind") {
   CHECK(full.hint() == std::string("full"));
 }
 
-TEST_CASE("a message is cut where the buffer ends, and its whole length is told") {
+TEST_CASE("a message is truncated at the end of the buffer and its full length is returned") {
   const auto failure = error::from_errno(EBUSY, "ibv_dealloc_pd", "something still uses it");
   const std::string whole = failure.message();
   for (std::size_t size = 0; size <= whole.size() + 2; ++size) {
@@ -213,7 +212,7 @@ TEST_CASE("a message is cut where the buffer ends, and its whole length is told"
   }
 }
 
-TEST_CASE("a message longer than any expected one is complete all the same") {
+TEST_CASE("a message longer than expected is still complete") {
   const std::string hint(2000, 'x');
   const error failure(error_kind::driver, "operation", hint.c_str());
   CHECK(failure.message() == "operation: driver; " + hint);
@@ -283,7 +282,7 @@ TEST_CASE("an error equals only the std::error_code of its errno") {
   CHECK(failure != std::error_code(EMFILE, std::iostream_category()));
 }
 
-TEST_CASE("the errno of a call is found whatever convention the call follows") {
+TEST_CASE("the errno of a failed call is found for each error convention") {
   using verbspp::detail::errno_of;
   errno = EBADF;
   CHECK(errno_of(0) == 0);
@@ -294,7 +293,7 @@ TEST_CASE("the errno of a call is found whatever convention the call follows") {
   CHECK(errno_of(-1) == ENOMEM);
 }
 
-TEST_CASE("a call that fails with -1 and leaves errno alone has failed all the same") {
+TEST_CASE("a call that returns -1 without setting errno has still failed") {
   errno = 0;
   CHECK(verbspp::detail::errno_of(-1) == EIO);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The protocol of an exchange, without a device: both sides over a pair of sockets, and whatever a
-/// peer may do.
+/// The protocol of an exchange without a device: both sides over a pair of sockets, and peers that
+/// behave in any way.
 
 #include "exchange_sides.hpp"
 
@@ -41,7 +41,7 @@ namespace {
 
 using writable = remote_memory<access::remote_write>;
 
-/// What a program that is none of ours sends, until the side has had enough.
+/// Sends bytes of a foreign program to a side, which has to fail. \returns the side's message
 std::string answer_to(std::string_view bytes, bool closes = false) {
   socket_pair sockets;
   bool is_late = false;
@@ -54,7 +54,7 @@ std::string answer_to(std::string_view bytes, bool closes = false) {
   return left.message();
 }
 
-/// All that arrives at a socket.
+/// Reads all bytes that have arrived at a socket.
 std::vector<std::byte> drain(int socket) {
   std::vector<std::byte> bytes(4096);
   const ssize_t count = ::recv(socket, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -83,7 +83,7 @@ TEST_CASE("both sides of an exchange get the other's endpoint and values") {
   CHECK(std::get<2>(*left.theirs()).length() == 128);
 }
 
-TEST_CASE("each kind of value travels") {
+TEST_CASE("values of each kind can be exchanged") {
   enum class color : std::uint8_t { red = 3 };
   using word = remote_memory<access::remote_atomic | access::remote_read>;
   using object = remote_object<greeting, access::remote_write>;
@@ -121,7 +121,7 @@ TEST_CASE("each kind of value travels") {
   CHECK(std::get<10>(got) == std::get<10>(sent));
 }
 
-TEST_CASE("one value needs no tuple") {
+TEST_CASE("a single value needs no tuple") {
   socket_pair sockets;
   side<std::uint16_t, bounded_text<8>> left(sockets[0], "hello", 10s);
   side<bounded_text<8>, std::uint16_t> right(sockets[1], 77, 10s);
@@ -130,21 +130,21 @@ TEST_CASE("one value needs no tuple") {
   CHECK(right.theirs() == bounded_text<8>("hello"));
 }
 
-TEST_CASE("text that is too long is refused where it is made") {
+TEST_CASE("text that is too long is refused when it is created") {
   CHECK(bounded_text<4>::from("four").value() == "four");
   CHECK(bounded_text<4>::from("fives").error() == error_kind::invalid_input);
   CHECK(bounded_bytes<1>::from(std::array<std::byte, 2>()).error() == error_kind::invalid_input);
   STATIC_REQUIRE(!std::is_constructible_v<bounded_text<4>, const char(&)[6]>);
 }
 
-TEST_CASE("a value that is longer than its bound is refused, and both are told") {
+TEST_CASE("a value longer than its bound is refused and both ends report it") {
   socket_pair sockets;
   using bounded = bounded_text<4>;
   side<std::tuple<>, bounded> liar(sockets[0], "four", 10s);
   side<bounded, std::tuple<>> honest(sockets[1], {}, 10s);
-  // Its length is a lie, and what it announced is the bound.
-  SECTION("with bytes behind the end") { liar.core().values()[1] = std::byte{5}; }
-  SECTION("with bytes that are none of it") { liar.core().values()[1] = std::byte{3}; }
+  // Its length is wrong, although the announced bound is right.
+  SECTION("with a length beyond the end") { liar.core().values()[1] = std::byte{5}; }
+  SECTION("with bytes after the value") { liar.core().values()[1] = std::byte{3}; }
   run(liar, honest);
   CHECK(honest.failure() == error_kind::invalid_input);
   CHECK(!honest.theirs());
@@ -152,13 +152,13 @@ TEST_CASE("a value that is longer than its bound is refused, and both are told")
   CHECK(liar.message().find("the peer refused, and said") != std::string::npos);
 }
 
-TEST_CASE("an exchange reads no byte behind its own") {
+TEST_CASE("an exchange reads no bytes after its own") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 10s);
   plain_side right(sockets[1], some, 10s);
   while (!left.advance()) static_cast<void>(right.advance());
   REQUIRE(left.is_done());
-  // Whoever is done first goes on with the program's own protocol.
+  // The end that finishes first continues with the program's own protocol.
   REQUIRE(::send(sockets[0], "next", 4, 0) == 4);
   while (!right.advance()) {
   }
@@ -167,7 +167,7 @@ TEST_CASE("an exchange reads no byte behind its own") {
   CHECK(drain(sockets[0]).empty());
 }
 
-TEST_CASE("an exchange over the socket of an earlier one succeeds") {
+TEST_CASE("an exchange over the socket of an earlier exchange succeeds") {
   socket_pair sockets;
   for (int i = 0; i < 2; ++i) {
     plain_side left(sockets[0], some, 10s);
@@ -198,26 +198,26 @@ TEST_CASE("another application or version is refused at both ends") {
   }
 }
 
-TEST_CASE("a peer that sends other values is told which") {
+TEST_CASE("a peer that sends other values receives the difference") {
   socket_pair sockets;
   const auto both = [&](auto& left, auto& right) {
     run(left, right);
     CHECK(left.failure() == error_kind::mismatch);
     CHECK(right.failure() == error_kind::mismatch);
     CHECK(right.message().find("the peer refused, and said") != std::string::npos);
-    // What the one found out, the other was told.
+    // One end finds the difference, and the other end receives it from that end.
     const std::string found = left.message().substr(left.message().find("value "));
     CHECK(right.message().find(found) != std::string::npos);
     return found;
   };
-  SECTION("of another type") {
+  SECTION("another type") {
     side<std::uint32_t, std::uint32_t> left(sockets[0], 1, 10s);
     side<std::uint32_t, std::uint64_t> right(sockets[1], 1, 10s);
     CHECK(both(left, right) ==
           "value 1 differs: expected an unsigned integer of 4 bytes, but the peer sends an "
           "unsigned integer of 8 bytes");
   }
-  SECTION("with other rights") {
+  SECTION("other rights") {
     const writable memory(0x1000, 8, remote_key(std::uint32_t{1}));
     side<std::tuple<bool, readable>, bool> left(sockets[0], true, 10s);
     side<bool, std::tuple<bool, writable>> right(sockets[1], {true, memory}, 10s);
@@ -225,28 +225,28 @@ TEST_CASE("a peer that sends other values is told which") {
           "value 2 differs: expected remote memory (read), but the peer sends remote memory "
           "(write)");
   }
-  SECTION("in another order") {
+  SECTION("another order") {
     side<std::tuple<bool, int>, bool> left(sockets[0], true, 10s);
     side<bool, std::tuple<int, bool>> right(sockets[1], {1, true}, 10s);
     CHECK(both(left, right).find("value 1 differs") == 0);
   }
-  SECTION("too few") {
+  SECTION("too few values") {
     side<std::tuple<bool, greeting>, bool> left(sockets[0], true, 10s);
     side<bool, bool> right(sockets[1], true, 10s);
     CHECK(both(left, right).find("value 2 is missing: expected the structure 'greeting 1'") == 0);
   }
-  SECTION("too many") {
+  SECTION("too many values") {
     side<std::tuple<>, bool> left(sockets[0], true, 10s);
     side<bool, bool> right(sockets[1], true, 10s);
     CHECK(both(left, right).find("value 1 is too many") == 0);
   }
 }
 
-TEST_CASE("why one side fails is told to the other") {
+TEST_CASE("the failure of one side is reported to the other") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 10s);
   plain_side right(sockets[1], some, 10s);
-  SECTION("by an error") {
+  SECTION("an error") {
     static_cast<void>(left.advance());
     left.refuse(error::mismatch("compare endpoints", "GID type", "RoCE v1", "RoCE v2"));
     run(left, right);
@@ -254,7 +254,7 @@ TEST_CASE("why one side fails is told to the other") {
     CHECK(right.message().find("GID type differs: local RoCE v1, remote RoCE v2") !=
           std::string::npos);
   }
-  SECTION("by its end") {
+  SECTION("the end of the session") {
     static_cast<void>(left.advance());
     left.give_up();
     while (!right.advance()) {
@@ -262,11 +262,11 @@ TEST_CASE("why one side fails is told to the other") {
     CHECK(right.failure() == error_kind::not_connected);
     CHECK(right.message().find("the program gave the exchange up") != std::string::npos);
   }
-  // The failure stays.
+  // The failure persists.
   CHECK(!right.core().advance().has_value());
 }
 
-TEST_CASE("a refusal is read although the peer has closed") {
+TEST_CASE("a refusal is read even though the peer has closed its socket") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 10s);
   plain_side right(sockets[1], some, 10s);
@@ -280,7 +280,7 @@ TEST_CASE("a refusal is read although the peer has closed") {
   CHECK(right.message().find("no room") != std::string::npos);
 }
 
-TEST_CASE("what is no exchange is refused") {
+TEST_CASE("bytes of another protocol are refused") {
   const auto frame = [](char version, char type, std::uint32_t length, std::string body = {}) {
     std::string made{'v', 'x', version, type};
     for (int i = 3; i >= 0; --i) made += static_cast<char>(length >> 8 * i & 0xff);
@@ -311,7 +311,7 @@ TEST_CASE("what is no exchange is refused") {
   CHECK(answer_to(frame(2, 1, 40, hello)).find("does not know") != std::string::npos);
 }
 
-TEST_CASE("a peer that goes away or says nothing is named by the step") {
+TEST_CASE("the error about a peer that disconnects or is silent names the step") {
   CHECK(answer_to("", true).find("before it said what it is") != std::string::npos);
   CHECK(answer_to("vx", true).find("before it said what it is") != std::string::npos);
   CHECK(answer_to("").find("the peer said nothing") != std::string::npos);
@@ -319,16 +319,16 @@ TEST_CASE("a peer that goes away or says nothing is named by the step") {
         std::string::npos);
 }
 
-TEST_CASE("an exchange ends at its limit") {
+TEST_CASE("an exchange times out") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 5ms);
   while (!left.advance()) REQUIRE(left.core().wait().has_value());
   CHECK(left.failure() == error_kind::timed_out);
-  // The peer is told.
+  // The peer is notified.
   CHECK(text_of(drain(sockets[1])).find("timed out") != std::string_view::npos);
 }
 
-TEST_CASE("an exchange of bad use is refused") {
+TEST_CASE("invalid arguments of an exchange are refused") {
   socket_pair sockets;
   const auto start = [](int socket, const exchange_options& options) {
     return exchange_core::create({.file_descriptor = socket, .options = options}, 1s);
@@ -359,7 +359,7 @@ TEST_CASE("an exchange of bad use is refused") {
   ::close(pipe[1]);
 }
 
-TEST_CASE("a side that is connected to itself finds out") {
+TEST_CASE("a side that is connected to itself detects it") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 10s);
   static_cast<void>(left.advance());
@@ -369,7 +369,7 @@ TEST_CASE("a side that is connected to itself finds out") {
   CHECK(left.message().find("connected to itself") != std::string::npos);
 }
 
-TEST_CASE("the words of an error stay until many newer ones came") {
+TEST_CASE("the text of an error is kept until many later errors") {
   socket_pair sockets;
   std::optional<error> first;
   std::string message;

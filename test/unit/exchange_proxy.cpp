@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a network may do between the two sides of an exchange, and what a secret keeps from it.
+/// Faults of the network between the two sides of an exchange, and the protection by a secret.
 
 #include "exchange_sides.hpp"
 
@@ -24,7 +24,7 @@ using detail::exchange_core;
 
 namespace {
 
-/// Whether the socket's other end is closed, and nothing is left to read.
+/// Returns whether the other end of the socket is closed, with nothing left to read.
 bool is_hung_up(int socket) {
   std::byte byte{};
   ssize_t count = 0;
@@ -33,43 +33,43 @@ bool is_hung_up(int socket) {
   return count == 0 || errno == ECONNRESET;
 }
 
-/// What a proxy does to one direction.
+/// The fault that a proxy causes in one direction.
 enum class wrong : std::uint8_t {
   cut,      ///< it closes all connections
-  reset,    ///< the same by TCP's reset, with which what is under way is lost
-  damaged,  ///< the byte
-  silent,   ///< hands on nothing any more, in this direction
-  late,     ///< holds the byte until nothing else moves, then hands on all
+  reset,    ///< as above, by a TCP reset, which discards bytes in flight
+  damaged,  ///< changes the byte
+  silent,   ///< forwards nothing more in this direction
+  late,     ///< holds the byte until nothing else moves, then forwards everything
 };
 struct fault {
   std::size_t direction;
-  std::size_t at;  ///< the byte, counted from the beginning
+  std::size_t at;  ///< the offset of the byte
   wrong kind;
 };
 
 struct outcome_of_proxy {
   std::array<bool, 2> succeeded{};
   std::array<bool, 2> hung_up{};
-  std::array<std::size_t, 2> passed{};  ///< bytes, by direction
+  std::array<std::size_t, 2> passed{};  ///< bytes in each direction
   std::array<std::string, 2> seen{};    ///< the bytes themselves
 };
 
-/// The same options for the end that accepts.
+/// The same options for the accepting end.
 exchange_options accepting(exchange_options options) {
   options.role = exchange_role::accepting;
   return options;
 }
 
-/// How the two sides of a proxy are to each other.
+/// The configuration of the two sides of a proxy.
 struct ends_of_proxy {
   exchange_options options{};
   bool are_equals = false;
 };
 
-/// Both sides with a proxy between them; when nothing moves any more, the limits pass.
+/// Runs both sides with a proxy between them; once nothing moves any more, both time out.
 outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& ends = {}) {
   const bool is_by_tcp = given && given->kind == wrong::reset;
-  // What was sent may take a while there.
+  // Bytes may take a while over TCP.
   const int patience = is_by_tcp ? 1000 : 3;
   const auto kind = is_by_tcp ? socket_pair::kind::tcp : socket_pair::kind::local;
   socket_pair left_sockets(kind);
@@ -87,7 +87,8 @@ outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& 
     const bool is_wrong_here = given && given->direction == direction;
     const bool is_there = is_wrong_here && given->at == passed;
     if (is_cut || (is_there && (given->kind == wrong::silent || is_held))) return false;
-    // Without a fault byte by byte; else up to that, as quickly as it goes.
+    // Without a fault, forwards single bytes; otherwise forwards as much as possible up to the
+    // fault.
     std::array<char, 4096> bytes{};
     std::size_t most = given ? bytes.size() : 1;
     if (is_wrong_here && given->at >= passed) most = is_there ? 1 : given->at - passed;
@@ -127,7 +128,7 @@ outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& 
   return outcome;
 }
 
-/// At each byte of each direction.
+/// Injects the fault at each byte of each direction.
 template <class Check>
 void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
   const auto whole = through_proxy({}, ends);
@@ -136,19 +137,19 @@ void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
     for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
       CAPTURE(direction, at);
       const auto outcome = through_proxy(fault{direction, at, kind}, ends);
-      // Only the last frame leaves one of the two in the dark.
+      // Only a fault in the last frame leaves one of the two sides unaware of it.
       const std::size_t last_frame = 8 + (ends.options.secret.empty() ? 0 : 16);
       check(outcome, direction, at >= whole.passed[direction] - last_frame);
     }
 }
 
-/// Of 32 bytes.
+/// A secret of 32 bytes.
 exchange_options with_secret(std::string_view secret) {
   return {.secret = std::as_bytes(std::span(secret))};
 }
 constexpr std::string_view secret = "a secret of thirty-two bytes ...";
 
-/// Whether the library was built with what it takes.
+/// Returns whether the library was built with libcrypto, which secrets require.
 bool has_secrets() {
   socket_pair sockets;
   const auto made =
@@ -159,15 +160,15 @@ bool has_secrets() {
 
 }  // namespace
 
-TEST_CASE("a proxy at any byte makes both sides fail, or is found out at once") {
+TEST_CASE("a fault at any byte makes both sides fail or is detected soon") {
   ends_of_proxy ends;
-  SECTION("of client and server") {}
-  SECTION("of equals") { ends.are_equals = true; }
+  SECTION("with client and server") {}
+  SECTION("with equals") { ends.are_equals = true; }
   SECTION("with a secret") {
     if (!has_secrets()) SKIP("built without libcrypto");
     ends.options = with_secret(secret);
   }
-  SECTION("of equals with a secret") {
+  SECTION("with equals and a secret") {
     if (!has_secrets()) SKIP("built without libcrypto");
     ends = {.options = with_secret(secret), .are_equals = true};
   }
@@ -195,7 +196,7 @@ TEST_CASE("a proxy at any byte makes both sides fail, or is found out at once") 
     if (!seen.succeeded[1 - direction]) ++found;
     if (!is_last) CHECK(seen.succeeded[0] == seen.succeeded[1]);
   });
-  // Without a secret any nonce, value or number may be what is meant.
+  // Without a secret, changes to a nonce, value or number cannot be detected.
   CHECK(found >= (is_sealed ? all : all / 2));
 }
 
@@ -209,7 +210,7 @@ TEST_CASE("a secret that is too short or too long is refused") {
   CHECK(failure_with(std::string(257, 'x')) == error_kind::invalid_input);
 }
 
-TEST_CASE("both ends that know the secret connect, and nobody between them learns a key") {
+TEST_CASE("both ends that know the secret connect and an observer learns no key") {
   if (!has_secrets()) SKIP("built without libcrypto");
   const auto plain = through_proxy({});
   CHECK(plain.succeeded == std::array{true, true});
@@ -223,7 +224,7 @@ TEST_CASE("both ends that know the secret connect, and nobody between them learn
   CHECK(sealed.seen[0].find(address) == std::string::npos);
 }
 
-TEST_CASE("with a secret, two ends of the same role are refused") {
+TEST_CASE("two ends of the same role are refused if they use a secret") {
   if (!has_secrets()) SKIP("built without libcrypto");
   socket_pair sockets;
   exchange_options options = with_secret(secret);
@@ -236,7 +237,7 @@ TEST_CASE("with a secret, two ends of the same role are refused") {
   CHECK(right.failure() == error_kind::mismatch);
 }
 
-TEST_CASE("without a secret, the roles make no difference") {
+TEST_CASE("the roles do not matter without a secret") {
   socket_pair sockets;
   exchange_options options;
   options.role = GENERATE(exchange_role::connecting, exchange_role::accepting);
@@ -247,13 +248,13 @@ TEST_CASE("without a secret, the roles make no difference") {
   CHECK(right.is_done());
 }
 
-TEST_CASE("who does not know the secret gets no values") {
+TEST_CASE("an end that does not know the secret gets no values") {
   if (!has_secrets()) SKIP("built without libcrypto");
   socket_pair sockets;
   SECTION("another secret") {
     plain_side left(sockets[0], some, 10s, with_secret(secret));
     plain_side right(sockets[1], some, 10s,
-                     accepting(with_secret("another one, of some other bytes")));
+                     accepting(with_secret("a secret with entirely other bytes")));
     run(left, right);
     CHECK(left.failure() == error_kind::permission);
     CHECK(right.failure() == error_kind::permission);
@@ -261,7 +262,7 @@ TEST_CASE("who does not know the secret gets no values") {
     CHECK(!left.theirs());
     CHECK(!right.theirs());
   }
-  SECTION("none") {
+  SECTION("no secret") {
     plain_side left(sockets[0], some, 10s, with_secret(secret));
     plain_side right(sockets[1], some, 10s);
     run(left, right);

@@ -18,7 +18,7 @@ using values = std::tuple<std::uint32_t, bounded_text<16>, readable>;
 
 inline const values some{7, "left", readable(0x1000, 64, remote_key(std::uint32_t{5}))};
 
-/// Time is up when somebody says so.
+/// A stop request by a variable, which stands in for an expired limit.
 struct shared_stop {
   const bool* requested;
   [[nodiscard]] bool stop_requested() const noexcept { return *requested; }
@@ -34,11 +34,11 @@ inline endpoint some_endpoint(std::uint32_t number) {
   return end;
 }
 
-/// One side, whose connecting is nothing but to say so.
+/// One side of an exchange, which connects nothing.
 template <class Theirs, class Mine>
 class side {
  public:
-  /// \param party of two equals, its number; 0 if they are none
+  /// \param party the number of this side if the sides are equals, otherwise 0
   side(int socket, const Mine& mine, const wait_limit& limit, const exchange_options& options = {},
        std::uint32_t number = 100, unsigned party = 0)
       : core_(detail::exchange_core::create(
@@ -57,7 +57,7 @@ class side {
     core_->set_mine(some_endpoint(number), out.size());
   }
 
-  /// Whether it has come to its end, one way or the other.
+  /// Advances by a step. \returns true once the side has succeeded or failed
   bool advance() {
     if (is_done_ || failure_) return true;
     const auto step = core_->advance();

@@ -58,18 +58,18 @@ TEST_CASE("access rights print themselves by name") {
         "local write|remote write|remote read|remote atomic");
 }
 
-TEST_CASE("how to register is printed beside the rights") {
+TEST_CASE("registration options are printed together with the rights") {
   CHECK(printed(access::remote_read | access::window_bind) == "remote read|window bind");
   CHECK(printed(access::local_write | access::on_demand) == "local write|on demand");
   CHECK(printed(access::relaxed_ordering) == "relaxed ordering");
 }
 
-TEST_CASE("an access right that has no name is printed as a number") {
+TEST_CASE("an access right without a name is printed as a number") {
   CHECK(printed(access_flags::from_bits(1U << 21)) == "0x200000");
   CHECK(printed(access::remote_read | access_flags::from_bits(1U << 21)) == "remote read|0x200000");
 }
 
-TEST_CASE("rights are added, kept and taken away in place") {
+TEST_CASE("rights can be added and kept and removed in place") {
   access_flags rights = access::local_write;
   rights |= access::remote_read | access::remote_write;
   CHECK(rights == (access::local_write | access::remote_read | access::remote_write));

@@ -59,7 +59,7 @@ constexpr std::array<classified, 20> addresses{{
 
 }  // namespace
 
-TEST_CASE("a GID tells what sort of address it is") {
+TEST_CASE("a GID reports the kind of its address") {
   for (const classified& each : addresses) {
     CAPTURE(each.text);
     const gid address = gid_of(each.text);
@@ -70,7 +70,7 @@ TEST_CASE("a GID tells what sort of address it is") {
   }
 }
 
-TEST_CASE("one byte that is not zero makes a GID somebody's") {
+TEST_CASE("a GID with one nonzero byte is an address") {
   for (std::size_t i = 0; i < 16; ++i) {
     gid address;
     address.bytes[i] = 1;
@@ -79,7 +79,7 @@ TEST_CASE("one byte that is not zero makes a GID somebody's") {
   }
 }
 
-TEST_CASE("each of the first ten bytes has to be zero for a mapped IPv4 address") {
+TEST_CASE("each of the first ten bytes must be zero in a mapped IPv4 address") {
   for (std::size_t i = 0; i < 10; ++i) {
     gid address = gid_of("::ffff:192.0.2.1");
     address.bytes[i] = 1;
@@ -102,7 +102,7 @@ TEST_CASE("a GID prints as an IPv6 address") {
   }
 }
 
-TEST_CASE("a GID keeps its bytes through the C type") {
+TEST_CASE("a GID keeps its bytes when it is converted to the C type and back") {
   const gid address = gid_of("123:4567:89ab:cdef:1122:3344:5566:7788");
   const ibv_gid native = address.native();
   CHECK(native.raw[0] == 0x01);
@@ -123,7 +123,7 @@ TEST_CASE("GID types have names") {
   CHECK(to_string(static_cast<gid_type>(77)) == std::string("unknown GID type"));
 }
 
-TEST_CASE("an entry of a GID table prints itself") {
+TEST_CASE("an entry of a GID table can be printed") {
   const verbspp::gid_entry entry{
       .address = gid_of("::ffff:192.0.2.1"), .type = gid_type::roce_v2, .index = 3, .port = 1};
   CHECK(printed(entry) == "GID 3: ::ffff:192.0.2.1 (RoCE v2)");

@@ -15,18 +15,18 @@ using verbspp::gid;
 using verbspp::guid;
 using verbspp::test::printed;
 
-TEST_CASE("a GUID is printed as the tools do") {
+TEST_CASE("a GUID is printed in the format of the RDMA tools") {
   CHECK(printed(guid(0x0c42a103006542aa)) == "0c42:a103:0065:42aa");
   CHECK(to_string(guid(0x0000000000000001)) == "0000:0000:0000:0001");
   CHECK(to_string(guid(UINT64_MAX)) == "ffff:ffff:ffff:ffff");
 }
 
-TEST_CASE("a GUID names its manufacturer") {
+TEST_CASE("a GUID contains its manufacturer") {
   CHECK(guid(0x0c42a103006542aa).oui() == 0x0c42a1);
   CHECK(guid(0x0c42a103006542aa).value() == 0x0c42a103006542aa);
 }
 
-TEST_CASE("what kind of GUID it is stands in the bits of an EUI-64") {
+TEST_CASE("the bits of an EUI-64 determine the kind of a GUID") {
   const guid given(0x0c42a103006542aa);
   CHECK_FALSE(given.is_zero());
   CHECK_FALSE(given.is_reserved());
@@ -47,7 +47,7 @@ TEST_CASE("GUIDs are compared as numbers") {
   CHECK(guid(1) == guid(1));
 }
 
-TEST_CASE("what people use as keys can be hashed") {
+TEST_CASE("types that are used as keys can be hashed") {
   CHECK(std::unordered_set<guid>{guid(1), guid(2), guid(1)}.size() == 2);
   gid one;
   one.bytes[15] = 1;

@@ -20,7 +20,7 @@ constexpr gid loopback{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}
 
 }  // namespace
 
-TEST_CASE("this host's interfaces have the loopback address, with all that belongs to it") {
+TEST_CASE("the table of interfaces contains the loopback address with all its properties") {
   const auto asked = interface_table::query();
   REQUIRE(asked.has_value());
   const interface_table& table = asked.value();
@@ -35,7 +35,7 @@ TEST_CASE("this host's interfaces have the loopback address, with all that belon
   CHECK(found->vlan == interface_address::untagged);
 }
 
-TEST_CASE("a table that was moved from is empty") {
+TEST_CASE("a moved-from table is empty") {
   auto asked = interface_table::query();
   REQUIRE(asked.has_value());
   const interface_table taken = std::move(asked).value();

@@ -15,7 +15,7 @@ using verbspp::test::printed;
 
 namespace {
 
-// Nothing but the 32 bits that a device hands out becomes a key, and only where that is said.
+// Only the 32 bits that a device assigns can become a key, and only by an explicit conversion.
 template <class Key>
 inline constexpr bool is_held_right =
     std::is_constructible_v<Key, std::uint32_t> && !std::is_convertible_v<std::uint32_t, Key> &&
@@ -30,7 +30,7 @@ static_assert(!std::is_constructible_v<local_key, remote_key>);
 
 }  // namespace
 
-TEST_CASE("keys have the device's number, and compare by it") {
+TEST_CASE("keys have the device's number and compare by it") {
   constexpr remote_key key(0x123456ffU);
   static_assert(key.value() == 0x123456ff);
   CHECK(key == remote_key(0x123456ffU));
@@ -39,7 +39,7 @@ TEST_CASE("keys have the device's number, and compare by it") {
   CHECK(local_key(1U) < local_key(0x80000000U));
 }
 
-TEST_CASE("keys can be the keys of maps") {
+TEST_CASE("keys can be used as keys of maps") {
   std::unordered_map<remote_key, int> remote{{remote_key(1U), 1}, {remote_key(2U), 2}};
   CHECK(remote.at(remote_key(2U)) == 2);
   std::unordered_map<local_key, int> local{{local_key(1U), 1}};
@@ -48,7 +48,7 @@ TEST_CASE("keys can be the keys of maps") {
   CHECK(ordered.begin()->second == 1);
 }
 
-TEST_CASE("keys print as the tools print them") {
+TEST_CASE("keys print in the format of the RDMA tools") {
   CHECK(printed(remote_key(0xabcU)) == "0x00000abc");
   CHECK(printed(local_key(0xfedcba98U)) == "0xfedcba98");
 }

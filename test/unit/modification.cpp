@@ -35,7 +35,8 @@ TEST_CASE("a modification is refused exactly if the table refuses it") {
         const auto before = static_cast<ibv_qp_state>(from);
         const auto after = static_cast<ibv_qp_state>(to);
         const auto taken = transition(type, before, after).value_or(transition_attributes{});
-        // What is required, all that is taken, and each with one attribute more or less.
+        // The required attributes, all permitted attributes, and each with one attribute added or
+        // removed.
         for (const int base : {taken.required, taken.required | taken.optional})
           for (int bit = -1; bit < 31; ++bit) {
             const int mask = bit < 0 ? base : base ^ (1 << bit);
@@ -49,7 +50,7 @@ TEST_CASE("a modification is refused exactly if the table refuses it") {
   CHECK(refused > 1000);
 }
 
-TEST_CASE("a modification that is refused names the attribute") {
+TEST_CASE("the error about a refused modification names the attribute") {
   constexpr int peer = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   check_refused(IBV_QPT_UC, IBV_QPS_INIT, IBV_QPS_RTR, peer & ~IBV_QP_PATH_MTU,
                 "modify INIT -> RTR",
@@ -65,7 +66,7 @@ TEST_CASE("a modification that is refused names the attribute") {
                 "docs/queue_pair_states.md shows those there are");
 }
 
-TEST_CASE("a state that there is not is refused before anything else") {
+TEST_CASE("an unknown state is refused before anything else") {
   const auto checked =
       check_modification(IBV_QPT_RC, IBV_QPS_RESET, static_cast<ibv_qp_state>(7), 0);
   REQUIRE(checked.has_error());
@@ -73,7 +74,7 @@ TEST_CASE("a state that there is not is refused before anything else") {
   CHECK_THAT(checked.error().message(), Catch::Contains("7"));
 }
 
-TEST_CASE("there is nothing to modify behind a null pointer") {
+TEST_CASE("modifying a null pointer is refused") {
   const auto modified = modify_native(nullptr, ibv_qp_attr{}, 0);
   REQUIRE(modified.has_error());
   CHECK(modified.error() == error_kind::invalid_input);

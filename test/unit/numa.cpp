@@ -62,7 +62,7 @@ class sysfs {
   return -1;
 }
 
-/// On a thread of its own, which may be bound.
+/// Runs the test on a separate thread, which may be bound.
 template <class Test>
 void on_a_thread(Test test) {
   std::thread(test).join();
@@ -72,7 +72,7 @@ using enum numa_binding;
 
 }  // namespace
 
-TEST_CASE("the NUMA node of a device is what the kernel says") {
+TEST_CASE("the NUMA node of a device is the node that the kernel reports") {
   sysfs sys;
   CHECK_FALSE(sys.node().value());  // no such device
   sys.node_of_device("3\n");
@@ -83,7 +83,7 @@ TEST_CASE("the NUMA node of a device is what the kernel says") {
   CHECK_FALSE(sys.node().value());
 }
 
-TEST_CASE("a NUMA node that makes no sense is an error") {
+TEST_CASE("an invalid NUMA node is an error") {
   sysfs sys;
   for (const char* const content : {"", "\n", "-2\n", "x\n", "1x\n", " 1\n", "+1\n", "1024\n",
                                     "4294967296\n", "99999999999999999999\n"}) {
@@ -97,12 +97,12 @@ TEST_CASE("a NUMA node that makes no sense is an error") {
   CHECK(detail::numa_node_of("/sys", std::string(5000, 'x').c_str()).has_error());
 }
 
-TEST_CASE("a thread is bound to the processors of the device's node") {
+TEST_CASE("a thread can be bound to the processors of the device's node") {
   on_a_thread([] {
     const int processor = first_of(affinity());
     sysfs sys;
     sys.node_of_device("1\n");
-    // Those that the machine does not have are left out.
+    // Processors that the machine does not have are ignored.
     sys.processors_of(1, std::to_string(processor) + ",8000-8191\n");
     CHECK(sys.bind(strict).value());
     const cpu_set_t bound = affinity();
@@ -112,7 +112,7 @@ TEST_CASE("a thread is bound to the processors of the device's node") {
   });
 }
 
-TEST_CASE("a thread that cannot be bound is an error, or stays where it is") {
+TEST_CASE("a thread that cannot be bound returns an error or stays unbound") {
   on_a_thread([] {
     const cpu_set_t before = affinity();
     sysfs sys;
@@ -131,17 +131,17 @@ TEST_CASE("a thread that cannot be bound is an error, or stays where it is") {
     sys.node_of_device("0\n");
     sys.processors_of(0, "8190-8191\n");
     check(error_kind::invalid_input);
-    sys.processors_of(0, "\n");  // memory alone
+    sys.processors_of(0, "\n");  // a node with memory only
     check(error_kind::invalid_input);
   });
 }
 
-TEST_CASE("a list of processors that makes no sense is an error, and binds nothing") {
+TEST_CASE("an invalid list of processors is an error and binds nothing") {
   on_a_thread([] {
     const cpu_set_t before = affinity();
     sysfs sys;
     sys.node_of_device("0\n");
-    CHECK(sys.bind(strict).error() == error_kind::driver);  // no list
+    CHECK(sys.bind(strict).error() == error_kind::driver);  // not a list
     for (const char* const list : {"x", "0-", "-1", "0,", ",0", "0 1", "1-0", "8192", "0-8192",
                                    "0-4294967296", "0--1", "0-1-2"}) {
       INFO(list);

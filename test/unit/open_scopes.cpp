@@ -16,7 +16,7 @@ request posted_in(const scope_state& scope) {
 
 }  // namespace
 
-TEST_CASE("a request finds its scope among those that are open") {
+TEST_CASE("a request finds its scope among the open scopes") {
   open_scopes scopes;
   scope_state outer;
   scope_state inner;
@@ -33,12 +33,12 @@ TEST_CASE("a request finds its scope among those that are open") {
   scopes.close(inner);
   CHECK(scopes.innermost() == &outer);
   CHECK(scopes.of(late) == nullptr);
-  // Opened again, it is another scope.
+  // When it is opened again, it is a different scope.
   scopes.open(inner, 7);
   CHECK(scopes.of(late) == nullptr);
 }
 
-TEST_CASE("scopes may be closed in any order") {
+TEST_CASE("scopes can be closed in any order") {
   open_scopes scopes;
   scope_state all[3];
   for (scope_state& each : all) scopes.open(each, 1);
@@ -51,7 +51,7 @@ TEST_CASE("scopes may be closed in any order") {
   CHECK(scopes.innermost() == nullptr);
 }
 
-TEST_CASE("the serials of scopes go round, without the one that stands for none") {
+TEST_CASE("the serials of scopes wrap around and skip the serial for no scope") {
   open_scopes scopes;
   scope_state one;
   for (std::uint32_t count = 1; count < scope_serials; ++count) {

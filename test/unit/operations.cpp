@@ -27,7 +27,7 @@ TEST_CASE("immediate data is the same number at both ends") {
   CHECK_FALSE(immediate_data(1) == immediate_data(2));
 }
 
-TEST_CASE("a request asks for a completion and nothing else unless told") {
+TEST_CASE("a request by default asks only for a completion") {
   const verbspp::work_tag tag;
   CHECK(tag.id == 0);
   CHECK(tag.signaled);
@@ -55,7 +55,7 @@ verbspp::send_operation some_send() {
 
 }  // namespace
 
-TEST_CASE("an operation can be returned, stored and copied") {
+TEST_CASE("an operation can be returned and stored and copied") {
   std::vector<verbspp::send_operation> stored;
   for (int i = 0; i < 3; ++i) stored.push_back(some_send());
   const auto copy = stored;
@@ -76,7 +76,8 @@ TEST_CASE("an operation can be returned, stored and copied") {
   }
 }
 
-TEST_CASE("what the extended interface needs follows from the operations that a device offers") {
+TEST_CASE(
+    "the flags for the extended interface follow from the operations that a device supports") {
   using namespace verbspp;
   using detail::send_operations;
   constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -101,7 +102,7 @@ TEST_CASE("what the extended interface needs follows from the operations that a 
 
 namespace {
 
-/// The `ibv_qp_ex` of a libibverbs that may be newer than this one, and what was asked of it.
+/// The `ibv_qp_ex` of a possibly newer libibverbs, and the arguments that it received.
 struct newer_queue_pair : ibv_qp_ex {
   void (*wr_flush)(ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, std::size_t length,
                    std::uint8_t placement, std::uint8_t scope);
@@ -118,7 +119,7 @@ using flush_traits = verbspp::operation_traits<verbspp::flush_operation>;
 
 }  // namespace
 
-TEST_CASE("a flush asks for its range and placement, as far as the peer granted it") {
+TEST_CASE("a flush requests its range and placement if the peer granted them") {
   using namespace verbspp;
   newer_queue_pair device{};
   CHECK_FALSE(flush_traits::has_call(&device));
@@ -152,8 +153,7 @@ TEST_CASE("a flush asks for its range and placement, as far as the peer granted 
   CHECK(flush_traits::is_sound({.remote = both, .placement = flush_placement::persistent}));
 }
 
-TEST_CASE(
-    "a bind has the window's next key, the part, and no immediate data, which drivers refuse") {
+TEST_CASE("a bind has the window's next key and its part but no immediate data") {
   using namespace verbspp;
   ibv_mw window{};
   window.rkey = 0x123456ff;
@@ -167,7 +167,7 @@ TEST_CASE(
   CHECK(native.send_flags == (IBV_SEND_SIGNALED | IBV_SEND_FENCE));
   CHECK(native.imm_data == 0);
   CHECK(native.bind_mw.mw == &window);
-  CHECK(native.bind_mw.rkey == 0x12345600);  // only the last eight bits are the program's
+  CHECK(native.bind_mw.rkey == 0x12345600);  // the program chooses only the last eight bits
   CHECK(native.bind_mw.bind_info.mr == &region);
   CHECK(native.bind_mw.bind_info.addr == 0x1000);
   CHECK(native.bind_mw.bind_info.length == 64);

@@ -47,7 +47,7 @@ TEST_CASE("a path to another InfiniBand subnet has LID and GID") {
   CHECK(native.grh.hop_limit == 9);
 }
 
-TEST_CASE("a RoCE path has a global route whatever one does") {
+TEST_CASE("a RoCE path always has a global route") {
   const path way = roce_path{
       .route = {.destination = peer, .source = 3, .traffic_class = 0x68, .flow_label = 0xabcde},
       .service_level = 7};
@@ -64,7 +64,7 @@ TEST_CASE("a RoCE path has a global route whatever one does") {
   CHECK(native.grh.flow_label == 0xabcde);
 }
 
-TEST_CASE("a port takes only paths of its own link layer, with an address") {
+TEST_CASE("a port accepts only paths of its own link layer that contain an address") {
   const path roce = roce_path{.route = {.destination = peer}};
   const path infiniband = infiniband_path{.destination = 1};
   CHECK(refusal(roce, link_layer::ethernet).empty());
@@ -79,7 +79,7 @@ TEST_CASE("a port takes only paths of its own link layer, with an address") {
       "destination GID is missing"));
 }
 
-TEST_CASE("a path prints where it goes") {
+TEST_CASE("a path prints its destination") {
   CHECK(printed(path(infiniband_path{.destination = 7, .service_level = 1})) ==
         "InfiniBand, LID 7, service level 1");
   CHECK(printed(path(roce_path{.route = {.destination = peer, .source = 3}})) ==

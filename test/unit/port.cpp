@@ -77,13 +77,13 @@ TEST_CASE("every other code is refused as a path MTU") {
         "parameter: path MTU code (1..5): 6 is out of range");
 }
 
-TEST_CASE("path MTUs are ordered by size, and the default is what every port carries") {
+TEST_CASE("path MTUs are ordered by size and the default is supported by every port") {
   CHECK(path_mtu(256) < path_mtu(512));
   CHECK(path_mtu(4096) > path_mtu(2048));
   CHECK(path_mtu() == path_mtu(256));
 }
 
-TEST_CASE("a port tells what it reported") {
+TEST_CASE("a port returns the attributes that it reported") {
   const port_attributes port(2, some_port());
   CHECK(port.number().value() == 2);
   CHECK(port.state() == port_state::active);
@@ -108,7 +108,7 @@ TEST_CASE("only an active port is active") {
   }
 }
 
-TEST_CASE("a port that leaves its link layer unspecified is InfiniBand's") {
+TEST_CASE("a port with an unspecified link layer is an InfiniBand port") {
   ibv_port_attr native = some_port();
   native.link_layer = IBV_LINK_LAYER_UNSPECIFIED;
   CHECK(port_attributes(1, native).link_layer() == link_layer::infiniband);
@@ -116,7 +116,7 @@ TEST_CASE("a port that leaves its link layer unspecified is InfiniBand's") {
   CHECK(port_attributes(1, native).link_layer() == link_layer::ethernet);
 }
 
-TEST_CASE("a port that reports an MTU which is none has the smallest") {
+TEST_CASE("a port that reports an invalid MTU has the smallest") {
   ibv_port_attr native = some_port();
   for (const unsigned code : {0U, 6U, 200U}) {
     std::memcpy(&native.active_mtu, &code, sizeof code);
@@ -124,7 +124,7 @@ TEST_CASE("a port that reports an MTU which is none has the smallest") {
   }
 }
 
-TEST_CASE("a port in a state that is none of the known ones says so") {
+TEST_CASE("a port in an unknown state reports it") {
   ibv_port_attr native = some_port();
   const unsigned state = 200;
   std::memcpy(&native.state, &state, sizeof state);

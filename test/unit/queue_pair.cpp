@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a queue pair says without a device: why a post failed, how states are called.
+// The properties of queue pairs that need no device: causes of failed posts, and names of states.
 
 #include "../catch.hpp"
 #include "text.hpp"
@@ -18,7 +18,7 @@ using verbspp::transport;
 using verbspp::detail::post_failure;
 using verbspp::test::contains;
 
-TEST_CASE("a full queue is would_block whatever the provider answers") {
+TEST_CASE("a full queue returns would_block for any error of the provider") {
   for (const int errnum : {ENOMEM, EAGAIN, ENOBUFS, ENOSPC, EOVERFLOW}) {
     CAPTURE(errnum);
     const auto direct = post_failure(errnum, "ibv_post_send (send)", 1, 16);
@@ -38,7 +38,7 @@ TEST_CASE("a full queue is would_block whatever the provider answers") {
   }
 }
 
-TEST_CASE("too many elements are told as that, whatever the provider answers") {
+TEST_CASE("too many elements are reported as such for any error of the provider") {
   for (const int returned : {EINVAL, ENOMEM, -EINVAL, -1}) {
     errno = ENOMEM;
     const auto failure = post_failure(returned, "ibv_post_recv", 17, 16);
@@ -59,14 +59,14 @@ TEST_CASE("any other failure of a post keeps its errno and kind") {
   CHECK(contains(broken.message(), "ibv_post_send (send): Input/output error (EIO); "));
 }
 
-TEST_CASE("remote memory that is too short is told with both lengths") {
+TEST_CASE("remote memory that is too short is reported with both lengths") {
   const auto failure =
       verbspp::detail::remote_too_short("ibv_post_send (RDMA write)", 5'000'000'000, 4096);
   CHECK(failure == error_kind::invalid_input);
   CHECK(contains(failure.message(), "5000000000 is above the limit of 4096"));
 }
 
-TEST_CASE("states and transports are called as in the verbs specification") {
+TEST_CASE("states and transports have their names in the verbs specification") {
   const std::array<std::pair<queue_pair_state, const char*>, 7> states{{
       {queue_pair_state::reset, "RESET"},
       {queue_pair_state::init, "INIT"},

@@ -44,7 +44,7 @@ TEST_CASE("the words and values in a rank's memory do not overlap") {
   CHECK(end == layout.size());
 }
 
-TEST_CASE("numbers and farewells of two steps in turn have places of their own") {
+TEST_CASE("numbers and farewells of two consecutive steps have separate places") {
   const signal_layout layout(3);
   for (const std::uint64_t step : {1, 2, 9}) {
     CHECK(layout.number_from(1, step) != layout.number_from(1, step + 1));
@@ -55,7 +55,7 @@ TEST_CASE("numbers and farewells of two steps in turn have places of their own")
   }
 }
 
-TEST_CASE("a farewell says its cause, of its step alone") {
+TEST_CASE("a farewell reports the cause of its own step only") {
   const std::uint64_t step = 0x123456789U;
   for (const farewell& each : {farewell{0, error_kind::timed_out, false, false},
                                farewell{0xfffe, error_kind::driver, true, false},
@@ -74,7 +74,7 @@ TEST_CASE("a farewell says its cause, of its step alone") {
   }
 }
 
-TEST_CASE("a word is not taken for a farewell if it has no sense") {
+TEST_CASE("an invalid word is not taken for a farewell") {
   CHECK_FALSE(farewell::decode(0, 0));
   CHECK_FALSE(farewell::decode(0, 1));
   CHECK_FALSE(farewell::is_later(0, 1));
@@ -89,7 +89,7 @@ TEST_CASE("a farewell is later even if the low bits of the count have wrapped") 
   CHECK_FALSE(farewell::is_later(left.encode(last), last + 1));
 }
 
-TEST_CASE("two ranks that agree go on from the higher of their counts") {
+TEST_CASE("two ranks that agree continue from the higher of their counts") {
   signal_counts here{.signaled = 5, .awaited = 2, .joined = 7, .given = 3, .expected = 1};
   signal_counts there{.signaled = 1, .awaited = 6, .joined = 4, .given = 2, .expected = 2};
   std::uint64_t all_gathers_here = 9;
@@ -111,7 +111,7 @@ TEST_CASE("two ranks that agree go on from the higher of their counts") {
 
 namespace {
 
-/// One thing that a rank does in a barrier.
+/// One action of a rank in a barrier.
 struct act {
   bool signals;
   std::uint32_t with;
@@ -128,19 +128,19 @@ struct act {
 
 }  // namespace
 
-TEST_CASE("in each kind of barrier, a rank is done only when all have come") {
+TEST_CASE("a rank leaves each kind of barrier only after all ranks have arrived") {
   for (const barrier_kind kind :
        {barrier_kind::centralized, barrier_kind::binary_tree, barrier_kind::dissemination})
     for (std::uint32_t count = 1; count <= 17; ++count) {
       CAPTURE(static_cast<int>(kind), count);
-      // By number from 10 on, in descending order.
+      // Numbers from 10 on, in descending order.
       std::vector<std::uint32_t> list(count);
       std::iota(list.rbegin(), list.rend(), 10U);
       const std::uint32_t late = list[count / 2];
       std::map<std::uint32_t, std::deque<act>> open;
       for (const std::uint32_t rank : list) open[rank] = acts_of(kind, list, rank);
       std::map<std::pair<std::uint32_t, std::uint32_t>, int> sent;
-      // Until every rank waits or is done.
+      // Runs until every rank waits or has finished.
       const auto run = [&](bool has_come) {
         for (bool moves = true; moves;) {
           moves = false;
@@ -165,7 +165,7 @@ TEST_CASE("in each kind of barrier, a rank is done only when all have come") {
     }
 }
 
-TEST_CASE("the kind of barrier by size is the one that its description names") {
+TEST_CASE("the kind of barrier for a size is the documented one") {
   CHECK(kind_for(barrier_kind::by_size, 64) == barrier_kind::dissemination);
   CHECK(kind_for(barrier_kind::by_size, 65) == barrier_kind::binary_tree);
   CHECK(kind_for(barrier_kind::centralized, 65) == barrier_kind::centralized);

@@ -11,7 +11,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// Slots for a queue of so many receives.
+/// Slots for a receive queue with the given capacity.
 struct open_slots {
   explicit open_slots(std::uint32_t capacity) {
     slots.set_capacity(capacity);
@@ -39,7 +39,7 @@ struct open_slots {
 
 }  // namespace
 
-TEST_CASE("receives have slots of their own until their results are taken") {
+TEST_CASE("receives keep their slots until their results are taken") {
   open_slots receives(4);
   std::set<receive_slot*> posted;
   for (int i = 0; i < 4; ++i) posted.insert(&receives.post());
@@ -48,7 +48,7 @@ TEST_CASE("receives have slots of their own until their results are taken") {
   CHECK(receives.slots.outstanding() == 4);
   for (receive_slot* slot : posted) receives.complete(*slot);
   CHECK(receives.slots.outstanding() == 0);
-  // Whoever has not asked for results yet still has the slots.
+  // Receives whose results were not taken still have their slots.
   for (int i = 0; i < 4; ++i) CHECK_FALSE(posted.contains(&receives.post()));
   for (receive_slot* slot : posted) {
     CHECK(slot->is_done());
@@ -56,7 +56,7 @@ TEST_CASE("receives have slots of their own until their results are taken") {
   }
 }
 
-TEST_CASE("there are slots for more receives than the queue holds, and an end to them") {
+TEST_CASE("there are more slots than receives in the queue but not without limit") {
   open_slots receives(4);
   std::vector<receive_slot*> done;
   while (receives.slots.has_room()) {
@@ -70,7 +70,7 @@ TEST_CASE("there are slots for more receives than the queue holds, and an end to
   CHECK(receives.slots.has_room());
 }
 
-TEST_CASE("a completion that comes late finds no slot") {
+TEST_CASE("a late completion finds no slot") {
   open_slots receives(1);
   receive_slot& slot = receives.post();
   const std::uint64_t first = open_slots::wr_id(slot);
@@ -93,13 +93,13 @@ TEST_CASE("a scope counts its receives until they complete") {
   receives.complete(held);
   CHECK(scope.receives == 1);
   CHECK(held.is_done());
-  // Of one that nobody holds, nobody takes the result.
+  // A receive without a handle is freed when it completes.
   receives.complete(unheld);
   CHECK(scope.receives == 0);
   CHECK(unheld.is == receive_slot::state::free);
 }
 
-TEST_CASE("a receive gives kept memory back when it completes, unless the device has it still") {
+TEST_CASE("a receive releases kept memory when it completes unless the device still has access") {
   static int given_back = 0;
   given_back = 0;
   memory_keeper keeper{[](memory_keeper&, std::uint32_t place) noexcept { given_back += place; }};
@@ -112,7 +112,7 @@ TEST_CASE("a receive gives kept memory back when it completes, unless the device
   CHECK(given_back == (is_lost ? 0 : 3));
 }
 
-TEST_CASE("slots follow each other as they will be used") {
+TEST_CASE("slots follow each other in the order of their use") {
   open_slots receives(2);
   receive_slot* following = &receives.slots.next();
   std::uint32_t count = 1;
@@ -123,7 +123,7 @@ TEST_CASE("slots follow each other as they will be used") {
   CHECK(&receives.slots.next() == following);
 }
 
-TEST_CASE("all receives that are outstanding can be visited") {
+TEST_CASE("all receives in flight can be visited") {
   open_slots receives(4);
   receive_slot& first = receives.post();
   receive_slot& second = receives.post();
@@ -133,7 +133,7 @@ TEST_CASE("all receives that are outstanding can be visited") {
   CHECK(visited == std::vector<receive_slot*>{&second});
 }
 
-TEST_CASE("receives that are committed together have handles, and no scope of an earlier use") {
+TEST_CASE("receives that are committed together have handles but no scope of an earlier use") {
   open_slots receives(4);
   scope_state scope;
   std::vector<receive_slot*> used;

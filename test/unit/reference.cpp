@@ -18,7 +18,7 @@ using reference = verbspp::detail::reference<tracked>;
 
 }  // namespace
 
-TEST_CASE("what is referred to lives as long as one reference does") {
+TEST_CASE("an object exists as long as any reference to it") {
   int alive = 0;
   {
     reference last;
@@ -34,12 +34,12 @@ TEST_CASE("what is referred to lives as long as one reference does") {
   CHECK(alive == 0);
 }
 
-TEST_CASE("a moved reference leaves none behind") {
+TEST_CASE("a moved-from reference is empty") {
   int alive = 0;
   reference first(new tracked(alive));
   reference second(std::move(first));
   CHECK(second);
-  CHECK_FALSE(first);  // NOLINT(bugprone-use-after-move): that it is empty is the point
+  CHECK_FALSE(first);  // NOLINT(bugprone-use-after-move): the test is about this
   first = std::move(second);
   CHECK(first);
   CHECK_FALSE(second);  // NOLINT(bugprone-use-after-move)
@@ -48,7 +48,7 @@ TEST_CASE("a moved reference leaves none behind") {
   CHECK(alive == 0);
 }
 
-TEST_CASE("assigning a reference releases what it referred to before") {
+TEST_CASE("assigning a reference releases the previous object") {
   int one = 0;
   int other = 0;
   reference reference_(new tracked(one));

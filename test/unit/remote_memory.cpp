@@ -57,20 +57,20 @@ TEST_CASE("the documented bytes decode to the handle") {
   CHECK(read_write::decode(some_bytes).value() == some_memory);
 }
 
-TEST_CASE("a remote memory handle survives the trip to the peer") {
+TEST_CASE("a remote memory handle is unchanged after encoding and decoding") {
   for (const everything memory :
        {everything(0, 0, remote_key(0U)), everything(largest, 0, remote_key(0xffffffffU)),
         everything(0, largest, remote_key(1U)), everything(largest - 9, 9, remote_key(77U))})
     CHECK(everything::decode(memory.encode()).value() == memory);
 }
 
-TEST_CASE("a handle of more rights decodes to one of fewer") {
+TEST_CASE("a handle with more rights decodes to a handle with fewer") {
   const auto memory = readable::decode(some_bytes);
   REQUIRE(memory.has_value());
   CHECK(memory.value() == readable(some_memory));
 }
 
-TEST_CASE("a handle without every right that is asked for is refused as permission") {
+TEST_CASE("a handle that lacks a requested right is refused as permission") {
   CHECK(everything::decode(some_bytes).error() == error_kind::permission);
   CHECK(remote_memory<access::remote_atomic>::decode(some_bytes).error() == error_kind::permission);
   CHECK(read_write::decode(readable(0, 8, remote_key(1U)).encode()).error() ==
@@ -89,7 +89,7 @@ TEST_CASE("a handle whose end is beyond the address space is refused") {
       "address space"));
 }
 
-TEST_CASE("a handle that is cut or has more behind it is refused with its length") {
+TEST_CASE("a truncated or overlong handle is refused with its length") {
   std::vector<std::byte> bytes(some_bytes.begin(), some_bytes.end());
   bytes.resize(64);
   for (std::size_t length = 0; length <= bytes.size(); ++length) {
@@ -102,7 +102,7 @@ TEST_CASE("a handle that is cut or has more behind it is refused with its length
   }
 }
 
-TEST_CASE("bytes that are no handle, or of another version, are refused as such") {
+TEST_CASE("bytes of another format or version are reported as such") {
   CHECK(contains(readable::decode(with(some_bytes, 0, 0x76)).error().message(),
                  "no remote memory handle"));
   for (const unsigned version : {0U, 2U, 255U}) {
@@ -113,23 +113,23 @@ TEST_CASE("bytes that are no handle, or of another version, are refused as such"
   }
 }
 
-TEST_CASE("a handle with rights that no peer can have is refused") {
+TEST_CASE("a handle with rights that a peer cannot have is refused") {
   for (const unsigned rights : {1U, 7U, 16U, 128U, 255U})
     CHECK(readable::decode(with(some_bytes, 3, rights)).error() == error_kind::invalid_input);
-  for (const unsigned rights : {4U, 0x10U, 0x80U, 0xffU})  // 1 and 2 are the rights to flushes
+  for (const unsigned rights : {4U, 0x10U, 0x80U, 0xffU})  // 1 and 2 are the rights for flushes
     CHECK(readable::decode(with(some_bytes, 2, rights)).error() == error_kind::invalid_input);
   CHECK(contains(readable::decode(with(some_bytes, 3, 7)).error().message(),
                  "rights: 7 is out of range"));
 }
 
-TEST_CASE("any bytes are refused or are the encoding of the handle that they decode to") {
+TEST_CASE("arbitrary bytes are refused or are the encoding of the handle that they decode to") {
   std::mt19937 generator(7);
   std::uniform_int_distribution<unsigned> any_byte(0, 255);
   const auto is_refused_or_round_trips = [](std::span<const std::byte> bytes) {
     const auto memory = read_write::decode(bytes);
     if (memory.has_error()) return memory.error().hint() != nullptr;
     auto again = memory.value().encode();
-    again[2] = bytes[2];  // a right that the type does not ask for is not kept
+    again[2] = bytes[2];  // rights that the type does not request are dropped
     again[3] = bytes[3];
     return std::equal(again.begin(), again.end(), bytes.begin(), bytes.end());
   };
@@ -137,7 +137,7 @@ TEST_CASE("any bytes are refused or are the encoding of the handle that they dec
     for (unsigned value = 0; value < 256; ++value)
       if (!is_refused_or_round_trips(with(some_bytes, offset, value))) {
         CAPTURE(offset, value);
-        FAIL_CHECK("a handle came out that is another one");
+        FAIL_CHECK("decoding returned another handle");
       }
   for (std::size_t length = 0; length <= 100; ++length)
     for (int i = 0; i < 100; ++i) {
@@ -147,12 +147,12 @@ TEST_CASE("any bytes are refused or are the encoding of the handle that they dec
         std::copy_n(some_bytes.begin(), std::min<std::size_t>(length, 4), bytes.begin());
       if (!is_refused_or_round_trips(bytes)) {
         CAPTURE(length);
-        FAIL_CHECK("a handle came out that is another one");
+        FAIL_CHECK("decoding returned another handle");
       }
     }
 }
 
-TEST_CASE("a slice of remote memory lies where it was asked for") {
+TEST_CASE("a slice of remote memory has the requested range") {
   const auto slice = some_memory.slice(0x10, 0x20);
   REQUIRE(slice.has_value());
   CHECK(slice.value().address() == 0x1122334455667798);
@@ -163,7 +163,7 @@ TEST_CASE("a slice of remote memory lies where it was asked for") {
 static_assert(everything(0x1000, 64, remote_key(7U)).slice_unchecked(16, 48) ==
               everything(0x1010, 48, remote_key(7U)));
 
-TEST_CASE("a slice has to lie inside, whatever the numbers") {
+TEST_CASE("a slice must lie within its memory for any numbers") {
   struct request {
     std::uint64_t offset;
     std::uint64_t length;
@@ -194,21 +194,21 @@ TEST_CASE("a slice has to lie inside, whatever the numbers") {
   CHECK(everything(0, largest, remote_key(1U)).slice(largest, 1).has_error());
 }
 
-TEST_CASE("the error of a slice outside names what was asked for and the limit") {
+TEST_CASE("the error about a slice outside names the requested range and the limit") {
   CHECK(some_memory.slice(4097, 0).error().message() ==
         "remote_memory::slice: offset, bytes: 4097 is above the limit of 4096");
   CHECK(some_memory.slice(4000, 97).error().message() ==
         "remote_memory::slice: length from the offset on, bytes: 97 is above the limit of 96");
 }
 
-TEST_CASE("a handle of fewer rights is the same memory") {
+TEST_CASE("a handle with fewer rights refers to the same memory") {
   constexpr readable fewer = some_memory;
   CHECK(fewer.address() == some_memory.address());
   CHECK(fewer.length() == some_memory.length());
   CHECK(fewer.rkey() == some_memory.rkey());
 }
 
-TEST_CASE("where a write goes and a read comes from is the memory of the handle") {
+TEST_CASE("a write and a read take the memory of their handle") {
   const verbspp::remote_destination destination = some_memory;
   CHECK(destination.memory().address() == some_memory.address());
   CHECK(destination.memory().length() == some_memory.length());
@@ -219,7 +219,7 @@ TEST_CASE("where a write goes and a read comes from is the memory of the handle"
   CHECK(source.memory().rkey() == some_memory.rkey());
 }
 
-TEST_CASE("a remote memory handle prints address, length, rkey and rights") {
+TEST_CASE("a remote memory handle prints its address and length and rkey and rights") {
   CHECK(printed(some_memory) ==
         "remote memory 0x1122334455667788+4096, rkey 0xa1b2c3d4, remote write|remote read");
   CHECK(printed(readable(largest, largest, remote_key(1U))) ==

@@ -38,14 +38,14 @@ struct header {
 
 struct derived : inner {};
 
-/// What no machine shall have room for just to know where its last byte is.
+/// An object so large that the program must not allocate one to find the offset of its last byte.
 struct enormous {
   std::byte first;
   std::byte bulk[std::size_t{1} << 30];
   std::byte last;
 };
 
-/// As a peer may have to lay it out: nothing is where its type needs it.
+/// A layout that a peer may use, in which the members are not aligned.
 struct [[gnu::packed]] packed {
   std::byte kind;
   std::uint64_t counter;
@@ -62,7 +62,7 @@ auto object_at(std::uint64_t offset) {
 
 }  // namespace
 
-TEST_CASE("a remote object is the memory of just its bytes") {
+TEST_CASE("a remote object covers exactly its bytes") {
   const auto object = object_at<header>(64).value();
   CHECK(object.address() == 0x10040);
   CHECK(object.length() == sizeof(header));
@@ -72,7 +72,7 @@ TEST_CASE("a remote object is the memory of just its bytes") {
   static_assert(std::is_trivially_copyable_v<remote_object<header, all>>);
 }
 
-TEST_CASE("a field of a remote object lies where the compiler has put it") {
+TEST_CASE("a field of a remote object has the offset that the compiler chose") {
   const auto object = object_at<header>(64).value();
   const auto check = [&](const accessible& field, std::size_t offset, std::size_t size) {
     CHECK(field.address() == 0x10040 + offset);
@@ -89,8 +89,8 @@ TEST_CASE("a field of a remote object lies where the compiler has put it") {
   check(object_at<packed>(64).value().field(&packed::counter), 1, 8);
 }
 
-TEST_CASE("fields of an object of 1 GiB take no memory of the program") {
-  // The linker's names for where its zeroed memory begins and ends.
+TEST_CASE("fields of an object of 1 GiB take no memory in the program") {
+  // The linker's names for the start and the end of its zeroed memory.
   extern char __bss_start;
   extern char _end;
   CHECK(&_end - &__bss_start < std::ptrdiff_t{1} << 26);
@@ -108,7 +108,7 @@ TEST_CASE("a field that is an array is a remote array") {
   CHECK(several.element(4).error() == error_kind::invalid_input);
 }
 
-TEST_CASE("a remote object has to lie within the memory") {
+TEST_CASE("a remote object must lie within its memory") {
   CHECK(object_at<std::uint64_t>(4088).has_value());
   for (const std::uint64_t offset :
        {std::uint64_t{4096}, std::uint64_t{4089}, UINT64_MAX, UINT64_MAX - 7})
@@ -117,7 +117,7 @@ TEST_CASE("a remote object has to lie within the memory") {
         error_kind::invalid_input);
 }
 
-TEST_CASE("a remote object has to be aligned as its type needs") {
+TEST_CASE("a remote object must have the alignment of its type") {
   for (std::uint64_t offset = 0; offset < 16; ++offset) {
     CHECK(object_at<std::uint64_t>(offset).has_value() == (offset % alignof(std::uint64_t) == 0));
     CHECK(object_at<std::uint16_t>(offset).has_value() == (offset % 2 == 0));
@@ -128,7 +128,7 @@ TEST_CASE("a remote object has to be aligned as its type needs") {
         "more; check the offset and that both ends mean the same type");
 }
 
-TEST_CASE("an element of a remote array lies within it") {
+TEST_CASE("an element of a remote array must lie within the array") {
   const auto array = remote_array<std::uint32_t, all>::of(page).value();
   CHECK(array.size() == 1024);
   CHECK(array.element(0).value().address() == 0x10000);
@@ -149,7 +149,7 @@ TEST_CASE("an element of a remote array lies within it") {
   CHECK(array.elements(1, UINT64_MAX).error() == error_kind::invalid_input);
 }
 
-TEST_CASE("memory that is no array of such elements is refused") {
+TEST_CASE("memory whose size does not match the elements of an array is refused") {
   CHECK(remote_array<std::uint64_t, all>::of(accessible(0x1000, 12, remote_key(1U))).error() ==
         error_kind::invalid_input);
   CHECK(remote_array<std::uint64_t, all>::of(accessible(0x1001, 16, remote_key(1U))).error() ==
@@ -157,7 +157,7 @@ TEST_CASE("memory that is no array of such elements is refused") {
   CHECK(remote_array<std::byte, all>::of(accessible(0x1001, 12, remote_key(1U))).has_value());
 }
 
-TEST_CASE("a remote object is read, written and worked on as its rights allow") {
+TEST_CASE("a remote object permits the operations of its rights") {
   const auto object = object_at<header>(0).value();
   const remote_source source = object.field(&header::counter);
   CHECK(source.memory().length() == 8);

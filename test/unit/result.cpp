@@ -39,7 +39,7 @@ result<int> sum() {
 
 }  // namespace
 
-TEST_CASE("value() of a failure throws an exception with the error in it") {
+TEST_CASE("value() of a failure throws an exception that contains the error") {
   try {
     static_cast<void>(fail<int>().value());
     FAIL("nothing was thrown");
@@ -67,7 +67,7 @@ TEST_CASE("value() of a success is the value") {
   done().value();
 }
 
-TEST_CASE("error() of a success throws instead of making an error up") {
+TEST_CASE("error() of a success throws instead of inventing an error") {
   CHECK_THROWS_AS(one().error(), verbspp::exception);
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("VERBSPP_TRY takes expressions with commas") {
   CHECK(add().value() == 3);
 }
 
-TEST_CASE("VERBSPP_TRYV looks at a variable, and leaves it as it is") {
+TEST_CASE("VERBSPP_TRYV checks a variable and leaves it unchanged") {
   struct move_only {
     explicit move_only(int n) : number(n) {}
     move_only(move_only&&) = default;
@@ -133,7 +133,7 @@ TEST_CASE("VERBSPP_TRYV looks at a variable, and leaves it as it is") {
   CHECK(look_at(failed).error() == error_kind::permission);
 }
 
-TEST_CASE("VERBSPP_TRYV goes on after a success and returns a failure") {
+TEST_CASE("VERBSPP_TRYV continues after a success and returns a failure") {
   int steps = 0;
   const auto run = [&]() -> result<void> {
     VERBSPP_TRYV(done());
@@ -162,7 +162,7 @@ TEST_CASE("value() of a temporary is a value that outlives it") {
   CHECK(why.message() == refused.message());
 }
 
-TEST_CASE("value() of a result that stays is a reference into it") {
+TEST_CASE("value() of an lvalue is a reference to its value") {
   result<std::vector<int>> kept(std::vector<int>{1});
   kept.value().push_back(2);
   kept.assume_value().push_back(3);
@@ -170,7 +170,7 @@ TEST_CASE("value() of a result that stays is a reference into it") {
   CHECK(std::move(kept).value().size() == 3);
 }
 
-TEST_CASE("a result destroys what it holds once, whatever is done with it") {
+TEST_CASE("a result destroys its content exactly once") {
   const auto life = std::make_shared<int>(1);
   using holder = result<std::shared_ptr<int>>;
   {
@@ -198,7 +198,7 @@ TEST_CASE("a result destroys what it holds once, whatever is done with it") {
   CHECK(life.use_count() == 1);
 }
 
-TEST_CASE("what is assigned to is destroyed in the assignment") {
+TEST_CASE("assignment destroys the previous content") {
   const auto life = std::make_shared<int>(1);
   result<std::shared_ptr<int>> old = life;
   result<std::shared_ptr<int>> fresh = std::make_shared<int>(2);
@@ -208,7 +208,7 @@ TEST_CASE("what is assigned to is destroyed in the assignment") {
 
 namespace {
 
-/// Neither copied nor moved.
+/// Neither copyable nor movable.
 struct pinned {
   explicit pinned(int value) noexcept : number(value) {}
   pinned(const pinned&) = delete;
@@ -222,7 +222,7 @@ result<pinned> pin(int value) {
 
 }  // namespace
 
-TEST_CASE("a value that can't be moved is made in its result and used there") {
+TEST_CASE("a value that cannot be moved is created in its result and used there") {
   const auto kept = pin(5);
   CHECK(kept.value().number == 5);
   const auto use = [](int value) -> result<int> {
@@ -234,7 +234,7 @@ TEST_CASE("a value that can't be moved is made in its result and used there") {
   CHECK(use(-1).error().message() == refused.message());
 }
 
-TEST_CASE("a result is made from a result of what converts, value and error") {
+TEST_CASE("a result can be created from a result with a convertible value and error") {
   const result<long> wider = one();
   CHECK(wider.value() == 1);
   const result<long> failed = fail<int>();
@@ -243,7 +243,7 @@ TEST_CASE("a result is made from a result of what converts, value and error") {
   CHECK(text.value() == "text");
 }
 
-TEST_CASE("a result of a result tells the failure of each from the other") {
+TEST_CASE("a result of a result distinguishes the failures of both") {
   using inner = result<int>;
   const result<inner> success_of_success = one();
   CHECK(success_of_success.value().value() == 1);
@@ -266,7 +266,7 @@ namespace {
 
 namespace outcome = BOOST_OUTCOME_V2_NAMESPACE;
 
-/// Somebody else's error and result.
+/// The error and result of another library.
 struct foreign_error {
   foreign_error() = default;
   foreign_error(const error& cause) : text(cause.message()) {}
@@ -298,17 +298,17 @@ result<int> tried_by_us(foreign_result (*call)()) {
 
 }  // namespace
 
-TEST_CASE("the macros of Outcome take a result, in a function that returns one of Outcome's") {
+TEST_CASE("the macros of Outcome accept a result in a function that returns an Outcome result") {
   CHECK(tried_by_outcome(one).assume_value() == 1);
   CHECK(tried_by_outcome(fail<int>).assume_error().text == refused.message());
 }
 
-TEST_CASE("VERBSPP_TRY takes a result of Outcome whose error converts") {
+TEST_CASE("VERBSPP_TRY accepts a result of Outcome whose error converts") {
   CHECK(tried_by_us([]() -> foreign_result { return 4; }).value() == 4);
   CHECK(tried_by_us([]() -> foreign_result { return refused; }).error() == error_kind::not_found);
 }
 
-TEST_CASE("VERBSPP_TRY stands twice on a line, in a macro, and in what is tried") {
+TEST_CASE("VERBSPP_TRY works twice on a line and in a macro and in its own argument") {
 #define ADDED(sum, left, right)    \
   VERBSPP_TRY(sum##_left, left);   \
   VERBSPP_TRYV(done());            \

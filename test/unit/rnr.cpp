@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How a receiver that is not ready is dealt with: the timer it asks for, the retries of the sender.
+// How a receiver that is not ready is handled: the timer that it requests, and the sender's
+// retries.
 
 #include "../catch.hpp"
 #include <verbspp/qp/parameters.hpp>
@@ -24,7 +25,7 @@ struct timer_code {
   nanoseconds duration;
 };
 
-// In the order of the durations. The architecture's table is in milliseconds.
+// In order of duration. The architecture's table is in milliseconds.
 constexpr std::array<timer_code, 32> timers{{
     {1, 10us},      {2, 20us},     {3, 30us},      {4, 40us},      {5, 60us},      {6, 80us},
     {7, 120us},     {8, 160us},    {9, 240us},     {10, 320us},    {11, 480us},    {12, 640us},
@@ -46,7 +47,7 @@ TEST_CASE("each min RNR timer code has the duration of the architecture's table"
   }
 }
 
-TEST_CASE("a min RNR timer of at least a duration is the shortest that is not shorter") {
+TEST_CASE("a min RNR timer of at least a duration is the shortest such timer") {
   nanoseconds shorter{-1};
   for (const auto& [code, duration] : timers) {
     CAPTURE(code);
@@ -57,7 +58,7 @@ TEST_CASE("a min RNR timer of at least a duration is the shortest that is not sh
   }
 }
 
-TEST_CASE("no min RNR timer is negative or longer than the longest") {
+TEST_CASE("a min RNR timer cannot be negative or longer than the longest") {
   for (const nanoseconds duration : {-1ns, nanoseconds::min(), 655360001ns, nanoseconds::max()}) {
     const auto timer = min_rnr_timer::at_least(duration);
     REQUIRE(timer.has_error());
@@ -67,7 +68,7 @@ TEST_CASE("no min RNR timer is negative or longer than the longest") {
         "parameter: min RNR NAK timer, ns (0..655360000): 656000000 is out of range");
 }
 
-TEST_CASE("a duration that nanoseconds cannot hold is too long for a min RNR timer, not short") {
+TEST_CASE("a duration that exceeds the range of nanoseconds is too long for a min RNR timer") {
   CHECK(min_rnr_timer::at_least(std::chrono::seconds::max()).has_error());
   CHECK(min_rnr_timer::at_least(std::chrono::hours(5124096)).has_error());
   CHECK(min_rnr_timer::at_least(std::chrono::seconds::min()).has_error());
@@ -76,7 +77,7 @@ TEST_CASE("a duration that nanoseconds cannot hold is too long for a min RNR tim
             .has_error());
 }
 
-TEST_CASE("a min RNR timer is made from any unit, rounded up") {
+TEST_CASE("a min RNR timer can be created from any unit and is rounded up") {
   using picoseconds = std::chrono::duration<std::int64_t, std::pico>;
   CHECK(min_rnr_timer::at_least(1ms).value().code() == 14);
   CHECK(min_rnr_timer::at_least(0s).value().code() == 1);
@@ -95,13 +96,13 @@ TEST_CASE("there are 32 min RNR timer codes") {
         "parameter: min RNR NAK timer code (0..31): 32 is out of range");
 }
 
-TEST_CASE("the default min RNR timer is code 12, 0.64 ms") {
+TEST_CASE("the default min RNR timer is code 12 for 0.64 ms") {
   CHECK(min_rnr_timer().code() == 12);
   CHECK(min_rnr_timer().duration() == 640us);
   CHECK(min_rnr_timer() == min_rnr_timer(12));
 }
 
-TEST_CASE("an RNR retry count is 0 to 6, or unlimited") {
+TEST_CASE("an RNR retry count is 0 to 6 or unlimited") {
   for (int count = 0; count <= 6; ++count) {
     const auto retries = rnr_retry_count::from(count);
     REQUIRE(retries.has_value());
@@ -113,7 +114,7 @@ TEST_CASE("an RNR retry count is 0 to 6, or unlimited") {
   CHECK(rnr_retry_count(6).code() == 6);
 }
 
-TEST_CASE("an RNR retry count of 7 is refused, since it would not mean seven") {
+TEST_CASE("an RNR retry count of 7 is refused because it would not mean seven") {
   for (const int count : {-1, 7, 8, 256, 263}) {
     CAPTURE(count);
     CHECK(rnr_retry_count::from(count).error() == error_kind::invalid_input);

@@ -27,14 +27,14 @@ void check_invalid(const gid& destination) {
 
 }  // namespace
 
-TEST_CASE("the loopback address is reached from itself") {
+TEST_CASE("the route to the loopback address starts at the loopback address") {
   const auto found = find_route(mapped(127, 0, 0, 1));
   if (!found.has_value()) SKIP("lo has no address here");
   CHECK(found.value().source == mapped(127, 0, 0, 1));
   CHECK(found.value().interface_index == ::if_nametoindex("lo"));
 }
 
-TEST_CASE("each address of this host is reached from itself") {
+TEST_CASE("the route to each address of this host starts at that address") {
   const auto interfaces = interface_table::query();
   REQUIRE(interfaces.has_value());
   for (const interface_address& each : interfaces.value()) {
@@ -46,23 +46,23 @@ TEST_CASE("each address of this host is reached from itself") {
   }
 }
 
-TEST_CASE("there is no route to what is no address of a host") {
+TEST_CASE("there is no route to an address that is not a host's") {
   check_invalid(gid{});
   check_invalid(mapped(0, 0, 0, 0));
   check_invalid(mapped(224, 0, 0, 1));
   check_invalid(gid{{0xff, 0x02}});
   check_invalid(
-      gid{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}});  // of which interface?
+      gid{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}});  // no interface is specified
 }
 
-TEST_CASE("no port of a device has the loopback address") {
+TEST_CASE("no device has a port with the loopback address") {
   const auto found = open_device_towards(mapped(127, 0, 0, 1));
   REQUIRE(found.has_error());
   INFO(found.error());
   CHECK_FALSE(found.error().message().empty());
 }
 
-TEST_CASE("a socket tells its peer's address") {
+TEST_CASE("a socket returns its peer's address") {
   const auto listener = tcp_listener::open("0", "127.0.0.1");
   REQUIRE(listener.has_value());
   const auto port = std::to_string(listener.value().port());

@@ -30,7 +30,7 @@ gather_element gathered(std::uint64_t address, std::uint32_t length, std::uint32
   return gather_element::from_native({address, length, lkey});
 }
 
-/// The list shows just these elements, to C++ and to libibverbs.
+/// Checks that the list contains exactly these elements, for C++ and for libibverbs.
 template <class Element>
 bool shows(const verbspp::element_list<Element>& list, std::span<const Element> elements) {
   return list.begin() == elements.data() && list.end() == elements.data() + elements.size() &&
@@ -56,7 +56,7 @@ TEST_CASE("an element encloses the ranges that lie within it") {
   CHECK_FALSE(last.encloses(UINT64_MAX, 2));
 }
 
-TEST_CASE("an element encloses another one of the same region only") {
+TEST_CASE("an element encloses another element of the same region only") {
   const auto element = gathered(0x1000, 0x100, 7);
   CHECK(element.encloses(element));
   CHECK(element.encloses(gathered(0x1080, 0x80, 7)));
@@ -64,7 +64,7 @@ TEST_CASE("an element encloses another one of the same region only") {
   CHECK_FALSE(element.encloses(gathered(0x1080, 0x80, 8)));
 }
 
-TEST_CASE("an element has address, length and lkey") {
+TEST_CASE("an element has an address and length and lkey") {
   const auto element = gathered(0x1000, 64, 0xabc);
   CHECK(element.address() == 0x1000);
   CHECK(element.length() == 64);
@@ -74,7 +74,7 @@ TEST_CASE("an element has address, length and lkey") {
   CHECK(element.native().lkey == 0xabc);
 }
 
-TEST_CASE("what may be written may be read") {
+TEST_CASE("a scatter element can be used as a gather element") {
   const auto written = scatter_element::from_native({0x2000, 8, 5});
   const gather_element read = written;
   CHECK(read.address() == written.address());
@@ -82,7 +82,7 @@ TEST_CASE("what may be written may be read") {
   CHECK(read.lkey() == written.lkey());
 }
 
-TEST_CASE("a list of elements is none, one, or a range of them") {
+TEST_CASE("a list of elements can be created from none or one or a range") {
   const std::array<gather_element, 3> three{gathered(1, 10), gathered(2, 20), gathered(3, 30)};
   const std::vector<gather_element> some(three.begin(), three.end());
   const std::vector<gather_element> none;
@@ -97,7 +97,7 @@ TEST_CASE("a list of elements is none, one, or a range of them") {
   CHECK(gather_list(std::span<const gather_element>()).empty());
 }
 
-TEST_CASE("a list of one element has a copy of it") {
+TEST_CASE("a list of one element contains a copy of it") {
   auto element = gathered(1, 10, 4);
   gather_list list = element;
   element = gathered(2, 20, 5);
@@ -114,7 +114,7 @@ TEST_CASE("a list of one element has a copy of it") {
   CHECK(static_cast<const void*>(copy.native()) != &element);
 }
 
-TEST_CASE("bytes, text and objects can be sent inline") {
+TEST_CASE("bytes and text and objects can be sent inline") {
   struct header {
     std::uint32_t length;
     std::uint32_t kind;
@@ -146,7 +146,7 @@ TEST_CASE("bytes, text and objects can be sent inline") {
   CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::vector<int>>);
 }
 
-TEST_CASE("a list of elements is seen by libibverbs as it is") {
+TEST_CASE("libibverbs gets a list of elements unchanged") {
   const std::array<gather_element, 2> two{gathered(0x1000, 10, 1), gathered(0x2000, 20, 2)};
   const gather_list list = two;
   const ibv_sge* const native = list.native();
@@ -156,7 +156,7 @@ TEST_CASE("a list of elements is seen by libibverbs as it is") {
   CHECK(native[1].lkey == 2);
 }
 
-TEST_CASE("the length of a list is the sum, also above 32 bits") {
+TEST_CASE("the length of a list is the sum of its elements even above 32 bits") {
   const std::vector<gather_element> large(3, gathered(0, 0xffffffff));
   CHECK(gather_list().total_length() == 0);
   CHECK(gather_list(large[0]).total_length() == 0xffffffff);
@@ -167,7 +167,7 @@ TEST_CASE("the length of a list is the sum, also above 32 bits") {
   CHECK(scatter_list(elements).total_length() == 11);
 }
 
-TEST_CASE("an element of a region lies inside it, whatever the numbers") {
+TEST_CASE("an element of a region must lie within it for any numbers") {
   constexpr verbspp::detail::registered_range region{
       .start = 0x10000, .length = 0x1000, .lkey = 0x77};
   struct request {
@@ -208,7 +208,7 @@ TEST_CASE("an element of a region lies inside it, whatever the numbers") {
         "gather: length from the offset on, bytes: 100 is above the limit of 96");
 }
 
-TEST_CASE("an element is at most 2^32 - 1 bytes, however large its region is") {
+TEST_CASE("an element has at most 2^32 - 1 bytes however large its region is") {
   constexpr verbspp::detail::registered_range region{
       .start = 0x10000, .length = std::uint64_t{1} << 40, .lkey = 0x77};
   CHECK(element_of<gather_element>(region, "gather", 5, 0xffffffff).value().length() == 0xffffffff);

@@ -14,7 +14,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// Counts what it is given back.
+/// Counts the places that it gets back.
 struct counting_keeper : memory_keeper {
   counting_keeper() noexcept
       : memory_keeper{[](memory_keeper& self, std::uint32_t place) noexcept {
@@ -23,7 +23,7 @@ struct counting_keeper : memory_keeper {
   std::vector<std::uint32_t> places{};
 };
 
-/// A window of a connection that takes so many requests.
+/// The window of a connection with the given capacity.
 struct open_window {
   explicit open_window(std::uint32_t capacity) {
     REQUIRE(window.begin_connection(false, false).has_value());
@@ -49,7 +49,7 @@ struct open_window {
 
 }  // namespace
 
-TEST_CASE("a send window takes as many requests as the queue holds, and again as they complete") {
+TEST_CASE("a send window accepts as many requests as the queue holds and more as they complete") {
   open_window sends(4);
   CHECK(sends.window.next() == 1);
   CHECK(sends.window.room() == 4);
@@ -58,7 +58,7 @@ TEST_CASE("a send window takes as many requests as the queue holds, and again as
   CHECK(sends.window.outstanding() == 3);
   sends.post(1);
   CHECK_FALSE(sends.window.has_room());
-  // The completion of a signaled request tells of those before it.
+  // The completion of a signaled request covers those before it.
   sends.complete(2);
   CHECK(sends.window.room() == 2);
   CHECK(sends.window.is_done(2));
@@ -71,7 +71,7 @@ TEST_CASE("a send window takes as many requests as the queue holds, and again as
   CHECK(sends.window.outstanding() == 0);
 }
 
-TEST_CASE("a send window ignores completions of a queue pair that the channel had before") {
+TEST_CASE("a send window ignores completions of a channel's previous queue pair") {
   open_window sends(4);
   sends.post(3);
   sends.complete(3);
@@ -82,7 +82,7 @@ TEST_CASE("a send window ignores completions of a queue pair that the channel ha
   }
 }
 
-TEST_CASE("a send window gives kept memory back once, when its request has completed") {
+TEST_CASE("a send window releases kept memory once when its request has completed") {
   open_window sends(8);
   counting_keeper keeper;
   sends.post(3);
@@ -92,15 +92,15 @@ TEST_CASE("a send window gives kept memory back once, when its request has compl
   sends.complete(2);
   CHECK(keeper.places == std::vector<std::uint32_t>{7});
   CHECK(sends.window.needs_care());
-  SECTION("of a device that lets go of it") {
+  SECTION("if the device releases it") {
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7, 9});
   }
-  SECTION("and never, where the device has not let go of the queue pair") {
+  SECTION("but never if the device has not destroyed the queue pair") {
     sends.guard.set_lost(true);
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7});
-    // Nor with a request whose record is in the same place, one round later.
+    // Not even by a request whose record is in the same place, one round later.
     sends.guard.set_lost(false);
     sends.window.need_care();
     sends.post(20);
@@ -111,7 +111,7 @@ TEST_CASE("a send window gives kept memory back once, when its request has compl
   CHECK_FALSE(sends.window.needs_care());
 }
 
-TEST_CASE("a send window keeps records of a whole round of numbers apart") {
+TEST_CASE("a send window keeps separate records for a whole round of numbers") {
   open_window sends(4);
   counting_keeper keeper;
   for (std::uint32_t number = 1; number <= 40; ++number) {
@@ -123,7 +123,7 @@ TEST_CASE("a send window keeps records of a whole round of numbers apart") {
   CHECK_FALSE(sends.window.needs_care());
 }
 
-TEST_CASE("a send window knows the scope of each request that is on its way") {
+TEST_CASE("a send window knows the scope of each request in flight") {
   open_window sends(16);
   open_scopes scopes;
   scope_state outer;
@@ -141,13 +141,13 @@ TEST_CASE("a send window knows the scope of each request that is on its way") {
   CHECK(scope_of(5) == nullptr);
 }
 
-TEST_CASE("a send window takes no scope of an earlier request for that of a later one") {
+TEST_CASE("a send window does not confuse the scopes of an earlier and a later request") {
   open_window sends(4);
   open_scopes scopes;
   counting_keeper keeper;
   scope_state first;
   scope_state second;
-  // Two runs of each scope, the first of which has a record.
+  // Each scope has two runs of requests, the first of which has a record.
   scopes.open(first, sends.window.next());
   sends.post(1, &first);
   sends.post(1);
@@ -168,12 +168,12 @@ TEST_CASE("a send window takes no scope of an earlier request for that of a late
   CHECK(sends.window.scope_of(unscoped + 1, scopes) == &second);
 }
 
-TEST_CASE("a batch may be filled while the send window is full") {
+TEST_CASE("a batch can be filled while the send window is full") {
   for (const std::uint32_t capacity : {1U, 3U, 4U, 100U})
     CHECK(open_window(capacity).window.places() >= 2 * std::size_t{capacity});
 }
 
-TEST_CASE("a send window knows from which number on requests have failed, and why the first did") {
+TEST_CASE("a send window knows the first failed request and the cause of its failure") {
   open_window sends(8);
   sends.post(4);
   sends.complete(1);
@@ -191,7 +191,7 @@ TEST_CASE("a send window knows from which number on requests have failed, and wh
   CHECK(lost->error_of(sends.of(4)).status() == work_status::flushed);
 }
 
-TEST_CASE("a send window tells failures of an earlier connection while somebody may ask") {
+TEST_CASE("a send window reports failures of an earlier connection while handles exist") {
   open_window sends(8);
   sends.post(2);
   sends.window.fail(1, IBV_WC_RETRY_EXC_ERR, 0);
@@ -205,7 +205,7 @@ TEST_CASE("a send window tells failures of an earlier connection while somebody 
   CHECK((sends.window.failure_of(1) != nullptr) == has_handles);
   CHECK((sends.window.failure_of(2) != nullptr) == has_handles);
   CHECK(sends.window.failure_of(3) == nullptr);
-  // Without handles, a number that is done has succeeded.
+  // Without handles, every completed number has succeeded.
   CHECK(sends.window.is_suspect() == has_handles);
   CHECK(sends.window.has_succeeded(3) != has_handles);
   if (has_handles) {
@@ -221,7 +221,7 @@ TEST_CASE("a send window keeps failures of earlier connections only for handles 
   open_window sends(8);
   for (int i = 0; i < 10; ++i) CHECK(sends.window.begin_connection(true, false).has_value());
   CHECK(sends.window.kept_connections() == 1);
-  // Destroying so many must not recurse.
+  // Destroying this many must not recurse.
   constexpr std::uint32_t renewals = 300'000;
   bool has_begun = true;
   for (std::uint32_t i = 0; i < renewals; ++i)
@@ -241,7 +241,7 @@ TEST_CASE("a send window counts the unsignaled requests at its end") {
   sends.window.note_signaled();
   CHECK(sends.window.signaled_end() == 4);
   CHECK_FALSE(sends.window.may_have_unsignaled(1));
-  // The requests of an earlier connection do not count.
+  // Requests of an earlier connection do not count.
   sends.post(2);
   sends.window.close();
   sends.complete(5);

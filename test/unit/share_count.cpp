@@ -11,7 +11,7 @@ using verbspp::detail::kept_memory;
 using verbspp::detail::memory_keeper;
 using verbspp::detail::share_count;
 
-TEST_CASE("the last of those who share is told so") {
+TEST_CASE("dropping the last share reports it") {
   share_count count;
   CHECK(count.is_one());
   count.add();
@@ -21,7 +21,7 @@ TEST_CASE("the last of those who share is told so") {
   CHECK(count.drop());
 }
 
-TEST_CASE("threads share by a count that loses nothing") {
+TEST_CASE("a count that several threads share loses nothing") {
   share_count count;
   constexpr int rounds = 20'000;
   std::vector<std::thread> threads;
@@ -29,14 +29,14 @@ TEST_CASE("threads share by a count that loses nothing") {
     threads.emplace_back([&] {
       for (int i = 0; i < rounds; ++i) count.add();
       for (int i = 0; i < rounds; ++i)
-        if (count.drop()) std::abort();  // the first one is still there
+        if (count.drop()) std::abort();  // the first share still exists
     });
   for (std::thread& each : threads) each.join();
   CHECK(count.is_one());
   CHECK(count.drop());
 }
 
-TEST_CASE("memory that is kept is given back once, with its place") {
+TEST_CASE("kept memory is released once with its place") {
   struct counter : memory_keeper {
     int calls = 0;
     std::uint32_t place = 0;

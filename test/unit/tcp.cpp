@@ -27,12 +27,12 @@ using verbspp::test::contains;
 
 namespace {
 
-// What the lookups of this program do with names.
+// The behaviour of this program's name lookups.
 std::atomic<bool> lookups_hang{false};
 std::counting_semaphore<64> go_on{0};
 std::atomic<int> hanging{0};
 
-/// The addresses that one name has while this lives, in numbers, in that order.
+/// While it exists, one name resolves to these addresses, which are numeric, in this order.
 class addresses_of_name {
  public:
   static constexpr std::string_view name = "several.addresses";
@@ -44,13 +44,14 @@ class addresses_of_name {
   addresses_of_name(const addresses_of_name&) = delete;
   addresses_of_name& operator=(const addresses_of_name&) = delete;
 
-  /// Read by the thread that looks up, while the test waits for it.
+  /// Read by the thread of the lookup while the test waits for it.
   static inline std::vector<const char*> of_the_name;
 };
 
 }  // namespace
 
-/// In front of the system's: a name server that does not answer, or knows a name of the tests'.
+/// Overrides the system's function, and simulates a name server that does not answer, or that knows
+/// the tests' name.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   static auto* const real =
@@ -77,7 +78,7 @@ std::string host_that_was_reached(const tcp_socket& socket) {
   return to_string(socket.peer_address().value());
 }
 
-/// What comes to its port from now on is dropped.
+/// Fills the queue of a listener, so that later packets to its port are dropped.
 std::vector<tcp_socket> fill(const tcp_listener& listener, const char* address) {
   REQUIRE(::listen(listener.descriptor(), 0) == 0);
   std::vector<tcp_socket> waiting;
@@ -86,7 +87,7 @@ std::vector<tcp_socket> fill(const tcp_listener& listener, const char* address) 
     if (client.has_error()) return waiting;
     waiting.push_back(std::move(client).value());
   }
-  FAIL("the queue of the listener takes all");
+  FAIL("the listener's queue does not fill up");
   return waiting;
 }
 
@@ -108,7 +109,7 @@ TEST_CASE("TCP connects by address and by name") {
   CHECK(!listener.try_accept().value());
 }
 
-TEST_CASE("what became of each address is told") {
+TEST_CASE("a failure to connect reports the result for each address") {
   const held_port held;
   const std::string port = held.text();
   auto listener = tcp_listener::open(port, "127.0.0.1").value();
@@ -121,7 +122,7 @@ TEST_CASE("what became of each address is told") {
   CHECK(contains(refused.message(), "127.0.0.1:" + port + ": nobody listens there"));
 }
 
-TEST_CASE("what is no host or port is refused") {
+TEST_CASE("an invalid host or port is refused") {
   for (const char* port : {"", "0", "65536", "x", "80x", "-1"}) {
     CAPTURE(port);
     CHECK(tcp_socket::connect("127.0.0.1", port, 1s).error() == error_kind::invalid_input);
@@ -137,7 +138,7 @@ TEST_CASE("what is no host or port is refused") {
   CHECK(tcp_listener::open("0", "nowhere").error() == error_kind::invalid_input);
 }
 
-TEST_CASE("a port that is taken is refused") {
+TEST_CASE("a port in use is refused") {
   const auto listener = tcp_listener::open("0").value();
   const std::string port = std::to_string(listener.port());
   const auto taken = tcp_listener::open(port).error();
@@ -149,7 +150,7 @@ TEST_CASE("a port that is taken is refused") {
   CHECK(contains(at_address.message(), "127.0.0.1:" + port));
 }
 
-TEST_CASE("a listener waits until its limit") {
+TEST_CASE("a listener waits until its limit expires") {
   const auto listener = tcp_listener::open("0").value();
   CHECK(listener.accept(1ms).error() == error_kind::timed_out);
   std::stop_source stop;
@@ -157,7 +158,7 @@ TEST_CASE("a listener waits until its limit") {
   CHECK(listener.accept(stop.get_token()).error() == error_kind::cancelled);
 }
 
-TEST_CASE("a connection that nobody answers ends at its limit") {
+TEST_CASE("connecting to a host that does not answer times out") {
   const auto silent = tcp_listener::open("0", "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.1");
   const std::string port = std::to_string(silent.port());
@@ -166,12 +167,12 @@ TEST_CASE("a connection that nobody answers ends at its limit") {
   CHECK(contains(lost.message(), "no answer in its share of the time"));
 }
 
-TEST_CASE("a name server that does not answer holds up nobody") {
+TEST_CASE("a name server that does not answer delays no other call") {
   lookups_hang = true;
   for (int i = 0; i < 16; ++i)
     // steady: the name is not resolved, so no socket is opened
     CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::timed_out);
-  // They are so many at most; addresses need none.
+  // Their number is limited, but addresses need no lookup.
   // steady: the name is not resolved, so no socket is opened
   CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::resource_exhausted);
   const held_port port;
@@ -184,10 +185,10 @@ TEST_CASE("a name server that does not answer holds up nobody") {
     if (late == error_kind::not_connected) return;
     CHECK(late == error_kind::resource_exhausted);
   }
-  FAIL("lookups that were answered still count");
+  FAIL("lookups that have finished still count");
 }
 
-TEST_CASE("where nobody listens at a name's first address, the next one is tried") {
+TEST_CASE("the next address of a name is tried if no server listens at the first") {
   const held_port held;
   const std::string port = held.text();
   const auto listener = tcp_listener::open(port, "127.0.0.1").value();
@@ -202,7 +203,7 @@ TEST_CASE("where nobody listens at a name's first address, the next one is tried
   CHECK(listener.accept(60s).has_value());
 }
 
-TEST_CASE("of a name's addresses the first one is taken at which somebody listens") {
+TEST_CASE("a name's first address with a listener is used") {
   const held_port port;
   const auto first = tcp_listener::open(port.text(), "127.0.0.2").value();
   const auto second = tcp_listener::open(port.text(), "127.0.0.1").value();
@@ -213,12 +214,13 @@ TEST_CASE("of a name's addresses the first one is taken at which somebody listen
   CHECK(!second.try_accept().value());
 }
 
-TEST_CASE("a name's first address that is silent has its share of the time only") {
+TEST_CASE("a silent first address of a name takes only its share of the time") {
   const held_port port;
   const auto silent = tcp_listener::open(port.text(), "127.0.0.2").value();
   const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.2");
-  // The first of sixteen has two seconds, and the rest is for a machine that is busy.
+  // The first of sixteen addresses gets two seconds; the rest of the limit allows for a busy
+  // machine.
   std::vector<const char*> addresses(16, "127.0.0.1");
   addresses.front() = "127.0.0.2";
   const addresses_of_name known(addresses);
@@ -227,7 +229,7 @@ TEST_CASE("a name's first address that is silent has its share of the time only"
   CHECK(host_that_was_reached(client.value()) == "::ffff:127.0.0.1");
 }
 
-TEST_CASE("of a name of which no address answers, what became of each is told") {
+TEST_CASE("if no address of a name answers the error reports the result for each") {
   const held_port port;
   const addresses_of_name known({"127.0.0.2", "::1", "127.0.0.1"});
   const auto lost = tcp_socket::connect(addresses_of_name::name, port.text(), 60s).error();
@@ -237,15 +239,16 @@ TEST_CASE("of a name of which no address answers, what became of each is told") 
   CHECK(contains(lost.message(), "; 127.0.0.1" + at_end + "nobody listens there"));
 }
 
-TEST_CASE("a name that nobody has is not found") {
+TEST_CASE("an unknown name is not found") {
   // steady: the name does not exist, so no socket is opened
   const auto missing = tcp_socket::connect("no-such-host.invalid", "80", 20s).error();
   CHECK((missing == error_kind::not_found || missing == error_kind::timed_out));
   CHECK(missing.message().size() > 20);
 }
 
-TEST_CASE("an address that no network leads to is told with what became of it") {
-  // Of documentation: without a route that is known at once, with one nobody answers.
+TEST_CASE("the error about an unreachable address reports what happened") {
+  // Addresses reserved for documentation: without a route, this is known at once; with a route, no
+  // host answers.
   for (const char* address : {"2001:db8::1", "192.0.2.1"}) {
     CAPTURE(address);
     // steady: no host has this address
@@ -256,7 +259,7 @@ TEST_CASE("an address that no network leads to is told with what became of it") 
   }
 }
 
-TEST_CASE("a socket moves, and is given away") {
+TEST_CASE("a socket can be moved and released") {
   const auto listener = tcp_listener::open("0", "127.0.0.1").value();
   auto one = tcp_socket::connect("127.0.0.1", std::to_string(listener.port()), 10s).value();
   const int descriptor = one.descriptor();

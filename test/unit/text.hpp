@@ -7,7 +7,7 @@
 
 namespace verbspp::test {
 
-/// What an object prints.
+/// The text that an object prints.
 template <class Printable>
 std::string printed(const Printable& object) {
   std::ostringstream out;
@@ -15,7 +15,7 @@ std::string printed(const Printable& object) {
   return out.str();
 }
 
-/// What it prints to a stream that was left in the least convenient state.
+/// The text that it prints to a stream with the most inconvenient format flags.
 template <class Printable>
 std::string printed_by_a_hex_stream(const Printable& object) {
   std::ostringstream out;

@@ -29,7 +29,7 @@ verbspp::work_result<int> complete() { return failed_request; }
 
 }  // namespace
 
-TEST_CASE("a transport error is the failed call or the failed request") {
+TEST_CASE("a transport error contains the failed call or the failed request") {
   const transport_error call = failed_call;
   REQUIRE(call.call() != nullptr);
   CHECK(call.work() == nullptr);
@@ -45,7 +45,7 @@ TEST_CASE("a transport error is the failed call or the failed request") {
   CHECK(printed(work) == work.message());
 }
 
-TEST_CASE("VERBSPP_TRY passes a failed call and a failed request on as a transport error") {
+TEST_CASE("VERBSPP_TRY returns a failed call and a failed request as a transport error") {
   const auto passed_on = [](auto operation) -> transport_result<int> {
     VERBSPP_TRY(value, operation());
     return value;
@@ -76,7 +76,7 @@ void check_same(const work_error& one, const work_error& other) {
 
 }  // namespace
 
-TEST_CASE("a failed request loses nothing on its way through an error") {
+TEST_CASE("a failed request loses nothing when it passes through an error") {
   for (const auto status : {work_status::retry_exceeded, static_cast<work_status>(0xfffffffe)})
     for (const bool operation_is_known : {false, true}) {
       work_error request(status, UINT32_MAX, UINT64_MAX, 0xffffff);
@@ -99,7 +99,7 @@ TEST_CASE("a failed request loses nothing on its way through an error") {
     }
 }
 
-TEST_CASE("a failed request is the std::errc of its class") {
+TEST_CASE("a failed request equals the std::errc of its class") {
   const std::array<std::pair<work_status, std::errc>, 8> conditions{{
       {work_status::local_protection_error, std::errc::invalid_argument},
       {work_status::general_error, std::errc::io_error},
@@ -119,7 +119,7 @@ TEST_CASE("a failed request is the std::errc of its class") {
   CHECK(error(work_error(work_status::remote_access_error, 0, 0, 0)).code().value() == EREMOTEIO);
 }
 
-TEST_CASE("a batch loses nothing on its way through an error") {
+TEST_CASE("a failed batch loses nothing when it passes through an error") {
   const error e = failed_batch;
   CHECK(e.message() == failed_batch.message());
   CHECK(e.kind() == failed_call.kind());
@@ -138,7 +138,7 @@ TEST_CASE("a batch loses nothing on its way through an error") {
   CHECK(either.message() == failed_batch.message());
 }
 
-TEST_CASE("VERBSPP_TRY passes every failure on to where a wider one is returned") {
+TEST_CASE("VERBSPP_TRY converts every failure to a wider error type") {
   const auto to_error = [](auto operation) -> verbspp::result<void> {
     VERBSPP_TRYV(operation());
     return verbspp::success();
@@ -156,7 +156,7 @@ TEST_CASE("VERBSPP_TRY passes every failure on to where a wider one is returned"
   CHECK(to_either(either).error().message() == failed_request.message());
 }
 
-TEST_CASE("value() of a batch throws how far it came, too") {
+TEST_CASE("value() of a batch also throws the number of accepted requests") {
   try {
     post_batch().value();
     FAIL("nothing was thrown");

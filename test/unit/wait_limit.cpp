@@ -20,11 +20,11 @@ using std::chrono::steady_clock;
 
 static_assert(std::is_convertible_v<std::chrono::milliseconds, wait_limit>);
 static_assert(std::is_convertible_v<steady_clock::time_point, wait_limit>);
-// Of what unit, of what clock?
+// A plain number has no unit, and this clock is not steady.
 static_assert(!std::is_convertible_v<int, wait_limit>);
 static_assert(!std::is_convertible_v<std::chrono::system_clock::time_point, wait_limit>);
 
-TEST_CASE("a limit that is a duration ends that long after it was made, and not before") {
+TEST_CASE("a limit that is a duration expires that long after its creation") {
   const auto before = steady_clock::now();
   const wait_limit limit = std::chrono::milliseconds(100);
   const auto after = steady_clock::now();
@@ -35,7 +35,7 @@ TEST_CASE("a limit that is a duration ends that long after it was made, and not 
   CHECK(fine.deadline() > before);
 }
 
-TEST_CASE("a limit that is a time point ends then") {
+TEST_CASE("a limit that is a time point expires at that time") {
   const auto at = steady_clock::now() + std::chrono::hours(1);
   CHECK(wait_limit(at).deadline() == at);
   CHECK_FALSE(wait_limit(at).has_passed());
@@ -43,7 +43,7 @@ TEST_CASE("a limit that is a time point ends then") {
   CHECK(wait_limit(steady_clock::time_point::min()).has_passed());
 }
 
-TEST_CASE("a limit that is not above zero has passed") {
+TEST_CASE("a limit of zero or less has expired") {
   for (const int length : {0, -1, std::numeric_limits<int>::min()}) {
     CHECK(wait_limit(std::chrono::seconds(length)).has_passed());
     CHECK(wait_limit(std::chrono::nanoseconds(length)).has_passed());
@@ -54,7 +54,7 @@ TEST_CASE("a limit that is not above zero has passed") {
   CHECK(wait_limit(-seconds(std::numeric_limits<double>::infinity())).has_passed());
 }
 
-TEST_CASE("a limit that is longer than the clock counts is for ever") {
+TEST_CASE("a limit longer than the range of the clock never expires") {
   CHECK(wait_limit::forever().is_forever());
   CHECK(wait_limit(steady_clock::time_point::max()).is_forever());
   CHECK(wait_limit(std::chrono::hours::max()).is_forever());
@@ -70,13 +70,13 @@ TEST_CASE("a limit that is longer than the clock counts is for ever") {
 
 namespace {
 
-/// The token of a stop that is requested by a variable.
+/// A token whose stop is requested by a variable.
 struct flag_token {
   [[nodiscard]] bool stop_requested() const noexcept { return *flag; }
   const std::atomic<bool>* flag;
 };
 
-/// The largest there is room for, which counts its copies.
+/// The largest token that a limit can store, which counts its copies.
 struct counting_token {
   explicit counting_token(int& alive) noexcept : alive_(&alive), self_(this) { ++*alive_; }
   counting_token(const counting_token& other) noexcept : alive_(other.alive_), self_(this) {
@@ -84,7 +84,7 @@ struct counting_token {
   }
   counting_token& operator=(const counting_token&) = delete;
   ~counting_token() {
-    // Where it lies it was constructed.
+    // Counts only if it still lies where it was constructed.
     if (self_ == this) --*alive_;
   }
   [[nodiscard]] bool stop_requested() const noexcept { return self_ == this && *alive_ > 100; }
@@ -101,7 +101,7 @@ wait_limit returned(std::stop_token token) { return {std::chrono::hours(1), toke
 
 static_assert(std::is_convertible_v<std::stop_token, wait_limit>);
 static_assert(std::is_convertible_v<flag_token, wait_limit>);
-// It has a stop_requested() as well, and is no token.
+// This type has a stop_requested() as well, but is not a token.
 static_assert(!std::is_constructible_v<wait_limit, std::chrono::seconds, wait_limit>);
 static_assert(!std::is_constructible_v<wait_limit, int, std::stop_token>);
 static_assert(sizeof(wait_limit) <= 4 * sizeof(void*));
@@ -112,7 +112,7 @@ static_assert([] {
   return limit.is_forever() && !limit.stop_requested();
 }());
 
-TEST_CASE("a limit that is a stop token ends when the stop is requested") {
+TEST_CASE("a limit that is a stop token expires when the stop is requested") {
   std::stop_source source;
   const wait_limit limit = source.get_token();
   CHECK_FALSE(limit.is_forever());
@@ -124,7 +124,7 @@ TEST_CASE("a limit that is a stop token ends when the stop is requested") {
   CHECK(wait_limit(source.get_token()).has_passed());
 }
 
-TEST_CASE("a limit of a time and a token ends by whichever is first") {
+TEST_CASE("a limit with a time and a token expires by whichever is first") {
   std::stop_source source;
   const wait_limit late(std::chrono::hours(1), source.get_token());
   const wait_limit past(steady_clock::now(), source.get_token());
@@ -141,7 +141,7 @@ TEST_CASE("a limit of a time and a token ends by whichever is first") {
   CHECK(wait_limit(std::chrono::hours::max(), source.get_token()).has_passed());
 }
 
-TEST_CASE("the failure at a limit tells the time from a request to stop") {
+TEST_CASE("the error at a limit distinguishes a timeout from a stop request") {
   std::stop_source source;
   const wait_limit limit(std::chrono::seconds(0), source.get_token());
   CHECK(limit.failure("wait for peers", "start them").message() ==
@@ -154,7 +154,7 @@ TEST_CASE("the failure at a limit tells the time from a request to stop") {
   CHECK(wait_limit(steady_clock::now()).failure("wait") == error_kind::timed_out);
 }
 
-TEST_CASE("a stop token of any type will do, and limits keep it wherever they go") {
+TEST_CASE("a limit stores a stop token of any type through copies and moves") {
   std::atomic<bool> flag{false};
   const wait_limit limit = flag_token{&flag};
   wait_limit assigned = wait_limit::forever();
@@ -178,7 +178,7 @@ TEST_CASE("a stop token of any type will do, and limits keep it wherever they go
   CHECK_FALSE(moved.has_passed());
 }
 
-TEST_CASE("a limit keeps its token alive, and no longer than it lives") {
+TEST_CASE("a limit keeps its token alive as long as it exists") {
   int alive = 0;
   {
     wait_limit limit = counting_token(alive);
@@ -205,7 +205,7 @@ TEST_CASE("a limit keeps its token alive, and no longer than it lives") {
   CHECK(kept.stop_requested());
 }
 
-TEST_CASE("who can be asked to stop sleeps for a while at a time") {
+TEST_CASE("a limit with a stop token divides a sleep into short periods") {
   const auto at = steady_clock::now() + std::chrono::hours(1);
   CHECK(wait_limit(at).sleep_until() == at);
   CHECK(wait_limit::forever().sleep_until() == steady_clock::time_point::max());
@@ -217,7 +217,7 @@ TEST_CASE("who can be asked to stop sleeps for a while at a time") {
   CHECK(wait_limit(before, source.get_token()).sleep_until() == before);
 }
 
-TEST_CASE("who was asked to stop does not sleep") {
+TEST_CASE("a limit whose stop was requested does not sleep") {
   std::stop_source source;
   const wait_limit limit(std::chrono::hours(1), source.get_token());
   CHECK(limit.sleep_until() > steady_clock::now());
@@ -227,7 +227,7 @@ TEST_CASE("who was asked to stop does not sleep") {
   CHECK(wait_limit(before).sleep_until() == before);
 }
 
-TEST_CASE("a limit tells how much time is left") {
+TEST_CASE("a limit returns the time that is left") {
   using std::chrono::nanoseconds;
   CHECK(wait_limit::forever().remaining() == std::nullopt);
   const wait_limit limit = std::chrono::hours(1);
@@ -247,7 +247,7 @@ TEST_CASE("a limit tells how much time is left") {
   CHECK(stoppable.remaining() == nanoseconds::zero());
 }
 
-TEST_CASE("a stop is requested on one thread and seen on another") {
+TEST_CASE("a stop that is requested on one thread is seen on another") {
   std::stop_source source;
   const wait_limit limit = source.get_token();
   std::thread requester([&] { source.request_stop(); });

@@ -30,7 +30,7 @@ struct status_meaning {
   work_error_class error_class;
 };
 
-// Every status but success.
+// Every status except success.
 constexpr std::array<status_meaning, 23> status_meanings{{
     {IBV_WC_LOC_LEN_ERR, work_error_class::local_programming},
     {IBV_WC_LOC_QP_OP_ERR, work_error_class::local_programming},
@@ -58,7 +58,7 @@ constexpr std::array<status_meaning, 23> status_meanings{{
 }};
 
 ibv_wc failed(ibv_wc_status status) {
-  // Whatever the verbs leave undefined is garbage here.
+  // Fields that the verbs leave undefined are garbage here.
   ibv_wc native;
   std::memset(&native, 0xa5, sizeof native);
   native.wr_id = 42;
@@ -80,7 +80,7 @@ ibv_wc succeeded(ibv_wc_opcode opcode) {
 
 }  // namespace
 
-TEST_CASE("a failed request tells its status, where to look, and what usually causes it") {
+TEST_CASE("a failed request reports its status and class and usual cause") {
   for (const auto& [status, error_class] : status_meanings) {
     CAPTURE(static_cast<int>(status));
     const work_completion completion(failed(status));
@@ -122,7 +122,7 @@ TEST_CASE("an unknown status is kept as a number") {
   CHECK(to_string(outcome.error().status()) == std::string("unknown status"));
 }
 
-TEST_CASE("the message of a failed request is one line with all that is known") {
+TEST_CASE("the message of a failed request is one line with all known details") {
   const auto failure = work_completion(failed(IBV_WC_REM_ABORT_ERR)).get().error();
   CHECK(failure.message() ==
         "work request: remote aborted (status 16, vendor code 0x81, wr_id 42, queue pair "
@@ -133,7 +133,7 @@ TEST_CASE("the message of a failed request is one line with all that is known") 
   CHECK(printed(told) == told.message());
 }
 
-TEST_CASE("value() of a failed request throws a std::system_error with the work error in it") {
+TEST_CASE("value() of a failed request throws a std::system_error that contains the work error") {
   const auto outcome = work_completion(failed(IBV_WC_RETRY_EXC_ERR)).get();
   try {
     static_cast<void>(outcome.value());
@@ -146,7 +146,7 @@ TEST_CASE("value() of a failed request throws a std::system_error with the work 
   CHECK_THROWS_AS(outcome.value(), std::system_error);
 }
 
-TEST_CASE("a completed request tells what it did") {
+TEST_CASE("a completed request reports its operation") {
   struct told {
     ibv_wc_opcode opcode;
     work_operation operation;
@@ -185,7 +185,7 @@ TEST_CASE("a completed request tells what it did") {
   }
 }
 
-TEST_CASE("an operation that is none of the known ones says so") {
+TEST_CASE("an unknown operation is reported as such") {
   CHECK(to_string(static_cast<work_operation>(1000)) == std::string("unknown operation"));
 }
 
@@ -198,7 +198,7 @@ TEST_CASE("immediate data arrives in host byte order") {
   CHECK_FALSE(work.invalidated_rkey());
 }
 
-TEST_CASE("an rkey that the peer's send invalidated is told as it was registered") {
+TEST_CASE("an rkey that the peer's send invalidated is returned as it was registered") {
   ibv_wc native = succeeded(IBV_WC_RECV);
   native.wc_flags = IBV_WC_WITH_INV;
   native.invalidated_rkey = 0x01020304;
