@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests of assertions: what a program is told that breaks a rule for which there is no error.
+/// Tests of assertions, which report the violation of rules for which no error exists.
 #pragma once
 
 #include "catch.hpp"
@@ -15,13 +15,13 @@
 
 namespace verbspp::test {
 
-/// What an assertion says that fails in `act`, which is called in a process of its own; the test is
-/// skipped where assertions are off.
+/// Returns the text of an assertion that fails in `act`, which is called in a separate process.
+/// Skips the test if assertions are disabled.
 template <class Act>
 [[nodiscard]] std::string assertion_in(Act act) {
 #ifdef NDEBUG
   static_cast<void>(act);
-  SKIP("assertions are off in this build");
+  SKIP("assertions are disabled in this build");
   return {};
 #else
   std::array<int, 2> text{};
@@ -29,7 +29,7 @@ template <class Act>
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // Without what the test program does at the end of its own life.
+    // Removes the test program's own handler.
     std::signal(SIGABRT, SIG_DFL);
     ::dup2(text[1], STDERR_FILENO);
     act();

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Where softverbs is not built, or not its tests.
+// For builds without softverbs, or without its tests.
 #include "../subprojects/softverbs/test/catch.cpp"

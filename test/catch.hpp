@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Catch2, as the tests of softverbs have it.
+// Includes Catch2 like the tests of softverbs.
 #include "../subprojects/softverbs/test/catch.hpp"

@@ -12,13 +12,13 @@
 
 namespace verbspp::test {
 
-/// A TCP port of all addresses. The kernel chooses it, and gives it to no other process while this
-/// object exists. A connection to it is refused until a server of the test listens there; the
-/// server has to allow reuse.
+/// A TCP port of all addresses. The kernel chooses the port, and assigns it to no other process
+/// while this object exists. Connections to it are refused until a server of the test listens
+/// there; that server has to permit address reuse.
 class held_port {
  public:
   held_port() {
-    // Without IPv6, for IPv4 alone.
+    // Falls back to IPv4 if IPv6 is not available.
     int family = AF_INET6;
     socket_ = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (socket_ < 0) socket_ = ::socket(family = AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -46,7 +46,7 @@ class held_port {
       ::close(socket_);
       fail("bind");
     }
-    // The port of both families is at the same place.
+    // Both families have the port at the same offset.
     number_ = ntohs(any.sin6_port);
   }
   [[noreturn]] static void fail(const char* what) {

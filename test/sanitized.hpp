@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A sanitizer watches memory here, and brings an allocator of its own.
+// Defined if a sanitizer watches memory and replaces the allocator.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define VERBSPP_TEST_SANITIZED 1
 #elif defined(__has_feature)
@@ -10,7 +10,7 @@
 #endif
 #endif
 
-// Processes that are forked have no threads here.
+// Defined if forked processes cannot have threads.
 #if defined(__SANITIZE_THREAD__)
 #define VERBSPP_TEST_THREAD_SANITIZED 1
 #elif defined(__has_feature)

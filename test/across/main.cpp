@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One end of a connection between two machines, which a test starts on both; `--help` says how.
+/// One end of a connection between two machines. A test starts it on both; `--help` prints its
+/// usage.
 
 #include "options.hpp"
 #include <verbspp/device/route.hpp>
@@ -32,8 +33,8 @@ using exposed_memory = registered_buffer<exposed_rights>;
 using local_memory = registered_buffer<>;
 using their_memory = remote_memory<access::remote_read | access::remote_write>;
 
-/// The memory of that end, the rounds that it has done, and a random number: the end that has the
-/// smaller one begins each round.
+/// The memory of an end, the number of rounds that it has completed, and a random number: the end
+/// with the smaller number begins each round.
 using told = std::tuple<their_memory, std::uint32_t, std::uint64_t>;
 
 constexpr int between_tries = 100;  // ms
@@ -51,12 +52,12 @@ template <class Memory>
 result<void> check(const Memory& memory, std::uint32_t round, const char* what) {
   for (std::size_t i = 0; i < memory.size(); ++i)
     if (memory[i] != byte_of(round, i))
-      return error(error_kind::driver, what, "the bytes are not those of this round");
+      return error(error_kind::driver, what, "the bytes do not belong to this round");
   return success();
 }
 
-/// Both ends play rounds: the one writes a pattern to the other's memory, reads it back from there
-/// (not by UC), and sends it as a message; then the other one does.
+/// Both ends play rounds. In a round, one end writes a pattern to the other's memory, reads it back
+/// from there (except with UC), and sends it as a message; then the other end does the same.
 class player {
  public:
   static result<player> prepare(const options& given) {
@@ -70,7 +71,7 @@ class player {
     return made;
   }
 
-  /// All rounds, in as many connections as it takes and are allowed.
+  /// Plays all rounds, reconnecting as often as required and permitted.
   transport_result<void> play() {
     for (unsigned connections = 1;; ++connections) {
       transport_result<void> played = play_connected();
@@ -115,7 +116,7 @@ class player {
         .build();
   }
 
-  /// The other end may not listen yet, or again.
+  /// Connects repeatedly, because the other end may not listen yet, or not again.
   [[nodiscard]] result<tcp_socket> reach_out() const {
     const wait_limit limit(given_.limit);
     for (;;) {
@@ -151,10 +152,10 @@ class player {
 
   transport_result<void> play_connected() {
     VERBSPP_TRY(theirs, connect());
-    // What breaks at one end only, the other one learns from its socket.
+    // A failure at the other end is detected through the socket.
     channel_.watch(socket_.descriptor());
     const auto& [memory, rounds, ticket] = theirs;
-    // The end that the last message went to may know of a round more.
+    // The end that received the last message may have completed one more round.
     rounds_ = std::min(rounds_, rounds);
     std::cout << "connected: " << channel_.endpoint() << '\n';
     const bool begins = ticket_ < ticket;
@@ -165,7 +166,7 @@ class player {
       ++rounds_;
       std::cout << "round " << rounds_ << '\n';
     }
-    // The end that has heard last knows that the other has nothing to do any more.
+    // The end that receives a farewell last knows that the other end has finished.
     if (begins) VERBSPP_TRYV(hear_farewell());
     VERBSPP_TRYV(say_farewell());
     return begins ? success() : hear_farewell();
@@ -205,7 +206,7 @@ class player {
     if (::poll(&entry, 1, static_cast<int>(limit.count())) == 1 &&
         ::recv(socket_.descriptor(), &letter, 1, 0) == 1)
       return success();
-    return error(error_kind::not_connected, "hear the farewell", "the other end is gone");
+    return error(error_kind::not_connected, "hear the farewell", "the other end has disconnected");
   }
 
   options given_;
@@ -224,7 +225,7 @@ class player {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::cout << std::unitbuf;  // others wait for what it says
+  std::cout << std::unitbuf;  // other programs wait for the output
   const options given = arguments(argc, argv).parse();
   auto made = player::prepare(given);
   if (!made.has_value()) {

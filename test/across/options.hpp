@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What an end is told by its arguments.
+/// The command line options of an end.
 #pragma once
 
 #include <verbspp/device/gid.hpp>
@@ -23,26 +23,26 @@
 namespace verbspp::across {
 
 inline constexpr const char* help =
-    "One end of a connection by an exchange. Both ends play rounds by turns, and check every "
-    "byte.\n"
+    "One end of a connection by an exchange. Both ends take turns in playing rounds, and check "
+    "every byte.\n"
     "\n"
-    "  HOST               where the other end listens; without, this one does\n"
-    "  --meets            both listen, and both connect to the other\n"
+    "  HOST               the host on which the other end listens; without it, this end listens\n"
+    "  --meets            both ends listen, and both connect to the other\n"
     "  --port NUMBER      4711 by default\n"
     "  --device NAME      rxe0 by default\n"
-    "  --towards ADDRESS  the device by which the kernel reaches that IP address\n"
-    "  --gid-index N      chosen by both ends' addresses by default\n"
-    "  --mtu BYTES        what both ends take by default\n"
-    "  --uc               by UC, not RC\n"
+    "  --towards ADDRESS  uses the device by which the kernel reaches that IP address\n"
+    "  --gid-index N      chosen by the addresses of both ends by default\n"
+    "  --mtu BYTES        agreed by both ends by default\n"
+    "  --uc               uses UC instead of RC\n"
     "  --rounds N         10 by default\n"
-    "  --bytes N          of a message, 20000 by default\n"
-    "  --seconds N        the limit of whatever waits, 20 by default\n"
-    "  --connections N    connects again when a connection breaks, until there were so many\n";
+    "  --bytes N          size of a message, 20000 by default\n"
+    "  --seconds N        timeout of each wait, 20 by default\n"
+    "  --connections N    the limit of connections: reconnects when one breaks, 1 by default\n";
 
 struct options {
   std::string host{};
   bool meets = false;
-  // steady: a default for use by hand; tests name a port, in guests of their own
+  // steady: a default for use by hand; tests pass a port and run in their own guests
   std::string port = "4711";
   std::string device = "rxe0";
   std::optional<gid> towards{};
@@ -57,7 +57,7 @@ struct options {
   [[nodiscard]] bool listens() const { return host.empty() || meets; }
 };
 
-/// Ends the program where they are not understood.
+/// Parses the arguments; ends the program if they are invalid.
 class arguments {
  public:
   arguments(int argc, char** argv) : next_(argv + 1), end_(argv + argc) {}

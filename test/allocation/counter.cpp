@@ -25,7 +25,7 @@ template <class Function>
 Function* next(Function*, const char* name) {
   void* const found = ::dlsym(RTLD_NEXT, name);
   if (found == nullptr) {
-    std::fprintf(stderr, "no %s behind the tests' own one\n", name);
+    std::fprintf(stderr, "no %s besides the tests' own one\n", name);
     std::abort();
   }
   return reinterpret_cast<Function*>(found);
@@ -44,7 +44,7 @@ within_device::~within_device() { --depth_in_device; }
 
 using verbspp::test::within_device;
 
-// What the data path calls by name.
+// Functions that the data path calls by name.
 extern "C" {
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** user_context) {
@@ -67,7 +67,7 @@ void ibv_ack_async_event(ibv_async_event* event) {
 
 #if defined(VERBSPP_TEST_SANITIZED)
 
-// The sanitizers have their own allocator, and tell.
+// Sanitizers have their own allocator with hooks.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*,
                                                                              std::size_t),
                                                          void (*free_hook)(const volatile void*));
@@ -79,10 +79,10 @@ const int installed = __sanitizer_install_malloc_and_free_hooks(
 
 #else
 
-// glibc lets a program define malloc and those that belong to it, for all its libraries; operator
-// new ends there too.
+// glibc permits a program to define malloc and its companions for all libraries; operator new calls
+// them, too.
 extern "C" {
-// NOLINTBEGIN(bugprone-reserved-identifier): that is what they are called
+// NOLINTBEGIN(bugprone-reserved-identifier): glibc's names
 void* __libc_malloc(std::size_t size);
 void* __libc_calloc(std::size_t number, std::size_t size);
 void* __libc_realloc(void* old, std::size_t size);

@@ -3,10 +3,10 @@
 
 namespace verbspp::test {
 
-/// How often this thread has asked for memory of the heap, but for what the device did meanwhile.
+/// The number of heap allocations by this thread, except those within the device.
 [[nodiscard]] int allocations() noexcept;
 
-/// How often it does so in a call.
+/// The number of heap allocations during a call.
 template <class Call>
 [[nodiscard]] int allocations_in(Call call) {
   const int before = allocations();
@@ -14,7 +14,7 @@ template <class Call>
   return allocations() - before;
 }
 
-/// While it lives, this thread works for the device, which may allocate.
+/// While it exists, this thread works for the device, which may allocate.
 class within_device {
  public:
   within_device() noexcept;
@@ -23,7 +23,8 @@ class within_device {
   within_device& operator=(const within_device&) = delete;
 };
 
-/// Marks what goes through a pointer as the device's work, for good. One `Tag` for each pointer.
+/// Marks calls through a pointer as work of the device, permanently. Use one `Tag` for each
+/// pointer.
 template <int Tag, class Returned, class... Arguments>
 void mark_as_device(Returned (*&pointer)(Arguments...)) {
   static Returned (*original)(Arguments...) = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// That posting, polling, waiting and reading events never allocate, whether they succeed or not.
-/// What the device does to carry them out is its own affair.
+/// Checks that posting, polling, waiting and reading events never allocate, whether they succeed or
+/// fail. Allocations by the device itself do not count.
 
 #include "../device/channels.hpp"
 #include "counter.hpp"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
-/// A testbed whose device's work is not counted.
+/// A testbed in which allocations by the device are not counted.
 struct marked_testbed : testbed {
   marked_testbed() {
     ibv_context_ops& operations = context.native_handle()->ops;
@@ -53,11 +53,11 @@ void poll_until(std::size_t count, Poll poll) {
   const auto deadline = clock::now() + patience;
   for (std::size_t got = 0; got < count;) {
     got += poll();
-    if (clock::now() > deadline) throw failure(__FILE__, __LINE__, "no completion came");
+    if (clock::now() > deadline) throw failure(__FILE__, __LINE__, "no completion arrived");
   }
 }
 
-/// Keeps the compiler from leaving an allocation out.
+/// Keeps the compiler from removing an allocation.
 void* volatile escaped = nullptr;
 void allocate_one() {
   escaped = ::operator new(24);
@@ -66,7 +66,7 @@ void allocate_one() {
 
 }  // namespace
 
-TEST_CASE("the counter counts the allocations of this thread, and no others") {
+TEST_CASE("the counter counts the allocations of this thread only") {
   CHECK(allocations_in([] {}) == 0);
   CHECK(allocations_in(allocate_one) == 1);
   CHECK(allocations_in([] {
@@ -95,7 +95,7 @@ TEST_CASE("the counter counts the allocations of this thread, and no others") {
   other.join();
 }
 
-TEST_CASE("posting and polling don't allocate") {
+TEST_CASE("posting and polling do not allocate") {
   const marked_testbed bed;
   connected_pair pair = connect(bed);
   buffer<> memory(bed.domain, 64);
@@ -124,7 +124,7 @@ TEST_CASE("posting and polling don't allocate") {
       }) == 0);
 }
 
-TEST_CASE("failures are told without allocating") {
+TEST_CASE("failures are reported without allocating") {
   const marked_testbed bed;
   connected_pair pair = connect(bed);
   buffer<> memory(bed.domain, 8);
@@ -158,7 +158,7 @@ TEST_CASE("posting to a shared receive queue does not allocate") {
         }) == 0);
 }
 
-TEST_CASE("the extended interfaces don't allocate, but what the visitor does is noticed") {
+TEST_CASE("the extended interfaces do not allocate but allocations of a visitor are counted") {
   const marked_testbed bed;
   const auto made = extended_completion_queue<fields>::create(bed.context, 64);
   if (made.has_error()) SKIP("this device has no extended completion queues with these fields");
@@ -184,7 +184,7 @@ TEST_CASE("the extended interfaces don't allocate, but what the visitor does is 
   CHECK(write_and_poll([](const auto&) { allocate_one(); }) == 2);
 }
 
-TEST_CASE("waiting does not allocate, also where it sleeps") {
+TEST_CASE("waiting does not allocate even if it sleeps") {
   const marked_testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto queue = must(waitable_completion_queue::create(channel, 16));
@@ -193,11 +193,11 @@ TEST_CASE("waiting does not allocate, also where it sleeps") {
   std::array<work_completion, 4> slots;
   for (const std::uint64_t id : {1U, 2U, 3U}) must(pair.right.post_receive({}, {.id = id}));
   std::size_t got = 0;
-  // Before that, the waits have to end without a completion, however long they take.
+  // Until then, the waits have to end without a completion, however long they take.
   std::atomic<bool> expects_one{false};
   std::thread sender([&] {
     while (!expects_one) std::this_thread::yield();
-    // steady: the last wait has likely begun; it takes the completion in any case
+    // steady: the last wait has likely begun; it takes the completion in either case
     std::this_thread::sleep_for(moment);
     must(pair.left.post_send({}));
   });
@@ -233,10 +233,10 @@ TEST_CASE("reading asynchronous events does not allocate") {
   CHECK_FALSE(none);
 }
 
-TEST_CASE("a lease by a window that has had one does not allocate") {
+TEST_CASE("a lease by a window does not allocate if its channel has had one before") {
   const marked_testbed bed;
   if (device_name().starts_with("rxe")) {
-    WARN("windows are deallocated here, since requests of both sides may not invalidate them");
+    WARN("windows are deallocated here because requests of both ends may not invalidate them");
     return;
   }
   channel_pair ends = connect_channels(static_cast<const testbed&>(bed));
@@ -256,7 +256,7 @@ TEST_CASE("a lease by a window that has had one does not allocate") {
         }) == 0);
 }
 
-TEST_CASE("messages of a pool come and go without allocating") {
+TEST_CASE("messages of a pool can be sent and received without allocating") {
   const marked_testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 64, 64));
   auto left = must(bed.domain.build_channel().build());
@@ -276,7 +276,7 @@ TEST_CASE("messages of a pool come and go without allocating") {
         }) == 0);
 }
 
-TEST_CASE("a hub hands out messages without allocating") {
+TEST_CASE("a hub returns messages without allocating") {
   const marked_testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 64, 64));
   auto hub = channel_hub::create(bed.domain, pool, {.receives = 32});

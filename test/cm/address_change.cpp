@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The event that an address has moved to another device, as bonded interfaces let it. No device of
-/// the tests has it: an event that comes is changed into it.
+/// The event that an address has moved to another device, as with bonded interfaces. No device of
+/// the tests reports it, so another event is replaced by it.
 
 #include "cm_bed.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// The type of the events that are changed; none if this is below 0.
+/// The type of the events to replace; none if negative.
 std::atomic<int> changed_type{-1};
 
 }  // namespace
@@ -32,7 +32,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Until the end of the scope, each event of that type is one that the address has changed.
+/// Until the end of the scope, replaces each event of that type by an address change.
 class address_that_changes {
  public:
   explicit address_that_changes(rdma_cm_event_type instead_of) { changed_type = instead_of; }
@@ -44,7 +44,7 @@ class address_that_changes {
 }  // namespace
 
 TEST_CASE_METHOD(two_cm_ends,
-                 "who is connected hears that the address has changed, and stays connected") {
+                 "a connected end is notified of an address change and stays connected") {
   const address_that_changes moves(RDMA_CM_EVENT_DISCONNECTED);
   must(pair.client.connection.disconnect());
   cm_connection& hears = pair.server.connection;
@@ -52,7 +52,7 @@ TEST_CASE_METHOD(two_cm_ends,
   CHECK(hears.state() == cm_state::connected);
 }
 
-TEST_CASE("who connects hears that the address has changed") {
+TEST_CASE("an end that is connecting is notified of an address change") {
   cm_bed bed;
   const bool is_asking = GENERATE(true, false);
   const address_that_changes moves(is_asking ? RDMA_CM_EVENT_CONNECT_RESPONSE
@@ -69,13 +69,13 @@ TEST_CASE("who connects hears that the address has changed") {
         }
         return why.has_value();
       },
-      "one of both fails");
+      "either end fails");
   INFO(*why);
   CHECK(*why == error_kind::not_connected);
   CHECK_THAT(why->message(), Catch::Contains("the address has moved to another device"));
 }
 
-TEST_CASE("who looks for a route hears that the address has changed") {
+TEST_CASE("a route lookup is notified of an address change") {
   cm_bed bed;
   const address_that_changes moves(
       GENERATE(RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What goes wrong on the way to a connection: errors that name the step, nothing leaked, no hang.
+/// Failures while connecting: the error names the step, nothing leaks, and nothing hangs.
 
 #include "cm_bed.hpp"
 
@@ -14,12 +14,12 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Open file descriptors of this process.
+/// The number of open file descriptors of this process.
 std::ptrdiff_t descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
-/// One that has nothing to do with the network of the device.
+/// An address outside of the device's network.
 cm_address elsewhere() { return must(cm_address::from("192.0.2.1", 7174)); }
 
 error refusal(cm_session<prepared_channel>& session) {
@@ -33,14 +33,14 @@ error refusal(cm_session<prepared_channel>& session) {
       "the session ends");
   if (!why) FAIL("this succeeded, but has to fail");
   INFO(*why);
-  // It stays so.
+  // The failure persists.
   CHECK(failure_of(session.advance()) == why->kind());
   return *why;
 }
 
 }  // namespace
 
-TEST_CASE("that nobody listens is told at once") {
+TEST_CASE("an address without a listener is reported at once") {
   cm_bed bed;
   const cm_address silent = bed.listener.address();
   bed.listener = must(cm_listener::open(silent.with_port(0)));
@@ -53,7 +53,7 @@ TEST_CASE("that nobody listens is told at once") {
   CHECK(told.reason == cm_rejection_reason::no_listener);
 }
 
-TEST_CASE("an address without a device is told") {
+TEST_CASE("an address without a device is reported") {
   need_manager();
   const error no_way = failure_of(cm_route::resolve(elsewhere(), patience));
   INFO(no_way);
@@ -67,7 +67,7 @@ TEST_CASE("an address without a device is told") {
   CHECK(failure_of(cm_listener::open(cm_address())) == error_kind::invalid_input);
 }
 
-TEST_CASE("a peer that rejects says why, and gives its data along") {
+TEST_CASE("a rejection contains the peer's reason and data") {
   cm_bed bed;
   cm_rejection told;
   auto asking = must(bed.route().start_connect(bed.prepare(), patience, {.rejection = &told}));
@@ -82,18 +82,18 @@ TEST_CASE("a peer that rejects says why, and gives its data along") {
   CHECK(asking.rejection()->reason == told.reason);
 }
 
-TEST_CASE("a request that nobody decides is rejected") {
+TEST_CASE("a request that is neither accepted nor rejected is rejected") {
   cm_bed bed;
   auto asking = must(bed.route().start_connect(bed.prepare(), patience));
-  SECTION("by its end") { static_cast<void>(must(bed.listener.accept(patience))); }
-  SECTION("by that of the listener") {
+  SECTION("when it is destroyed") { static_cast<void>(must(bed.listener.accept(patience))); }
+  SECTION("when its listener is destroyed") {
     cm_listener ends = std::move(bed.listener);
-    wait_until([&] { return must(ends.try_accept()).has_value(); }, "a request has come");
+    wait_until([&] { return must(ends.try_accept()).has_value(); }, "a request has arrived");
   }
   CHECK(refusal(asking) == error_kind::not_connected);
 }
 
-TEST_CASE("a listener that is silent takes no longer than the limit") {
+TEST_CASE("connecting to a listener that is silent times out") {
   cm_bed bed;
   const auto began = clock::now();
   const auto met = bed.route().connect(bed.prepare(), short_limit);
@@ -101,14 +101,14 @@ TEST_CASE("a listener that is silent takes no longer than the limit") {
   CHECK_THAT(met.error().message(), Catch::Contains("has not decided within the limit"));
   CHECK(clock::now() - began < patience);
 
-  // Who would accept it then is told.
+  // A later attempt to accept it returns an error.
   cm_request request = must(bed.listener.accept(patience));
   const auto late = std::move(request).accept(bed.prepare(), patience);
   INFO(late.error());
   CHECK(late.error() == error_kind::not_connected);
 }
 
-TEST_CASE("a peer that goes when it was accepted is noticed") {
+TEST_CASE("a client that disconnects after it was accepted is detected") {
   cm_bed bed;
   std::optional asking(must(bed.route().start_connect(bed.prepare(), patience)));
   cm_request request = must(bed.listener.accept(patience));
@@ -118,7 +118,7 @@ TEST_CASE("a peer that goes when it was accepted is noticed") {
   CHECK(refusal(answering) == error_kind::not_connected);
 }
 
-TEST_CASE("an accepted peer that never goes on takes no longer than the limit") {
+TEST_CASE("an accepted client that does not continue times out") {
   cm_bed bed;
   const auto asking = must(bed.route().start_connect(bed.prepare(), patience));
   cm_request request = must(bed.listener.accept(patience));
@@ -127,13 +127,13 @@ TEST_CASE("an accepted peer that never goes on takes no longer than the limit") 
   CHECK(std::string(met.error().operation()) == "rdma_accept");
 }
 
-TEST_CASE("nobody who connects takes no longer than the limit") {
+TEST_CASE("waiting for a client times out") {
   cm_bed bed;
   CHECK(failure_of(bed.listener.accept(std::chrono::milliseconds(10))) == error_kind::timed_out);
   CHECK_FALSE(must(bed.listener.try_accept()));
 }
 
-TEST_CASE("limits that have passed are refused before anything is asked") {
+TEST_CASE("expired limits are refused before the connection manager is called") {
   cm_bed bed;
   CHECK(failure_of(cm_route::resolve(bed.listener.address(), std::chrono::seconds(0))) ==
         error_kind::timed_out);
@@ -141,26 +141,26 @@ TEST_CASE("limits that have passed are refused before anything is asked") {
   CHECK(met.error() == error_kind::timed_out);
 }
 
-TEST_CASE("who finds the backlog full asks again until there is room") {
+TEST_CASE("connecting to a listener with a full backlog is retried until there is room") {
   cm_bed bed(family::ipv4, {.backlog = 1});
   connect_many(bed, 2);
 }
 
-TEST_CASE("who finds the backlog full gives up at the limit") {
+TEST_CASE("connecting to a listener with a full backlog times out") {
   cm_bed bed(family::ipv4, {.backlog = 1});
   const auto first = must(bed.route().start_connect(bed.prepare(), patience));
   const auto second = bed.route().connect(bed.prepare(), short_limit);
   CHECK(second.error() == error_kind::timed_out);
 }
 
-TEST_CASE("a backlog is in range") {
+TEST_CASE("a backlog out of range is refused") {
   need_manager();
   for (const int backlog : {0, -1, 1025})
     CHECK(failure_of(cm_listener::open(cm_address::any(0), {.backlog = backlog})) ==
           error_kind::invalid_input);
 }
 
-TEST_CASE("two listeners at one port are one too many") {
+TEST_CASE("a second listener at the same port is refused") {
   cm_bed bed;
   const error e = failure_of(cm_listener::open(bed.listener.address()));
   CHECK(e == error_kind::busy);
@@ -168,7 +168,7 @@ TEST_CASE("two listeners at one port are one too many") {
              Catch::Contains("port " + std::to_string(bed.listener.address().port()) + " "));
 }
 
-TEST_CASE("a channel of UC is refused") {
+TEST_CASE("a UC channel is refused") {
   cm_bed bed;
   const auto met =
       bed.route().connect(must(bed.device.domain.build_channel<transport::uc>().build()), patience);
@@ -176,7 +176,7 @@ TEST_CASE("a channel of UC is refused") {
   CHECK_THAT(met.error().message(), Catch::Contains("RC only"));
 }
 
-TEST_CASE("a path MTU that the manager does not take ends the connection at both ends") {
+TEST_CASE("a path MTU that the connection manager does not use ends the connection at both ends") {
   cm_bed bed;
   auto asking =
       must(bed.route().start_connect(must(bed.channel().path_mtu(256).build()), patience));
@@ -195,7 +195,7 @@ TEST_CASE("a path MTU that the manager does not take ends the connection at both
   CHECK(refusal(answering) == error_kind::not_connected);
 }
 
-TEST_CASE("what was moved from is refused") {
+TEST_CASE("moved-from objects are refused") {
   cm_bed bed;
   // NOLINTBEGIN(bugprone-use-after-move)
   cm_route route = bed.route();
@@ -212,7 +212,7 @@ TEST_CASE("what was moved from is refused") {
   // NOLINTEND(bugprone-use-after-move)
 }
 
-TEST_CASE("an empty connection refuses") {
+TEST_CASE("calls on an empty connection return an error") {
   cm_connection none;
   CHECK(none.state() == cm_state::empty);
   CHECK(none.file_descriptor() == -1);
@@ -222,7 +222,7 @@ TEST_CASE("an empty connection refuses") {
   CHECK(failure_of(none.wait_for_end(patience)) == error_kind::not_connected);
 }
 
-TEST_CASE("what fails leaves no descriptors behind") {
+TEST_CASE("failures leave no descriptors behind") {
   cm_bed bed;
   const auto try_all = [&] {
     static_cast<void>(cm_route::resolve(elsewhere(), patience));
@@ -232,7 +232,7 @@ TEST_CASE("what fails leaves no descriptors behind") {
     static_cast<void>(refusal(asking));
     static_cast<void>(connect(bed));
   };
-  try_all();  // what the process keeps is there then
+  try_all();  // opens the descriptors that the process keeps
   const std::ptrdiff_t before = descriptors();
   for (int i = 0; i < 10; ++i) try_all();
   CHECK(descriptors() == before);

@@ -10,12 +10,12 @@ namespace verbspp::test {
 void need_manager() {
   const auto listener = cm_listener::open(cm_address::any(0));
   if (!listener.has_value() && listener.error() == error_kind::not_supported)
-    SKIP("the kernel has no connection manager here, or not for this user");
+    SKIP("the kernel has no connection manager or does not permit its use");
 }
 
 namespace {
 
-/// As sockets have the address that a GID is made of.
+/// Converts a GID to the socket address on which it is based.
 cm_address address_of(const gid& from, family which) {
   if (which == family::ipv4) {
     sockaddr_in native{};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the tests of the connection manager share. They need the kernel's, and a device that it
-/// knows, whose own addresses they connect to: VERBSPP_TEST_DEVICE names it.
+/// Shared code of the connection manager tests. They require the kernel's connection manager and a
+/// device that it knows, which is named by VERBSPP_TEST_DEVICE, and connect to the device's own
+/// addresses.
 #pragma once
 
 #include "../device/device.hpp"
@@ -15,10 +16,10 @@
 
 namespace verbspp::test {
 
-/// A limit that a test waits for.
+/// A timeout that a test waits for.
 inline constexpr std::chrono::milliseconds short_limit{300};
 
-/// Ends the test case, as skipped, where the kernel has no connection manager.
+/// Skips the test case if the kernel has no connection manager.
 void need_manager();
 
 /// An address of the device under test, port 0.
@@ -43,7 +44,7 @@ struct cm_bed {
   cm_bed(family which, const cm_listener_options& options, int);
 };
 
-/// Advances both until both are done.
+/// Advances both sessions until both have finished.
 template <class Left, class Right>
 void drive(Left& left, Right& right) {
   wait_until(
@@ -64,16 +65,16 @@ struct cm_pair {
                               const cm_accept_options& answered = {});
 [[nodiscard]] cm_pair connect(cm_bed& bed);
 
-/// A fixture: both ends, and the listener by which they met.
+/// A fixture: both ends, and the listener through which they connected.
 struct two_cm_ends {
   cm_bed bed;
   cm_pair pair = connect(bed);
 };
 
-/// So many clients ask at once; each gets its own answer.
+/// Connects `clients` clients at once; each gets its own answer.
 void connect_many(cm_bed& bed, int clients);
 
-/// A message goes from one to the other.
+/// Sends a message from one channel to the other.
 void check_talk(const cm_bed& bed, channel& from, channel& to);
 
 }  // namespace verbspp::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels and queue pairs that are connected by IP address.
+/// Channels and queue pairs that connect by IP address.
 
 #include "cm_bed.hpp"
 
@@ -53,7 +53,7 @@ TEST_CASE("each side connects in one call") {
   check_talk(bed, client.channel, served->channel);
 }
 
-TEST_CASE("a listener at all addresses hears of which one was asked for") {
+TEST_CASE("a listener at all addresses reports which address a client used") {
   cm_bed bed;
   cm_listener all = must(cm_listener::open(cm_address::any(0)));
   CHECK(all.address().port() != 0);
@@ -66,7 +66,7 @@ TEST_CASE("a listener at all addresses hears of which one was asked for") {
   CHECK(request.port() == bed.device.port.number());
 }
 
-TEST_CASE("channels are made on the device that the connection manager has found") {
+TEST_CASE("channels can be created on the device that the connection manager has found") {
   cm_bed bed;
   cm_route route = bed.route();
   const context found = must(route.context());
@@ -99,7 +99,7 @@ TEST_CASE("values travel with the request and its acceptance") {
   CHECK(std::string(answered.name.data()) == "server");
 }
 
-TEST_CASE("the largest private data arrive whole") {
+TEST_CASE("private data of the maximum size arrive unchanged") {
   cm_bed bed;
   const auto asked = pattern(cm_request_data::max_size, 1);
   const auto answered = pattern(cm_acceptance_data::max_size, 2);
@@ -149,7 +149,7 @@ TEST_CASE("queue pairs connect with the builder's rights and parameters") {
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("receives that are posted before the connection get the first message") {
+TEST_CASE("receives posted before the connection get the first messages") {
   cm_bed bed;
   const buffer<> inbox(bed.device.domain, 8);
   const buffer<> outbox(bed.device.domain, pattern(8, 4));
@@ -161,7 +161,7 @@ TEST_CASE("receives that are posted before the connection get the first message"
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("the type of service is that of the packets") {
+TEST_CASE("packets have the requested type of service") {
   cm_bed bed;
   const cm_route_options options{.type_of_service = 0x68};
   auto asking = must(bed.route(options).start_connect(must(bed.device.left().build()), patience));
@@ -173,7 +173,7 @@ TEST_CASE("the type of service is that of the packets") {
   CHECK(must(client.queue_pair.query()).attributes().ah_attr.grh.traffic_class == 0x68);
 }
 
-TEST_CASE("a route begins at the address that was asked for") {
+TEST_CASE("a route begins at the requested address") {
   cm_bed bed;
   cm_address source = bed.listener.address().with_port(0);
   const cm_route first = bed.route({.source = source, .reuse_address = true});
@@ -186,7 +186,7 @@ TEST_CASE("a route begins at the address that was asked for") {
   CHECK(second.local_address() == source);
 }
 
-TEST_CASE("routes are looked for by an event loop") {
+TEST_CASE("an event loop can resolve routes") {
   cm_bed bed;
   auto resolver = must(cm_resolver::start(bed.listener.address(), patience));
   CHECK(resolver.file_descriptor() >= 0);
@@ -195,7 +195,7 @@ TEST_CASE("routes are looked for by an event loop") {
   CHECK(route.remote_address() == bed.listener.address());
 }
 
-TEST_CASE("what is not done yet can't be finished") {
+TEST_CASE("a session cannot be finished before it is done") {
   cm_bed bed;
   auto asking = must(bed.route().start_connect(bed.prepare(), patience));
   CHECK(asking.file_descriptor() >= 0);
@@ -204,7 +204,7 @@ TEST_CASE("what is not done yet can't be finished") {
   CHECK(failure_of(std::move(asking).finish()) == error_kind::busy);
 }
 
-TEST_CASE("either end ends a connection, and the other hears of it") {
+TEST_CASE("either end can disconnect and the other is notified") {
   cm_bed bed;
   const bool client_is_first = GENERATE(true, false);
   cm_pair pair = connect(bed);
@@ -222,7 +222,7 @@ TEST_CASE("either end ends a connection, and the other hears of it") {
   must(first.connection.wait_for_end(patience));
 }
 
-TEST_CASE_METHOD(two_cm_ends, "time-wait ends") {
+TEST_CASE_METHOD(two_cm_ends, "the time-wait state ends") {
   must(pair.client.connection.disconnect());
   must(pair.server.connection.wait_for_end(patience));
   wait_until(
@@ -233,8 +233,9 @@ TEST_CASE_METHOD(two_cm_ends, "time-wait ends") {
       "the client's time-wait is over");
 }
 
-TEST_CASE_METHOD(two_cm_ends,
-                 "a channel that watches its connection doesn't wait for a peer that has left") {
+TEST_CASE_METHOD(
+    two_cm_ends,
+    "a channel that watches its connection does not wait for a peer that has disconnected") {
   channel& waiting = pair.server.channel;
   waiting.watch(pair.server.connection.file_descriptor());
   const buffer<> inbox(bed.device.domain, 8);
@@ -246,13 +247,13 @@ TEST_CASE_METHOD(two_cm_ends,
   CHECK(waiting.failure()->root() == error_kind::cancelled);
 }
 
-TEST_CASE_METHOD(two_cm_ends, "a connection that goes tells the peer so") {
+TEST_CASE_METHOD(two_cm_ends, "destroying a connection notifies the peer") {
   pair.client = {};
   CHECK(pair.client.connection.state() == cm_state::empty);
   must(pair.server.connection.wait_for_end(patience));
 }
 
-TEST_CASE_METHOD(two_cm_ends, "a channel outlives its connection manager's part") {
+TEST_CASE_METHOD(two_cm_ends, "a channel can outlive its connection") {
   channel client = std::move(pair.client.channel);
   channel server = std::move(pair.server.channel);
   pair.client.connection = {};
@@ -260,12 +261,12 @@ TEST_CASE_METHOD(two_cm_ends, "a channel outlives its connection manager's part"
   check_talk(bed, client, server);
 }
 
-TEST_CASE("many connect to one listener") {
+TEST_CASE("many clients connect to one listener") {
   cm_bed bed;
   connect_many(bed, 20);
 }
 
-TEST_CASE("a channel that was renewed connects again") {
+TEST_CASE("a renewed channel connects again") {
   cm_bed bed;
   channel left(bed.prepare());
   channel right(bed.prepare());
@@ -285,7 +286,7 @@ TEST_CASE("a channel that was renewed connects again") {
   }
 }
 
-TEST_CASE("a channel that was renewed connects in one call on each side") {
+TEST_CASE("a renewed channel connects with one call on each side") {
   cm_bed bed;
   channel left(bed.prepare());
   channel right(bed.prepare());
@@ -304,7 +305,7 @@ TEST_CASE("a channel that was renewed connects in one call on each side") {
 
 TEST_CASE_METHOD(
     two_cm_ends,
-    "a channel that was not renewed is refused, and one that is rejected is prepared still") {
+    "a channel must be renewed to connect again and stays prepared if it is rejected") {
   channel& connected = pair.client.channel;
   CHECK(bed.route().connect(connected, patience).error() == error_kind::busy);
   must(connected.close());
@@ -318,8 +319,7 @@ TEST_CASE_METHOD(
   CHECK(connected.state() == channel_state::prepared);
 }
 
-TEST_CASE(
-    "a channel that was renewed is not connected if the peer does not go on, and can be again") {
+TEST_CASE("a renewed channel is closed if the peer does not continue and can be renewed again") {
   cm_bed bed;
   channel left(bed.prepare());
   channel right(bed.prepare());
@@ -333,7 +333,7 @@ TEST_CASE(
     const cm_connection server = must(std::move(answering).finish());
     check_talk(bed, left, right);
   };
-  SECTION("the limit has passed") {
+  SECTION("after a timeout") {
     {
       const auto asking = must(bed.route().start_connect(left, patience));
       auto answering =
@@ -352,7 +352,7 @@ TEST_CASE(
     CHECK(failure_of(std::move(request).accept(right, short_limit)) == error_kind::timed_out);
     CHECK(right.state() == channel_state::closed);
   }
-  SECTION("the session goes before its end") {
+  SECTION("if the session is destroyed before it ends") {
     {
       auto asking = must(bed.route().start_connect(left, patience));
       auto answering = must(must(bed.listener.accept(patience)).start_accept(right, patience));
@@ -367,10 +367,10 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a listener for IPv6 alone leaves IPv4 to others") {
+TEST_CASE("an IPv6-only listener leaves IPv4 to other listeners") {
   cm_bed bed;
   const auto own = own_address(family::ipv6);
-  if (!own) SKIP("the device has no address of IPv6");
+  if (!own) SKIP("the device has no IPv6 address");
   const cm_listener only_ipv6 = must(cm_listener::open(cm_address::any(0), {.only_ipv6 = true}));
   const std::uint16_t port = only_ipv6.address().port();
   const cm_address ipv4 = bed.listener.address().with_port(port);
@@ -389,14 +389,14 @@ TEST_CASE("a listener for IPv6 alone leaves IPv4 to others") {
   CHECK(must(ours.accept(patience)).local_address() == ipv6);
 }
 
-TEST_CASE("a listener for both families leaves IPv4 to nobody") {
+TEST_CASE("a listener for both families reserves IPv4 as well") {
   need_manager();
   const cm_listener both = must(cm_listener::open(cm_address::any(0)));
   const cm_address ipv4 = must(cm_address::from("0.0.0.0", both.address().port()));
   CHECK(failure_of(cm_listener::open(ipv4)) == error_kind::busy);
 }
 
-TEST_CASE("of listeners that reuse an address, one listens") {
+TEST_CASE("only one of the listeners that reuse an address can listen") {
   cm_bed bed(family::ipv4, {.reuse_address = true});
   const cm_address address = bed.listener.address();
   CHECK(failure_of(cm_listener::open(address)) == error_kind::busy);

@@ -38,7 +38,7 @@ struct service {
 
 }  // namespace
 
-TEST_CASE("a datagram service is found by its address, and gets datagrams") {
+TEST_CASE("a datagram service is found by its address and receives datagrams") {
   service there;
   const testbed& device = there.bed.device;
   connected_datagram server = serving(device, device.right_queue);
@@ -66,9 +66,9 @@ TEST_CASE("a datagram service is found by its address, and gets datagrams") {
   CHECK(copy_of(into.take().payload()) == payload);
 }
 
-TEST_CASE("that nobody serves is told, and so is that who does rejects") {
+TEST_CASE("looking up a datagram service reports a missing listener and a rejection") {
   service there;
-  SECTION("nobody") {
+  SECTION("a missing listener") {
     const cm_address silent = there.listener.address();
     there.listener = must(cm_datagram_listener::open(silent.with_port(0)));
     const error e =
@@ -76,7 +76,7 @@ TEST_CASE("that nobody serves is told, and so is that who does rejects") {
     INFO(e);
     CHECK(e == error_kind::not_connected);
   }
-  SECTION("rejected") {
+  SECTION("a rejection") {
     std::optional<result<cm_datagram_peer>> found;
     cm_datagram_route route = there.route();
     std::thread asking([&] { found.emplace(std::move(route).look_up(patience)); });
@@ -88,14 +88,14 @@ TEST_CASE("that nobody serves is told, and so is that who does rejects") {
   }
 }
 
-TEST_CASE("a datagram service that is silent takes no longer than the limit") {
+TEST_CASE("looking up a silent datagram service times out") {
   service there;
   CHECK(failure_of(there.route().look_up(short_limit)) == error_kind::timed_out);
   CHECK(failure_of(cm_datagram_route::resolve(cm_address(), patience)) ==
         error_kind::invalid_input);
 }
 
-TEST_CASE("who serves has the connection manager's queue key") {
+TEST_CASE("a datagram service has the connection manager's queue key") {
   service there;
   const testbed& device = there.bed.device;
   const connected_datagram other = serving(device, device.left_queue, test_key);
@@ -109,10 +109,10 @@ TEST_CASE("who serves has the connection manager's queue key") {
   CHECK(failure_of(answered) == error_kind::mismatch);
 }
 
-TEST_CASE("a multicast group is joined by its address, and its datagrams arrive") {
+TEST_CASE("a multicast group can be joined by its address and its datagrams arrive") {
   const cm_bed bed;
   const testbed& device = bed.device;
-  // Other processes have other groups.
+  // Other processes use other groups.
   const auto process = static_cast<unsigned>(::getpid());
   const std::string own = "239." + std::to_string(process >> 16 & 0xff) + '.' +
                           std::to_string(process >> 8 & 0xff) + '.' +
@@ -134,7 +134,7 @@ TEST_CASE("a multicast group is joined by its address, and its datagrams arrive"
   must(member.leave_multicast(joined.group(), joined.multicast_lid()));
 }
 
-TEST_CASE("a multicast group is left, and joined again") {
+TEST_CASE("a multicast group can be left and joined again") {
   const cm_bed bed;
   // steady: nothing is sent to it, so other members do not notice
   const cm_address group = must(cm_address::from("239.77.0.2", 0));

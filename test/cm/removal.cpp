@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Devices that go while something is connected on them, or on the way to it.
+/// Devices that are removed while connections on them exist or are being established.
 
 #include "../device/failing_device.hpp"
 #include "cm_bed.hpp"
@@ -12,7 +12,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// What everything says that is on the device.
+/// Checks the error that each object on the removed device returns.
 void check_removed(const error& why) {
   INFO(why);
   CHECK(why == error_kind::not_found);
@@ -21,7 +21,8 @@ void check_removed(const error& why) {
 
 }  // namespace
 
-TEST_CASE_METHOD(two_cm_ends, "both ends of a connection hear that their device is removed") {
+TEST_CASE_METHOD(two_cm_ends,
+                 "both ends of a connection are notified that their device is removed") {
   const bool waits = GENERATE(true, false);
   const failing_device failing(waits ? "after:20ms=device-fatal" : "device-fatal");
   for (cm_connection* each : {&pair.client.connection, &pair.server.connection}) {
@@ -38,7 +39,7 @@ TEST_CASE_METHOD(two_cm_ends, "both ends of a connection hear that their device 
 }
 
 TEST_CASE_METHOD(two_cm_ends,
-                 "a channel that watches its connection hears that the device is removed") {
+                 "a channel that watches its connection is notified that the device is removed") {
   channel& waiting = pair.server.channel;
   waiting.watch(pair.server.connection.file_descriptor());
   const buffer<> inbox(bed.device.domain, 8);
@@ -49,7 +50,8 @@ TEST_CASE_METHOD(two_cm_ends,
   check_removed(failure_of(pair.server.connection.wait_for_end(patience)));
 }
 
-TEST_CASE("a listener, a route and both sides of a request hear that their device is removed") {
+TEST_CASE(
+    "a listener and a route and both sides of a request are notified of their device's removal") {
   cm_bed bed;
   cm_route route = bed.route();
   channel prepared(bed.prepare());
@@ -65,7 +67,7 @@ TEST_CASE("a listener, a route and both sides of a request hear that their devic
   CHECK_FALSE(std::move(route).connect(prepared, patience).has_value());
 }
 
-TEST_CASE("a device that is removed has no way to anywhere, and no address") {
+TEST_CASE("a removed device has no routes and no address") {
   cm_bed bed;
   const cm_address address = bed.listener.address();
   const failing_device failing("device-fatal");
@@ -73,7 +75,7 @@ TEST_CASE("a device that is removed has no way to anywhere, and no address") {
   CHECK(failure_of(cm_listener::open(address.with_port(0))) == error_kind::not_found);
 }
 
-TEST_CASE("on a device that is back, all connects again") {
+TEST_CASE("connections work again after the device returns") {
   cm_bed bed;
   {
     cm_pair lost = connect(bed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Addresses, private data and words: what needs no device.
+/// Addresses, private data and texts, which need no device.
 
 #include "../catch.hpp"
 #include <verbspp/cm.hpp>
@@ -25,7 +25,7 @@ std::string printed(const cm_address& address) {
 
 }  // namespace
 
-TEST_CASE("addresses are read from numbers, and printed") {
+TEST_CASE("numeric addresses can be parsed and printed") {
   const cm_address ipv4 = cm_address::from("192.0.2.1", 7174).value();
   CHECK(printed(ipv4) == "192.0.2.1:7174");
   CHECK(ipv4.port() == 7174);
@@ -38,7 +38,7 @@ TEST_CASE("addresses are read from numbers, and printed") {
   CHECK(printed(cm_address()) == "no address");
 }
 
-TEST_CASE("what is no address is refused") {
+TEST_CASE("invalid addresses are refused") {
   for (const char* const text : {"", "localhost", "192.0.2.256", "1.2.3.4:5", "2001:db8::g",
                                  "fe80::1%nosuchinterface", "[::1]"}) {
     INFO(text);
@@ -51,7 +51,7 @@ TEST_CASE("what is no address is refused") {
   CHECK(cm_address::from_native(&other).error() == error_kind::invalid_input);
 }
 
-TEST_CASE("addresses compare by all that they are") {
+TEST_CASE("addresses compare by all of their parts") {
   const cm_address one = cm_address::from("192.0.2.1", 1).value();
   CHECK(one == cm_address::from("192.0.2.1", 1).value());
   CHECK(one.with_port(2) != one);
@@ -63,7 +63,7 @@ TEST_CASE("addresses compare by all that they are") {
   CHECK(cm_address().with_port(5).is_empty());
 }
 
-TEST_CASE("private data is made of values, and read as such") {
+TEST_CASE("private data can be created from values and read as values") {
   const cm_request_data number = std::uint32_t{0x01020304};
   CHECK(number.bytes().size() == 4);
   CHECK(number.as<std::uint32_t>().value() == 0x01020304);
@@ -86,7 +86,7 @@ TEST_CASE("private data of a length known at run time is bounded") {
   CHECK(cm_acceptance_data::from(bytes).has_value());
 }
 
-TEST_CASE("events, states and reasons have words") {
+TEST_CASE("events and states and reasons have texts") {
   for (std::uint32_t i = 0; i <= static_cast<std::uint32_t>(cm_event::time_wait_exit); ++i)
     CHECK(std::string(to_string(static_cast<cm_event>(i))) != "unknown event");
   CHECK(std::string(to_string(static_cast<cm_event>(99))) == "unknown event");
@@ -97,7 +97,7 @@ TEST_CASE("events, states and reasons have words") {
   CHECK(std::string(to_string(static_cast<cm_rejection_reason>(12))) != "");
 }
 
-TEST_CASE("where the kernel has no connection manager, that is what is said") {
+TEST_CASE("without a connection manager in the kernel the error says so") {
   const auto listener = cm_listener::open(cm_address::any(0));
   const auto route =
       cm_route::resolve(cm_address::from("192.0.2.1", 1).value(), std::chrono::seconds(10));

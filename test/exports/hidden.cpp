@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A program that hides its symbols catches what the library throws, as the very same type: some
-// C++ libraries compare types by address.
+// Checks that a program that hides its symbols can catch the library's exceptions by type: some C++
+// libraries compare types by address.
 
 #include <verbspp/verbspp.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: whatever bytes a peer sends, a decoder gives an error or a value that
-/// encodes to the same bytes. The corpus has one of each kind.
+/// A libFuzzer target: for any bytes from a peer, a decoder returns an error, or a value that
+/// encodes to the same bytes. The corpus contains one example of each kind.
 
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/qp/endpoint.hpp>
@@ -21,7 +21,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// The error's message is of use, and the length that it claims is its own.
+/// Checks that the error's message is meaningful, and has the length that it claims.
 void require_words(const verbspp::error& e) {
   require(e.message().size() > 10 && e.message().size() == e.format({}));
 }
@@ -32,11 +32,11 @@ void decode(std::span<const std::byte> bytes) {
   if (decoded.has_error()) return require_words(decoded.error());
   const auto encoded = decoded.value().encode();
   require(Decoded::decode(encoded).value() == decoded.value());
-  // The rights that the peer gave beyond those of the type aren't kept.
+  // Rights of the peer that the type lacks are dropped.
   constexpr std::size_t rights_at = 2, behind_rights = 4;
   const bool keeps_all = std::same_as<Decoded, verbspp::endpoint>;
   const std::size_t compared_from = keeps_all ? rights_at : behind_rights;
-  // The former format of endpoints is the beginning of this one, with another version.
+  // The previous format of endpoints is the beginning of the current one with another version.
   const bool is_former = keeps_all && bytes.size() < encoded.size();
   require(is_former ||
           std::ranges::equal(std::span(encoded).first(rights_at), bytes.first(rights_at)));
@@ -45,7 +45,7 @@ void decode(std::span<const std::byte> bytes) {
                          bytes.subspan(compared_from)));
 }
 
-/// The 40 bytes in front of a datagram come from the network as well.
+/// The 40 bytes before a datagram come from the network as well.
 void read_datagram(std::span<const std::byte> bytes) {
   std::vector<std::byte> memory(bytes.begin(), bytes.end());
   ibv_wc native{};

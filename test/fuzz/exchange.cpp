@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A libFuzzer target: whatever a peer sends in an exchange, and when, the exchange ends with an
-/// error that has words, or a success for which the peer sent all that there has to be.
-///
-/// The first byte says how many frames of a true peer come before the bytes of the input.
+/// error that has a message, or it succeeds and the peer has sent everything required.
+/// The first byte is the number of frames of a valid peer that precede the bytes of the input.
 
 #include <verbspp/exchange.hpp>
 
@@ -47,7 +46,7 @@ detail::owned<exchange_core> side(int socket) {
   return std::move(made).value();
 }
 
-/// One step; whether it was the last.
+/// Advances by one step. \returns whether it was the last
 bool advance(exchange_core& core) {
   const auto step = core.advance();
   if (!step.has_value()) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: whatever a file says, it is a list of hosts that keeps to the rules, or an
-/// error with a line.
+/// A libFuzzer target: any file is either a valid list of hosts, or an error with a line number.
 
 #include <verbspp/ranks/host_list.hpp>
 

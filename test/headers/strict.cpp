@@ -15,8 +15,8 @@
 [[nodiscard]] verbspp::pending<verbspp::message> empty_request();
 verbspp::pending<verbspp::message> empty_request() { return {}; }
 
-// A program pays for an exchange only if it has one: the headers instantiate none, or these
-// specializations would come too late.
+// A program pays for an exchange only if it uses one: the headers must not instantiate one, or
+// these specializations would come too late.
 template <>
 class verbspp::exchange_session<std::tuple<>, verbspp::detail::channel_in_place>;
 template <>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The hosts of the table as softverbs' devices: what the library reads of each, and where it
-/// connects two of them.
-///
-/// softverbs' file gives the GID tables with the numbers of their interfaces; the interfaces
-/// themselves, with subnets and VLANs, come from this program, which answers in the kernel's place.
-/// So no privilege is needed, and no network.
+/// The pairs of hosts as softverbs' devices: the addresses that the library reads from each, and
+/// those at which two of them connect.
+/// softverbs' file contains the GID tables with the numbers of their interfaces. The interfaces
+/// themselves, with subnets and VLANs, are simulated by this program, which answers in place of the
+/// kernel. So neither privileges nor a network are required.
 
 #include "../catch.hpp"
 #include "../device/device.hpp"
@@ -41,7 +40,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// What getifaddrs gives, and owns.
+/// An entry that getifaddrs returns, and that owns its data.
 struct interface_entry {
   std::string name;
   sockaddr_in6 address{};
@@ -49,7 +48,7 @@ struct interface_entry {
   ifaddrs native{};
 };
 
-/// All hosts are in this one process, each with interface numbers of its own.
+/// All hosts are in this process, each with its own interface numbers.
 std::vector<interface_address> interfaces;
 
 bool is_ours(const char* name) { return std::strncmp(name, "host", 4) == 0; }
@@ -83,7 +82,7 @@ gid mask_of(unsigned bits) {
 
 }  // namespace
 
-// In front of the system's.
+// Overrides the system's function.
 extern "C" int getifaddrs(ifaddrs** list) {
   auto entries = std::make_unique<std::vector<interface_entry>>(interfaces.size());
   for (std::size_t i = 0; i < interfaces.size(); ++i) {
@@ -141,14 +140,15 @@ extern "C" int ioctl(int descriptor, unsigned long request, ...) {
 
 namespace {
 
-/// What was seen in a process of its own, since a process has one file of devices.
+/// The result of a separate process. Each result needs one, because a process has one file of
+/// devices.
 struct seen {
   std::string left;  ///< the address, or the failure
   std::string right;
   std::string type;
-  std::string words;  ///< of the failures
+  std::string words;  ///< the failures' messages
   bool is_connected = false;
-  bool is_routed = false;  ///< with a GID, as Ethernet always has
+  bool is_routed = false;  ///< whether the route has a GID, as it always does on Ethernet
   bool is_received = false;
 };
 
@@ -171,7 +171,7 @@ void add_interfaces(const host& of, std::uint32_t first_interface) {
   }
 }
 
-/// One end: all that it takes to build a queue pair on the device of that name.
+/// One end: all objects required to build a queue pair on the named device.
 struct end {
   explicit end(const char* name)
       : context(must(open_device(name))),
@@ -195,7 +195,7 @@ void exchange_message(const end& from, const end& to, connected& sender, connect
   must(sender.post_send({.elements = outbox.gather()}, {.id = 2}));
   take_success(from.queue, 2);
   take_success(to.queue, 1);
-  if (inbox.bytes() != outbox.bytes()) throw failure(__FILE__, __LINE__, "other bytes arrived");
+  if (inbox.bytes() != outbox.bytes()) throw failure(__FILE__, __LINE__, "other data arrived");
 }
 
 seen connect_devices(std::uint8_t left_port) {
@@ -203,7 +203,7 @@ seen connect_devices(std::uint8_t left_port) {
   const end right("soft1");
   prepared one = must(left.builder().port(must(port_number::from(left_port))).build());
   prepared other = must(right.builder().build());
-  // As they would travel.
+  // The endpoints as the network would carry them.
   const endpoint one_end = must(endpoint::decode(one.endpoint().encode()));
   const endpoint other_end = must(endpoint::decode(other.endpoint().encode()));
   auto met = std::move(one).handshake(other_end);
@@ -219,7 +219,7 @@ seen connect_devices(std::uint8_t left_port) {
   const ibv_ah_attr told = query(met.value().native_handle()).attributes.ah_attr;
   outcome.is_routed = told.is_global != 0;
   if (outcome.is_routed && gid::from_native(told.grh.dgid) != answered.value().endpoint().address)
-    throw failure(__FILE__, __LINE__, "the two ends do not use one pair");
+    throw failure(__FILE__, __LINE__, "the two ends do not use the same pair");
   exchange_message(left, right, met.value(), answered.value());
   exchange_message(right, left, answered.value(), met.value());
   outcome.is_received = true;
@@ -245,7 +245,7 @@ seen parsed(const std::string& lines) {
   return outcome;
 }
 
-/// What a child does, and never returns from.
+/// Runs in a child process, and never returns.
 [[noreturn]] void report(int output, const std::string& devices, std::uint8_t left_port) {
   const char* const folder = std::getenv("TMPDIR");
   // steady: the process's number is part of the name
@@ -299,7 +299,7 @@ void need_softverbs() {
 
 }  // namespace
 
-TEST_CASE("two hosts as devices connect at the right addresses, or both say the reason") {
+TEST_CASE("two hosts as devices connect at the expected addresses or both report the reason") {
   need_softverbs();
   for (const host_pair& pair : host_pairs()) {
     INFO("hosts " << pair.name);
@@ -321,7 +321,7 @@ TEST_CASE("two hosts as devices connect at the right addresses, or both say the 
   }
 }
 
-TEST_CASE("on InfiniBand a port of the peer's subnet needs no router, and one of another does") {
+TEST_CASE("an InfiniBand port needs a router only for a peer of another subnet") {
   need_softverbs();
   const std::string two_subnets =
       "[soft0]\nlink-layer = infiniband\ngid 0 = fe80::1 infiniband\n"

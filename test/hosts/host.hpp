@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Hosts by what the kernel says of them: the addresses of their interfaces, and the GID table of
+/// Hosts as the kernel describes them: the addresses of their interfaces, and the GID table of
 /// their RoCE port.
 #pragma once
 
@@ -14,24 +14,24 @@
 
 namespace verbspp::test {
 
-/// From its usual form, of IPv4 too.
+/// Parses the usual text form of an IPv6 or IPv4 address.
 [[nodiscard]] gid address_of(const std::string& text);
 
 /// A host with one RoCE port: the addresses of its interfaces, and the GID table that the kernel
-/// makes of them, in which every address stands twice, as v1 and as v2.
+/// creates from them, which contains every address as v1 and as v2.
 class host {
  public:
-  /// "192.0.2.1/24", on an interface of that index.
+  /// Adds an address like "192.0.2.1/24" to the interface with that index.
   host& has(std::uint32_t interface, const std::string& address, std::uint16_t vlan = 0);
   host& on_interface(std::uint32_t interface, const std::string& address, std::uint16_t vlan = 0);
-  /// Without an interface that has it: what follows a slash does not count.
+  /// Adds an address to the table but not to an interface; a prefix length is ignored.
   host& in_table(std::uint32_t interface, const std::string& address);
   host& down(std::uint32_t interface);
   host& loopback(std::uint32_t interface);
-  /// An empty place, as addresses leave them that were taken away.
+  /// Leaves an empty entry, as if an address was removed.
   host& gap();
   enum class only : std::uint8_t { none, v1, v2 };
-  /// Of what is added from now on.
+  /// Applies to addresses that are added later.
   host& version(only which);
 
   [[nodiscard]] address_offer offer(unusable_addresses* unusable = nullptr) const {
@@ -49,14 +49,15 @@ class host {
   only versions_ = only::none;
 };
 
-/// What both ends have to see: the addresses at which they meet, or why they don't.
+/// The expected result at both ends: the addresses at which they connect, or the reason why they
+/// don't.
 struct meeting {
   std::string left{};
   std::string right{};
   gid_type type = gid_type::roce_v2;
   address_reach reach = address_reach::same_subnet;
   bool is_doubtful = false;
-  std::string refusal{};  ///< words of the reason, if they don't
+  std::string refusal{};  ///< part of the reason, if they don't connect
 };
 
 struct host_pair {
@@ -66,7 +67,7 @@ struct host_pair {
   meeting wanted;
 };
 
-/// GID tables as real hosts have them, two by two, with the right answer.
+/// GID tables of real hosts in pairs, with the expected result.
 [[nodiscard]] const std::vector<host_pair>& host_pairs();
 
 }  // namespace verbspp::test

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Ranks that are processes, as many as are asked for: what a rank takes in time and memory until
-/// it is connected to all, whether all get through each step, and what the others learn of one that
-/// is killed.
+/// Ranks that are processes: measures the time and memory that a rank takes until it is connected
+/// to all others, and checks that all ranks complete each step, and that the others learn of a rank
+/// that is killed.
 ///
 ///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
-///     many_ranks --meet [--ranks=1000]    only meets, and gets what some others have put
-///     many_ranks --kill [--ranks=4]       kills one before, in and behind each step
-///     many_ranks --stop [--ranks=4]       stops one for some seconds: it is late, and not lost
+///     many_ranks --meet [--ranks=1000]    only meets, and reads the values of some others
+///     many_ranks --kill [--ranks=4]       kills a rank before, in and behind each step
+///     many_ranks --stop [--ranks=4]       stops a rank for some seconds: it is late but not lost
 ///
-/// Where one is killed, the others have to blame that one, and none of those who leave because of
-/// it, and to notice before their limit, unless it has never come.
+/// If a rank is killed, the others have to blame that rank, rather than ranks that leave because of
+/// it, and to notice before their timeout, unless the killed rank never arrived.
 ///
-/// With --lazy, ranks are connected at their first use, and what is measured is with whom the first
-/// barrier is. With --csv, a line for each rank: its number, milliseconds until it was connected,
-/// and KiB of memory of its own. For a plot, run it for several sizes.
+/// With --lazy, ranks connect at their first use, and the measurement includes the ranks with which
+/// the first barrier communicates. With --csv, prints a line for each rank: its number, the
+/// milliseconds until it was connected, and the KiB of its own memory. For a plot, run it for
+/// several sizes.
 
 #include "../held_port.hpp"
 #include <verbspp/ranks.hpp>
@@ -64,7 +65,7 @@ struct options {
   bool only_meets = false;
 };
 
-/// What a rank tells the parent.
+/// The report of a rank to the parent.
 struct report {
   std::uint32_t rank = 0;
   std::uint32_t has_passed = 0;
@@ -73,11 +74,11 @@ struct report {
   std::array<char, 400> words{};
 };
 
-/// When one is killed, and at which step.
+/// When a rank is killed, and at which step.
 struct killing {
   enum class when : std::uint8_t { never, before, in, behind } at = when::never;
   std::size_t step = 0;
-  std::uint32_t victim = 0;  ///< with --stop, it is stopped
+  std::uint32_t victim = 0;  ///< stopped instead with --stop
 };
 
 void require(bool holds, const std::string& what) {
@@ -86,7 +87,7 @@ void require(bool holds, const std::string& what) {
 
 std::string place_at(const test::held_port& port) { return "127.0.0.1:" + port.text(); }
 
-/// Memory that this process does not share with others.
+/// The memory that this process does not share with others, in KiB.
 std::uint64_t own_kib() {
   std::uint64_t sum = 0;
   std::FILE* const file = std::fopen("/proc/self/smaps_rollup", "re");
@@ -100,11 +101,11 @@ std::uint64_t own_kib() {
   return sum;
 }
 
-/// What ranks do together, one after the other.
+/// A step that ranks perform together.
 struct step {
   const char* name;
   std::function<group_result<void>(world&, const wait_limit&)> run;
-  bool is_with_all = false;  ///< nobody leaves it before all have come
+  bool is_with_all = false;  ///< no rank leaves it before all have arrived
 };
 const std::vector<step>& steps() {
   static const std::vector<step> all{
@@ -153,7 +154,7 @@ const std::vector<step>& steps() {
 
 bool blames(const group_error& failed, std::uint32_t victim) { return failed.peer() == victim; }
 
-/// The first and the second step of all: to meet, and to be connected. Only then is there a world.
+/// The first two steps: to meet, and to connect. A world exists only after them.
 constexpr std::size_t meeting = 0;
 constexpr std::size_t connecting = 1;
 constexpr std::size_t first_step = 2;
@@ -164,9 +165,10 @@ class rank_process {
                const std::string& place)
       : given_(given), kills_(kills), rank_(rank), place_(place) {}
 
-  /// Stays until the parent has closed its end: nobody misses one who is done. Where one is killed,
-  /// the others leave as soon as they have noticed, and nobody is to take them for the first.
-  /// \returns whether all went well
+  /// Runs the rank. It then stays until the parent has closed its end, so that no rank loses a peer
+  /// that has finished. If a rank is killed, the others leave as soon as they have noticed, and
+  /// none of those may be taken for the killed rank.
+  /// \returns whether everything succeeded
   [[nodiscard]] bool run(int tell, int stay) {
     report told;
     told.rank = rank_;
@@ -191,10 +193,11 @@ class rank_process {
   void die_if(std::size_t step, killing::when when) const {
     if (is_victim() && is_at(step, when)) std::raise(SIGKILL);
   }
-  /// Comes late where the victim is to die in the middle, which sees to that itself.
+  /// Delays other ranks if the victim is to die during the step; the victim delays itself in `end`.
   void begin(std::size_t step) {
     die_if(step, killing::when::before);
-    // All have left the earlier steps when it dies, which owes them nothing of those then.
+    // All ranks have left earlier steps when the victim dies, so that it owes them nothing from
+    // those.
     if (world_ && kills_.at != killing::when::never && kills_.step == step)
       world_->exchange(rank_, given_.limit).value();
     if (!is_at(step, killing::when::in)) return;
@@ -213,12 +216,12 @@ class rank_process {
     // steady: the victim is killed here; it does not wait for the time to pass
     if (is_victim() && is_at(step, killing::when::in)) std::this_thread::sleep_for(1h);
   }
-  /// Whether somebody may be dead when this step ends.
+  /// Returns whether a rank may be dead when this step ends.
   [[nodiscard]] bool may_fail(std::size_t step) const {
     return kills_.at != killing::when::never && kills_.step <= step;
   }
 
-  /// Whether the victim dies before it has met the others.
+  /// Returns whether the victim dies before it has met the others.
   [[nodiscard]] bool may_be_missing() const {
     return kills_.step == meeting && kills_.at != killing::when::behind;
   }
@@ -231,7 +234,7 @@ class rank_process {
         tcp_bootstrap::join({.rank = rank_, .size = given_.ranks, .meeting_point = place_}, limit);
     require(launched.has_value(),
             "meeting: " + (launched.has_value() ? "" : launched.error().message()));
-    // Who comes when rank 0 has learnt of the death, and left, would find nobody.
+    // A rank that arrives after rank 0 has detected the death and left would find no meeting point.
     if (kills_.at != killing::when::never && !may_be_missing())
       launched.value().fence(limit).value();
     end(meeting);
@@ -256,7 +259,8 @@ class rank_process {
     world& mine = world_.emplace(std::move(joined).value());
     end(connecting);
     if (given_.is_lazy) {
-      require(mine.peers().connected().size() == 1, "others were connected before they were used");
+      require(mine.peers().connected().size() == 1,
+              "other ranks were connected before they were used");
       if (kills_.at == killing::when::never) mine.barrier(limit).value();
     }
     told.connect_ms = std::chrono::duration<double, std::milli>(clock_type::now() - start).count();
@@ -277,24 +281,27 @@ class rank_process {
       require(done.has_value() || blames(done.error(), kills_.victim),
               std::string(steps()[i].name) +
                   " blames another: " + (done.has_value() ? "" : done.error().message()));
-      // Where not all wait for all, the next barrier tells; nobody leaves that one out.
+      // After a step that does not wait for all ranks, the next barrier detects the death, because
+      // it needs every rank.
       const group_results all = mine.barrier(limit);
       require(!all.has_value(), "a barrier without the victim");
       require(blames(all.error(), kills_.victim), "a barrier blames another: " + all.message());
       require(all.failed() == 1, "a barrier blames others, too: " + all.message());
-      require(clock_type::now() < began + given_.limit, "nobody noticed before the limit");
+      require(clock_type::now() < began + given_.limit,
+              "the death was not detected before the limit");
       return;
     }
   }
 
-  /// Receives are as many as before, however many ranks there are.
+  /// The number of posted receives does not depend on the number of ranks.
   void check_receives(world& mine, const message_pool& pool) const {
     for (const std::uint32_t rank : mine.peers().all())
       require(mine.peers()[rank].capacities().max_receive_work_requests == 0,
               "a channel has receives of its own");
     require(mine.peers().hub().receives_posted() == posted_receives,
-            "another number of receives is posted");
-    require(pool.available() == pool.size() - posted_receives, "another number of places is used");
+            "the number of posted receives is wrong");
+    require(pool.available() == pool.size() - posted_receives,
+            "the number of used places is wrong");
   }
 
   const options& given_;
@@ -304,7 +311,7 @@ class rank_process {
   std::optional<world> world_{};
 };
 
-/// The ranks of one run, and what they tell.
+/// The ranks of one run, and their reports.
 class run_of_ranks {
  public:
   run_of_ranks(const options& given, const killing& kills) : given_(given), kills_(kills) {
@@ -321,14 +328,15 @@ class run_of_ranks {
   ~run_of_ranks() {
     let_go();
     ::close(tell_[0]);
-    // Those who are not done have failed already.
+    // Ranks that have not finished have failed already.
     for (const pid_t each : processes_) {
       ::kill(each, SIGKILL);
       ::waitpid(each, nullptr, 0);
     }
   }
 
-  /// The victim has stopped, while the others go on, and wait for it; it goes on after that time.
+  /// Waits until the victim has stopped, while the others continue and wait for it; resumes it
+  /// after that time.
   void hold_victim(std::chrono::seconds time) {
     const pid_t victim = processes_.at(kills_.victim);
     int status = 0;
@@ -336,21 +344,21 @@ class run_of_ranks {
             "the victim did not stop");
     // steady: the test is about a victim that is stopped for this time
     std::this_thread::sleep_for(time);
-    require(::kill(victim, SIGCONT) == 0, "the victim can't go on");
+    require(::kill(victim, SIGCONT) == 0, "the victim cannot be resumed");
   }
 
-  /// Of all but the victim, in the order of ranks.
+  /// Returns the reports of all ranks except the victim, in the order of ranks.
   std::vector<report> reports() {
     const std::size_t expected = given_.ranks - (kills_.at == killing::when::never ? 0 : 1);
     std::vector<report> all;
     report told;
     while (all.size() < expected && ::read(tell_[0], &told, sizeof told) == sizeof told)
       all.push_back(told);
-    require(all.size() == expected, "ranks that told nothing");
+    require(all.size() == expected, "ranks without a report");
     std::ranges::sort(all, {}, &report::rank);
     for (const report& each : all)
       require(each.has_passed != 0, "rank " + std::to_string(each.rank) + ": " + each.words.data());
-    // They leave together, and by themselves.
+    // The ranks leave together, and by themselves.
     let_go();
     for (const pid_t each : std::exchange(processes_, {})) {
       int status = 0;
@@ -358,18 +366,18 @@ class run_of_ranks {
       const bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
       require((WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
                   (is_killed && kills_.at != killing::when::never),
-              "a rank ended badly");
+              "a rank did not exit normally");
     }
     return all;
   }
 
  private:
-  /// Of this and other runs: who is forked has them, too, but must not hold them.
+  /// Descriptors of this and other runs, which a forked child inherits but must not keep open.
   static std::vector<int>& ends_of_parent() {
     static std::vector<int> all;
     return all;
   }
-  /// All ranks may go.
+  /// Permits all ranks to exit.
   void let_go() {
     if (stay_[1] < 0) return;
     std::erase(ends_of_parent(), stay_[1]);
@@ -430,7 +438,7 @@ options read_options(int count, char** arguments) {
   return given;
 }
 
-/// One run of ranks, of which one is killed.
+/// One run of ranks, one of which is killed.
 struct planned {
   options given;
   killing kills;
@@ -444,13 +452,15 @@ std::vector<planned> plans_for(const options& given) {
   for (std::size_t number = meeting; number < first_step + steps().size(); ++number)
     for (std::size_t i = 0; i < whens.size(); ++i) {
       const bool is_last = number + 1 == first_step + steps().size();
-      // Before a step is behind another one; behind the last, nobody would notice.
+      // "Before" a step equals "behind" the previous one; after the last step, no rank would
+      // notice.
       if (whens[i] == killing::when::before && number != meeting) continue;
       if (whens[i] == killing::when::behind && is_last) continue;
       const char* const name = number == meeting      ? "meeting"
                                : number == connecting ? "connecting"
                                                       : steps()[number - first_step].name;
-      // The meeting point dies with rank 0: where others may need it still, that is what they tell.
+      // The meeting point dies with rank 0: as long as others may need it, they would report that
+      // instead.
       const bool is_meeting_over = number >= first_step && steps()[number - first_step].is_with_all;
       for (const std::uint32_t victim : {2U, 0U}) {
         if (victim == 0 && (whens[i] != killing::when::behind || !is_meeting_over)) continue;
@@ -458,7 +468,7 @@ std::vector<planned> plans_for(const options& given) {
             .given = given,
             .kills = {.at = whens[i], .step = number, .victim = victim},
             .words = "rank " + std::to_string(victim) + " is killed " + names[i] + ' ' + name});
-        // That one never comes is only known at the limit.
+        // That a rank never arrives is known only when the limit expires.
         if (number == meeting && whens[i] != killing::when::behind)
           made.given.limit = given.limit_of_missing;
       }
@@ -481,7 +491,8 @@ void finish(std::span<const planned> plans,
   }
 }
 
-/// Some at a time, since they mostly wait; beside all of them, those that wait until a limit.
+/// Starts a few runs at a time, because they mostly wait; those that wait for a timeout run in
+/// parallel to all others.
 void kill_at_each_step(const options& given) {
   constexpr std::size_t at_a_time = 4;
   std::vector<planned> until_limit;
@@ -500,7 +511,7 @@ void kill_at_each_step(const options& given) {
 void connect_all(const options& given) {
   const killing none{.victim = 2};
   run_of_ranks run(given, none);
-  // Longer than it takes to look several times whether a rank is lost.
+  // Longer than several checks for lost ranks take.
   if (given.stops) run.hold_victim(4s);
   const std::vector<report> all = run.reports();
   if (given.is_csv) {
@@ -516,8 +527,8 @@ void connect_all(const options& given) {
             << largest.own_kib << " KiB each\n";
 }
 
-/// Ranks that are threads, which meet, tell all what a rank of a world does, and get to know as
-/// many as steps of all are with.
+/// Runs ranks as threads that meet, publish as many bytes as a rank of a world does, and read the
+/// values of as many ranks as they share steps with.
 void meet_all(const options& given) {
   const test::held_port port;
   const std::string place = place_at(port);

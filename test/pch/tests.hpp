@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Parsed once for all tests of a program: what nearly each of them includes. They include it
-// themselves as well, so that they compile without precompiled headers, too.
+// Headers that nearly every test of a program includes, parsed once for all of them. The tests
+// include them as well, so that they also compile without precompiled headers.
 
 #include "../catch.hpp"
 #include <verbspp/verbspp.hpp>

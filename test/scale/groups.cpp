@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// That the memory of groups is what the model says, and grows with the peers as it says.
+/// Checks that the memory of groups, and its growth with the number of peers, match the model.
 
 #include "../device/device.hpp"
 #include "model.hpp"
@@ -30,10 +30,10 @@ constexpr std::uint32_t many = 64;
   return now.uordblks + now.hblkhd;
 }
 
-/// By how much the heap is larger while there is what the function makes.
+/// Returns the growth of the heap by the object that the function creates.
 template <class Make>
 [[nodiscard]] std::uint64_t growth_by(Make make) {
-  // What the first one leaves behind, all others find.
+  // The first call creates shared objects, which later calls use.
   static_cast<void>(make());
   const std::uint64_t before = heap();
   const auto made = make();
@@ -49,7 +49,7 @@ template <class Make>
       .max_receive_elements(must(element_count::from(size.receive_elements)));
 }
 
-/// What the members that `many` has more than `few` take, each; and what the model says of them.
+/// The memory of each member by which `many` exceeds `few`, as measured and according to the model.
 struct per_member {
   std::uint64_t measured;
   std::uint64_t said;
@@ -71,7 +71,7 @@ void check(const per_member& found) {
         Approx(static_cast<double>(found.said)).epsilon(model::tolerance));
 }
 
-/// Sanitizers and Valgrind have their own heap, of which glibc knows nothing.
+/// Sanitizers and Valgrind have their own heap, which glibc does not know.
 [[nodiscard]] bool heap_is_known() {
   const std::uint64_t before = heap();
   const std::vector<std::byte> some(100000);
@@ -80,8 +80,8 @@ void check(const per_member& found) {
 
 }  // namespace
 
-TEST_CASE("the memory of a group is the model's, with receives of their own") {
-  if (!heap_is_known()) SKIP("what is on the heap can't be measured here");
+TEST_CASE("the memory of a group with separate receives matches the model") {
+  if (!heap_is_known()) SKIP("the heap cannot be measured here");
   const testbed bed;
   for (const model::channel_size& size :
        {model::channel_size{}, model::channel_size{.sends = 64},
@@ -96,8 +96,8 @@ TEST_CASE("the memory of a group is the model's, with receives of their own") {
   }
 }
 
-TEST_CASE("the memory of a group is the model's, with one pool, and its receives don't grow") {
-  if (!heap_is_known()) SKIP("what is on the heap can't be measured here");
+TEST_CASE("the memory of a group with one pool matches the model and its receives do not grow") {
+  if (!heap_is_known()) SKIP("the heap cannot be measured here");
   const testbed bed;
   if (bed.limits.max_srq <= 0) SKIP("this device has no shared receive queues");
   constexpr std::uint32_t receives = 64;
@@ -116,8 +116,8 @@ TEST_CASE("the memory of a group is the model's, with one pool, and its receives
   CHECK(posted_of_many == receives);
 }
 
-TEST_CASE("the memory of a queue pair of the software device is the model's") {
-  if (!heap_is_known()) SKIP("what is on the heap can't be measured here");
+TEST_CASE("the memory of a queue pair of the software device matches the model") {
+  if (!heap_is_known()) SKIP("the heap cannot be measured here");
   const testbed bed;
   const auto queue = must(completion_queue::create(bed.context, 64));
   for (const model::channel_size& size :
@@ -139,7 +139,7 @@ TEST_CASE("the memory of a queue pair of the software device is the model's") {
 }
 
 #if __has_include(<infiniband/mlx5dv.h>)
-TEST_CASE("the segments of an mlx5 request are as long as the model says") {
+TEST_CASE("the segments of an mlx5 request have the lengths in the model") {
   CHECK(sizeof(mlx5_wqe_data_seg) == model::mlx5_segment);
   CHECK(sizeof(mlx5_wqe_ctrl_seg) + sizeof(mlx5_wqe_umr_ctrl_seg) +
             sizeof(mlx5_wqe_mkey_context_seg) + 64 ==
@@ -147,12 +147,12 @@ TEST_CASE("the segments of an mlx5 request are as long as the model says") {
 }
 #endif
 
-TEST_CASE("a group for whose completions no queue is large enough is refused") {
+TEST_CASE("a group that is too large for any completion queue is refused") {
   const testbed bed;
   const model::channel_size size{.sends = 1024, .receives = 1024};
   const auto most = static_cast<std::uint64_t>(bed.limits.max_cqe);
   const std::uint64_t peers = most / model::completions_of(size, 1);
-  if (peers > 60000) SKIP("this device has completion queues for more peers than a group has");
+  if (peers > 60000) SKIP("this device's completion queues are large enough for the largest group");
   const error refused =
       failure_of(prepare_group(builder(bed, size), static_cast<std::uint32_t>(peers + 1)));
   CHECK(refused == error_kind::invalid_input);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How much memory connections take: the model behind docs/scale.md, whose tables docs/scale.cpp
-/// prints. groups.cpp compares it with what is measured on the software device; what NICs take
-/// is from the sources that are named here. All numbers are bytes, on 64-bit machines.
+/// The memory that connections use: the model behind docs/scale.md, whose tables docs/scale.cpp
+/// prints. groups.cpp compares the model with measurements on the software device; the numbers for
+/// NICs are from the sources named here. All numbers are bytes, on 64-bit machines.
 #pragma once
 
 #include <algorithm>
@@ -11,23 +11,24 @@
 
 namespace verbspp::scale {
 
-/// How large a channel is built.
+/// The capacities with which a channel is built.
 struct channel_size {
   std::uint64_t sends = 16;             ///< `max_send_work_requests`
   std::uint64_t receives = 16;          ///< `max_receive_work_requests`
   std::uint64_t send_elements = 16;     ///< `max_send_elements`
   std::uint64_t receive_elements = 16;  ///< `max_receive_elements`
-  bool has_pool = false;                ///< whether receives are those of the group, from a pool
+  bool has_pool = false;                ///< true if receives belong to the group, from a pool
 };
 
-/// What measured sizes may differ from the model's, of each: allocators round, compilers lay out.
+/// The relative tolerance of measured sizes, which depend on rounding in allocators and on the
+/// layout that the compiler chooses.
 constexpr double tolerance = 0.1;
 
 // The library.
 
 /// The objects of a channel in a group, on the heap: the channel, its place in the hub, a slot for
-/// each receive and for results that nobody took yet, a record for each send and each of a batch
-/// beside them, and the completions that the hub has found and the channel has not looked at.
+/// each receive and for results not taken yet, a record for each send and for each send of a batch,
+/// and the completions that the hub has polled for the channel.
 [[nodiscard]] constexpr std::uint64_t of_library(const channel_size& size) {
   const std::uint64_t receives = size.has_pool ? 0 : size.receives;
   const std::uint64_t slots = receives + std::clamp<std::uint64_t>(receives, 16, 1024);
@@ -36,7 +37,7 @@ constexpr double tolerance = 0.1;
   return 2560 + slots * 64 + records * 48 + completions * 48;
 }
 
-/// How many completions a group's queue is made for, without those of a pool.
+/// The number of completions for which a group's queue is created, without those of a pool.
 [[nodiscard]] constexpr std::uint64_t completions_of(const channel_size& size,
                                                      std::uint64_t peers) {
   return peers * (size.sends + size.receives);
@@ -53,7 +54,8 @@ constexpr double tolerance = 0.1;
   return (std::bit_ceil(completions + 1) - 1) * 104;
 }
 
-// NICs of the mlx5 driver, in the process: rdma-core's providers/mlx5 at 691953d8d (August 2026).
+// NICs of the mlx5 driver: memory in the process. Source: rdma-core's providers/mlx5 at 691953d8d
+// (August 2026).
 
 constexpr std::uint64_t mlx5_block = 64;    ///< MLX5_SEND_WQE_BB
 constexpr std::uint64_t mlx5_page = 4096;   ///< MLX5_ADAPTER_PAGE_SIZE
@@ -65,8 +67,8 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
-/// `mlx5_calc_sq_size` and `mlx5_calc_rq_size`, the page that the rings start at, the arrays beside
-/// them (`mlx5_alloc_qp_buf`) and the doorbell record, a line of the cache.
+/// `mlx5_calc_sq_size` and `mlx5_calc_rq_size`, the page at which the rings start, the arrays that
+/// belong to them (`mlx5_alloc_qp_buf`), and the doorbell record, which takes a cache line.
 [[nodiscard]] constexpr std::uint64_t of_mlx5_queue_pair(const channel_size& size) {
   const std::uint64_t request =
       round_up(mlx5_send_overhead + size.send_elements * mlx5_segment, mlx5_block);
@@ -76,7 +78,7 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
   const std::uint64_t arrays = sends / mlx5_block * (8 + 4 + 4) + places * 8;
   return round_up(sends + receives, mlx5_page) + arrays + 64;
 }
-/// The part of it that is registered memory, and counts for the limit of locked memory.
+/// The part of that memory that is registered, and counts towards the limit of locked memory.
 [[nodiscard]] constexpr std::uint64_t locked_of_mlx5_queue_pair(const channel_size& size) {
   return of_mlx5_queue_pair(size) / mlx5_page * mlx5_page;
 }
@@ -85,31 +87,31 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
   return round_up(std::bit_ceil(completions + 1) * 64, mlx5_page);
 }
 
-/// The context of a queue pair, which the NIC keeps in memory of the host and caches:
-/// `mlx5_ifc_qpc_bits` of rdma-core's mlx5_ifc.h has 0x740 bits, which take a power of two.
+/// The context of a queue pair, which the NIC keeps in host memory and caches: `mlx5_ifc_qpc_bits`
+/// of rdma-core's mlx5_ifc.h has 0x740 bits, rounded up to a power of two.
 constexpr std::uint64_t mlx5_context = std::bit_ceil<std::uint64_t>(0x740 / 8);
 
-/// What a peer takes that is reached by datagrams: `struct mlx5_ah`.
+/// The memory of a peer that is reached by datagrams: `struct mlx5_ah`.
 constexpr std::uint64_t mlx5_address_handle = 128;
 
-// Limits, with what they come from.
+// Limits and their sources.
 
 /// MLOCK_LIMIT of Linux since 5.16, for processes without CAP_IPC_LOCK.
 constexpr std::uint64_t usual_locked_memory = 8 << 20;
-/// The soft limit that systemd and login shells leave.
+/// The soft limit that systemd and login shells set.
 constexpr std::uint64_t usual_descriptors = 1024;
 /// max_cqe and max_qp of a Connect-IB, and of a Broadcom NIC of 2025.
 constexpr std::uint64_t connect_ib_completions = 4194303;
 constexpr std::uint64_t connect_ib_queue_pairs = 262144;
 constexpr std::uint64_t broadcom_completions = 8388607;
 constexpr std::uint64_t broadcom_queue_pairs = 131073;
-/// Connections with which NICs have been seen to move half the messages that they could.
+/// The number of connections with which NICs were measured to reach half of their message rate.
 constexpr std::uint64_t connections_of_half_the_rate = 4096;
-/// What a hub has indexes for.
+/// The number of indexes of a hub.
 constexpr std::uint64_t most_channels = 65535;
 
-/// What counts for the limit of locked memory, of a peer: rings and completions, and the memory for
-/// its messages, where it has its own.
+/// The memory of a peer that counts towards the limit of locked memory: rings, completions, and the
+/// memory for its own messages, if any.
 [[nodiscard]] constexpr std::uint64_t locked_of(const channel_size& size,
                                                 std::uint64_t message_size) {
   return locked_of_mlx5_queue_pair(size) + (size.sends + size.receives) * 64 +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the type of a queue pair builder knows: which parameters it has been given.
+// The parameters that a queue pair builder has received are part of its type.
 
 #include <verbspp/qp/builder.hpp>
 
@@ -23,7 +23,7 @@ constexpr auto all_given = queue_pair_parameter_set::from_bits((1U << 25) - 1);
 template <queue_pair_parameter_set Given>
 using builder = queue_pair_builder<transport::rc, Given>;
 
-// build() needs all of the four required parameters, and no other one.
+// build() requires exactly the four required parameters.
 
 template <queue_pair_parameter_set Given>
 concept CanBuild = requires(const builder<Given>& given) { given.build(); };
@@ -54,7 +54,7 @@ static_assert(!CanBuild<all_given - rights>);
 static_assert(std::is_same_v<decltype(std::declval<builder<all_given>>().build()),
                              result<prepared_queue_pair<transport::rc>>>);
 
-// Each setter gives its parameter and nothing else, whatever was given before, and only once.
+// Each setter adds only its own parameter, whichever are set, and can be called only once.
 
 template <class Setter, class First, class Again, class Others, class All>
 concept Gives =
@@ -102,8 +102,8 @@ GIVES(queue_pair_parameter::traffic_class, traffic_class, 1);
 
 #undef GIVES
 
-// What has a default takes an optional, which counts as given even if it is empty; what is
-// required, or the queue pair's type follows from, takes none.
+// Parameters with a default accept an optional, which counts as set even if it is empty. Required
+// parameters, and those that determine the queue pair's type, do not.
 
 #define GIVES_OPTIONAL(setter, Value)                                                        \
   static_assert(std::is_same_v<decltype(std::declval<const builder<nothing>&>().setter(      \
@@ -147,7 +147,7 @@ static_assert(!BuildsWithOptionalQueue<builder<nothing>>);
 
 #undef GIVES_OPTIONAL
 
-// One completion queue for both directions is both of them.
+// One completion queue for both directions counts as both parameters.
 template <queue_pair_parameter_set Given>
 concept TakesOneQueueForBoth =
     requires(const builder<Given>& given, const queue& both) { given.completion_queue(both); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The enumerators have the values of the C ones.
+// The enumerators have the values of the C enumerators.
 
 #include <verbspp/verbspp.hpp>
 
@@ -140,7 +140,8 @@ static_assert(path_mtu(1024).native() == IBV_MTU_1024);
 static_assert(path_mtu(2048).native() == IBV_MTU_2048);
 static_assert(path_mtu(4096).native() == IBV_MTU_4096);
 
-// No enumerator turns into a number by itself, and no flag of one sort into one of another.
+// An enumerator does not convert to a number implicitly, nor a flag of one set to a flag of
+// another.
 static_assert(!std::is_convertible_v<transport, int>);
 static_assert(!std::is_convertible_v<access_flag, unsigned>);
 static_assert(!std::is_convertible_v<unsigned, access_flags>);
@@ -160,7 +161,7 @@ static_assert(!CanBeJoined<port_state, port_state>, "not a set of bits");
 
 }  // namespace
 
-// What newer versions of libibverbs have names for.
+// Names that only newer versions of libibverbs have.
 #if defined(VERBSPP_TEST_HAS_ATOMIC_WRITE)
 static_assert(operation_traits<atomic_write_operation>::capability == IBV_QP_EX_WITH_ATOMIC_WRITE);
 static_assert(same(work_operation::atomic_write, IBV_WC_ATOMIC_WRITE));

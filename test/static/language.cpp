@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a user of the library gets without asking for it.
+// The language version that users of the library get without requesting it.
 
 #include <verbspp/base/config.hpp>
 

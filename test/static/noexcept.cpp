@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What can fail says so by its result, and none of it throws.
+// Functions that can fail report it by their result, and none of them throws.
 
 #include <verbspp/verbspp.hpp>
 
@@ -47,7 +47,7 @@ static_assert(noexcept(waitable_completion_queue::create(an<context>(), 1)));
 static_assert(noexcept(an<waitable_completion_queue>().request_notification()));
 static_assert(noexcept(an<waitable_completion_queue>().wait(an<std::span<work_completion>>(),
                                                             an<deadline>())));
-// A deadline may be a duration, too.
+// A duration can be passed in place of a deadline.
 static_assert(noexcept(an<waitable_completion_queue>().wait(an<std::span<work_completion>>(),
                                                             an<std::chrono::milliseconds>())));
 static_assert(noexcept(an<waitable_completion_queue>().completion_channel()));
@@ -115,7 +115,7 @@ static_assert(noexcept(an<connected>().post_bind(an<memory_window<memory_window_
                                                  an<readable_part>(), an<work_tag>())));
 static_assert(noexcept(an<connected>().query_state()));
 
-// Every class that owns or shares a verbs object is destroyed without throwing.
+// The destructor of every class that owns or shares a verbs object does not throw.
 static_assert(std::is_nothrow_destructible_v<prepared>);
 static_assert(std::is_nothrow_destructible_v<result<prepared>>);
 static_assert(std::is_nothrow_move_constructible_v<result<prepared>>);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Posting, polling and reading completions neither allocate, lock nor throw: clang checks it in
-// what is compiled with -Wfunction-effects, since these functions say that they are such. Without
-// assertions, which may print.
+// Posting, polling and reading completions neither allocate, lock nor throw. With
+// -Wfunction-effects, clang checks this, because the functions below are declared non-blocking.
+// Assertions are disabled, because they may print.
 
 #include <verbspp/verbspp.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What is refused in words is not there for concepts and traits: a program can ask whether it could
-// be written.
+// Calls that are refused with a message do not exist for concepts and traits: a program can ask
+// whether they would compile.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/qp/queue_pair.hpp>

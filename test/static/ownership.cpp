@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Who owns what: shared handles are copied, owners are moved, and neither throws.
+// Ownership: shared handles are copyable, owners are move-only, and neither throws.
 
 #include <verbspp/channel.hpp>
 
@@ -17,7 +17,7 @@ concept SharedHandle =
     std::is_nothrow_move_constructible_v<Handle> && std::is_nothrow_move_assignable_v<Handle> &&
     std::is_nothrow_destructible_v<Handle> && !std::is_default_constructible_v<Handle>;
 
-/// The only owner of an object, if it has one.
+/// The only owner of an object, or of none.
 template <class Owner>
 concept MoveOnly =
     !std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner> &&
@@ -28,7 +28,7 @@ concept MoveOnly =
 template <class Owner>
 concept SoleOwner = MoveOnly<Owner> && !std::is_default_constructible_v<Owner>;
 
-/// The same, which can be stored before there is an object.
+/// An owner that can be stored before the object exists.
 template <class Owner>
 concept StorableOwner = MoveOnly<Owner> && std::is_nothrow_default_constructible_v<Owner>;
 
@@ -43,11 +43,11 @@ static_assert(sizeof(context) == sizeof(void*));
 static_assert(sizeof(protection_domain) == sizeof(void*));
 static_assert(sizeof(completion_channel) == sizeof(void*));
 
-// Who needs a completion queue can be given one that can be waited for, not the other way round.
+// A waitable completion queue converts to a plain one, but not the other way round.
 static_assert(std::is_convertible_v<const waitable_completion_queue&, const completion_queue&>);
 static_assert(sizeof(waitable_completion_queue) == sizeof(completion_queue));
 static_assert(!std::is_constructible_v<waitable_completion_queue, completion_queue>);
-// Or one with fewer features.
+// Or to a queue with fewer features.
 using timed_queue = extended_completion_queue<completion_feature::timestamp>;
 using waitable_timed_queue =
     completion_queue_with<completion_feature::waitable | completion_feature::timestamp>;
@@ -59,7 +59,7 @@ static_assert(std::is_convertible_v<waitable_timed_queue, timed_queue>);
 static_assert(!std::is_constructible_v<waitable_timed_queue, waitable_completion_queue>);
 static_assert(!std::is_constructible_v<waitable_timed_queue, timed_queue>);
 static_assert(!std::is_constructible_v<waitable_completion_queue, timed_queue>);
-// A completion stays in its session; what it tells can leave.
+// A completion stays in its session; the values read from it can leave.
 static_assert(!std::is_copy_constructible_v<extended_completion<completion_feature::timestamp>>);
 static_assert(std::is_trivially_copyable_v<extended_completed_work<completion_feature::timestamp>>);
 
@@ -77,18 +77,18 @@ static_assert(SoleOwner<prepared_queue_pair<transport::rc>>);
 static_assert(SoleOwner<connected_queue_pair<transport::rc>>);
 static_assert(SoleOwner<gid_table>);
 
-// A memory region does not become one of other rights.
+// A memory region does not convert to one with other rights.
 static_assert(!std::is_constructible_v<memory_region<access::local_write>, memory_region<>>);
 static_assert(!std::is_constructible_v<memory_region<>, memory_region<access::local_write>>);
 static_assert(!std::is_constructible_v<memory_region<>, dmabuf_region<>>, "no bytes to look at");
-// What they have in common does not exist by itself, so nothing is cut off.
+// Their common base cannot be constructed from them, so nothing is sliced.
 static_assert(!std::is_constructible_v<registered_region<access::local_read>, memory_region<>>);
 
-// Nor a memory window one of another type.
+// A memory window does not convert to one of another type.
 static_assert(!std::is_constructible_v<memory_window<memory_window_type::type_1>,
                                        memory_window<memory_window_type::type_2>>);
 
-// A queue pair gets into another state by its handshake and no other way.
+// A queue pair reaches another state only by its handshake.
 static_assert(!std::is_constructible_v<connected_queue_pair<transport::rc>,
                                        prepared_queue_pair<transport::rc>>);
 static_assert(!std::is_constructible_v<prepared_queue_pair<transport::rc>,
@@ -97,7 +97,7 @@ static_assert(!std::is_constructible_v<prepared_queue_pair<transport::rc>,
 // A builder can be kept as a template for several queue pairs.
 static_assert(std::is_copy_constructible_v<queue_pair_builder<transport::rc>>);
 
-// A C handle does not turn into an owner by itself, nor an owner into a C handle or a number.
+// A C handle does not convert to an owner implicitly, nor an owner to a C handle or a number.
 static_assert(!std::is_convertible_v<ibv_context*, context>);
 static_assert(!std::is_convertible_v<ibv_pd*, protection_domain>);
 static_assert(!std::is_convertible_v<ibv_cq*, completion_queue>);

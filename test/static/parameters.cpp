@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A parameter cannot be held out of its range, nor be taken for another one.
+// A parameter cannot hold a value out of its range, and cannot be confused with another one.
 
 #include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>
@@ -13,7 +13,7 @@ namespace {
 using namespace verbspp;
 using namespace std::chrono_literals;
 
-/// The literal is one that the parameter takes.
+/// True if the parameter accepts the literal.
 template <class Parameter, auto Literal>
 concept Takes = requires { typename std::bool_constant<(Parameter(Literal), true)>; };
 template <class Parameter, auto Minimum, auto Maximum>
@@ -24,7 +24,7 @@ concept TakesExactly =
 static_assert(TakesExactly<queue_pair_number, 0, 0xffffff>);
 static_assert(TakesExactly<packet_sequence_number, 0, 0xffffff>);
 static_assert(TakesExactly<retry_count, 0, 7>);
-static_assert(TakesExactly<rnr_retry_count, 0, 6>, "7 would mean: without limit");
+static_assert(TakesExactly<rnr_retry_count, 0, 6>, "7 would mean unlimited");
 static_assert(TakesExactly<read_depth, 0, 255>);
 static_assert(TakesExactly<service_level, 0, 15>);
 static_assert(TakesExactly<hop_limit, 0, 255>);
@@ -37,7 +37,7 @@ static_assert(TakesExactly<gid_index, 0, 255>);
 static_assert(TakesExactly<pkey_index, 0, 65535>);
 static_assert(TakesExactly<lid, 0, 65535>);
 static_assert(TakesExactly<min_rnr_timer, 0, 31>);
-static_assert(TakesExactly<ack_timeout, 1, 31>, "0 would mean: for ever");
+static_assert(TakesExactly<ack_timeout, 1, 31>, "0 would mean infinite");
 static_assert(TakesExactly<path_mtu, 256, 256>);
 static_assert(TakesExactly<path_mtu, 512, 512>);
 static_assert(TakesExactly<path_mtu, 1024, 1024>);
@@ -59,7 +59,7 @@ static_assert(ack_timeout(1h).code() == 30);
 static_assert(min_rnr_timer().duration() == 640us);
 static_assert(ack_timeout().duration() == 67108864ns);
 
-// A run-time value is checked, and that is constexpr too.
+// A run-time value is checked; the check is constexpr, too.
 static_assert(retry_count::from(7).has_value());
 static_assert(retry_count::from(8).has_error());
 static_assert(path_mtu::from(1024).has_value());
@@ -67,7 +67,8 @@ static_assert(path_mtu::from(1000).has_error());
 static_assert(min_rnr_timer::at_least(1s).has_error());
 static_assert(ack_timeout::at_least(3h).has_error());
 
-// A literal converts by itself; one parameter does not become another, nor a plain number.
+// A literal converts implicitly, but a parameter converts to neither another parameter nor a
+// number.
 static_assert(std::is_convertible_v<int, retry_count>);
 static_assert(!std::is_convertible_v<double, retry_count>);
 static_assert(!std::is_convertible_v<retry_count, int>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a queue pair can do in which state.
+// The operations of a queue pair in each state.
 
 #include <verbspp/qp/queue_pair.hpp>
 
@@ -11,7 +11,7 @@
 namespace {
 
 using namespace verbspp;
-// Without error, which is also the name of a type.
+// Without `error`, which is also the name of a type.
 using queue_pair_state::init;
 using queue_pair_state::ready_to_receive;
 using queue_pair_state::ready_to_send;
@@ -77,7 +77,7 @@ static_assert(Binds<rc<ready_to_send>>);
 static_assert(Binds<rc<ready_to_send>, memory_window_type::type_1>);
 static_assert(Binds<queue_pair<transport::uc, ready_to_send>>);
 static_assert(Binds<queue_pair<transport::uc, ready_to_send>, memory_window_type::type_1>);
-static_assert(!Binds<queue_pair<transport::ud, ready_to_send>>, "nobody could use the window");
+static_assert(!Binds<queue_pair<transport::ud, ready_to_send>>, "no peer could use the window");
 static_assert(!Binds<queue_pair<transport::ud, ready_to_send>, memory_window_type::type_1>);
 
 static_assert(!ShakesHands<rc<reset>>);
@@ -96,7 +96,7 @@ static_assert(std::is_same_v<decltype(std::declval<rc<init>>().handshake(endpoin
 static_assert(rc<init>::type == transport::rc);
 static_assert(rc<init>::state == init);
 
-// A device moves a queue pair to ERR and SQE by itself, and to no other state.
+// A device moves a queue pair to ERR and SQE on its own, and to no other state.
 template <class QueuePair, queue_pair_state Actual>
 concept IsAssumed =
     requires(QueuePair queue_pair) { std::move(queue_pair).template assume_state<Actual>(); };
@@ -124,7 +124,7 @@ static_assert(every_state_is_assumed_as_the_device_does<transport::rc>());
 static_assert(every_state_is_assumed_as_the_device_does<transport::uc>());
 static_assert(every_state_is_assumed_as_the_device_does<transport::ud>());
 
-// What a queue pair refers to lives in it; a temporary one gives copies.
+// Objects that a queue pair refers to are stored in it; a temporary queue pair returns copies.
 template <class QueuePair, auto Accessor>
 using told_by = decltype(Accessor(std::declval<QueuePair>()));
 template <auto Accessor, class QueuePair = rc<init>>
@@ -146,7 +146,7 @@ static_assert(copied_from_temporaries<TELLS(attributes), queue_pair_status>);
 static_assert(copied_from_temporaries<TELLS(initial), queue_pair_status>);
 #undef TELLS
 
-// Posting is not for those who may only look at the queue pair.
+// A const queue pair cannot be used to post.
 static_assert(!Receives<const rc<init>>);
 static_assert(!Sends<const rc<ready_to_send>>);
 static_assert(!Binds<const rc<ready_to_send>>);

@@ -23,7 +23,8 @@ struct pinned {
 };
 using owner = std::unique_ptr<int>;
 
-// A trivially copyable value makes a trivially copyable result; others move and copy as it does.
+// A result is trivially copyable if its value is; otherwise it is copyable and movable like its
+// value.
 static_assert(std::is_trivially_copyable_v<result<int>>);
 static_assert(std::is_trivially_copyable_v<result<void>>);
 static_assert(std::is_trivially_copyable_v<work_result<number>>);
@@ -37,7 +38,7 @@ static_assert(!std::is_copy_assignable_v<result<owner>>);
 static_assert(!std::is_move_constructible_v<result<pinned>>);
 static_assert(!std::is_default_constructible_v<result<int>>);
 
-// Of a temporary, what is given out is a value; of what stays, a reference.
+// Accessors of a temporary return values; those of an lvalue return references.
 template <class Result>
 using value_of = decltype(std::declval<Result>().value());
 template <class Result>
@@ -56,11 +57,11 @@ static_assert(std::is_same_v<error_of<result<owner>>, error>);
 static_assert(std::is_same_v<error_of<result<owner>&>, const error&>);
 static_assert(std::is_void_v<value_of<result<void>>>);
 
-// A result is as large as the larger of its two, and what says which it is.
+// A result has the size of the larger of its value and error, plus a discriminator.
 static_assert(sizeof(result<void>) == sizeof(error) + sizeof(void*));
 static_assert(sizeof(result<owner>) == sizeof(result<void>));
 
-// It is made of what becomes its value or its error, and of nothing that could be either.
+// It converts from types that convert to its value or its error, but not to both.
 static_assert(std::is_convertible_v<int, result<int>>);
 static_assert(std::is_convertible_v<error, result<int>>);
 static_assert(std::is_convertible_v<error, transport_result<int>>);
@@ -79,7 +80,7 @@ static_assert(std::is_convertible_v<result<int>, transport_result<int>>);
 static_assert(!std::is_convertible_v<result<int>, bool>);
 static_assert(!std::is_convertible_v<result<owner>, result<bool>>);
 
-// Constant expressions make results and read them.
+// Results can be created and read in constant expressions.
 constexpr result<int> three = 3;
 static_assert(three.has_value() && !three.has_error() && three.value() == 3);
 constexpr result<int> refused = error(error_kind::busy, "operation", nullptr);

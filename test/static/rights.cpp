@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What memory may be used for follows from the rights in its type.
+// The permitted uses of memory follow from the rights in its type.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/remote_memory.hpp>
@@ -27,7 +27,7 @@ using access::remote_read;
 using access::remote_write;
 using access::window_bind;
 
-// Memory of this side.
+// Local memory.
 
 template <access_flags Rights>
 concept CanGather = requires(const memory_region<Rights>& region) {
@@ -103,14 +103,14 @@ static_assert(!CanRegister<local_write, std::span<const std::byte>>, "the device
 static_assert(!CanRegister<local_write, const std::vector<int>&>);
 static_assert(!CanRegister<local_write, const int (&)[4]>);
 
-static_assert(!CanRegister<local_read, std::vector<int>>, "gone when the call returns");
-static_assert(!CanRegister<local_read, std::array<char, 4>>, "gone when the call returns");
+static_assert(!CanRegister<local_read, std::vector<int>>, "destroyed when the call returns");
+static_assert(!CanRegister<local_read, std::array<char, 4>>, "destroyed when the call returns");
 static_assert(!CanRegister<local_read, std::vector<std::string>&>, "more than bytes");
 static_assert(!CanRegister<local_read, std::vector<bool>&>, "not in memory as such");
 static_assert(!CanRegister<local_read, int&>);
 static_assert(!CanRegister<local_read, void*>);
 
-// What a memory window may show.
+// The rights that a memory window may grant.
 
 template <access_flags Rights, access_flags OfWindow>
 concept CanShow = requires(const memory_region<Rights>& region) {
@@ -126,18 +126,19 @@ static_assert(!CanShow < window_bind, remote_read | remote_write >);
 static_assert(!CanShow < window_bind | local_write, local_write >, "not for a peer");
 static_assert(!CanShow < window_bind | local_write, remote_read | window_bind >);
 static_assert(!CanShow < window_bind | local_write, local_read >, "no right at all");
-static_assert(!HasRemote < window_bind | local_write >, "only windows give rights to it");
+static_assert(!HasRemote < window_bind | local_write >, "only windows give access to it");
 static_assert(CanRegister<window_bind, std::span<const std::byte>>);
 static_assert(std::same_as<remote_of<remote_read | window_bind>, remote_memory<remote_read>>);
 static_assert(
     std::same_as<decltype(std::declval<window_part<remote_read>>().remote(remote_key(0U))),
                  remote_memory<remote_read>>,
-    "what peers get has the window's rights");
+    "the peer's handle has the window's rights");
 static_assert(!std::is_constructible_v<window_part<remote_read>, ibv_mw_bind_info>,
-              "nobody vouches for it");
+              "its rights are not known");
 static_assert(!std::is_convertible_v<window_part<remote_read>, window_part<all_remote>>);
 
-// What has no constants may be registered with them, however it is registered.
+// Only memory of non-const elements can be registered with local write, by any kind of
+// registration.
 
 template <access_flags Rights, class Memory>
 concept CanRegisterAt = requires(const protection_domain& domain, Memory memory) {
@@ -174,7 +175,7 @@ static_assert(std::is_convertible_v<remote_array<int, remote_write>, remote_dest
 static_assert(!std::is_constructible_v<remote_object<int, remote_read>, remote_memory<remote_read>>,
               "bounds and alignment are checked");
 
-// Memory of the peer's.
+// The peer's memory.
 
 template <access_flags From, access_flags To>
 concept Becomes = std::is_convertible_v<remote_memory<From>, remote_memory<To>>;
@@ -210,7 +211,7 @@ static_assert(!std::is_convertible_v<remote_source, remote_destination>);
 
 static_assert(std::is_convertible_v<scatter_element, gather_element>);
 static_assert(!std::is_convertible_v<gather_element, scatter_element>);
-static_assert(!std::is_convertible_v<ibv_sge, gather_element>, "nobody vouches for its rights");
+static_assert(!std::is_convertible_v<ibv_sge, gather_element>, "its rights are not known");
 static_assert(!std::is_constructible_v<gather_element, ibv_sge>);
 
 static_assert(std::is_convertible_v<const gather_element&, gather_list>);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For every transport, every two states and every attribute: the setter exists where the table has
-// the attribute, and the queue pair takes the attributes exactly when none is missing.
+// For every transport, every pair of states and every attribute: the setter exists if the table
+// contains the attribute, and the queue pair accepts the attributes exactly if none is missing.
 
 #include <verbspp/qp/queue_pair.hpp>
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace verbspp;
 
-/// How an attribute is set. Does not compile where there is no such setter.
+/// Sets an attribute. Does not compile if there is no such setter.
 template <queue_pair_attribute Which>
 struct setter;
 
@@ -56,7 +56,7 @@ concept Modifies = requires(QueuePair& queue_pair, const Attributes& attributes)
   queue_pair.modify(attributes);
 };
 
-/// The setter exists if and only if the table has the attribute, and only once.
+/// The setter exists exactly if the table contains the attribute, and can be called only once.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Which>
 constexpr bool setter_follows_table() {
@@ -68,8 +68,7 @@ constexpr bool setter_follows_table() {
          !Sets<queue_pair_attributes<Transport, From, To, queue_pair_attribute_set(Which)>, Which>;
 }
 
-/// Where there is a transition, what is required suffices, and each single attribute of that is
-/// necessary.
+/// If there is a transition, the required attributes suffice, and each of them is necessary.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Which>
 constexpr bool requirement_follows_table() {
@@ -128,7 +127,7 @@ constexpr bool transport_follows_table(std::index_sequence<Pair...>) {
           ...);
 }
 
-// An optional is for attributes that the transition can do without.
+// Only attributes that the transition does not require accept an optional.
 template <class Attributes>
 concept TakesOptionalPort =
     requires(const Attributes& attributes, const std::optional<port_number>& number) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The values of the library are plain: as large as the C type or the number they stand for, and
-// copied as bytes.
+// The library's value types are plain: they have the size of the C type or number that they
+// represent, and are copied bytewise.
 
 #include <verbspp/verbspp.hpp>
 
@@ -52,7 +52,7 @@ static_assert(Plain<completed_work>);
 static_assert(Plain<work_completion>);
 static_assert(Plain<transport_error>);
 
-/// Has the layout of another type; so an array of one is an array of the other.
+/// True if both types have the same layout, so that an array of one is an array of the other.
 template <class Value, class Other>
 concept LaidOutAs = sizeof(Value) == sizeof(Other) && alignof(Value) == alignof(Other) &&
                     std::is_standard_layout_v<Value> && std::is_trivially_copyable_v<Value>;
@@ -96,7 +96,7 @@ static_assert(remote_memory<access::remote_read>::encoded_size == 24);
 static_assert(sizeof(memory_region < access::all_remote | access::local_write >) ==
               sizeof(memory_region<>));
 
-// An element comes from registered memory; there is none without.
+// An element requires registered memory, so it cannot be default-constructed.
 static_assert(!std::is_default_constructible_v<gather_element>);
 static_assert(!std::is_default_constructible_v<scatter_element>);
 static_assert(!std::is_default_constructible_v<remote_memory<access::remote_read>>);

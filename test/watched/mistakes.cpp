@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Mistakes that AddressSanitizer and Valgrind find, each in a test case of its own, which runs
-/// only if it is named, as ./watched.py does: the report has to name the line that has the comment.
+/// Mistakes that AddressSanitizer and Valgrind detect, each in a separate test case, which runs
+/// only if it is named, as ./watched.py does. The report has to name the line with the comment.
 #include "../device/channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/memory/shared_buffer.hpp>
@@ -28,32 +28,32 @@ std::uint64_t address_of(const volatile void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-/// So that neither the compiler nor Valgrind finds that nobody needs what is read.
+/// Keeps the compiler and Valgrind from noticing that the values are not used.
 volatile std::byte seen;
 
-/// So that the compiler can't know what is read and written.
+/// Keeps the compiler from knowing what is read and written.
 volatile std::byte* look(void* memory) { return static_cast<volatile std::byte*>(memory); }
 
-/// Catch2 has a handler of its own, which would hide the line from Valgrind.
+/// Removes Catch2's own handler, which would hide the line from Valgrind.
 void let_faults_end_the_program() { static_cast<void>(std::signal(SIGSEGV, SIG_DFL)); }
 
 }  // namespace
 
-TEST_CASE("memory is read that the device has", "[.mistake]") {
+TEST_CASE("the program reads memory that the device uses", "[.mistake]") {
   std::vector<std::byte> memory(64);
   auto* const bytes = look(memory.data());
   device_takes(address_of(memory.data()), 64);
   seen = bytes[20];  // caught
 }
 
-TEST_CASE("memory is written that the device has", "[.mistake]") {
+TEST_CASE("the program writes memory that the device uses", "[.mistake]") {
   std::vector<std::byte> memory(64);
   auto* const bytes = look(memory.data());
   device_takes(address_of(memory.data()), 64);
   bytes[63] = std::byte{1};  // caught
 }
 
-TEST_CASE("the memory of a receive is read before the completion", "[.mistake]") {
+TEST_CASE("the memory of a receive is read before its completion", "[.mistake]") {
   const testbed bed;
   auto [left, right] = connect(bed);
   auto target = must(registered_buffer<>::allocate(bed.domain, 4096));
@@ -66,7 +66,7 @@ TEST_CASE("the memory of a receive is read before the completion", "[.mistake]")
   seen = bytes[64];  // caught
 }
 
-TEST_CASE("the message is there but not the completion", "[.mistake]") {
+TEST_CASE("memory is read when its message has arrived but not its completion", "[.mistake]") {
   const testbed bed;
   auto [left, right] = connect(bed);
   auto memory = must(registered_buffer<>::allocate(bed.domain, 4096));
@@ -79,7 +79,7 @@ TEST_CASE("the message is there but not the completion", "[.mistake]") {
   seen = bytes[64];  // caught
 }
 
-TEST_CASE("memory is read that the device has again", "[.mistake]") {
+TEST_CASE("memory is read that the device uses again", "[.mistake]") {
   std::vector<std::byte> memory(64);
   auto* const bytes = look(memory.data());
   for (int round = 0; round < 2; ++round) {
@@ -91,7 +91,7 @@ TEST_CASE("memory is read that the device has again", "[.mistake]") {
   seen = bytes[0];  // caught
 }
 
-TEST_CASE("memory is read whose address was another registration's before", "[.mistake]") {
+TEST_CASE("memory is read whose address belonged to another registration before", "[.mistake]") {
   const testbed bed;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::vector<std::byte> both(4 * page);
@@ -102,7 +102,7 @@ TEST_CASE("memory is read whose address was another registration's before", "[.m
   seen = *look(later);  // caught
 }
 
-TEST_CASE("memory is freed that the device has", "[.mistake]") {
+TEST_CASE("memory that the device uses is freed", "[.mistake]") {
   auto* const memory = new std::byte[64];
   const std::uint64_t address = address_of(memory);
   device_takes(address, 64);
@@ -110,7 +110,7 @@ TEST_CASE("memory is freed that the device has", "[.mistake]") {
   device_returns(address, 64);
 }
 
-TEST_CASE("the block of a variable ends that the device has", "[.mistake]") {
+TEST_CASE("the scope of a variable ends while the device uses it", "[.mistake]") {
   std::uint64_t address = 0;
   {
     std::array<std::byte, 64> memory{};
@@ -120,14 +120,14 @@ TEST_CASE("the block of a variable ends that the device has", "[.mistake]") {
   device_returns(address, 64);  // caught by AddressSanitizer
 }
 
-TEST_CASE("memory that was freed is given to the device", "[.mistake]") {
+TEST_CASE("memory is passed to the device after it was freed", "[.mistake]") {
   auto* const memory = new std::byte[64];
   const std::uint64_t address = address_of(memory);
   delete[] memory;
   device_takes(address, 64);  // caught by AddressSanitizer
 }
 
-TEST_CASE("what a channel is to receive is read before the message", "[.mistake]") {
+TEST_CASE("the memory of a channel's receive is read before the message", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);
   auto target = must(registered_buffer<>::allocate(bed.domain, 64));
@@ -139,7 +139,7 @@ TEST_CASE("what a channel is to receive is read before the message", "[.mistake]
   static_cast<void>(message.wait(short_limit));
 }
 
-TEST_CASE("what a channel reads is written to before the result was taken", "[.mistake]") {
+TEST_CASE("the memory of a channel's read is written before the result is taken", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);
   buffer<> theirs(bed.domain, 64);
@@ -153,7 +153,7 @@ TEST_CASE("what a channel reads is written to before the result was taken", "[.m
   static_cast<void>(work.wait(short_limit));
 }
 
-TEST_CASE("shared memory is read while a channel's work has it", "[.mistake]") {
+TEST_CASE("shared memory is read while a channel's request uses it", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);
   const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
@@ -164,13 +164,13 @@ TEST_CASE("shared memory is read while a channel's work has it", "[.mistake]") {
   static_cast<void>(message.wait(short_limit));
 }
 
-TEST_CASE("shared memory is written to while a channel's work sends it", "[.mistake]") {
+TEST_CASE("shared memory is written while a channel's request sends it", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 4 * page)).share());
   auto* const bytes = look(shared.data());
-  // For which the peer has no receive yet.
+  // The peer has no receive for this request yet.
   auto work = must(ends.left.post_send(must(shared.part(page / 2, 2 * page))));
   seen = bytes[page];
   bytes[page / 2] = std::byte{1};
@@ -180,7 +180,7 @@ TEST_CASE("shared memory is written to while a channel's work sends it", "[.mist
   static_cast<void>(work.wait(short_limit));
 }
 
-TEST_CASE("memory is written to that a channel's work owns", "[.mistake]") {
+TEST_CASE("memory that a channel's request owns is written", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);
   constexpr std::size_t size = 100'000;
@@ -198,9 +198,9 @@ TEST_CASE("memory is written to that a channel's work owns", "[.mistake]") {
   static_cast<void>(work.wait(short_limit));
 }
 
-// Into which nothing comes: what the device writes to memory that was freed, the sanitizer would
-// find where it keeps who has freed it.
-TEST_CASE("memory ends in a scope before what the scope has posted", "[.mistake]") {
+// No message arrives for the receive: AddressSanitizer records who freed memory in the freed memory
+// itself, and the device would overwrite that record.
+TEST_CASE("memory is freed in a scope before the scope's requests have finished", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);
   const auto done = ends.left.scope(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Something of each library of verbspp.
+// Uses each library of verbspp.
 
 #include <verbspp/cm.hpp>
 #include <verbspp/ranks.hpp>
