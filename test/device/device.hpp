@@ -2,6 +2,7 @@
 /// \file
 /// Shared code of the device tests: the device under test, memory, connected queue pairs, and waits
 /// with timeouts.
+///
 /// The tests run on the software device, on the kernel's software driver and on hardware. So they
 /// query the limits of the device, and where devices may differ, they accept every permitted
 /// behaviour.

@@ -9,6 +9,7 @@ using namespace verbspp::test;
 namespace {
 
 /// Posts until the queue is full, and returns the number of requests posted.
+///
 /// That number must be the granted capacity. Except in rxe: it grants the requested capacity, but
 /// has room for the number that a query returns.
 template <class Post>

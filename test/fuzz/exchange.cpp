@@ -2,6 +2,7 @@
 /// \file
 /// A libFuzzer target: whatever a peer sends in an exchange, and when, the exchange ends with an
 /// error that has a message, or it succeeds and the peer has sent everything required.
+///
 /// The first byte is the number of frames of a valid peer that precede the bytes of the input.
 
 #include <verbspp/exchange.hpp>

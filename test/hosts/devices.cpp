@@ -2,6 +2,7 @@
 /// \file
 /// The pairs of hosts as softverbs' devices: the addresses that the library reads from each, and
 /// those at which two of them connect.
+///
 /// softverbs' file contains the GID tables with the numbers of their interfaces. The interfaces
 /// themselves, with subnets and VLANs, are simulated by this program, which answers in place of the
 /// kernel. So neither privileges nor a network are required.

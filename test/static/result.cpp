@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a result is made of, and what it gives out.
+// The types from which results can be created, and the types that they return.
 #include <verbspp/base/result.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_error.hpp>
