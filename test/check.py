@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks share that call a compiler or a linter themselves.
+"""Shared code of the checks that call a compiler or a linter.
 
-A check compiles a file with the real options of the build and judges the outcome. Where that takes
-long, the verdict is kept in the user's cache. It stands, in any clone, until the command changes, or the
-content of a file that was read. A verdict of failure is never kept.
+A check compiles a file with the real options of the build and judges the outcome. If that takes long,
+the verdict is kept in the user's cache. It is valid in any clone until the command changes, or the
+content of a file that was read. Failures are never kept.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ EXIT_CODES = {"passed": 0, "failed": 1, "skipped": 77}
 
 
 def compile_command(database, source):
-    """The command that compiles a source, without the source and what it writes, and its folder."""
+    """The command that compiles a source, without the names of the source and the outputs, and its folder."""
     for entry in json.loads(database.read_text()):
         directory = pathlib.Path(entry["directory"])
         if (directory / entry["file"]).resolve() != source.resolve():
@@ -39,14 +39,14 @@ def compile_command(database, source):
 
 
 def build(folder, *targets):
-    """Builds targets that only one test needs, so the default build leaves them out. Ends if they do not build."""
+    """Builds targets that the default build omits, because only one test needs them. Exits if they do not build."""
     done = subprocess.run(["meson", "compile", "-C", folder, *targets], capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
 
 
 def without_precompiled(command):
-    """The same command without its precompiled header, which fits no other flags than its own."""
+    """The command without its precompiled header, which is valid only with exactly its own flags."""
     words, kept = iter(command), []
     for word in words:
         if word in ("-include", "-include-pch"):
@@ -57,7 +57,7 @@ def without_precompiled(command):
 
 
 def compiler_output(command, directory):
-    """Runs a compiler; returns whether it succeeded, what it said, and the files that it read."""
+    """Runs a compiler; returns whether it succeeded, its output, and the files that it read."""
     with tempfile.TemporaryDirectory() as folder:
         depfile = pathlib.Path(folder) / "depfile"
         done = subprocess.run(
@@ -70,17 +70,17 @@ def compiler_output(command, directory):
 
 
 def digest(path):
-    """What tells whether a file has changed; empty where there is none."""
+    """A value that changes with the content of a file; empty if the file does not exist."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def in_any_clone(word):
-    """A word of a command, or a path, as it is in any clone of the project."""
+    """A word of a command, or a path, in a form that is the same in any clone of the project."""
     return str(word).replace(str(TOP), ".")
 
 
 def keep(path, verdict):
-    """Other runs may read it meanwhile. Where the user has no such folder, it is not kept."""
+    """Writes a verdict, which other runs may read at the same time. Keeps none if the user has no cache folder."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:
@@ -89,8 +89,8 @@ def keep(path, verdict):
 
 
 def run(words, judge):
-    """Exits with the verdict: the kept one, or that of judge(), which returns the word for it, a text, and
-    the files that it depends on. The words are the commands and the names of what is checked."""
+    """Exits with the verdict: the kept one, or that of judge(), which returns the word for it, a text, and the
+    files that it depends on. The words are the commands and the names of the checked files."""
     key = json.dumps([in_any_clone(word) for word in words])
     path = KEPT / hashlib.sha256(key.encode()).hexdigest()
     try:

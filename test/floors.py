@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-# From the ground up; docs/design.md says what each one holds.
+# From the ground up; docs/design.md describes the contents of each floor.
 FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange", "group", "cm",
           "ranks"]
 # The headers of more than one floor belong to no floor.
@@ -21,13 +21,13 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
 def floor_of(path):
-    """The floor of a header as it is included, or of a source; None for other people's headers."""
+    """The floor of a header as it is included, or of a source; None for headers of other libraries."""
     parts = path.removeprefix("verbspp/").split("/")
     return parts[0] if len(parts) > 1 and parts[0] in FLOORS else None
 
 
 def files_of(project):
-    """All headers and sources, by the name that they are included by (sources: their path)."""
+    """All headers by the name by which they are included, and all sources by their path."""
     files = {}
     for top in ["include", "lib"]:
         for path in sorted((project / top).rglob("*.[ch]pp")):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks floors.py: it has to find what is wrong with small projects, and nothing else."""
+"""Checks that floors.py finds the errors of small projects, and nothing else."""
 
 import pathlib
 import sys
@@ -12,7 +12,7 @@ import floors  # noqa: E402
 
 
 def problems(**files):
-    """What floors.py says of a project of files with these includes."""
+    """The problems that floors.py finds in a project of files with these includes."""
     with tempfile.TemporaryDirectory() as folder:
         project = pathlib.Path(folder)
         for path, included in files.items():

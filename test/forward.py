@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a public type is missing in the header of forward declarations.
+"""Fails if a public type is missing in the header with the forward declarations.
 
     forward.py PROJECT
 """
@@ -9,8 +9,9 @@ import pathlib
 import re
 import sys
 
-# Included there, since others are made of it; constrained, so that a declaration would need the
-# definitions of others; bases, traits and parameters, which nobody mentions by themselves.
+# Types that need no declaration there: types that the header includes, because others contain them; constrained
+# templates, whose declaration would require the definitions of others; and bases, traits and parameters, which
+# programs do not mention by themselves.
 NOT_THERE = {
     "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
     "lease_operations", "operation_traits", "optional_immediate_data", "optional_setting",
@@ -23,7 +24,7 @@ DEFINED = re.compile(
 
 
 def types_in(text):
-    """What a header defines outside of namespaces for the library's own use."""
+    """The types that a header defines, except in namespaces for the library's own use."""
     text = re.sub(r"//.*", lambda comment: comment[0] if "namespace" in comment[0] else "", text)
     text = re.sub(r"^namespace (?:verbspp::)?detail \{.*?^\}  // namespace (?:verbspp::)?detail",
                   "", text, flags=re.MULTILINE | re.DOTALL)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program while a TCP port is held for it, whose number is HELD_PORT in its environment.
+"""Runs a program while a TCP port is held for it. Its environment has the number as HELD_PORT.
 
     held_port.py PROGRAM [ARGUMENTS]
 
-The kernel chooses the port, and gives it to no other process. A connection to it is refused until a server of
-the test listens there; the server has to allow reuse.
+The kernel chooses the port, and assigns it to no other process. Connections to it are refused until a server of
+the test listens there; the server has to permit address reuse.
 """
 
 import os
@@ -25,7 +25,7 @@ def hold_port():
 
 def main():
     held, port = hold_port()
-    # The program has the socket from now on.
+    # From here on, the program owns the socket.
     held.set_inheritable(True)
     os.environ["HELD_PORT"] = str(port)
     os.execvp(sys.argv[1], sys.argv[1:])

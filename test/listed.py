@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a folder holds a file that a meson.build does not list: it would not be built or tested.
+"""Fails if a folder contains a file that its meson.build does not list, and that would not be built or tested.
 
     listed.py FOLDER PATTERN NAME...
 
-A pattern of ** looks into subfolders. Names are relative to the folder, with or without suffix.
+A pattern with ** includes subfolders. Names are relative to the folder, with or without suffix.
 """
 
 import pathlib

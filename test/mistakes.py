@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the words which docs/mistakes.md quotes are those of the sources.
+"""Checks that the messages quoted in docs/mistakes.md are in the sources.
 
     mistakes.py ROOT
 """
@@ -9,18 +9,18 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-# The joints of messages that are formatted from several literals.
+# The points at which messages are formatted from several literals.
 SEPARATOR = re.compile(r'\.\.\.|soft0|\d[\d.:]*|"[^"]*"|[:;,()] | \(| differs| a signed integer of')
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 
 def words(text):
-    """With runs of white space as one blank."""
+    """Replaces runs of white space by a blank."""
     return " ".join(text.split())
 
 
 def known():
-    """The string literals of the library, adjacent ones joined, and what tests expect of compilers."""
+    """The string literals of the library, with adjacent ones joined, and the messages expected of compilers."""
     texts = []
     for folder in ("include", "lib"):
         for path in sorted((ROOT / folder).rglob("*.[hc]pp")):
@@ -32,7 +32,7 @@ def known():
 
 
 def pieces(quoted):
-    """The parts of a message that are in the sources as they are: no numbers, names, and errnos."""
+    """The parts of a message that the sources contain literally, which excludes numbers, names and errnos."""
     quoted = re.sub(r"[A-Z][a-z/ ]+ \(E[A-Z]+\)", "...", words(quoted))
     return [piece.strip() for piece in SEPARATOR.split(quoted) if len(piece.strip()) >= 12]
 
@@ -42,14 +42,14 @@ def main():
     found = re.findall(r"^(\d+)\. .*?\n\n((?: {7,}[^\n]*\n)+)", text, re.MULTILINE | re.DOTALL)
     numbers = [int(number) for number, _ in found]
     if numbers != list(range(1, 31)):
-        sys.exit(f"docs/mistakes.md: these mistakes have words, and thirty should: {numbers}")
+        sys.exit(f"docs/mistakes.md: these mistakes quote messages, but all thirty should: {numbers}")
     sources = known()
     unknown = []
     for number, quoted in found:
         parts = pieces(quoted)
         missing = [piece for piece in parts if piece not in sources]
         if missing or not parts:
-            unknown.append(f"docs/mistakes.md: mistake {number} quotes words that no source has: {missing}")
+            unknown.append(f"docs/mistakes.md: mistake {number} quotes text that no source contains: {missing}")
     if unknown:
         sys.exit("\n".join(unknown))
 

@@ -4,8 +4,8 @@
 
     newer_verbs.py FOLDER
 
-Debian's libibverbs is older, so nothing that flushes would compile there. softverbs has the calls, whatever
-libibverbs it runs with: the tests of flush run on it. Where the system's header has the names, there is no file.
+Debian's libibverbs is older, so code that uses flush would not compile there. softverbs has the calls with any
+libibverbs, so the tests of flush can run on it. If the system's header has the names, no file is written.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-# What to add, each before the first line that matches, of the same declaration.
+# The lines to add, each before the first matching line of the same declaration.
 ADDITIONS = {
     r"\s*IBV_WC_ATOMIC_WRITE = 9,": "IBV_WC_FLUSH = 8,",
     r"\s*IBV_WR_ATOMIC_WRITE = 15,": "IBV_WR_FLUSH = 14,",
@@ -27,7 +27,7 @@ ADDITIONS = {
 
 
 def with_flush(header):
-    """The text of the header with these additions; fails if one of them has no place."""
+    """The text of the header with these additions; fails if no line matches one of them."""
     for pattern, addition in ADDITIONS.items():
         header, found = re.subn(f"^(?={pattern})", lambda _, text=addition: f"{text}\n", header, count=1, flags=re.MULTILINE)
         if not found:
@@ -46,7 +46,7 @@ def main():
         file.unlink(missing_ok=True)
         return
     newer = with_flush(header)
-    # A file that stays as it is makes no object old.
+    # A file that is not rewritten causes no rebuild.
     if not file.exists() or file.read_text() != newer:
         file.write_text(newer)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what scripts/progress.py counts, and that it is as transparent as it says."""
+"""Checks the counts of scripts/progress.py, and that it passes the status and output of a command on."""
 
 import pathlib
 import subprocess

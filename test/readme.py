@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the README quotes the samples, word for word, and names all of them."""
+"""Checks that the README quotes the samples literally, and names all of them."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ samples = {path.stem: path.read_text() for path in sorted((root / "samples").glo
 
 
 def is_in(block, sample):
-    """At any depth of indentation."""
+    """Whether a sample contains the block, at any depth of indentation."""
     return any(textwrap.indent(block, " " * depth) in sample for depth in range(0, 12, 2))
 
 
@@ -25,4 +25,4 @@ for block in blocks:
 
 named = re.findall(r"^\| `(\w+)` \|", readme, re.MULTILINE)
 if sorted(named) != list(samples):
-    sys.exit(f"README.md names the samples {sorted(named)}, there are {list(samples)}")
+    sys.exit(f"README.md names the samples {sorted(named)}, but there are {list(samples)}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what scripts/results.py shows of failed tests: the complaint first, little of the rest."""
+"""Checks that scripts/results.py shows the cause of a failed test first, and little of its other output."""
 
 import json
 import pathlib
@@ -31,7 +31,7 @@ test cases: 9 | 8 passed | 1 failed
 
 
 def run(arguments, *logs):
-    """What it says of logs with such tests, after such arguments."""
+    """The output for logs with such tests, with such arguments."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [pathlib.Path(folder) / f"{number}.json" for number, _ in enumerate(logs)]
         for path, tests in zip(paths, logs):
@@ -45,7 +45,7 @@ def test(name, result, **said):
 
 
 def shown(result, stdout="", stderr=""):
-    """The lines of a log with one test like that, and one that has passed."""
+    """The output for a log with such a test and a test that has passed."""
     return run(["default"], [test("some / good", "OK"), test("some / test", result, stdout=stdout, stderr=stderr)])
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds tests that wait for a fixed time, or use a port or a name that a second run would share.
+"""Finds tests that wait for a fixed time, or use a port or a name that another run would share.
 
     steady.py PROJECT
 
-Such a test passes by luck: on a machine that is slow enough, or beside another run, it fails. A line that
-is right nevertheless has a comment with the reason, at its end or above it:
+Such a test passes by luck: on a slow machine, or in parallel to another run, it fails. A line that is correct
+nevertheless needs a comment with the reason, at its end or above it:
 
     std::this_thread::sleep_for(1ms);  // steady: polls until the deadline
 
-A marker without a reason, or where nothing is found, is an error, too.
+A marker without a reason, or at a line without a problem, is an error, too.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ import sys
 
 FOLDERS = ["test", "subprojects/softverbs/test", "scripts"]
 SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".py", ".sh"}
-# These have the patterns themselves and examples of them, or compare addresses and use none.
+# These files contain the patterns or examples of them, or compare addresses without using them.
 EXEMPT = {"steady.py", "steady_test.py", "gid.cpp"}
 PORT = r"[1-9]\d{1,4}\b"
 KINDS = [(kind, re.compile("|".join(patterns))) for kind, patterns in {

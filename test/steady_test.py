@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks steady.py: it finds each kind of unsteady line, and takes those that say why they are right."""
+"""Checks that steady.py finds each kind of unsteady line, and accepts lines with a reason."""
 
 import pathlib
 import subprocess

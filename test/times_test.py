@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what scripts/times.py reads, and that it finds slow objects."""
+"""Checks the input parsing of scripts/times.py, and that it finds slow objects."""
 
 import json
 import pathlib

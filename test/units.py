@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Joins the sources of a test program to a few, which compile in a third of the time.
+"""Joins the sources of a test program to a few units, which compile in a third of the time.
 
     units.py UNIT... -- SOURCE...
 
 Meson's unity builds put sources into one scope, where helpers of the same name collide. Here each
-source has a namespace of its own. Its headers come before that: those that it includes at its start,
-and only there. A source that adds to another namespace, or replaces `operator new`, has none.
+source has its own namespace. Its headers come before the namespace; it must include them at its
+start only. A source that adds to another namespace, or replaces `operator new`, gets no namespace.
 
 Paths are relative, so that every clone of the project has the same units.
 """
@@ -22,7 +22,7 @@ BELONGS_OUTSIDE = re.compile(r"^(inline )?namespace \w|^template <>|operator new
 
 
 def headers_of(source, text, folder):
-    """The includes at the start of a source, as a file in that folder writes them."""
+    """The includes at the start of a source, written for a file in that folder."""
     for line in text.splitlines():
         if found := INCLUDE.match(line):
             kind, name = found.groups()
@@ -37,7 +37,7 @@ def path(file, folder):
 
 
 def unit_of(sources, folder):
-    """The text of a unit in that folder that has these sources."""
+    """The text of a unit of these sources in that folder."""
     headers, bodies = {}, []
     for source in sources:
         text = source.read_text()
@@ -57,7 +57,7 @@ def main():
     for number, unit in enumerate(units):
         first, last = (at * len(sources) // len(units) for at in (number, number + 1))
         text = unit_of(sources[first:last], unit.parent)
-        # One that stays as it is need not be compiled again.
+        # A unit that is not rewritten need not be recompiled.
         if not unit.exists() or unit.read_text() != text:
             unit.write_text(text)
 

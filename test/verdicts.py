@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs many small checks over the processors, shows a verdict of each, and counts them."""
+"""Runs many small checks on all processors, and prints the verdict of each and the counts."""
 
 import collections
 import concurrent.futures
@@ -9,7 +9,7 @@ SHOWN = {"passed": "ok", "failed": "FAILED", "skipped": "skipped"}
 
 
 def in_parallel(function, items):
-    """The results, in the order of the items, each as soon as it and those before it are there."""
+    """Yields the results in the order of the items, each as soon as it and all earlier results are available."""
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(function, items)
 

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that mistakes do not compile, and that the compiler says why in the promised words.
+"""Checks that mistakes do not compile, and that the compiler prints the expected message.
 
     runner.py BUILD [CASE...]
 
-BUILD is a build folder; without a CASE, all of them are checked. A file has one or more cases. Each
-begins with its name, and has some of these lines, and then its code:
+BUILD is a build folder; without a CASE, all cases are checked. A file contains one or more cases. Each
+begins with its name, followed by some of these lines, and then its code:
 
     // case: name
     // expect: text             shown by every compiler; /.../ is a regular expression
-    // expect-gcc: text         the same for one compiler, also expect-clang
-    // within: 15               the messages must come within that many lines
-    // only: clang              the rule is out of reach of the other compiler: skipped
-    // needs: -W...             skipped where the compiler does not know this option
+    // expect-gcc: text         as above, for one compiler; also expect-clang
+    // within: 15               the messages must be within that many lines
+    // only: clang              skipped with the other compiler, which cannot check the rule
+    // needs: -W...             skipped if the compiler does not know this option
     // flags: -Werror=...       more options, also flags-gcc and flags-clang
-    // flags-must-fail: -std=...  more options for what must fail
+    // flags-must-fail: -std=...  more options for the variant that must fail
 
-Cases that differ only in words are rows of a table. Each row is a case, in which its words stand for
-those of the columns, also in the name:
+Cases that differ only in words are rows of a table. Each row is a case, in which its words replace those
+of the columns, including in the name:
 
     // case: NUMBER_out_of_range
     // columns: NUMBER | BEYOND | LAST
@@ -25,15 +25,15 @@ those of the columns, also in the name:
 
 All cases of a file share the lines and the code before its first case.
 
-Each case is compiled as it is, which must work, and once for each number from 1 to the largest one
-that it compares MUST_FAIL with, as -DMUST_FAIL=1, which must fail with every expected message among
-the compiler's first errors. What is in BAD(...) is compiled only if the case must fail, and what is
-in GOOD(...) only if not. As they are, all cases with the same options are compiled at once, each
-in a namespace of its own; one by one only if that fails, to name those that do not compile.
+Each case is compiled unchanged, which must succeed, and once for each number from 1 to the largest with
+which it compares MUST_FAIL, as -DMUST_FAIL=1, which must fail with every expected message among the
+compiler's first errors. Code in BAD(...) is compiled only if the case must fail, and code in GOOD(...)
+only if not. Unchanged cases with the same options are compiled at once, each in its own namespace;
+one by one only if that fails, to find those that do not compile.
 
-Lines are counted as a user sees them, what is included from where among them. Messages are
-compared with runs of white space as one blank. Source lines of the file
-itself that the compiler quotes do not count, else a comment could satisfy the check.
+Lines are counted as a user sees them, including the chain of includes. Runs of white space in messages
+are compared as one blank. Source lines of the file itself that the compiler quotes do not count, or a
+comment could satisfy the check.
 """
 
 import pathlib
@@ -56,7 +56,7 @@ KEYS = "expect|expect-gcc|expect-clang|within|only|needs|flags|flags-gcc|flags-c
 CASE_LINE = re.compile(r"// case: (\w+)")
 TABLE_LINE = re.compile(r"// (columns|row): (.+)")
 HEADER_LINE = re.compile(rf"// ({KEYS}): (.+)")
-# Also in the middle of a comment, where a formatter may have joined lines.
+# Also matches in the middle of a comment, in case a formatter has joined lines.
 KEY_LIKE_LINE = re.compile(r"//(.* )? *(case|expect|within|variant|only|need|flag|runner|column|row)[a-z-]* *: ")
 DIAGNOSTIC = re.compile(r"\S+?:(\d+:)* |In file included from |  +from ")
 
@@ -73,8 +73,8 @@ class Compiler:
         self.family = "clang" if "__clang__" in macros else "gcc"
 
     def compile(self, text, *options):
-        """Returns whether a text compiles, and what the compiler says."""
-        # The precompiled header fits other warnings and macros, and nothing else.
+        """Returns whether a text compiles, and the compiler's output."""
+        # The precompiled header is valid with other warnings and macros, but with no other options.
         is_alike = all(option.startswith(("-W", "-D")) for option in options)
         command = self.command if is_alike else check.without_precompiled(self.command)
         done = subprocess.run(
@@ -89,7 +89,7 @@ class Compiler:
 
 
 class Case:
-    """A part of a file: what its header says, and its code."""
+    """A part of a file: the lines of its header, and its code."""
 
     def __init__(self, name, path, shared, lines):
         """Takes the lines with their numbers."""
@@ -117,7 +117,7 @@ class Case:
         return range(1, max(map(int, compared), default=1) + 1)
 
     def without_quotes_of_itself(self, text, lines):
-        """The first lines of the diagnostics, or all, less those of the file that they quote."""
+        """The first lines of the diagnostics, or all, without lines that they quote from the file."""
         kept, quoting = [], False
         for line in text.splitlines()[: lines or None]:
             if DIAGNOSTIC.match(line):
@@ -129,7 +129,7 @@ class Case:
 
 
 def cases_of(path):
-    """The cases of a file, in which the name of its folder is before theirs unless it is this one."""
+    """The cases of a file. Their names begin with the name of its folder, unless it is this folder."""
     lines = list(enumerate(path.read_text().splitlines(), 1))
     starts = [at for at, (_, line) in enumerate(lines) if CASE_LINE.fullmatch(line)]
     prefix = "" if path.parent == FOLDER else f"{path.parent.name}/"
@@ -140,7 +140,7 @@ def cases_of(path):
 
 
 def rows_of(lines):
-    """The lines of each row of a case that is a table, or those of the case."""
+    """The lines of each row if the case is a table, otherwise the lines of the case."""
     table = [match for _, line in lines if (match := TABLE_LINE.fullmatch(line))]
     if not table:
         return [lines]
@@ -157,7 +157,7 @@ def rows_of(lines):
 
 
 def source_of(cases):
-    """The text to compile for cases, whose lines keep the numbers that they have in their files."""
+    """The text to compile for cases, with the line numbers of their files."""
     text = [include for include in dict.fromkeys(line for case in cases for line in case.includes)]
     for at, case in enumerate(cases):
         text.append(f"namespace case_{at} {{")
@@ -172,8 +172,8 @@ def source_of(cases):
 
 
 def do_not_compile(compiler, cases):
-    """What the compiler says to those of the cases that do not compile as they are, by their names.
-    They are of the same options."""
+    """The compiler's output for the cases that do not compile unchanged, by name. All cases have the same
+    options."""
     def compile_those(those):
         return compiler.compile(source_of(those), *ONLY_GOOD, *cases[0].options(compiler.family))
 
@@ -189,7 +189,7 @@ def do_not_compile(compiler, cases):
 
 
 def shown(expectation, text):
-    """Whether the compiler's words contain the expected ones."""
+    """Whether the compiler's output contains the expected text."""
     text = " ".join(text.split())
     if len(expectation) > 2 and expectation[0] == expectation[-1] == "/":
         return re.search(expectation[1:-1], text) is not None
@@ -230,7 +230,7 @@ def judge(case, compiler, faults):
 
 
 def judge_runner(case, compiler, faults):
-    """For the tests of this program: it must find fault with the case, in the words of '// runner:'."""
+    """For the tests of this program: it must report the error that '// runner:' describes."""
     word, text = judge(case, compiler, faults)
     wanted = case.header["runner"][0]
     if f"{word}: {text}".startswith(wanted):
@@ -248,7 +248,7 @@ def main():
             sys.exit(f"{path} has no case")
         for case in found:
             if cases.setdefault(case.name, case) is not case:
-                sys.exit(f"this case is there twice: {case.name}")
+                sys.exit(f"this case exists twice: {case.name}")
     chosen = sys.argv[2:] or list(cases)
     if unknown := [name for name in chosen if name not in cases]:
         sys.exit(f"no such case: {', '.join(unknown)}")

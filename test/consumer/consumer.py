@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Uses verbspp as others do, and runs the quick start that comes of it.
+"""Uses verbspp as other projects do, and runs the quick start that they build.
 
     consumer.py subproject   a parent project finds verbspp by dependency(), through a wrap file
     consumer.py pkg-config   the installed library, found through pkg-config
     consumer.py cmake        the installed library, found through CMake
     consumer.py components   all installed libraries, shared and static, found through CMake
 
-The parent project is built offline from a tarball of the sources as they are. What it
-installs is what the others use: so they need the first, and whoever comes first builds it.
+The parent project is built offline from a tarball of the current sources. The others use its
+installation, so they depend on the first; the test that starts first builds it.
 """
 
 import argparse
@@ -25,12 +25,12 @@ import tarfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parents[1]
-# The parent project's build files have them, too.
+# The parent project's build files contain these as well.
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Weffc++", "-Werror"]
 
 
 def run(*command, **options):
-    """Runs a command, which has to succeed; returns what it prints."""
+    """Runs a command, which has to succeed, and returns its output."""
     command = [str(word) for word in command]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, **options)
     if done.returncode != 0:
@@ -39,15 +39,15 @@ def run(*command, **options):
 
 
 def refuse(words, *command):
-    """Runs a command, which has to fail and to say the words, however its lines are broken."""
+    """Runs a command, which has to fail and to print the words, wherever its lines are broken."""
     command = [str(word) for word in command]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode == 0 or words not in " ".join(done.stdout.split()):
-        sys.exit(f"{done.stdout}\n{shlex.join(command)}: exit status {done.returncode}, and wanted is: {words}")
+        sys.exit(f"{done.stdout}\n{shlex.join(command)}: exit status {done.returncode}, expected: {words}")
 
 
 def sources():
-    """The files of the project: those that git would commit, or without git all but the build folders'."""
+    """The files of the project: those that git would commit, or without git, all except those in build folders."""
     if (TOP / ".git").exists() and shutil.which("git"):
         names = run("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others",
                     "--exclude-standard", cwd=TOP).split("\0")
@@ -58,7 +58,7 @@ def sources():
 
 
 class Parent:
-    """The parent project in its folder; a change of any source starts it from scratch."""
+    """The parent project in its folder; a change of any source recreates it."""
 
     def __init__(self, folder, quick_start):
         self.folder = folder
@@ -93,7 +93,7 @@ class Parent:
         return json.loads(run("meson", "introspect", f"--{what}", self.build))
 
     def check_subproject(self):
-        """The parent gets the library, and nothing that it did not ask for."""
+        """The parent gets the library, and nothing that it did not request."""
         targets = {target["name"] for target in self.introspect("targets")}
         expect("targets", targets, {"quick_start", "verbspp"})
         expect("tests", {test["name"] for test in self.introspect("tests")}, set())
@@ -124,7 +124,7 @@ class Parent:
         build = self.folder / "build-cmake"
         run("cmake", "-G", "Ninja", "-S", self.folder, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         run("cmake", "--build", build)
-        # Neither what there is not, nor what was not built.
+        # Neither a component that does not exist, nor one that was not built.
         refuse('The component "cm" is not installed: configure verbspp\'s own build with -Dcm=enabled.',
                *self.cmake_components("none", self.prefix))
         return build / "quick_start"
@@ -134,7 +134,7 @@ class Parent:
                 f"-DCMAKE_PREFIX_PATH={prefix}", *options]
 
     def build_components(self):
-        """Both kinds of all libraries, after the installation was moved; then the static ones alone."""
+        """Both kinds of all libraries, after the installation was moved; then only the static libraries."""
         everything, moved = self.folder / "everything", self.folder / "moved"
         if not moved.exists():
             self.install(self.folder / "build-everything", everything, "-Ddefault_library=both",
@@ -144,7 +144,7 @@ class Parent:
                *self.cmake_components("wrong", moved, "-DCOMPONENTS=cm;rank"))
         programs = [self.build_components_as(kind, moved) for kind in ("shared", "static")]
         if "libverbspp" in run("ldd", programs[1]):
-            sys.exit("the static libraries were to be linked, not the shared ones")
+            sys.exit("the shared libraries were linked instead of the static ones")
         alone = self.folder / "alone"
         if not alone.exists():
             shutil.copytree(moved, alone, ignore=shutil.ignore_patterns("*.so*"))
@@ -167,12 +167,12 @@ def expect(what, got, wanted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("how", choices=["subproject", "pkg-config", "cmake", "components"])
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="to work in")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="the working folder")
     parser.add_argument("--quick-start", type=pathlib.Path, required=True, help="the program's source")
     parser.add_argument("--softverbs", default="", help="the library to preload when it runs")
     options = parser.parse_args()
     if options.how in ("cmake", "components") and not shutil.which("cmake"):
-        print("there is no cmake")
+        print("cmake is not installed")
         sys.exit(77)
 
     options.folder.mkdir(parents=True, exist_ok=True)

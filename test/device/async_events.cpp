@@ -45,7 +45,7 @@ struct overrun {
   for (const auto until = deadline();;) {
     const auto event = must(device.wait_async_event(until));
     if (!event)
-      throw failure(__FILE__, __LINE__, std::string("no event arrived:") + to_string(type));
+      throw failure(__FILE__, __LINE__, std::string("no event arrived: ") + to_string(type));
     if (event->type() == type) return *event;
   }
 }

@@ -41,7 +41,7 @@ std::vector<work_completion> take(const completion_queue& queue, std::size_t cou
     if (clock::now() > deadline)
       throw failure(file, line,
                     "only " + std::to_string(got) + " of " + std::to_string(count) +
-                        "completions arrived in time");
+                        " completions arrived in time");
     std::this_thread::yield();
   }
   return taken;
@@ -57,7 +57,7 @@ completed_work take_success(const completion_queue& queue, std::uint64_t id, int
   const completed_work work = must(completion.get(), line, file);
   if (completion.wr_id() != id)
     throw failure(file, line,
-                  "the completion is of request" + std::to_string(completion.wr_id()) +
+                  "the completion is of request " + std::to_string(completion.wr_id()) +
                       ", not of " + std::to_string(id));
   return work;
 }

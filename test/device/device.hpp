@@ -83,8 +83,7 @@ void wait_until(Condition condition, const char* what, std::chrono::nanoseconds 
                 int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   const auto deadline = clock::now() + limit;
   while (!condition()) {
-    if (clock::now() > deadline)
-      throw failure(file, line, std::string("timed out waiting for") + what);
+    if (clock::now() > deadline) throw failure(file, line, std::string("timed out: ") + what);
     std::this_thread::yield();
   }
 }

@@ -213,7 +213,7 @@ TEST_CASE("a port is found by the local address that a peer reaches") {
     CHECK(must(found.context.query_gid(found.port, found.gid_index)).address == each.address);
     CHECK(must(found.context.query_port(found.port)).is_active());
   }
-  if (!has_interface) SKIP("the addresses of this device are of no network interface");
+  if (!has_interface) SKIP("the addresses of this device do not belong to a network interface");
 }
 
 TEST_CASE("contexts of one device are independent of each other") {

@@ -246,7 +246,7 @@ TEST_CASE("a polling session that cannot start or continue is an error of the dr
                     VERBSPP_TRY(count, queue.poll_each(note));
                     if (count != 0) return count;
                   }
-                  throw failure(__FILE__, __LINE__, "no completion came");
+                  throw failure(__FILE__, __LINE__, "no completion arrived");
                 });
   CHECK(seen == std::vector<std::uint64_t>{id});
   CHECK(must(queue.poll_each(note)) == 0);

@@ -467,7 +467,7 @@ TEST_CASE("all places return to the pool whatever the order in which channels ar
     arrivals.reset();
     kept.clear();
     handles.clear();
-    if (pool.available() != pool.size()) FAIL("a place was lost in round" << round);
+    if (pool.available() != pool.size()) FAIL("a place was lost in round " << round);
   }
   check_places(pool);
 }

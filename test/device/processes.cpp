@@ -227,7 +227,7 @@ TEST_CASE("the other process", "[.]") {
   if (std::strcmp(role, "offer") == 0) return offer_memory(bed, connection);
   if (std::strcmp(role, "swallow") == 0) return swallow_messages(bed, connection);
   if (std::strcmp(role, "write") == 0) return write_what_is_leased(bed, connection);
-  FAIL("there is no role" << role);
+  FAIL("there is no role " << role);
 }
 
 TEST_CASE("messages travel to another process and back") {

@@ -227,7 +227,7 @@ TEST_CASE("messages in both directions at once arrive unchanged") {
     for (const auto* queue : {&bed.left_queue, &bed.right_queue})
       for (const work_completion& each : take(*queue, 2)) must(each.get());
     if (left_in.bytes() != right_out.bytes() || right_in.bytes() != left_out.bytes())
-      FAIL("round " << id << "carried other data");
+      FAIL("round " << id << " carried other data");
     left_in.content()[id] = right_in.content()[id] = std::byte{0};
   }
   SUCCEED();

@@ -233,11 +233,11 @@ TEST_CASE("the device takes exactly the transitions and attributes of the table"
     const char* const name = to_string(static_cast<transport>(type));
     if (!queue_pair.exists()) {
       REQUIRE(type != IBV_QPT_RC);
-      std::cout << name << ": not a type of this device (errno" << queue_pair.creation_errno()
+      std::cout << name << ": not a type of this device (errno " << queue_pair.creation_errno()
                 << ")\n";
       continue;
     }
     std::cout << name << ": " << compare_with_table(bed, queue_pair, type)
-              << "results of transitions compared\n";
+              << " results of transitions compared\n";
   }
 }

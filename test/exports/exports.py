@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a library exports what headers name, and nothing else, and by which name it is loaded.
+"""Checks that a library exports only names in headers, and the name by which it is loaded.
 
     exports.py LIBRARY SONAME HEADERS
 """
@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-# As the compiler mangles them: functions and objects, and the types of exceptions.
+# Mangled names of functions and objects, and of the types of exceptions.
 OF_NAMESPACE = re.compile(r"_Z(?:N[KRO]*|T[ISV]N)7verbspp")
 
 
@@ -19,7 +19,7 @@ def output(*command):
 
 
 def last_name(mangled):
-    """The name that a header has of it, or of the class template that it is of; "verbspp" for operators."""
+    """The name of a symbol, or of its class template, in a header; "verbspp" for operators."""
     rest = mangled[OF_NAMESPACE.match(mangled).end():]
     name = "verbspp"
     while (digits := re.match(r"\d+", rest)) is not None:
@@ -32,7 +32,7 @@ def main():
     library, soname, headers = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
     mangled = [line.split()[-1] for line in output("nm", "-D", "--defined-only", library)]
     mangled = [name.partition("@")[0] for name in mangled if not name.startswith("VERBSPP_")]
-    symbols = list(zip(mangled, output("c++filt", *mangled)))  # for people: it doesn't know all of them
+    symbols = list(zip(mangled, output("c++filt", *mangled)))  # for readers; it does not know all of them
     words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in headers.rglob("*.hpp"))))
     problems = []
     for name, symbol in symbols:
@@ -45,7 +45,7 @@ def main():
         problems.append(f"its soname is not {soname}")
     if len(symbols) < 50:
         problems.append(f"exports only {len(symbols)} symbols")
-    print("\n".join(problems) or f"{len(symbols)} symbols, all of them of the public headers")
+    print("\n".join(problems) or f"{len(symbols)} symbols, all of them from public headers")
     return 1 if problems else 0
 
 

@@ -4,7 +4,7 @@
 
     alone.py BUILD [HEADER...]
 
-BUILD is a build folder; a HEADER is named as programs include it, and without one, all are checked.
+BUILD is a build folder. A HEADER is named as programs include it; without one, all headers are checked.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ sys.path.insert(0, str(FOLDER.parent))
 import check  # noqa: E402
 import verdicts  # noqa: E402
 
-# What meson.build has beside this file: options and settings under which all headers compile.
+# The targets in meson.build: options and settings with which all headers compile.
 TARGETS = ["headers", "headers_without_exceptions", "headers_after_macros"]
 
 
@@ -30,7 +30,7 @@ def main():
     command, directory = check.compile_command(database, FOLDER / "strict.cpp")
     headers = sys.argv[2:] or [str(path.relative_to(INCLUDE)) for path in sorted(INCLUDE.glob("**/*.hpp"))]
 
-    # ccache takes no input from a pipe, and knows a source by its name within the clone.
+    # ccache accepts no input from a pipe, and identifies a source by its name within the clone.
     folder = directory / "alone"
     cache = [found] if (found := shutil.which("ccache")) else []
 

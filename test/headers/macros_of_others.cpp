@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers after the macros that others define: Qt, X11, <sys/sysmacros.h>, Windows and
-// test frameworks. What the headers include is not theirs, and comes before.
+// The library's headers after macros that other code defines: Qt, X11, <sys/sysmacros.h>, Windows
+// and test frameworks. The headers that they include come first, because they are not under test.
 #include <boost/outcome/success_failure.hpp>
 #include <infiniband/verbs.h>
 

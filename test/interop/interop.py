@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the ping-pong sample between processes: with itself, with ibv_rc_pingpong, with peers that die
-or talk nonsense.
+"""Runs the ping-pong sample between processes: with itself, with ibv_rc_pingpong, and with peers that are killed
+or send invalid messages.
 
     interop.py TOPIC PROGRAM SOFTVERBS [--slow]
 
-Every process has a deadline, and none outlives this script. Exit code 77: skipped.
+Every process has a deadline, and none outlives this script. Exit code 77 means skipped.
 """
 
 import concurrent.futures
@@ -26,9 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from held_port import hold_port  # noqa: E402
 
 SKIPPED = 77
-DEADLINE = 90  # of any process: a bound for hangs on a busy machine, not for speed
+DEADLINE = 90  # for any process: limits hangs even on a busy machine, not the speed
 LISTENS, IS_CONNECTED = "0A", "01"  # states in /proc/net/tcp
-NOTICED = 15  # until a death is noticed: the retry time is a second, the rest is for a busy machine
+NOTICED = 15  # until a death is detected: retries take a second, the rest allows for a busy machine
 
 TOPIC, SAMPLE, SOFTVERBS = sys.argv[1:4]
 SLOW = "--slow" in sys.argv
@@ -36,7 +36,7 @@ IBV = shutil.which("ibv_rc_pingpong")
 
 
 class Failure(Exception):
-    """A check that did not hold."""
+    """A check that failed."""
 
 
 def check(holds, *what):
@@ -125,7 +125,7 @@ def wait_for_socket(port, server, state=LISTENS):
 
 
 def start_pair(stack, server, client, **settings):
-    """Starts both; each is a program with its options."""
+    """Starts both programs, each given with its options."""
     port = reserve_port(stack)
     first = Process(stack, *server, "--port", port, **settings)
     wait_for_socket(port, first)
@@ -136,7 +136,7 @@ def iterations(count):
     return max(count // 20, 10) if SLOW else count
 
 
-# The topics: each is a list of (name, function); a function gets a stack that cleans up.
+# The topics, each a list of (name, function). A function gets an exit stack for clean-up.
 
 
 def both_succeed(server, client, **settings):
@@ -163,7 +163,7 @@ def ibv_rc_pingpong():
     if not IBV:
         print("ibv_rc_pingpong is not installed")
         sys.exit(SKIPPED)
-    # Neither it nor the device gives way to a peer that waits for a processor; so not too often.
+    # Neither this program nor the device yields to a peer that waits for a processor, so there are few iterations.
     for layer, gid, count in (("ethernet", ["-g", 1], 10000), ("infiniband", ["-g", 0], 500), ("infiniband", [], 500)):
         common = ["-n", count, "-s", 4096, "-c", *gid]
         ours, theirs = [SAMPLE, "--ibv-exchange", *common], [IBV, *common]
@@ -181,7 +181,7 @@ def ibv_rc_pingpong():
         server, client = start_pair(
             stack, [SAMPLE, "--ibv-exchange", "-g", 1, "--check"], [IBV, "-g", 1])
         server.fail("the data is not what the peer should have sent")
-        client.kill()  # it would wait for ever
+        client.kill()  # it would wait forever
 
     yield "data that is not as it should be", unchecked_client
 
@@ -208,7 +208,7 @@ def killed():
         server = Process(stack, *end, "--port", port)
         wait_for_socket(port, server)
         if victim_is_server:
-            # It can't answer any more, but the kernel connects on its behalf.
+            # The server cannot answer any more, but the kernel accepts the connection for it.
             server.child.send_signal(signal.SIGSTOP)
             client = Process(stack, *end, "--port", port, "localhost")
             client.wait_for_output("local:")
@@ -228,7 +228,7 @@ def killed():
             # steady: the kill may come at any point; the time only spreads these points
             time.sleep(delay)
             victim.child.kill()
-            # A client that was killed as soon as it knew the server has a server that isn't connected.
+            # If the client was killed just after it had received the server's endpoint, the server is not connected.
             survivor.fail(gone, within=NOTICED)
 
         return run
@@ -242,7 +242,7 @@ def killed():
         time.sleep(random.uniform(0, 0.3))
         victim.child.kill()
         if survivor.finish(NOTICED) == 0:
-            check("iters in" in survivor.output, survivor)  # then the victim had done its part
+            check("iters in" in survivor.output, survivor)  # then the victim was killed after its last iteration
         else:
             survivor.fail(gone)
 
@@ -261,7 +261,7 @@ def killed():
 
 
 def alone(words, *arguments, status=1, **settings):
-    """The server alone, which fails before it listens."""
+    """Runs only the server, which fails before it listens."""
     return lambda stack: Process(
         stack, SAMPLE, "--port", reserve_port(stack), *arguments, **settings).fail(words, status)
 
@@ -319,7 +319,7 @@ def refused():
         server = Process(stack, SAMPLE, "--port", port, layer="ethernet")
         wait_for_socket(port, server)
         client = Process(stack, SAMPLE, "--port", port, "localhost", layer="infiniband")
-        # Who is later may find that the other has left.
+        # The later process may find that the other one has exited.
         for each in (client, server):
             check(each.finish() == 1, each)
         check("link layer differs" in client.output + server.output, client, server)
@@ -341,7 +341,7 @@ def refused():
     yield "exchange", different(["--ibv-exchange"], [], "--ibv-exchange")
 
 
-# Of an endpoint, as the sample says it; it understands the former format, too, which is shorter.
+# The size of an encoded endpoint in the sample, which also accepts the previous, shorter format.
 ENCODED_SIZE = 368
 GOOD = bytes([0x76, 2, 2, 2, 2, 5, 0, 0, 16, 0, 0x40, 1, 16, 0, 0, 1]) + bytes(10) + b"\xff\xff\x0a\0\0\1" + bytes(12)
 IBV_GOOD = b"0000:004001:000001:00000000000000000000ffff0a000001\0"
@@ -384,7 +384,7 @@ def malformed():
 
     def say(peer, said):
         peer.settimeout(DEADLINE)
-        if callable(said):  # what it says is made of what it hears, an endpoint that can be reached
+        if callable(said):  # computes its message from the one it received, which contains a reachable endpoint
             said = said(peer.recv(ENCODED_SIZE, socket.MSG_WAITALL))
         with contextlib.suppress(OSError):  # the program may have ended
             peer.sendall(said)

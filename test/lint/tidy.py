@@ -30,7 +30,7 @@ def parse_arguments():
 
 
 def write_joined(folder, sources, command, directory):
-    """The file that includes the sources, and how it is compiled, in that folder."""
+    """A file in the folder that includes the sources, and its compile command."""
     joined = folder / "joined.cpp"
     lines = [f'#include "{source}"  // NOLINT(bugprone-suspicious-include)' for source in sources]
     joined.write_text("\n".join(lines) + "\n")
@@ -53,7 +53,7 @@ def main():
             compiles, output, read = check.compiler_output([*command, "-fsyntax-only", source], directory)
             files.update(read)
             said += "" if compiles else f"{source} does not compile alone:\n{output}"
-        # What is found in a public header is reported once, for the file that includes them all.
+        # Findings in public headers are reported once, for the file that includes all of them.
         in_files = "/lib/" if "lib" in sources[0].parts else "/include/verbspp/|/all_headers.cpp"
         with tempfile.TemporaryDirectory() as folder:
             joined = write_joined(pathlib.Path(folder), sources, command, directory)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies files by the sample between two processes, one of which is killed in the middle.
+"""Copies files with the sample between two processes, and kills one of them in the middle.
 
     11_rcopy.py PROGRAM
 
@@ -24,7 +24,7 @@ PROGRAM = sys.argv[1]
 ENVIRONMENT = dict(os.environ, LD_PRELOAD=os.environ.get("PAIR_PRELOAD", ""))
 PATIENCE = 30
 SIZE = (12 << 20) + 12345
-# So slow that there is a middle of the copy to kill an end in: it takes a second.
+# Slow enough to kill an end during the copy, which takes a second.
 RATE = ["--rate", "12"]
 
 
@@ -42,7 +42,7 @@ def wait_until(condition, what):
 
 
 class Copy:
-    """A source, a target that is not there yet, and a port of its own."""
+    """A source, a target that does not exist yet, and a separate port."""
 
     def __init__(self, folder, size=SIZE):
         self.source = folder / "source"
@@ -72,7 +72,7 @@ class Copy:
             fail("there is no middle to kill an end in: it was too quick")
 
     def finish(self, *processes):
-        """Both have to succeed, and the files to be the same; returns what they said."""
+        """Checks that both ends succeed and the files are equal; returns their output."""
         said = []
         for process in processes:
             try:

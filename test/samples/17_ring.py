@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the ring of ranks, and reads its matrices and its picture.
+"""Runs the ring of ranks, and checks its matrices and its picture.
 
     17_ring.py PROGRAM
 
@@ -41,7 +41,7 @@ with tempfile.TemporaryDirectory() as folder:
     for unit in ("us", "Gbit/s", "to rank", "from"):
         if unit not in words:
             fail(f"the picture does not say {unit}")
-    # What is in the cells is what was printed.
+    # The cells contain the printed numbers.
     shown = [number for _, row in rows for number in row.split()]
     for number in set(shown):
         if words.count(number) < shown.count(number):

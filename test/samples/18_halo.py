@@ -4,8 +4,8 @@
 
     18_halo.py PROGRAM [MPIRUN [TWIN]]
 
-PROGRAM compares its result with the serial solution. Ranks find each other by TCP; where MPIRUN is
-given, they are started by that as well, and so is TWIN, the same in MPI. PAIR_PRELOAD names a
+PROGRAM compares its result with the serial solution. Ranks find each other by TCP. If MPIRUN is
+given, they are also started with it, and so is TWIN, the same program with MPI. PAIR_PRELOAD names a
 library to preload into all ranks of PROGRAM.
 """
 
@@ -21,12 +21,12 @@ from held_port import hold_port  # noqa: E402
 
 PROGRAM, LAUNCHERS = sys.argv[1], sys.argv[2:]
 PRELOAD = os.environ.get("PAIR_PRELOAD", "")
-# In which all is done, however slow the machine; and the ranks' own limit of each wait.
+# Seconds in which everything is done even on a slow machine; and the ranks' own timeout of each wait.
 PATIENCE = 120
 LIMIT = 30
-# So small that parts are uneven, and some of one column or row.
+# Small plates, whose parts are uneven, and some of which have one column or row.
 PLATES = [(40, 24, 120), (6, 5, 20)]
-# Until a rank is killed.
+# Runs until a rank is killed.
 ENDLESS = ["--residual", "3000", "--rows", "64", "--columns", "64", "--steps", "100000000", "--no-check", "--limit", "5"]
 
 
@@ -35,7 +35,7 @@ def fail(what):
 
 
 class World:
-    """Ranks that meet by TCP; kills those that are left."""
+    """Ranks that meet by TCP; kills those that still run at the end."""
 
     def __init__(self, size, arguments):
         self.held, port = hold_port()
@@ -58,7 +58,7 @@ class World:
         self.held.close()
 
     def ends(self, but=None):
-        """Waits for all; of each its number, status, and what it printed."""
+        """Waits for all ranks; returns the number, status and output of each."""
         for number, rank in enumerate(self.ranks):
             if number == but:
                 continue
@@ -95,10 +95,10 @@ def run(size, plate):
 
 
 def kill(size, victim):
-    """All others end, and say which rank they have lost: that one, or one that has left for its loss
-    before they could see it."""
+    """Checks that all others exit, and name the rank that they have lost: the given rank, or one that left
+    because of it before they could notice."""
     with World(size, ENDLESS) as world:
-        # It is printed when all are connected and the steps begin.
+        # Printed when all ranks are connected and the steps begin.
         if "ranks as" not in world.ranks[0].stdout.readline():
             fail(f"a world of {size} did not begin")
         world.ranks[victim].send_signal(signal.SIGKILL)

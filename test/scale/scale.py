@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that docs/scale.md shows what the model says; with --write, makes it so.
+"""Checks that docs/scale.md shows the numbers of the model; with --write, updates it.
 
     scale.py PROGRAM ROOT [--write]
 
-PROGRAM is docs/scale. What it prints stands between two comments, which name it.
+PROGRAM is docs/scale. Its output is between two comments that name it.
 """
 
 import pathlib
@@ -31,4 +31,4 @@ if tables == 0:
 if sys.argv[3:] == ["--write"]:
     page.write_text(now)
 elif now != text:
-    sys.exit(f"{page} has other tables than the model gives; scripts/docs makes them anew")
+    sys.exit(f"{page} has tables that differ from the model; scripts/docs regenerates them")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that ccache, as scripts/lib.sh sets it up, makes a precompiled header anew when a file in it has
-changed, and what was compiled with it, too. The arguments are those of such programs."""
+"""Checks that ccache, as scripts/lib.sh configures it, rebuilds a precompiled header when a file in it has
+changed, and also the objects compiled with it. The arguments are the compiler arguments of such programs."""
 
 import pathlib
 import shutil
@@ -12,7 +12,7 @@ import tempfile
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 SKIPPED = 77
 
-# Each clone compiles a header twice, in the precompiled header and in the source that uses it.
+# Each clone compiles a header twice: in the precompiled header, and in the source that uses it.
 COMPILE = """
 set -e
 top=$1 clone=$2; shift 2
@@ -28,7 +28,7 @@ g++ out/main.o -o out/main
 
 
 def answer(folder, name, header):
-    """What a program returns that was compiled in a clone of this name with this header."""
+    """The return value of a program that was compiled with this header in a clone of this name."""
     clone = folder / name
     (clone / "in").mkdir(parents=True)
     (clone / "in/one.hpp").write_text(header)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what need_packages and want_packages of scripts/lib.sh do, with a pretended apt."""
+"""Checks need_packages and want_packages of scripts/lib.sh with a simulated apt."""
 
 import pathlib
 import subprocess
@@ -9,8 +9,8 @@ import unittest
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 
-# The programs that stand in for the system's. A line of the file `apt` has the name of a package and
-# what happens when it is installed.
+# Programs that replace those of the system. A line of the file `apt` contains the name of a package and
+# the result of installing it.
 PRETENDED = {
     "id": 'cat "$PRETENDED/user"',
     "sudo": "exit 1",

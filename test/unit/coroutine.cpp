@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// VERBSPP_CO_TRY and VERBSPP_CO_TRYV, in the smallest coroutine there is: it runs at once, to its
-// end.
+// VERBSPP_CO_TRY and VERBSPP_CO_TRYV in a minimal coroutine, which runs at once and to its end.
 
 #include "../catch.hpp"
 #include "outcomes.hpp"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two virtual machines with two networks between them, for whoever runs commands in both.
+"""Two virtual machines with two networks between them, for programs that run commands in both.
 
 with Twins(folder) as (first, second):
     server = second.start("ib_send_bw", "-d", "rxe0", "-p", "4711")
@@ -7,7 +7,7 @@ with Twins(folder) as (first, second):
     first.run("ib_send_bw", "-d", "rxe0", "-p", "4711", second.address(0))
     server.finish()
 
-What test/vm/with-rxe says of the devices and addresses holds in them.
+test/vm/with-rxe describes their devices and addresses.
 """
 
 import contextlib
@@ -21,23 +21,23 @@ import tempfile
 import threading
 import time
 
-BOOT_DEADLINE = 120  # seconds; two emulated machines on a busy one
-DEADLINE = 120  # of a command
+BOOT_DEADLINE = 120  # seconds, for two emulated machines on a busy host
+DEADLINE = 120  # seconds, for a command
 
 
 class Failure(Exception):
-    """Says what a guest, or a command in it, did wrong."""
+    """A failure of a guest or of a command in it."""
 
 
 class Command:
-    """One that a guest runs."""
+    """A command that a guest runs."""
 
     def __init__(self, guest, identity, words):
         self.guest = guest
         self.identity = identity
         self.words = words
         self.output = ""
-        self.status = None  # as long as it runs
+        self.status = None  # while it runs
 
     def __str__(self):
         return f"{shlex.join(self.words)} (guest {self.guest.number})"
@@ -46,14 +46,14 @@ class Command:
         return Failure(f"{self} {what}; it printed:\n{self.output}")
 
     def await_output(self, text, deadline=DEADLINE):
-        """Waits until it has printed that."""
+        """Waits until it has printed the text."""
         if not self.guest.wait_for(lambda: text in self.output or self.status is not None, deadline):
             raise self.failure(f"has not said {text!r} in {deadline} s")
         if text not in self.output:
             raise self.failure(f"ended without saying {text!r}")
 
     def finish(self, deadline=DEADLINE, expected=0):
-        """Waits for its end, which has to have that status. Gives its output."""
+        """Waits for its end, checks its status, and returns its output."""
         if not self.guest.wait_for(lambda: self.status is not None, deadline):
             self.kill()
             raise self.failure(f"was not done in {deadline} s")
@@ -62,15 +62,15 @@ class Command:
         return self.output
 
     def kill(self):
-        """As it was not asked to."""
+        """Kills the command, unless it has ended."""
         if self.status is None:
             self.guest.say(signal=signal.SIGKILL, to=self.identity)
-            with contextlib.suppress(Failure):  # a guest that died has told before
+            with contextlib.suppress(Failure):  # the death of a guest was reported before
                 self.guest.wait_for(lambda: self.status is not None, DEADLINE)
 
 
 class Guest:
-    """One of the two, once it has booted."""
+    """One of the two guests, once it has booted."""
 
     def __init__(self, number, folder, wires):
         self.number = number
@@ -111,7 +111,7 @@ class Guest:
                         self.commands[said["of"]].status = said["status"]
                     self.changed.notify_all()
         except OSError:
-            pass  # the emulator's end
+            pass  # the emulator has exited
         with self.changed:
             self.is_gone = True
             self.changed.notify_all()
@@ -120,10 +120,10 @@ class Guest:
         try:
             self.control.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
-            pass  # whoever waits for the answer hears of it
+            pass  # reported to the caller that waits for the answer
 
     def wait_for(self, condition, deadline):
-        """Whether the condition has come in that many seconds. A guest that died is a failure."""
+        """Returns whether the condition holds within that many seconds. Fails if a guest dies."""
         with self.changed:
             self.changed.wait_for(lambda: condition() or self.is_gone, deadline)
             if self.is_gone and not condition():
@@ -141,31 +141,31 @@ class Guest:
         return command
 
     def run(self, *words, deadline=DEADLINE):
-        """Runs a command, which has to succeed; gives its output."""
+        """Runs a command, which has to succeed, and returns its output."""
         return self.start(*words).finish(deadline)
 
     def until(self, text, *words, deadline=DEADLINE):
-        """Runs a command again and again, until it prints that."""
+        """Runs a command repeatedly, until it prints the text."""
         end = time.monotonic() + deadline
         while text not in (output := self.run(*words)):
             if time.monotonic() > end:
-                raise Failure(f"{shlex.join(map(str, words))} does not say {text!r}, but:\n{output}")
+                raise Failure(f"{shlex.join(map(str, words))} does not print {text!r}, but:\n{output}")
             # steady: polls until the deadline
             time.sleep(0.05)
 
     def await_listener(self, port):
-        """Waits until a TCP socket listens there."""
+        """Waits until a TCP socket listens at the port."""
         self.until("LISTEN", "ss", "-Htln", f"sport = :{port}")
 
     def await_port(self, device, state):
-        """Waits until the RDMA device says that of its port."""
+        """Waits until the RDMA device reports that state of its port."""
         self.until(state, "cat", f"/sys/class/infiniband/{device}/ports/1/state")
 
     def address(self, network, family=4):
         return f"10.77.{network}.{self.number}" if family == 4 else f"fd77:{network}::{self.number}"
 
     def gid_index(self, network, family=4):
-        """Of that address, on the device of the network."""
+        """The index of that address's GID on the device of the network."""
         tail = f"ffff:0a4d:{network:02x}{self.number:02x}" if family == 4 else f"{self.number:04x}"
         head = "0000:" if family == 4 else f"fd77:{network:04x}:"
         folder = f"/sys/class/infiniband/rxe{network}/ports/1/gids"
@@ -173,7 +173,7 @@ class Guest:
         return int(found.split()[0].rpartition("/")[2])
 
     def plug(self, network, is_in):
-        """Puts the network's cable in, or pulls it."""
+        """Plugs the network's cable in, or pulls it out."""
         with socket.socket(socket.AF_UNIX) as monitor:
             monitor.connect(str(self.wires / f"monitor.{self.number}"))
             answers = monitor.makefile("rb")
@@ -186,7 +186,7 @@ class Guest:
                         raise Failure(f"the emulator says {answer}")
 
     def leave(self):
-        """Waits for the machine's end. Gives what was wrong with that."""
+        """Waits until the machine has ended. Returns what was wrong with that."""
         with open(self.console.with_name("commands.log"), "w", encoding="utf-8") as log:
             for command in self.commands.values():
                 print(f"$ {shlex.join(command.words)}\n{command.output}==> {command.status}", file=log)
@@ -203,7 +203,7 @@ class Guest:
 
 @contextlib.contextmanager
 def twins(folder):
-    """Boots the two."""
+    """Boots both guests."""
     with tempfile.TemporaryDirectory(prefix="twins-") as wires:
         both = []
         try:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the report of a test program: shows what failed, again in a line each at the end; the last
-line has passed, failed, skipped as numbers.
+"""Reads the report of a test program: shows each failure, and a line for each at the end; the last
+line contains the numbers of passed, failed and skipped tests.
 
     results.py NAME REPORT STATUS [AGAIN STATUS_AGAIN]
     results.py --failed REPORT STATUS
 
 REPORT is XML as Catch2's reporter of that name writes it, or TAP. STATUS is the exit status of
-the program; a program that says that all is well, and then fails, has failed. So has one whose
-report ends in the middle. AGAIN is the report of a second run of what failed: what passes there
-counts as passed, and is named as unsteady.
+the program; a program whose report shows no failure but that exits with an error has failed. So has
+one whose report is incomplete. AGAIN is the report of a second run of the failed tests: those that
+pass there count as passed, and are reported as unsteady.
 
-With --failed, the names of what failed, a line each, as Catch2 takes them; nothing where the program
-did not get to all of its tests, or too many failed for that to be luck.
+With --failed, prints the names of the failed tests, a line each, in Catch2's syntax; prints nothing
+if the program did not run all of its tests, or if too many failed for this to be chance.
 """
 
 import collections
@@ -25,12 +25,12 @@ import xml.etree.ElementTree
 SKIP_STATUS = "77"
 EXCERPT_LINES = 40
 MOST_AGAIN = 5
-# How a program ends by itself: by no signal, and not told to by `timeout`.
+# The highest status of a program that exits by itself: not by a signal, and not by `timeout`.
 HIGHEST_STATUS = 123
 
 
 def said_in(element):
-    """What Catch2 tells of a failure, as text, in order."""
+    """Catch2's output about a failure as text, in order."""
     for part in element:
         if part.tag in ("OverallResult", "OverallResults") or part.get("success") == "true":
             continue
@@ -42,7 +42,7 @@ def said_in(element):
 
 
 def of_catch2(path):
-    """Yields name, outcome and explanation of each test case; what is wrong with the report is one more."""
+    """Yields name, outcome and explanation of each test case; an error of the report is one more."""
     case = None
     try:
         for event, element in xml.etree.ElementTree.iterparse(path, ("start", "end")):
@@ -52,7 +52,7 @@ def of_catch2(path):
                 case = element.get("name")
                 continue
             result = element.find("OverallResult")
-            # Catch2 before 3.3 knows no skipping; test/catch.hpp warns in its stead.
+            # Catch2 before 3.3 cannot skip tests; test/catch.hpp warns instead.
             skipped = int(result.get("skips", "0")) > 0 or any(
                 (warning.text or "").strip().startswith("skipped: ") for warning in element.iter("Warning")
             )
@@ -64,7 +64,7 @@ def of_catch2(path):
 
 
 def of_tap(path):
-    """The same of a report in TAP; the lines behind a result explain it."""
+    """As above, for a report in TAP; the lines after a result explain it."""
     try:
         lines = pathlib.Path(path).read_text(errors="replace").splitlines()
     except OSError as problem:
@@ -84,7 +84,7 @@ def of_tap(path):
 
 
 def results_of(report, status):
-    """The same of either kind of report, and of a program that failed though no test did."""
+    """As above, for either kind of report, and for a program that failed although no test did."""
     results = list((of_tap if report.endswith(".tap") else of_catch2)(report))
     if status not in ("0", SKIP_STATUS) and not any(outcome in ("failed", "broken") for _, outcome, _ in results):
         case = f"every test succeeded, but the program ended with status {status}"
@@ -93,7 +93,7 @@ def results_of(report, status):
 
 
 def worth_another_run(results, status):
-    """What failed, if the program got to all of its tests, and few did."""
+    """The failed tests, if the program ran all of its tests, and few of them failed."""
     failed = [case for case, outcome, _ in results if outcome == "failed"]
     got_to_all = all(outcome != "broken" for _, outcome, _ in results)
     ended_by_itself = status.isdecimal() and int(status) <= HIGHEST_STATUS
@@ -119,7 +119,7 @@ def main():
         counts[verdict] += 1
         if verdict in ("failed", "broken", "unsteady"):
             print(f"--- {name}: {case}{'; it passed when it ran again' if verdict == 'unsteady' else ''}")
-            # Catch2 tells what applies to several checks once for each.
+            # Catch2 repeats information that applies to several checks.
             lines = [line for line, _ in itertools.groupby(said.splitlines())]
             print("\n".join(f"    {line}" for line in lines[:EXCERPT_LINES]))
             remarks.append(f"{'unsteady' if verdict == 'unsteady' else 'failed'}: {name}: {case}")
