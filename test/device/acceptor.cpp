@@ -148,13 +148,15 @@ TEST_CASE("silent clients delay no other client") {
   server serving(bed, {.clients = 64, .handshakes = 2, .limit = patience});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
-  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 20; }, "the silent");
+  serve_until(
+      *serving.clients, [&] { return serving.clients->under_way() == 20; }, "the silent clients");
   const auto socket = serving.connect();
   auto speaking = serving.start(socket, 7);
   serve_until(*serving.clients, [&] { return must(speaking.advance()); }, "the client that speaks");
   std::optional<acceptor::accepted> taken;
   serve_until(
-      *serving.clients, [&] { return (taken = serving.clients->take()).has_value(); }, "it");
+      *serving.clients, [&] { return (taken = serving.clients->take()).has_value(); },
+      "the accepted client");
   CHECK(taken->met.theirs == 7);
   // The server has created a queue pair only for the client that spoke.
   CHECK(serving.offers == 1);
@@ -168,7 +170,8 @@ TEST_CASE("silent clients that fill all places make room for a client that speak
   server serving(bed, {.clients = 8, .handshakes = 2, .limit = 10 * patience});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
-  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 8; }, "the silent");
+  serve_until(
+      *serving.clients, [&] { return serving.clients->under_way() == 8; }, "the silent clients");
   const auto socket = serving.connect();
   auto speaking = serving.start(socket, 7);
   const auto end = clock::now() + patience;
@@ -196,7 +199,7 @@ TEST_CASE("silent clients do not displace clients that have identified themselve
   serve_until(*serving.clients, [&] { return serving.clients->under_way() == 3; }, "the clients");
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
-  serve_until(*serving.clients, [&] { return serving.clients->failed() == 19; }, "the strangers");
+  serve_until(*serving.clients, [&] { return serving.clients->failed() == 19; }, "the refusals");
   serve_until(
       *serving.clients,
       [&] {
@@ -281,21 +284,24 @@ TEST_CASE("clients beyond the limit on handshakes wait for their turn") {
     auto third = serving.start(third_socket, 3);
     CHECK(!must(second.advance()));
     CHECK(!must(third.advance()));
-    serve_until(*serving.clients, [&] { return serving.clients->under_way() == 3; }, "all");
+    serve_until(*serving.clients, [&] { return serving.clients->under_way() == 3; }, "all clients");
     for (int i = 0; i < 20; ++i) must(serving.clients->advance());
     CHECK(serving.offers == 1);
   }
   // A client that disconnects while it waits is forgotten.
   third_socket.close();
-  serve_until(*serving.clients, [&] { return serving.clients->failed() == 1; }, "the third's end");
+  serve_until(
+      *serving.clients, [&] { return serving.clients->failed() == 1; },
+      "the failure of the third client");
   serve_until(
       *serving.clients,
       [&] {
         static_cast<void>(must(first.advance()));
         return must(second.advance());
       },
-      "the second");
-  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 0; }, "the end");
+      "the second client");
+  serve_until(
+      *serving.clients, [&] { return serving.clients->under_way() == 0; }, "the last handshake");
   CHECK(serving.clients->take()->met.theirs == 1);
   CHECK(serving.clients->take()->met.theirs == 2);
   CHECK(!serving.clients->take());
@@ -306,12 +312,13 @@ TEST_CASE("an acceptor that stops notifies pending clients and keeps connected o
   server serving(bed);
   const auto socket = serving.connect();
   auto done = serving.start(socket, 1);
-  serve_until(*serving.clients, [&] { return must(done.advance()); }, "the first");
+  serve_until(*serving.clients, [&] { return must(done.advance()); }, "the first client");
   serve_until(*serving.clients, [&] { return serving.clients->under_way() == 0; }, "the server");
   const auto other_socket = serving.connect();
   auto other = serving.start(other_socket, 2);
   CHECK(!must(other.advance()));
-  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 1; }, "the second");
+  serve_until(
+      *serving.clients, [&] { return serving.clients->under_way() == 1; }, "the second client");
   serving.clients->stop();
   CHECK(serving.clients->is_stopped());
   wait_until([&] { return !other.advance().has_value(); }, "the refusal");

@@ -159,7 +159,7 @@ TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait but a signa
   CHECK(event->concerns(left));
 }
 
-TEST_CASE("each asynchronous event wakes only one of the threads that wait") {
+TEST_CASE("each asynchronous event is returned to exactly one of the waiting threads") {
   const testbed bed;
   constexpr int total = 8;
   std::atomic<int> got{0};

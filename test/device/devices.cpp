@@ -201,7 +201,7 @@ TEST_CASE("an explicit GID index is used") {
   }
 }
 
-TEST_CASE("a port is found by the local address that a peer reaches") {
+TEST_CASE("a port is found by the local address from which a peer is reached") {
   const testbed bed;
   bool has_interface = false;
   for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number()))) {

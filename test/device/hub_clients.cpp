@@ -368,7 +368,7 @@ TEST_CASE("a hub reports a channel whose watched descriptor ends") {
   std::array<arrival, 4> slots;
   CHECK(must(hub.poll(slots)).empty());
   peer.speak();
-  wait_until([&] { return !must(hub.poll(slots)).empty(); }, "the news");
+  wait_until([&] { return !must(hub.poll(slots)).empty(); }, "the arrival");
   CHECK(slots[0].source == ends.left.id());
   ends.left.poll();
   CHECK(ends.left.state() == channel_state::broken);

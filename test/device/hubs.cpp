@@ -177,7 +177,7 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
           if (!arrived.empty()) told = arrived[0].source;
           return told != channel_id();
         },
-        "the news");
+        "the arrival");
     CHECK(told == all[1].left.id());
     all[1].left.poll();
     REQUIRE(all[1].left.failure());

@@ -41,7 +41,7 @@ TEST_CASE("a lease lets the peer access its part of the memory until it is revok
   });
 }
 
-TEST_CASE_METHOD(memory_for_windows, "leasing a part for a window takes a window") {
+TEST_CASE_METHOD(memory_for_windows, "leasing a part for a window uses a window") {
   const buffer<> source(bed.domain, pattern(64, 2));
   const auto part = must(memory.region().window_part<both_ways>(16, 32));
   auto lease = must(bed.owner.lease(part));
@@ -233,7 +233,7 @@ TEST_CASE("dropping a lease or assigning to it revokes it") {
   });
 }
 
-TEST_CASE("a revoked or moved-from lease is refused and prints that it is") {
+TEST_CASE("a revoked or moved-from lease is refused and prints its state") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 64);
     auto first = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 64));

@@ -120,7 +120,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a type 1 window is open to any peer connected
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "binding a type 1 window to no bytes closes it and releases the region") {
+                 "binding a type 1 window to zero bytes closes it and releases the region") {
   std::vector<std::byte> bytes(64);
   auto region =
       must(register_memory < access::local_write | access::window_bind > (bed.domain, bytes));

@@ -244,7 +244,7 @@ TEST_CASE("an inbox returns messages in order and rings few doorbells") {
   }
   SECTION("a channel that breaks returns the messages that had arrived and then the cause") {
     must(here.send({.elements = from.gather(0, 3)}));
-    wait_until([&] { return there.poll(), there.outstanding() < 8; }, "it");
+    wait_until([&] { return there.poll(), there.outstanding() < 8; }, "the message");
     must(there.close());
     CHECK(must(arrivals.wait(patience)).size() == 3);
     CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);

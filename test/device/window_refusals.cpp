@@ -94,7 +94,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a type 2 window cannot be bound to no bytes") {
+TEST_CASE_METHOD(two_queue_pairs, "binding a type 2 window to zero bytes is refused") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);
   const error e =
