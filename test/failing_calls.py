@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if the library makes a call of libibverbs whose failure no device test looks at.
+"""Fails if the library makes a call of libibverbs whose failure is not covered by a device test.
 
     failing_calls.py PROJECT
 
-The tests name the calls that they let fail.
+The tests name the calls that they make fail.
 """
 
 import pathlib
 import re
 import sys
 
-# These return nothing, or what was there before.
+# These calls return nothing, or values that already exist.
 CANNOT_FAIL = re.compile(
     r"""ibv_(
     ack_\w+ | free_device_list | get_device_name | get_device_guid | is_fork_initialized |
@@ -36,12 +36,12 @@ def main():
     calls = {**calls_in(project / "include"), **calls_in(project / "lib")}
     named = set()
     for path in (project / "test" / "device").glob("failing_*.cpp"):
-        if path.name != "failing_verb.cpp":  # which lets them fail where a test asks for it
+        if path.name != "failing_verb.cpp":  # which implements the failures that tests request
             named.update(re.findall(r'"(ibv_\w+)[ "]', path.read_text()))
     fallible = {name for name in calls if not CANNOT_FAIL.fullmatch(name)}
     forgotten = sorted(fallible - named)
     for name in forgotten:
-        print(f"{calls[name].relative_to(project)} calls {name}, which no device test lets fail")
+        print(f"{calls[name].relative_to(project)} calls {name}, which no device test makes fail")
     print(f"{len(fallible)} calls can fail, {len(fallible) - len(forgotten)} of them in a test")
     return 1 if forgotten or not fallible else 0
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Completion queues without the fields or the channel that a call needs.
+// Completion queues without the fields or the channel that a call requires.
 
 #include <verbspp/queue/completion_channel.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Objects that are used after they were moved from, deregistered or revoked.
-// Only clang sees it; clang-tidy finds the same with bugprone-use-after-move for any compiler.
+// Only clang detects this; clang-tidy finds the same with bugprone-use-after-move for any compiler.
 // expect: while it is in the 'consumed' state
 // only: clang
 // flags: -Werror=consumed
@@ -48,7 +48,7 @@ auto receive(queue_pair queue_pair) {
 
 // case: use_of_built_one_after_handshake
 // expect: number
-// A queue pair that VERBSPP_TRY took out of a result.
+// A queue pair that VERBSPP_TRY moved out of a result.
 
 using prepared = prepared_queue_pair<transport::rc>;
 result<prepared> build();
@@ -159,7 +159,7 @@ auto use(lease<access::remote_write> lease) {
 
 // case: second_handshake_of_the_same
 // expect: handshake
-// A queue pair that value() took out of a result; what is assigned to it is a new one.
+// A queue pair that value() moved out of a result; assigning to it makes it usable again.
 
 result<void> connect(result<prepared_queue_pair<transport::rc>> built, const endpoint& remote) {
   auto queue_pair = std::move(built).value();

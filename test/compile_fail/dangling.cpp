@@ -13,7 +13,7 @@ using namespace verbspp;
 
 // case: element_of_temporary_region
 // expect: temporary whose address is used as value of local variable
-// Only clang sees that the element outlives its region, a temporary.
+// Only clang detects that the element outlives its region, which is a temporary.
 
 memory_region<> make();
 
@@ -32,7 +32,8 @@ std::uint32_t use(const memory_region<>& kept) {
 
 // case: inline_bytes_of_temporary
 // expect: temporary whose address is used as value of
-// Only clang sees that a stored operation views inline bytes which end with the expression.
+// Only clang detects that a stored operation views inline bytes whose lifetime ends with the
+// expression.
 
 auto post(connected_queue_pair<transport::rc>& queue_pair, [[maybe_unused]] std::uint64_t value,
           [[maybe_unused]] const gather_element& element) {

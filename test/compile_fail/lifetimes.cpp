@@ -11,8 +11,8 @@ using namespace verbspp;
 // expect: does not live long enough
 // needs: -Wexperimental-lifetime-safety
 // flags: -Xclang -fexperimental-lifetime-safety -Werror=experimental-lifetime-safety
-// The newest clang follows what views something else through a function, and names the lines of the
-// view, of the destruction, and of the later use.
+// The newest clang tracks views through functions, and names the lines at which the view is
+// created, the object is destroyed, and the view is used.
 
 memory_region<> make();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// No case: it lends the cases its compile command and its precompiled header.
+// Not a case: the cases are compiled with the command and the precompiled header of this file.
 
 #include <verbspp/verbspp.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Results that are ignored, or taken for their values.
+// Results that are ignored, or used as if they were their values.
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Views into owners that end with the expression.
+// Views into owners whose lifetime ends with the expression.
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Numbers out of range, and values of other types in place of numbers. The oldest clang does not
-// show which type has the range.
+// Numbers out of range, and values of other types instead of numbers. The oldest clang does not
+// show the type with the range.
 
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>

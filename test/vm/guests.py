@@ -177,7 +177,7 @@ class Guest:
         with socket.socket(socket.AF_UNIX) as monitor:
             monitor.connect(str(self.wires / f"monitor.{self.number}"))
             answers = monitor.makefile("rb")
-            answers.readline()  # the greeting
+            answers.readline()  # QEMU's first message
             wanted = {"name": f"network{network}", "up": is_in}
             for command in ({"execute": "qmp_capabilities"}, {"execute": "set_link", "arguments": wanted}):
                 monitor.sendall(json.dumps(command).encode() + b"\n")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that early looks at the device's memory are reported at their lines, and nothing else is.
+"""Checks that accesses to memory of the device are reported at their lines, and nothing else is.
 
     watched.py PROGRAM SOURCE [WRAPPER...]
 
-PROGRAM is a Catch2 program. Its test cases of the tag [.mistake], which are in SOURCE, have one line
-each with the comment "// caught", or "// caught by AddressSanitizer" if it has to look on itself; the
-others have to pass without a report. WRAPPER: what to run it
-under; a name that cannot be found skips the test.
+PROGRAM is a Catch2 program. Each of its test cases with the tag [.mistake], which are in SOURCE, has
+one line with the comment "// caught", or "// caught by AddressSanitizer" if only that tool reports it;
+the other test cases have to pass without a report. WRAPPER is the command under which to run PROGRAM; if
+it is not installed, the test is skipped.
 """
 
 import os
@@ -26,7 +26,7 @@ NAME = re.compile(r'^TEST_CASE\("(.+)", "\[\.mistake\]"\) \{$')
 
 
 def mistakes_in(source, wrapped):
-    """Name and line of each mistake."""
+    """Yields the name and line of each mistake."""
     ends = ("// caught",) if wrapped else ("// caught", "// caught by AddressSanitizer")
     name = None
     for number, line in enumerate(source.read_text().splitlines(), 1):
@@ -40,7 +40,7 @@ def mistakes_in(source, wrapped):
 def run(command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     output = done.stdout + done.stderr
-    # By ourselves: the sanitizer of not every compiler finds what it needs for that.
+    # Symbolizes the frames itself, because not every compiler's sanitizer finds its symbolizer.
     offsets = [offset for module, offset in FRAME.findall(output) if os.path.samefile(module, command[0])]
     if offsets:
         output += subprocess.run(["addr2line", "-e", command[0], *offsets], capture_output=True, text=True).stdout
@@ -52,7 +52,7 @@ def main():
     if wrapper and shutil.which(wrapper[0]) is None:
         print(f"{wrapper[0]} is not installed")
         return SKIPPED
-    # Faults are for the sanitizer to report, not for Catch2.
+    # The sanitizer has to report faults instead of Catch2.
     os.environ["ASAN_OPTIONS"] = "symbolize=0:handle_segv=2"
     failed = 0
     mistakes = list(mistakes_in(source, wrapper))
@@ -66,7 +66,7 @@ def main():
             failed += 1
     status, output = run([*wrapper, program, "~[.mistake]"])
     if status != 0:
-        print(f"what is no mistake: status {status}\n{output}")
+        print(f"the tests without mistakes: status {status}\n{output}")
         failed += 1
     print(f"{len(mistakes) + 1 - failed} of {len(mistakes) + 1} as they should be")
     return 1 if failed else 0
