@@ -174,7 +174,7 @@ TEST_CASE_METHOD(two_channels, "all requests of a scope have finished when it re
       return success();
     }));
   }
-  SECTION("work can share a doorbell") {
+  SECTION("requests can share a doorbell") {
     must(left.scope([&](channel_scope& s) -> result<void> {
       for (int round = 0; round < 10; ++round)
         VERBSPP_TRYV(s.post_batch<8>([&](auto& batch) {

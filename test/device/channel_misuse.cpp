@@ -73,7 +73,7 @@ TEST_CASE_METHOD(
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
 }
 
-TEST_CASE_METHOD(two_channels, "the tenth of a thousand requests fails") {
+TEST_CASE_METHOD(two_channels, "posting stops after the tenth of a thousand requests has failed") {
   buffer<> from(bed.domain, 64);
   buffer<> to(bed.domain, 64);
   remote_memory<access::remote_write> gone = [&] {

@@ -290,7 +290,7 @@ TEST_CASE_METHOD(one_waiting, "a wait for solicited completions sleeps through o
   CHECK(must(outcome).front().wr_id() == 3);
 }
 
-TEST_CASE_METHOD(one_waiting, "a failure is a solicited completion") {
+TEST_CASE_METHOD(one_waiting, "a failed completion counts as solicited") {
   must(ends.queue().request_notification(notify_for::solicited_only));
   must(ends.pairs[0].right.post_receive({.elements = ends.memory.scatter()}, {.id = 1}));
   move_to_error(ends.pairs[0].right.native_handle());

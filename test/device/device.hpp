@@ -181,7 +181,7 @@ using connected = connected_queue_pair<transport::rc>;
 struct testbed {
   explicit testbed(std::size_t completions = 256);
 
-  release_watch watch;  // outlives the others
+  release_watch watch;  // must outlive the other members
   verbspp::context context;
   protection_domain domain;
   completion_queue left_queue;

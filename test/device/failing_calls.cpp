@@ -297,7 +297,7 @@ TEST_CASE("a failed transition is named in the error and destroys the queue pair
 TEST_CASE_METHOD(two_queue_pairs,
                  "a failed modification is reported with its cause and changes nothing") {
   constexpr auto rts = queue_pair_state::ready_to_send;
-  connected& pair = left;  // clang 14 captures no structured bindings
+  connected& pair = left;  // clang 14 cannot capture structured bindings
   check_failing({.verb = "ibv_modify_qp", .operation = "modify RTS -> RTS"}, returns_errno, [&] {
     return pair.modify(attributes_for<transport::rc, rts, rts>().min_rnr_timer(9));
   });

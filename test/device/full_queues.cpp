@@ -42,7 +42,7 @@ TEST_CASE("a full send queue would block and loses none of its requests") {
   constexpr std::uint32_t asked = 24;
   connected_pair pair = connect(must(bed.left().max_send_work_requests(asked).build()),
                                 must(bed.right().max_receive_work_requests(4 * asked).build()));
-  connected& left = pair.left;  // clang 14 captures no structured bindings
+  connected& left = pair.left;  // clang 14 cannot capture structured bindings
   connected& right = pair.right;
   buffer<> outbox(bed.domain, pattern(256, 50));
   // The peer has no receives, so nothing completes; only the last requests are signaled.

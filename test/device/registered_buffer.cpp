@@ -75,7 +75,7 @@ TEST_CASE("parts of a registered buffer are counted in elements") {
              Catch::Contains("6") && Catch::Contains("limit of 5"));
 }
 
-TEST_CASE("the unchecked elements of a registered buffer are the checked ones") {
+TEST_CASE("the unchecked elements of a registered buffer equal the checked ones") {
   const testbed bed;
   const auto buffer = must(slots_buffer::allocate(bed.domain, 10));
   const auto same = [](const gather_element& a, const gather_element& b) {

@@ -295,7 +295,7 @@ TEST_CASE("without a receive and without retries a send fails as receiver not re
   check_whole(right);
 }
 
-TEST_CASE("a few retries for a receiver that is never ready end as well") {
+TEST_CASE("a send fails after a few retries for a receiver that is never ready") {
   const testbed bed;
   auto [left, right] = connect(must(bed.left().rnr_retry_count(2).build()),
                                must(bed.right().min_rnr_timer(1).build()));

@@ -80,7 +80,7 @@ TEST_CASE("parameters compare by value") {
   CHECK(verbspp::read_depth(255) > verbspp::read_depth(16));
 }
 
-TEST_CASE("a literal in range is a parameter") {
+TEST_CASE("a literal in range converts to a parameter") {
   constexpr verbspp::packet_sequence_number psn = 0xffffff;
   constexpr verbspp::port_number port = 1;
   CHECK(psn.value() == 0xffffff);

@@ -63,7 +63,7 @@ std::string captured_stderr(Function function) {
 
 }  // namespace
 
-TEST_CASE("a release that fails is reported to the handler with errno, operation and hint") {
+TEST_CASE("a release that fails is reported to the handler with errno and operation and hint") {
   const handler_for_this_test handler(&keep);
   report_destroy(EBUSY, "ibv_dealloc_pd", "something uses it");
   CHECK(reports == 1);

@@ -35,7 +35,7 @@ bool is_hung_up(int socket) {
 
 /// The fault that a proxy causes in one direction.
 enum class wrong : std::uint8_t {
-  cut,      ///< it closes all connections
+  cut,      ///< closes all connections
   reset,    ///< as above, by a TCP reset, which discards bytes in flight
   damaged,  ///< changes the byte
   silent,   ///< forwards nothing more in this direction

@@ -32,7 +32,7 @@ TEST_CASE("sets of flags intersect when they share a bit") {
   CHECK_FALSE(access_flags{}.intersects(access_flags{}));
 }
 
-TEST_CASE("sets of flags are joined, intersected and subtracted") {
+TEST_CASE("sets of flags can be joined and intersected and subtracted") {
   constexpr access_flags left = access_flag::local_write | access_flag::remote_read;
   constexpr access_flags right = access_flag::remote_read | access_flag::remote_write;
   CHECK((left | right) == (access::local_write | access::remote_read | access::remote_write));

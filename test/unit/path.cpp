@@ -19,7 +19,7 @@ std::string refusal(const path& way, link_layer port) {
 
 }  // namespace
 
-TEST_CASE("a path on InfiniBand goes by LID") {
+TEST_CASE("a path on InfiniBand uses a LID") {
   const path way = infiniband_path{.destination = 0x107,
                                    .service_level = 3,
                                    .source_path_bits = 5,
@@ -35,7 +35,7 @@ TEST_CASE("a path on InfiniBand goes by LID") {
   CHECK(native.port_num == 2);
 }
 
-TEST_CASE("a path to another InfiniBand subnet has LID and GID") {
+TEST_CASE("a path to another InfiniBand subnet uses a LID and a GID") {
   const path way = infiniband_path{
       .destination = 1, .route = global_route{.destination = peer, .source = 4, .hop_limit = 9}};
   CHECK(way.is_global());

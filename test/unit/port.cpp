@@ -99,7 +99,7 @@ TEST_CASE("a port returns the attributes that it reported") {
   CHECK(printed_by_a_hex_stream(port) == printed(port));
 }
 
-TEST_CASE("only an active port is active") {
+TEST_CASE("only a port in the active state counts as active") {
   for (const auto state :
        {IBV_PORT_NOP, IBV_PORT_DOWN, IBV_PORT_INIT, IBV_PORT_ARMED, IBV_PORT_ACTIVE_DEFER}) {
     ibv_port_attr native = some_port();
