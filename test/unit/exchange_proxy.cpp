@@ -160,7 +160,7 @@ bool has_secrets() {
 
 }  // namespace
 
-TEST_CASE("a fault at any byte makes both sides fail or is detected soon") {
+TEST_CASE("an exchange detects a cut at any byte and tolerates delays") {
   ends_of_proxy ends;
   SECTION("with client and server") {}
   SECTION("with equals") { ends.are_equals = true; }
