@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// From a socket to a connected channel or queue pair: endpoints, and whatever else both ends have
-/// to know, exchanged so that neither believes in a connection that the other does not have.
+/// From a socket to a connected channel or queue pair: exchanges endpoints, and any other data that
+/// both ends need, so that neither end takes itself for connected if the other does not.
 #pragma once
 
 #include <verbspp/channel.hpp>

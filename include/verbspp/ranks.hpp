@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Worlds: numbered processes that are connected to each other, with barriers and small collective
-/// steps. A library of its own: link verbspp-ranks.
+/// steps. A separate library: link verbspp-ranks.
 #pragma once
 
 #include <verbspp/group.hpp>

@@ -12,16 +12,17 @@
 namespace verbspp {
 
 namespace detail {
-/// That a constant expression reaches it is the diagnosis, since it is not constexpr. It is defined
-/// because clang 14 evaluates constants in default member initializers at run time.
+/// Not constexpr, so a constant expression that reaches it does not compile, and the diagnostic
+/// names it. Defined because clang 14 evaluates constants in default member initializers at run
+/// time.
 void value_is_out_of_range();
 }  // namespace detail
 
-/// An integer that cannot be held outside its range.
+/// An integer that is always within its range.
 ///
-/// A literal converts by itself and does not compile when it is out of range; a value known only at
-/// run time goes through `from`, which checks it. `Traits` names `value_type`, `minimum`,
-/// `maximum`, and in `name` what to call it in an error, range included.
+/// A literal converts implicitly, and does not compile if it is out of range. A value known only at
+/// run time goes through `from`, which checks it. `Traits` defines `value_type`, `minimum`,
+/// `maximum`, and `name`: the text for error messages, range included.
 template <class Traits>
 class bounded {
  public:
@@ -43,7 +44,7 @@ class bounded {
     if (!in_range(value)) return error::out_of_range("parameter", Traits::name, value);
     return assume(static_cast<value_type>(value));
   }
-  /// A value that is known to be in range, unchecked.
+  /// Returns `value` unchecked; it must be in range.
   [[nodiscard]] static constexpr bounded assume(value_type value) noexcept {
     bounded result;
     result.value_ = value;

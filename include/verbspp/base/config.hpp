@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the library needs from the compiler, and the macros that hide what compilers differ in.
+/// The library's requirements on the compiler, its version, and macros that hide the differences
+/// between compilers.
 #pragma once
 
 #if defined(_MSVC_LANG) || (defined(__cplusplus) && __cplusplus < 202002L)
@@ -11,14 +12,14 @@
 #define VERBSPP_VERSION_MINOR 1
 #define VERBSPP_VERSION_PATCH 0
 
-// Marks a parameter that the result points into; clang then warns when a temporary is given.
+// Marks a parameter that the result points into. clang then warns if the argument is a temporary.
 #if defined(__clang__)
 #define VERBSPP_LIFETIMEBOUND [[clang::lifetimebound]]
 #else
 #define VERBSPP_LIFETIMEBOUND
 #endif
 
-// Marks a class that views what others own: what it was made from must live on, it need not itself.
+// Marks a class as a view of objects owned elsewhere. The owner must live on; the view need not.
 #if defined(__clang__)
 #define VERBSPP_VIEW [[gsl::Pointer]]
 #else
@@ -37,15 +38,15 @@
 #define VERBSPP_CONSUMES
 #endif
 
-// An exception is the same type in the library and in a program that hides its own symbols.
+// Makes an exception the same type in the library and in a program that hides its own symbols.
 #define VERBSPP_EXCEPTION [[gnu::visibility("default")]]
 
-// What runs once per request: inlined whatever the compiler's heuristics say, down to the driver's
-// function pointer.
+// Marks code that runs once per request. It is inlined regardless of the compiler's heuristics,
+// down to the driver's function pointer.
 #define VERBSPP_DATA_PATH [[gnu::always_inline]] inline
 
-// What neither allocates nor locks nor throws nor waits, which newer versions of clang check
-// (-Wfunction-effects). It stands behind noexcept.
+// Marks functions that neither allocate, lock, throw, nor wait; newer versions of clang check this
+// (-Wfunction-effects). Placed after noexcept.
 #if defined(__has_cpp_attribute)
 #if __has_cpp_attribute(clang::nonblocking)
 #define VERBSPP_NONBLOCKING [[clang::nonblocking]]

@@ -16,26 +16,26 @@
 
 namespace verbspp {
 
-/// What a failure means to the caller, whatever errno it came as.
+/// The meaning of a failure to the caller, independent of its errno.
 enum class error_kind : std::uint8_t {
-  invalid_input,       ///< EINVAL, ERANGE, and what the library refuses before it asks the driver
+  invalid_input,       ///< EINVAL, ERANGE, and input that the library itself rejects
   resource_exhausted,  ///< ENOMEM, EMFILE, ENFILE, EAGAIN, ENOBUFS, ENOSPC
   permission,          ///< EPERM, EACCES, and rights that a handle does not have
   not_found,           ///< ENOENT, ENODEV, ENXIO
   not_supported,       ///< ENOSYS, EOPNOTSUPP, EPROTONOSUPPORT
-  timed_out,           ///< ETIMEDOUT, and what is not done at its limit
-  cancelled,           ///< ECANCELED, and what is not done when it is asked to stop
+  timed_out,           ///< ETIMEDOUT, and operations that did not finish by their limit
+  cancelled,           ///< ECANCELED, and operations that were asked to stop before they finished
   busy,                ///< EBUSY
-  would_block,         ///< a send or receive queue is full, whatever errno the driver uses for it
-  mismatch,            ///< the two ends of a connection do not fit together
-  not_connected,       ///< ENOTCONN: a channel that is not connected yet, broken, or closed
-  failed_request,      ///< a request that was posted and failed: `work_error::from` has the rest
+  would_block,         ///< a send or receive queue is full, whatever errno the driver uses for that
+  mismatch,            ///< the two ends of a connection are incompatible
+  not_connected,       ///< ENOTCONN: a channel that is not connected yet, has failed, or was closed
+  failed_request,      ///< a request that was posted and failed: `work_error::from` has the details
   driver,              ///< EIO and every other errno
 };
 
 [[nodiscard]] const char* to_string(error_kind kind) noexcept;
 
-/// The kind that an errno stands for.
+/// The kind for an errno.
 [[nodiscard]] constexpr error_kind kind_of_errno(int errnum) noexcept {
   switch (errnum) {
     case EINVAL:
@@ -75,8 +75,7 @@ enum class error_kind : std::uint8_t {
 class error;
 
 namespace detail {
-/// How an error prints, and what errno it stands for, that was made from a failure which the base
-/// does not know.
+/// Formats an error that was made from a failure type unknown to the base, and finds its errno.
 struct error_source {
   std::size_t (*format)(const error& e, std::span<char> buffer) noexcept;
   int (*code)(const error& e) noexcept;
@@ -84,21 +83,21 @@ struct error_source {
 struct error_access;
 }  // namespace detail
 
-/// Why a call failed: kind, errno, operation, and whatever makes the line one can act on.
+/// The cause of a failed call: its kind, errno and operation, and details that help to fix it.
 ///
-/// A trivially copyable value that owns nothing and never allocates; every string given to it must
-/// live as long as the program (in practice: literals).
+/// A trivially copyable value that owns nothing and never allocates. Every string passed to it must
+/// live as long as the program; in practice, strings are literals.
 class error {
  public:
-  /// Only for containers such as `result`, which need it: an unspecific failure.
+  /// An unspecific failure, only for containers such as `result` that need a default constructor.
   constexpr error() noexcept = default;
-  /// A failure found by the library itself, before any system call; no errno.
+  /// A failure that the library detected before any system call; has no errno.
   constexpr error(error_kind kind, const char* operation, const char* hint) noexcept
       : kind_(kind), operation_(operation), hint_(hint) {}
 
-  /// A failed call of libibverbs, or another one of the program's. `errnum` is kept exactly as it
-  /// came; 0 means that the call reported none. Without a hint the message says what the errno
-  /// usually means, if the operation is one of the verbs: begins with "ibv_" or "modify ".
+  /// A failed call of libibverbs or of the program itself. `errnum` is stored unchanged; 0 means
+  /// that the call reported none. Without a hint, the message explains what the errno usually means
+  /// if the operation is a verb, that is, begins with "ibv_" or "modify ".
   [[nodiscard]] static constexpr error from_errno(int errnum, const char* operation,
                                                   const char* hint = nullptr) noexcept {
     error result(kind_of_errno(errnum), operation, hint);
@@ -106,7 +105,7 @@ class error {
     return result;
   }
 
-  /// `subject` has the value `value`, which no queue, device or type can take.
+  /// `subject` has the value `value`, which is invalid for every queue, device or type.
   template <std::integral Integer>
   [[nodiscard]] static constexpr error out_of_range(const char* operation, const char* subject,
                                                     Integer value,
@@ -117,7 +116,7 @@ class error {
     return result;
   }
 
-  /// `subject` was asked to be `value`, but may be at most `limit`.
+  /// `value` was requested for `subject`, whose maximum is `limit`.
   [[nodiscard]] static constexpr error above_limit(const char* operation, const char* subject,
                                                    std::uint64_t value, std::uint64_t limit,
                                                    const char* hint = nullptr) noexcept {
@@ -148,7 +147,7 @@ class error {
     return result;
   }
 
-  /// The remote end's `subject` counts up, but its `value` is not above the last one seen.
+  /// The remote end's `subject` is a counter, and its `value` is not above the last one seen.
   [[nodiscard]] static constexpr error outdated(const char* operation, const char* subject,
                                                 std::uint64_t value, std::uint64_t last,
                                                 const char* hint = nullptr) noexcept {
@@ -158,7 +157,7 @@ class error {
     return result;
   }
 
-  /// The same failure, with the amount that was asked for and the limit that probably stopped it.
+  /// The same failure, with the requested amount and the limit that probably caused it.
   [[nodiscard]] constexpr error against_limit(const char* subject, std::uint64_t value,
                                               std::uint64_t limit) const noexcept {
     error result = *this;
@@ -167,7 +166,7 @@ class error {
     return result;
   }
 
-  /// The same failure, known to mean something else than its errno says.
+  /// The same failure, known to mean something other than its errno suggests.
   [[nodiscard]] constexpr error as(error_kind kind, const char* hint) const noexcept {
     error result = *this;
     result.kind_ = kind;
@@ -176,38 +175,39 @@ class error {
   }
 
   [[nodiscard]] constexpr error_kind kind() const noexcept { return kind_; }
-  /// The errno of the failed call; 0 if the library found the failure itself or the call gave none.
+  /// The errno of the failed call; 0 if the library detected the failure itself or the call set
+  /// none.
   [[nodiscard]] constexpr int native_errno() const noexcept { return native_; }
   /// The call or step that failed, such as "ibv_create_qp" or "modify INIT -> RTR".
   [[nodiscard]] constexpr const char* operation() const noexcept { return operation_; }
-  /// What to do about it; null if nothing is known but what the errno usually means, which the
-  /// message has then.
+  /// The advice for the caller. Null if there is none besides the usual meaning of the errno, which
+  /// the message includes in this case.
   [[nodiscard]] constexpr const char* hint() const noexcept { return hint_; }
-  /// The parameter or field that is at fault; null if the failure is not about a single one.
+  /// The parameter or field at fault; null if the failure is not about a single one.
   [[nodiscard]] constexpr const char* subject() const noexcept { return subject_; }
 
-  /// Writes the message, cut and null-terminated where the buffer ends; no allocation.
+  /// Writes the message, truncated to the buffer and null-terminated; does not allocate.
   /// \returns the length of the whole message, without the terminating null
   // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
   std::size_t format(std::span<char> buffer) const noexcept;
-  /// The message: one line that says what failed, on what, and what to do.
+  /// The message: one line with what failed, on what, and what to do about it.
   ///
-  /// An error owns no memory. Words that were composed at run time, such as the reason that a peer
-  /// gave, are kept for the last 64 of such errors of the process. The message of an older one says
-  /// that newer errors have taken their place; its kind, errno and operation stay. Store the
-  /// message, not the error, to keep the words.
+  /// An error owns no memory. Text that was composed at run time, such as a peer's reason, is kept
+  /// for the last 64 such errors of the process. The message of an older error says that newer
+  /// errors have replaced its text; its kind, errno and operation remain. To keep the text, store
+  /// the message instead of the error.
   [[nodiscard]] std::string message() const;
 
-  /// The errno, or where there is none the one that the kind stands for, of `generic_category`.
+  /// The errno, or if there is none the errno for the kind, in `generic_category`.
   [[nodiscard]] std::error_code code() const noexcept;
 
-  /// Throws it as an `exception`; without exceptions prints the message and aborts.
+  /// Throws the error as an `exception`; without exceptions, prints the message and aborts.
   [[noreturn]] void raise() const;
 
   friend constexpr bool operator==(const error& e, error_kind kind) noexcept {
     return e.kind_ == kind;
   }
-  /// True if either the errno or the kind corresponds to the condition.
+  /// True if the errno or the kind corresponds to the condition.
   friend bool operator==(const error& e, const std::error_condition& condition) noexcept {
     return e.code() == condition ||
            std::error_code(e.kind_errno(), std::generic_category()) == condition;
@@ -247,7 +247,7 @@ class error {
     second_.number = second;
   }
   [[nodiscard]] int kind_errno() const noexcept;
-  /// The message without what the batch has to do with it.
+  /// Writes the message without the part about the batch.
   // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
   std::size_t format_cause(std::span<char> buffer) const noexcept;
 
@@ -267,8 +267,8 @@ class error {
 };
 
 namespace detail {
-/// What the floors above keep in an error, so that nothing is lost where a failure of theirs
-/// becomes one.
+/// Lets the higher layers store the details of their failures in an error, so that the conversion
+/// loses nothing.
 struct error_access {
   using words = std::array<std::uint64_t, 3>;
 
@@ -311,7 +311,7 @@ struct error_access {
     return result;
   }
 
-  /// The refusal of what is asked of a connection that an earlier failure has broken.
+  /// The error of a call on a connection that an earlier failure has broken.
   [[nodiscard]] static error of_broken_connection(const error& root) noexcept {
     error result = cause(root);
     result.kind_ = error_kind::not_connected;
@@ -327,8 +327,8 @@ std::ostream& operator<<(std::ostream& out, const error& e);
 namespace detail {
 
 /// The errno of a libibverbs call that reports failure by its return value: the errno itself, its
-/// negative, or -1 with errno set, depending on call and provider. 0 is success; a failure whose
-/// errno is 0 as well must not look like one, and is EIO.
+/// negative, or -1 with errno set, depending on call and provider. 0 means success. A return value
+/// of -1 with an errno of 0 is reported as EIO, so that it does not look like success.
 [[nodiscard]] inline int errno_of(int returned) noexcept {
   if (returned >= 0) return returned;
   if (returned != -1) return -returned;

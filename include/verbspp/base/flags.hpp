@@ -5,7 +5,7 @@
 
 namespace verbspp {
 
-/// Specialized as true for the enumerations whose enumerators are bits that may be combined.
+/// True for enumerations whose enumerators are bits that may be combined; specialize it for yours.
 template <class Bit>
 inline constexpr bool is_flag_bit = false;
 
@@ -20,7 +20,7 @@ struct flags {
   constexpr flags() noexcept = default;
   constexpr flags(Bit bit) noexcept : bits(static_cast<underlying_type>(bit)) {}
 
-  /// Any bits, unchecked: for what comes from the C interface.
+  /// Any bits, unchecked; for values from the C interface.
   [[nodiscard]] static constexpr flags from_bits(underlying_type value) noexcept {
     flags result;
     result.bits = value;

@@ -9,21 +9,21 @@
 namespace verbspp {
 
 namespace detail {
-/// Of a setting that has a default.
+/// The property of a setting that has a default.
 struct not_required {
   static constexpr bool required = false;
 };
 }  // namespace detail
 
-/// What a setter takes whose value may be left to the default: a `Value`, whatever converts to one,
-/// or a `std::optional<Value>`, where empty means the default. So a program that may have been
-/// given a value need not choose between two chains of calls.
+/// The parameter of a setter whose value may be left at its default: a `Value`, anything that
+/// converts to one, or a `std::optional<Value>`, where empty means the default. A program that may
+/// or may not have a value therefore needs only one chain of calls.
 ///
-/// Literals are checked by the compiler, as where a `Value` itself is taken. `Need::required` says,
-/// once an optional is given, that there is no default after all.
+/// The compiler checks literals as it does for a `Value` parameter. If `Need::required` is true,
+/// there is no default, and an optional is rejected with a message.
 template <class Value, class Need = detail::not_required>
 class optional_setting {
-  // What converts from numbers converts from literals only.
+  // A `Value` that converts from numbers converts from literals only.
   static constexpr bool from_literals =
       std::is_convertible_v<int, Value> && !std::is_arithmetic_v<Value>;
 
@@ -49,9 +49,9 @@ class optional_setting {
   constexpr optional_setting(const Other& other) noexcept : value_(Value(other)) {}
 
   [[nodiscard]] constexpr bool has_value() const noexcept { return value_.has_value(); }
-  /// Only where there is one.
+  /// Requires `has_value()`.
   [[nodiscard]] constexpr const Value& operator*() const noexcept { return *value_; }
-  /// Replaces what stands in `target`, which is the default, if there is a value.
+  /// Assigns the value, if there is one, to `target`, which holds the default.
   template <class Target>
   constexpr void replace(Target& target) const noexcept {
     if (value_) target = *value_;

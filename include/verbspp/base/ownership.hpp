@@ -5,12 +5,12 @@
 
 namespace verbspp {
 
-/// Who destroys a verbs object that was made elsewhere, by a C program or librdmacm, and is given
-/// to the library: `from_native(native, ownership::borrowed)`.
+/// The owner of a verbs object that was created elsewhere, by C code or librdmacm, and passed to
+/// the library: `from_native(native, ownership::borrowed)`. The owner destroys it.
 enum class ownership : std::uint8_t {
-  /// The library, as it does with what it makes itself. Nobody else may.
+  /// The library, as for objects that it creates itself. No other code may destroy it.
   taken,
-  /// Whoever made it, and not before everything is gone that was made of the borrowing handle.
+  /// The code that created it. It must destroy all objects created from the borrowing handle first.
   borrowed,
 };
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What calls that can fail return. There are four, by what can fail, and a function of a program
-/// returns the first of these that takes all that it calls:
+/// The return types of calls that can fail. There are four, for different failures. A function of a
+/// program returns the first of these that covers all the calls it makes:
 ///
-/// - `result<Value>`, an `error`: a call that failed. Set-up, teardown, posting, polling.
-/// - `work_result<Value>`, a `work_error`: a request that was posted, and failed.
-/// - `batch_result`, a `batch_error`: a call that failed, and how many requests it posted first.
-/// - `transport_result<Value>`, a `transport_error`: any of these, told apart by a test.
+/// - `result<Value>`, with an `error`: a call that failed. Setup, teardown, posting, polling.
+/// - `work_result<Value>`, with a `work_error`: a request that was posted, and failed.
+/// - `batch_result`, with a `batch_error`: a call that failed, and the number of requests that it
+///   posted first.
+/// - `transport_result<Value>`, with a `transport_error`: any of these, distinguished by a test.
 ///
-/// Every failure converts to `transport_error` and to `error`, by itself and in `VERBSPP_TRY`, and
-/// keeps what it knows: `work_error::from` and `batch_error::from` give it back.
+/// Every failure converts to `transport_error` and to `error`, implicitly and in `VERBSPP_TRY`, and
+/// keeps its details: `work_error::from` and `batch_error::from` return them.
 #pragma once
 
 #include <verbspp/base/detail/outcome.hpp>
@@ -24,7 +25,7 @@
 
 namespace verbspp {
 
-/// What `result::value()` throws; `what()` is the error's message.
+/// The exception that `result::value()` throws; `what()` is the error's message.
 class VERBSPP_EXCEPTION exception : public std::system_error {
  public:
   explicit exception(const class error& cause);
@@ -33,13 +34,13 @@ class VERBSPP_EXCEPTION exception : public std::system_error {
 
  private:
   class error error_;
-  std::array<char, 512> text_{};  // what system_error makes would repeat the errno's text
+  std::array<char, 512> text_{};  // the text of system_error would repeat the errno's text
 };
 
-/// What every call that can fail returns: a `Value`, or the `error` that says why not.
+/// The return type of every call that can fail: a `Value`, or the `error` that explains why not.
 ///
-/// `has_value()`/`bool` ask, `value()` returns or throws `verbspp::exception`, `error()` gives the
-/// failure, `assume_value()` skips the check.
+/// `has_value()` and `bool` test for a value, `value()` returns it or throws `verbspp::exception`,
+/// `error()` returns the failure, and `assume_value()` skips the check.
 template <class Value>
 using result = detail::outcome<Value, error>;
 
@@ -48,7 +49,7 @@ using BOOST_OUTCOME_V2_NAMESPACE::success;
 
 namespace detail {
 
-/// What `VERBSPP_TRY` binds: the value, or a reference to one that can't be moved.
+/// The value that `VERBSPP_TRY` binds, or a reference to a value that can't be moved.
 template <class Value, class Error>
   requires std::is_move_constructible_v<Value>
 [[nodiscard]] constexpr std::remove_cv_t<Value> tried(outcome<Value, Error>& from) {
@@ -59,13 +60,13 @@ template <class Value, class Error>
   return from.assume_value();
 }
 
-/// The same for the results of others, which give references to temporaries.
+/// As above, for the result types of other libraries, which return references to temporaries.
 template <class Other>
 [[nodiscard]] constexpr auto tried(Other& from) {
   return std::move(from).assume_value();
 }
 
-/// Whether another outcome has failed, and with which error.
+/// The success or the error of another outcome, without its value.
 template <class Error>
 struct copied_failure : outcome<void, Error> {
   template <class Value>
@@ -74,8 +75,8 @@ struct copied_failure : outcome<void, Error> {
                                               : outcome<void, Error>(from.assume_error())) {}
 };
 
-/// `VERBSPP_TRYV` keeps a temporary, and copies a variable; only the failure of one whose value
-/// can't be copied.
+/// The type that `VERBSPP_TRYV` tests. It keeps a temporary and copies a variable, but copies only
+/// the failure if the variable's value can't be copied.
 template <class Expression>
 struct looked_at {
   using type = std::remove_cvref_t<Expression>;
@@ -91,7 +92,7 @@ struct looked_at<const outcome<Value, Error>&> {
   using type = copied_failure<Error>;
 };
 
-/// A range of the one outcome that it has if that failed, else of none.
+/// A range that contains its outcome if that has failed, and is empty otherwise.
 template <class Outcome>
 struct only_if_failed {
   [[nodiscard]] constexpr Outcome* begin() noexcept {
@@ -108,25 +109,25 @@ only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::t
 
 }  // namespace verbspp
 
-// No __COUNTER__, which the newest clang calls an extension. What a name is bound from is named
-// after it, so that two of them meet only where the names do; and what is only looked at is the
-// variable of a loop, which the expression can't see.
+// Without __COUNTER__, which the newest clang reports as an extension. The variable that `name` is
+// bound from is named after it, so that two of them collide only if the names do. The outcome of
+// VERBSPP_TRYV is the variable of a loop, which the expression can't see.
 #define VERBSPP_DETAIL_TRY(give_back, name, ...)            \
   auto verbspp_tried_##name = (__VA_ARGS__);                \
   if (!verbspp_tried_##name.has_value()) [[unlikely]]       \
     give_back std::move(verbspp_tried_##name).as_failure(); \
   decltype(auto) name = ::verbspp::detail::tried(verbspp_tried_##name)
-// A loop and not an `if`: that would take the `else` of the one it stands in.
+// A loop instead of an `if`, which would capture the `else` of an enclosing `if`.
 #define VERBSPP_DETAIL_TRYV(give_back, ...)                                     \
   for (auto& verbspp_failed : ::verbspp::detail::only_if_failed{(__VA_ARGS__)}) \
   give_back std::move(verbspp_failed).as_failure()
 
-/// Declares `name` as the value of the result that the expression gives, or returns its failure
-/// from the enclosing function. A value that can't be moved stays where it is until the end of the
+/// Declares `name` as the value of the result that the expression returns, or returns its failure
+/// from the enclosing function. A value that can't be moved stays in place until the end of the
 /// scope, and `name` is a reference to it.
 #define VERBSPP_TRY(name, ...) VERBSPP_DETAIL_TRY(return, name, __VA_ARGS__)
-/// The same where there is no value to bind, such as for `result<void>`.
+/// As `VERBSPP_TRY`, if there is no value to bind, such as for `result<void>`.
 #define VERBSPP_TRYV(...) VERBSPP_DETAIL_TRYV(return, __VA_ARGS__)
-/// The same in coroutines, whose promise takes a result by `return_value`.
+/// As above, for coroutines whose promise takes a result by `return_value`.
 #define VERBSPP_CO_TRY(name, ...) VERBSPP_DETAIL_TRY(co_return, name, __VA_ARGS__)
 #define VERBSPP_CO_TRYV(...) VERBSPP_DETAIL_TRYV(co_return, __VA_ARGS__)

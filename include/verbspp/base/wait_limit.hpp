@@ -14,8 +14,8 @@ namespace verbspp {
 
 class wait_limit;
 
-/// What can be asked whether the work that it was given to shall stop: `std::stop_token`, and the
-/// stop tokens of senders' environments.
+/// A token that reports whether work has been asked to stop: `std::stop_token`, and the stop tokens
+/// of sender environments.
 template <class Token>
 concept StopToken = !std::same_as<Token, wait_limit> && requires(const Token& token) {
   { token.stop_requested() } -> std::convertible_to<bool>;
@@ -23,7 +23,7 @@ concept StopToken = !std::same_as<Token, wait_limit> && requires(const Token& to
 
 namespace detail {
 
-/// What a limit can do with a token whose type it has forgotten.
+/// The operations on a token whose type was erased.
 struct stop_token_operations {
   bool (*stop_requested)(const void* token) noexcept;
   void (*copy)(void* to, const void* token) noexcept;
@@ -44,9 +44,9 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 
 }  // namespace detail
 
-/// Until when a wait goes on: a time point of the steady clock, a duration from now, a request to
-/// stop, or the first of time and request. All that waits takes one, and takes nothing else to be
-/// cancelled by.
+/// The limit of a wait: a time point of the steady clock, a duration from now, a stop request, or
+/// the first of time and request. Every function that waits takes one, and can be cancelled in no
+/// other way.
 ///
 ///     queue.wait(slots, std::chrono::milliseconds(100));
 ///     queue.wait(slots, deadline);                // for several waits with one end
@@ -54,16 +54,18 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 ///     queue.wait(slots, wait_limit(100ms, thread_token));
 ///     queue.wait(slots, wait_limit::forever());
 ///
-/// What has passed already, a duration that is not above zero, and a stop that was requested before
-/// make a wait a poll. A time point at its maximum, and durations above a hundred years, are for
-/// ever: nothing overflows. A sleeping wait ends at its time, and within 20 ms of a request.
+/// With a time that has passed, a duration that is not above zero, or a stop that was requested
+/// before, a wait only polls. The maximum time point and durations above a hundred years mean
+/// forever, so nothing overflows. A sleeping wait ends at its deadline, or within 20 ms of a stop
+/// request.
 ///
-/// A duration counts from the moment that the limit is made from it. The token is kept by value, in
-/// the limit itself: any type with `stop_requested()` will do whose size is at most that of two
-/// pointers, and which can be copied and asked without an exception. Limits that are moved are
-/// copied: none forgets its token.
+/// A duration starts when the limit is constructed from it. The limit stores the token by value.
+/// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
+/// alignment of a pointer at most. Its copy constructor and `stop_requested()` must be noexcept.
+/// Moving a limit copies it, so the limit that was moved from keeps its token.
 ///
-/// Thread rule: as a plain value; a token may be asked to stop on any thread if its type allows it.
+/// Thread rule: as for a plain value. A stop may be requested on any thread if the token's type
+/// allows it.
 class wait_limit {
  public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -73,7 +75,7 @@ class wait_limit {
   wait_limit(std::chrono::duration<Number, Period> length) noexcept : at_(after(length)) {}
   template <StopToken Token>
   wait_limit(const Token& token) noexcept : wait_limit((time_point::max)(), token) {}
-  /// Whichever is first.
+  /// Ends at the time or at the stop request, whichever comes first.
   template <StopToken Token>
   wait_limit(time_point at, const Token& token) noexcept
       : at_(at), stop_(&detail::operations_of_stop_token<Token>) {
@@ -89,7 +91,7 @@ class wait_limit {
   wait_limit(std::chrono::duration<Number, Period> length, const Token& token) noexcept
       : wait_limit(after(length), token) {}
 
-  /// For what is known to end, or may wait as long as the program runs.
+  /// For waits that are known to end, or that may last as long as the program runs.
   [[nodiscard]] static constexpr wait_limit forever() noexcept { return (time_point::max)(); }
 
   constexpr wait_limit(const wait_limit& other) noexcept : at_(other.at_), stop_(other.stop_) {
@@ -107,27 +109,27 @@ class wait_limit {
     if (stop_ != nullptr) stop_->destroy(token_);
   }
 
-  /// Whether neither a time nor a token ends the wait.
+  /// True if neither a time nor a token ends the wait.
   [[nodiscard]] constexpr bool is_forever() const noexcept {
     return at_ == (time_point::max)() && stop_ == nullptr;
   }
-  /// Whether the time has come or a stop was requested.
+  /// True if the deadline has passed or a stop was requested.
   [[nodiscard]] bool has_passed() const noexcept {
     return stop_requested() ||
            (at_ != (time_point::max)() && std::chrono::steady_clock::now() >= at_);
   }
-  /// Whether its token was asked to stop; false without a token.
+  /// True if a stop was requested; false without a token.
   [[nodiscard]] constexpr bool stop_requested() const noexcept {
     return stop_ != nullptr && stop_->stop_requested(token_);
   }
-  /// The time at which the wait ends; `time_point::max()` if none ends it.
+  /// The time at which the wait ends; `time_point::max()` if no time ends it.
   [[nodiscard]] constexpr time_point deadline() const noexcept { return at_; }
-  /// How much time is left: 0 if the limit has passed, by a stop as well; nothing if no time ends
-  /// the wait.
+  /// The time left: 0 if the deadline has passed or a stop was requested; empty if no time ends the
+  /// wait.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> remaining() const noexcept;
-  /// Until when one may sleep without looking whether the limit has passed: the deadline or, with a
-  /// token, 10 ms from now if that is before; `time_point::min()` if a stop was requested. For
-  /// waits of the program's own.
+  /// The time until which a thread may sleep before it checks the limit again: the deadline or,
+  /// with a token, 10 ms from now if that is earlier; `time_point::min()` if a stop was requested.
+  /// For waits that the program implements itself.
   [[nodiscard]] time_point sleep_until() const noexcept {
     if (stop_ == nullptr) return at_;
     if (stop_requested()) return (time_point::min)();
@@ -135,20 +137,21 @@ class wait_limit {
     return soon < at_ ? soon : at_;
   }
 
-  /// What the operation failed with if it had to be done by this limit, and was not: `cancelled`
-  /// if a stop was requested, else `timed_out`. Both strings have to live as long as the program.
+  /// The error of an operation that did not finish by this limit: `cancelled` if a stop was
+  /// requested, otherwise `timed_out`. Both strings must live as long as the program.
   [[nodiscard]] error failure(const char* operation, const char* hint = nullptr) const noexcept;
 
  private:
   template <class Number, class Period>
   [[nodiscard]] static time_point after(std::chrono::duration<Number, Period> length) noexcept {
-    // Compared as floating point numbers, which have room for every duration; a NaN is not above.
+    // Compared as floating-point numbers, which can represent every duration. A NaN is not above
+    // zero.
     using seconds = std::chrono::duration<double>;
     constexpr seconds hundred_years = std::chrono::hours(24) * 36525;
     const seconds approximate = length;
     if (!(approximate > seconds::zero())) return (time_point::min)();
     if (approximate > hundred_years) return (time_point::max)();
-    // Not earlier than asked for, where the duration is finer than the clock.
+    // Rounded up if the duration is finer than the clock, so that the wait does not end early.
     return std::chrono::steady_clock::now() + std::chrono::ceil<time_point::duration>(length);
   }
 

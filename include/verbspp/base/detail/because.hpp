@@ -7,15 +7,15 @@
 
 namespace verbspp::detail {
 
-/// A condition of a concept together with the sentence that the compiler shows when it is false.
+/// A condition of a concept, together with the sentence that the compiler shows if it is false.
 ///
-/// g++ and clang print the text of the atomic constraint that failed; so the reason stands inside
-/// the constraint.
+/// g++ and clang print the text of the atomic constraint that failed, so the reason is part of the
+/// constraint.
 [[nodiscard]] constexpr bool because(bool condition, const char* /*sentence*/) noexcept {
   return condition;
 }
 
-/// What may hold a value or not: a result, an optional.
+/// A type that holds a value or none, such as a result or an optional.
 template <class Type>
 concept MayLackValue = requires(const Type& outcome) {
   outcome.has_value();
@@ -24,15 +24,16 @@ concept MayLackValue = requires(const Type& outcome) {
 
 }  // namespace verbspp::detail
 
-// What is there to be refused in words. An argument in braces that does not fit says nothing of
-// what is wrong inside it; so the types of an operation's members convert from what is mistaken for
-// them, too, by a constructor that cannot be used and has the sentence in its declaration.
+// Declarations that exist only to be rejected with a message. If a braced argument does not fit,
+// the compiler does not report what is wrong inside the braces. The types of an operation's members
+// therefore also convert from types that are often mistaken for them, by a constructor that cannot
+// be used and whose declaration contains the message.
 
-/// Ends the declaration of a function that is there to be refused in words, where `condition` is
-/// true, which has to depend on a template argument. To concepts and traits it is not there.
+/// Ends the declaration of a function that is rejected with a message if `condition`, which must
+/// depend on a template argument, is true. Concepts and traits do not see the function.
 ///
-/// Both compilers show the sentence in the first line. clang says of a deleted function only that
-/// it is one; but what is unavailable is no function to its constraints, either.
+/// Both compilers show the sentence in their first line. clang reports only that a deleted function
+/// is deleted, but shows the sentence of an unavailable one; constraints ignore that one, too.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_REFUSED(condition, sentence) \
   requires(condition) __attribute__((unavailable(sentence)))
@@ -41,8 +42,8 @@ concept MayLackValue = requires(const Type& outcome) {
   requires(::verbspp::detail::because((condition), sentence)) = delete
 #endif
 
-/// Declares that `Class` has no default constructor, and why: what is missing where a member of an
-/// operation was not given. clang would take one that is unavailable for a constructor.
+/// Declares that `Class` has no default constructor, and why: the sentence names the member of an
+/// operation that was not given. In clang, an unavailable constructor would still count as one.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_NO_DEFAULT(Class, sentence) \
   template <class Nothing = void>                  \
@@ -56,8 +57,8 @@ concept MayLackValue = requires(const Type& outcome) {
   = delete
 #endif
 
-/// Ends the declaration of `name(...)`, the overload that is taken when nothing else fits: for
-/// members that do not exist, or in another order.
+/// Ends the declaration of `name(...)`, the overload that is chosen if no other one fits, for
+/// members that do not exist or are in the wrong order.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_OTHERWISE(name, condition, sentence)            \
   __attribute__((unavailable(sentence))) void name(...) const noexcept \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Durations and clocks. libstdc++ has them apart from the calendar, whose text streams would cost
-/// whoever includes this library a tenth of a second.
+/// Durations and clocks. libstdc++ declares them separately from the calendar, whose text streams
+/// would add a tenth of a second to the compilation of every file that includes this library.
 #pragma once
 
 #include <version>

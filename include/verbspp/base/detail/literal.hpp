@@ -8,7 +8,7 @@
 
 namespace verbspp::detail {
 
-/// A number to count or to name with.
+/// An integer that counts or identifies something, as opposed to a truth value or a character.
 template <class Type>
 concept Number = std::integral<Type> &&
                  because(!std::is_same_v<Type, bool> && !std::is_same_v<Type, char> &&
@@ -16,9 +16,9 @@ concept Number = std::integral<Type> &&
                              !std::is_same_v<Type, char16_t> && !std::is_same_v<Type, char32_t>,
                          "a truth value or a character is no number: write the number");
 
-/// The value of a constant that was passed on by reference: compilers show the call that reads what
-/// is none, and so the sentence, but say nothing of a call that already its argument keeps from
-/// being a constant.
+/// Returns the value of a constant that was passed by reference. If it is not a constant, compilers
+/// show the call that reads it, and so the sentence. They would not show a call whose argument
+/// already fails to be a constant, as it would if it were passed by value.
 template <class Value>
 [[nodiscard]] constexpr Value literal(const Value& value, const char* /*sentence*/) noexcept {
   return value;
@@ -26,13 +26,13 @@ template <class Value>
 
 }  // namespace verbspp::detail
 
-/// The value of `constant` in a constructor that takes literals only.
+/// The value of `constant`, in a constructor that accepts only literals.
 #define VERBSPP_DETAIL_LITERAL(constant)                                                        \
   ::verbspp::detail::literal(constant,                                                          \
                              "a value that is known only at run time has to be checked: write " \
                              "::from(value)")
 
-/// Declares that no truth value and no character becomes a `Class`.
+/// Declares that truth values and characters do not convert to `Class`.
 #define VERBSPP_DETAIL_NUMBERS_ONLY(Class)                                                     \
   template <class Other>                                                                       \
   Class(Other) VERBSPP_DETAIL_REFUSED(                                                         \

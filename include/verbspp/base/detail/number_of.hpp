@@ -7,10 +7,10 @@
 
 namespace verbspp::detail {
 
-/// The number that a C structure holds as an enumeration.
+/// The number that a member of a C structure with an enumeration type holds.
 ///
-/// The driver writes it, and may know more values than this header of libibverbs; to load such a
-/// one as the enumeration would be undefined.
+/// The driver writes it, and may know more values than the header of libibverbs that this was
+/// compiled with. Loading such a value as the enumeration would be undefined behaviour.
 template <class Enum>
   requires(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(std::uint32_t))
 [[nodiscard]] std::uint32_t number_of(const Enum& written_by_c) noexcept {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What `result` and its like are: a value or an error, in one implementation.
+/// The common implementation of `result` and similar types: a value or an error.
 ///
-/// Boost.Outcome gives the words for success and failure, and its macros work with it. Its own
-/// `basic_result` is not used: it constructs an error beside each value, which the data path would
-/// pay for, and its `value()` of a temporary is a reference to what ends with the expression.
+/// Boost.Outcome supplies the types for success and failure, and its macros work with this class.
+/// Its own `basic_result` is not used: it constructs an error next to each value, at the expense of
+/// the data path, and on a temporary its `value()` returns a reference that dangles after the
+/// expression.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -25,7 +26,7 @@ class outcome;
 using BOOST_OUTCOME_V2_NAMESPACE::failure_type;
 using BOOST_OUTCOME_V2_NAMESPACE::success_type;
 
-/// What a function's return value has to offer: the value of an outcome, or else itself.
+/// The value that a function returns: the value type of an outcome, otherwise the type itself.
 template <class Returned>
 struct value_within {
   using type = Returned;
@@ -37,7 +38,8 @@ struct value_within<outcome<Value, Error>> {
 template <class Returned>
 using value_within_t = typename value_within<Returned>::type;
 
-/// For what an outcome has constructors of their own, whatever its value could be made from.
+/// True for types that an outcome has constructors for, even if its value could be constructed from
+/// them.
 template <class T>
 inline constexpr bool is_outcome_or_sugar = false;
 template <class Value, class Error>
@@ -47,13 +49,15 @@ inline constexpr bool is_outcome_or_sugar<success_type<T>> = true;
 template <class T>
 inline constexpr bool is_outcome_or_sugar<failure_type<T>> = true;
 
-/// What becomes the value: what is of its type, and what converts to it but not to an error.
+/// A type that becomes the value: the value type itself, or a type that converts to it and not to
+/// the error.
 template <class From, class Value, class Error, class Plain = std::remove_cvref_t<From>>
 concept ValueOf = !std::is_same_v<Plain, Error> && std::is_convertible_v<From, Value> &&
                   (std::is_same_v<Plain, std::remove_cv_t<Value>> ||
                    (!is_outcome_or_sugar<Plain> && !std::is_convertible_v<From, Error>));
 
-/// What becomes the error without being one: what converts to it but not to a value.
+/// A type other than the error type that becomes the error: it converts to the error and not to the
+/// value.
 template <class From, class Value, class Error, class Plain = std::remove_cvref_t<From>>
 concept ErrorOf = !std::is_same_v<Plain, Error> && !is_outcome_or_sugar<Plain> &&
                   !std::is_same_v<Plain, std::remove_cv_t<Value>> &&
@@ -63,7 +67,7 @@ struct as_value {};
 struct as_error {};
 struct nothing {};
 
-/// Has the special members that its arguments say.
+/// Has the special members that its arguments select.
 template <bool Copies, bool Moves>
 struct movability {};
 template <>
@@ -83,7 +87,7 @@ struct movability<false, false> {
   ~movability() = default;
 };
 
-/// A value, or an error, in the same place.
+/// A value or an error, in the same storage.
 template <class Value, class Error, bool IsTrivial = std::is_trivially_copyable_v<Value>>
 struct either {
   template <class... Arguments>
@@ -111,14 +115,14 @@ struct managed_either {
     construct(std::move(other));
   }
   managed_either& operator=(const managed_either& other) { return *this = managed_either(other); }
-  /// What was there is destroyed at once.
+  /// Destroys the previous value first.
   managed_either& operator=(managed_either&& other) noexcept {
     if (this == &other) return *this;
     destroy();
     construct(std::move(other));
     return *this;
   }
-  // Inline: where a result's address is given away, all of it is in memory.
+  // Inline, because a result whose address escapes would be kept in memory instead of registers.
   VERBSPP_DATA_PATH ~managed_either() { destroy(); }
 
   template <class Other>
@@ -151,7 +155,7 @@ struct either<Value, Error, false>
 
 [[noreturn]] void throw_no_error();
 
-/// A `Value`, or the `Error` that says why there is none.
+/// A `Value`, or the `Error` that explains why there is none.
 template <class Value, class Error>
 class [[nodiscard]] outcome {
   static_assert(!std::is_reference_v<Value>,
@@ -177,7 +181,7 @@ class [[nodiscard]] outcome {
   template <class From>
     requires ErrorOf<From, Value, Error>
   constexpr outcome(From&& error) noexcept : either_(as_error(), std::forward<From>(error)) {}
-  /// The value is constructed in the result, where it stays if it can't be moved.
+  /// Constructs the value in the result, where it stays if it can't be moved.
   template <class... Arguments>
     requires std::is_constructible_v<stored, Arguments...>
   constexpr explicit outcome(std::in_place_t, Arguments&&... arguments) noexcept(
@@ -195,7 +199,7 @@ class [[nodiscard]] outcome {
   constexpr outcome(const failure_type<From>& failure) noexcept
       : either_(as_error(), failure.error()) {}
 
-  /// One whose value and whose error both convert.
+  /// Converts an outcome whose value and error both convert.
   template <class From, class Cause>
     requires(!std::is_same_v<outcome<From, Cause>, outcome> &&
              !std::is_same_v<outcome<From, Cause>, taken> && std::is_convertible_v<From, Value> &&
@@ -203,7 +207,7 @@ class [[nodiscard]] outcome {
   constexpr outcome(outcome<From, Cause> other)
       : either_(other.has_value() ? from_value(other) : either_type(as_error(), other.error())) {}
 
-  // What a loop over it asks for.
+  // Found by a range-based for loop over the result itself.
   template <class Nothing = void>
   void begin() const
       VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
@@ -216,19 +220,19 @@ class [[nodiscard]] outcome {
   [[nodiscard]] constexpr bool has_failure() const noexcept { return !either_.has_value; }
   constexpr explicit operator bool() const noexcept { return either_.has_value; }
 
-  /// The value; where there is none, the error is raised.
+  /// Returns the value, or raises the error if there is none.
   constexpr std::add_lvalue_reference_t<Value> value() & VERBSPP_LIFETIMEBOUND {
     if (!either_.has_value) [[unlikely]]
       raise();
     return assume_value();
   }
-  // NOLINTBEGIN(modernize-use-nodiscard): also called for the exception alone
+  // NOLINTBEGIN(modernize-use-nodiscard): sometimes called only for its exception
   constexpr std::add_lvalue_reference_t<const Value> value() const& VERBSPP_LIFETIMEBOUND {
     if (!either_.has_value) [[unlikely]]
       raise();
     return assume_value();
   }
-  /// Of a temporary, the value itself: it does not end with the expression.
+  /// Returns the value of a temporary by value, so that it outlives the expression.
   constexpr taken value() && {
     if (!either_.has_value) [[unlikely]]
       raise();
@@ -240,7 +244,7 @@ class [[nodiscard]] outcome {
     return std::move(*this).assume_value();
   }
 
-  /// The value of what is known to have one: debug builds assert it.
+  /// Returns the value of a result that is known to have one; debug builds assert this.
   constexpr std::add_lvalue_reference_t<Value> assume_value() & noexcept VERBSPP_LIFETIMEBOUND {
     expect(either_.has_value);
     if constexpr (!is_void) return either_.value;
@@ -260,7 +264,7 @@ class [[nodiscard]] outcome {
   }
   // NOLINTEND(modernize-use-nodiscard)
 
-  /// The error; it throws where there is none, instead of making one up.
+  /// Returns the error; throws if there is none.
   [[nodiscard]] constexpr const Error& error() const& VERBSPP_LIFETIMEBOUND {
     if (either_.has_value) [[unlikely]]
       throw_no_error();
@@ -279,7 +283,7 @@ class [[nodiscard]] outcome {
     expect(!either_.has_value);
     return either_.error;
   }
-  /// The error as a failure that every outcome takes whose error it converts to.
+  /// The error as a failure, which converts to every outcome whose error type it converts to.
   [[nodiscard]] constexpr failure_type<Error> as_failure() const noexcept {
     return failure_type<Error>(assume_error());
   }
@@ -305,7 +309,7 @@ class [[nodiscard]] outcome {
     assert(holds);
     if (!holds) __builtin_unreachable();
   }
-  /// Of a copy: what has its address given away could not stay in registers.
+  /// Raises a copy, because a result whose address escapes could not be kept in registers.
   [[noreturn]] constexpr void raise() const {
     const Error cause = either_.error;
     cause.raise();

@@ -6,8 +6,9 @@
 
 namespace verbspp::detail {
 
-/// Owns what `new` made, an object or (as `owned<Object[]>`) an array: what the library's headers
-/// need of `std::unique_ptr`, whose header would be among their most expensive.
+/// Owns an object, or an array as `owned<Object[]>`, that was created by `new`. It has the part of
+/// `std::unique_ptr` that the library's headers need, whose header would be among their most
+/// expensive.
 template <class Owned>
 class owned {
  public:
@@ -19,7 +20,7 @@ class owned {
   owned(owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   owned& operator=(const owned&) = delete;
   owned& operator=(owned&& other) noexcept {
-    // The old object goes last: the new one may belong to it.
+    // The old object is destroyed last, because the new one may belong to it.
     const owned old(std::exchange(object_, std::exchange(other.object_, nullptr)));
     return *this;
   }

@@ -7,8 +7,8 @@ namespace verbspp::detail {
 
 /// The count of an object that is shared through `reference`.
 ///
-/// It is changed by the compilers' own atomic operations: <atomic> would be the most expensive
-/// header of the library.
+/// It is changed by compiler builtins, because <atomic> would be the library's most expensive
+/// header.
 class counted {
  public:
   counted() noexcept = default;
@@ -24,15 +24,15 @@ class counted {
   unsigned count_ = 1;
 };
 
-/// A counted reference: what keeps the parents of a verbs object alive.
+/// A counted reference, which keeps the parents of a verbs object alive.
 ///
-/// Unlike `std::shared_ptr` it can be made without exceptions and is one pointer wide. Thread rule:
-/// as `std::shared_ptr`: distinct references may be used by distinct threads.
+/// Unlike a `std::shared_ptr`, it is created without exceptions and has the size of one pointer.
+/// Thread rule: as for `std::shared_ptr`, different threads may use different references.
 template <class Object>
 class reference {
  public:
   reference() noexcept = default;
-  /// Takes over the count of one that a new object starts with.
+  /// Adopts the count of one with which a new object starts.
   explicit reference(Object* adopted) noexcept : object_(adopted) {}
   reference(const reference& other) noexcept : object_(other.object_) {
     if (object_ != nullptr) __atomic_fetch_add(&object_->count_, 1U, __ATOMIC_RELAXED);
@@ -42,8 +42,8 @@ class reference {
     std::swap(object_, other.object_);
     return *this;
   }
-  /// A further reference to an object, or none if the last one of the others is gone already. The
-  /// caller knows that the object's destructor has not ended.
+  /// Returns another reference to an object, or none if all of its references have been released.
+  /// The caller must know that the object's destructor has not ended.
   [[nodiscard]] static reference if_alive(Object* object) noexcept {
     unsigned count = __atomic_load_n(&object->count_, __ATOMIC_RELAXED);
     while (count != 0)

@@ -14,7 +14,7 @@ inline constexpr bool lists_elements = false;
 template <class Element>
 inline constexpr bool lists_elements<std::initializer_list<Element>> = true;
 
-/// A `std::reference_wrapper`, without its header, which is a large one.
+/// Matches `std::reference_wrapper` without its header, which is large.
 template <class Value>
 concept WrapsReference = requires(const Value& value) {
   requires std::is_same_v<decltype(value.get()), typename Value::type&>;
@@ -23,8 +23,8 @@ concept WrapsReference = requires(const Value& value) {
 template <class Value>
 [[nodiscard]] consteval bool refers_elsewhere() noexcept;
 
-/// A value whose bytes refer to other bytes, and mean nothing to another process: a pointer, an
-/// iterator, a view or a reference, or an array of these. The members of a structure are not seen.
+/// A value whose bytes refer to other memory, and have no meaning in another process: a pointer, an
+/// iterator, a view, a reference, or an array of these. Members of structures are not examined.
 template <class Value>
 concept RefersElsewhere = refers_elsewhere<Value>();
 

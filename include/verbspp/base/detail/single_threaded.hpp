@@ -7,8 +7,8 @@
 
 namespace verbspp::detail {
 
-/// Whether the process is known to have one thread, so that nothing has to be atomic: the C library
-/// tells where it is new enough (glibc 2.32).
+/// True if the process is known to have a single thread, so that nothing has to be atomic. The C
+/// library reports this from glibc 2.32 on; with others it is false.
 [[nodiscard]] inline bool is_single_threaded() noexcept {
 #if __has_include(<sys/single_threaded.h>)
   return __libc_single_threaded != 0;

@@ -3,7 +3,7 @@
 
 namespace verbspp::detail {
 
-/// A coroutine's return type: its function may have suspended, and go on later.
+/// The return type of a coroutine, which may have suspended and may be resumed later.
 template <class Returned>
 concept Suspends = requires { typename Returned::promise_type; } || requires(Returned& returned) {
   returned.await_ready();

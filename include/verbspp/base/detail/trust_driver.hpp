@@ -5,8 +5,8 @@
 
 namespace verbspp::detail {
 
-/// Makes a call that libibverbs hands on by a function pointer of the driver: the one place whose
-/// word is taken that nothing blocks. A driver may spin for a lock of its own there.
+/// Makes a call that libibverbs forwards through a function pointer of the driver. Only here does
+/// the library rely on the driver not to block; it may spin on a lock of its own, though.
 template <class Call>
 VERBSPP_DATA_PATH auto trust_driver(Call call) noexcept VERBSPP_NONBLOCKING {
 #if defined(__clang__)
