@@ -190,7 +190,7 @@ class error {
   /// \returns the length of the whole message, without the terminating null
   // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
   std::size_t format(std::span<char> buffer) const noexcept;
-  /// The message: one line with what failed, on what, and what to do about it.
+  /// The message: one line with the failure, the object that it affects, and advice.
   ///
   /// An error owns no memory. Text that was composed at run time, such as a peer's reason, is kept
   /// for the last 64 such errors of the process. The message of an older error says that newer

@@ -16,8 +16,7 @@ namespace verbspp {
 class completion_queue;
 class shared_receive_queue;
 
-/// What happened, apart from any request; the values are those of `ibv_event_type`, unknown ones
-/// are kept.
+/// The types of asynchronous events, with the values of `ibv_event_type`. Unknown values are kept.
 enum class async_event_type : std::uint32_t {
   completion_queue_error = IBV_EVENT_CQ_ERR,
   queue_pair_fatal = IBV_EVENT_QP_FATAL,
@@ -41,10 +40,10 @@ enum class async_event_type : std::uint32_t {
   work_queue_fatal = IBV_EVENT_WQ_FATAL,
 };
 
-/// The name; "unknown event" for a number that is none of them.
+/// The name; "unknown event" for any other number.
 [[nodiscard]] const char* to_string(async_event_type type) noexcept;
 
-/// What an asynchronous event is about.
+/// The kinds of objects that asynchronous events are about.
 enum class async_event_element : std::uint8_t {
   unknown,
   device,
@@ -57,12 +56,12 @@ enum class async_event_element : std::uint8_t {
 
 [[nodiscard]] const char* to_string(async_event_element element) noexcept;
 
-/// What an asynchronous event asks of the program.
+/// The severity of an asynchronous event.
 enum class async_event_severity : std::uint8_t {
-  notice,   ///< something is as it should be, or was asked for
-  warning,  ///< something changed: what was read before may be stale
-  error,    ///< the element has failed; the rest of the device works
-  fatal,    ///< the device has failed, and with it everything that was made on it
+  notice,   ///< normal operation, or an event that the program requested
+  warning,  ///< something changed: attributes that were read earlier may be stale
+  error,    ///< the element has failed; the rest of the device still works
+  fatal,    ///< the device has failed, and all objects created on it
 };
 
 [[nodiscard]] const char* to_string(async_event_severity severity) noexcept;
@@ -72,7 +71,7 @@ namespace detail {
 struct async_events;
 class async_listener;
 
-/// Counts what the order of matters: queues and the events that are about them.
+/// A counter that orders the creation of queues and the events about them.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
 
 /// A queue pair of any type and state.
@@ -86,12 +85,12 @@ concept NumberedQueuePair = requires(const Object& object) {
 
 /// An asynchronous event of a device, from `context::poll_async_event` or `wait_async_event`.
 ///
-/// A plain value: what it says was copied, and the event acknowledged, when it was taken. So
-/// nothing has to be given back, and no object's destruction waits for it; an object may be gone
-/// when its event is looked at.
+/// A plain value: when the event was read, its contents were copied and it was acknowledged. It
+/// need not be released, and delays no object's destruction. The object that it is about may have
+/// been destroyed already.
 class async_event {
  public:
-  /// Copies an event that `ibv_get_async_event` gave and that is not acknowledged yet.
+  /// Copies an event that was read by `ibv_get_async_event` and is not acknowledged yet.
   [[nodiscard]] static async_event from_native(const ibv_async_event& native) noexcept;
 
   [[nodiscard]] async_event_type type() const noexcept {
@@ -99,30 +98,29 @@ class async_event {
   }
   [[nodiscard]] async_event_element element() const noexcept;
   [[nodiscard]] async_event_severity severity() const noexcept;
-  /// What it means for the program, and what to do.
+  /// The meaning of the event for the program, with advice.
   [[nodiscard]] const char* hint() const noexcept;
 
-  /// Of the queue pair that it is about.
+  /// The number of the queue pair that the event is about; empty if it is not about one.
   [[nodiscard]] std::optional<verbspp::queue_pair_number> queue_pair_number() const noexcept {
     if (element() != async_event_element::queue_pair) return std::nullopt;
     return verbspp::queue_pair_number::assume(static_cast<std::uint32_t>(id_));
   }
-  /// The port that it is about.
+  /// The port that the event is about; empty if it is not about one.
   [[nodiscard]] std::optional<port_number> port() const noexcept;
 
-  /// Whether it is about this queue pair: whether the numbers are equal. A device gives the number
-  /// of a destroyed queue pair to another one at some time; so drop an old event with its queue
-  /// pair.
+  /// True if the event is about a queue pair with this one's number. A device eventually reuses the
+  /// number of a destroyed queue pair, so drop old events together with their queue pair.
   template <detail::NumberedQueuePair QueuePair>
   [[nodiscard]] bool concerns(const QueuePair& queue_pair) const noexcept {
     return queue_pair_number() == queue_pair.number();
   }
-  /// Whether it is about this completion queue, or a copy of it; exact, even if the event's queue
-  /// is gone and this one is at its address.
+  /// True if the event is about this completion queue or a copy of it. Exact, even if the event's
+  /// queue has been destroyed and this one has the same address.
   [[nodiscard]] bool concerns(const completion_queue& queue) const noexcept;
-  /// The same for a shared receive queue.
+  /// As above, for a shared receive queue.
   [[nodiscard]] bool concerns(const shared_receive_queue& queue) const noexcept;
-  /// The same for what was made without the library; only the addresses are compared.
+  /// As above, for objects that were created without the library; only addresses are compared.
   [[nodiscard]] bool concerns(const ibv_srq* queue) const noexcept {
     return element() == async_event_element::shared_receive_queue && is_at(queue);
   }
@@ -130,7 +128,7 @@ class async_event {
     return element() == async_event_element::work_queue && is_at(queue);
   }
 
-  /// One line: what happened to what, and the hint.
+  /// One line: the event, its element, and the hint.
   friend std::ostream& operator<<(std::ostream& out, const async_event& event);
 
  private:
@@ -144,7 +142,7 @@ class async_event {
 
   std::uint32_t type_ = 0;
   std::uint64_t id_ = 0;        // a number, or an address that is only compared
-  std::uint64_t taken_at_ = 0;  // as moment_now counts
+  std::uint64_t taken_at_ = 0;  // in the units of moment_now()
 };
 
 }  // namespace verbspp

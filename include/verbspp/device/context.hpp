@@ -26,18 +26,18 @@ namespace detail {
 struct async_events;
 class async_listener;
 
-/// The asynchronous events that are kept at most until the program asks for them.
+/// The maximum number of asynchronous events that are kept until the program asks for them.
 inline constexpr std::size_t kept_async_events = 64;
 
 struct context_state : counted {
-  /// Null if there is no memory.
+  /// Null if there is not enough memory.
   [[nodiscard]] static context_state* create(ibv_context* opened, ownership whose) noexcept;
   context_state(const context_state&) = delete;
   context_state& operator=(const context_state&) = delete;
   ~context_state();
 
-  /// What is taken is closed by the destructor; the file descriptor of its asynchronous events has
-  /// to be non-blocking.
+  /// With `ownership::taken`, the destructor closes the context, and the file descriptor of its
+  /// asynchronous events must be non-blocking.
   void set_ownership(ownership whose) noexcept;
 
   ibv_context* native;
@@ -50,7 +50,7 @@ struct context_state : counted {
 
 }  // namespace detail
 
-/// The entries of a GID table that are in use, in the order of their index.
+/// The entries of a GID table that are in use, in the order of their indices.
 class gid_table {
  public:
   gid_table(gid_table&& other) noexcept
@@ -84,63 +84,65 @@ class gid_table {
   std::size_t size_;
 };
 
-/// An opened device: a shared handle, cheap to copy, closed when the last copy and the last object
-/// made from it are gone. Thread-safe. What is asked of one that was moved from is an error
-/// (`invalid_input`), and so is what shall be made of it.
+/// An opened device: a shared handle, cheap to copy. The device is closed when the last copy and
+/// the last object created from it have been destroyed. Thread-safe. Calls on a context that was
+/// moved from return `invalid_input`, as does creating objects from it.
 class context {
  public:
-  /// Takes over, or borrows, what was opened elsewhere: a context of librdmacm's (`id->verbs`) is
-  /// borrowed. The file descriptor of its asynchronous events is made non-blocking if it is taken,
-  /// and left as it is if it is borrowed: there `poll_async_event` may block if somebody else reads
-  /// events as well.
+  /// Takes over or borrows a context that was opened elsewhere. A context of librdmacm
+  /// (`id->verbs`) must be borrowed. The file descriptor of asynchronous events is made
+  /// non-blocking if the context is taken, and left unchanged if it is borrowed. In the latter case
+  /// `poll_async_event` may block if other code reads events, too.
   /// \errors `invalid_input` for null, `resource_exhausted`
   [[nodiscard]] static result<context> from_native(ibv_context* native, ownership whose) noexcept;
-  /// Gives the context away as it is: whoever takes it closes it. The file descriptor of its
-  /// asynchronous events is non-blocking, unless the context was borrowed.
-  /// \errors `busy` while there are other handles of it, or objects made from it, and it stays as
-  /// it is; `invalid_input` if it was moved from
+  /// Releases the context, still open, to the caller, which must close it. The file descriptor of
+  /// its asynchronous events is non-blocking, unless the context was borrowed.
+  /// \errors `busy` while other handles of it, or objects created from it, exist, and this handle
+  /// keeps it; `invalid_input` if it was moved from
   [[nodiscard]] result<ibv_context*> release() && noexcept;
 
-  /// Limits and abilities of the device (`ibv_query_device`).
+  /// The limits and capabilities of the device (`ibv_query_device`).
   [[nodiscard]] result<ibv_device_attr> query_device() const noexcept;
-  /// The frequency of the clock that timestamps of completions count, in kHz
-  /// (`ibv_query_device_ex`).
-  /// \errors `not_supported` if the device does not tell
+  /// The frequency of the clock behind completion timestamps, in kHz (`ibv_query_device_ex`).
+  /// \errors `not_supported` if the device does not report it
   [[nodiscard]] result<std::uint64_t> device_clock_khz() const noexcept;
 
-  /// State and properties of one port (`ibv_query_port`).
+  /// The state and properties of one port (`ibv_query_port`).
   /// \errors `invalid_input` if the device has no such port
   [[nodiscard]] result<port_attributes> query_port(port_number port) const noexcept;
 
-  /// The first port that is active.
-  /// \errors `not_found` if none is
+  /// The first active port.
+  /// \errors `not_found` if no port is active
   [[nodiscard]] result<port_attributes> first_active_port() const noexcept;
 
   /// One entry of a port's GID table (`ibv_query_gid_ex`).
   /// \errors `not_found` if the entry is empty, `invalid_input` if the index is beyond the table
   [[nodiscard]] result<gid_entry> query_gid(port_number port, gid_index index) const noexcept;
 
-  /// The entries in use of a port's GID table.
+  /// The entries of a port's GID table that are in use.
   /// \errors `invalid_input` if the device has no such port, `resource_exhausted`
   [[nodiscard]] result<gid_table> query_gid_table(port_number port) const noexcept;
 
-  /// The next asynchronous event of the device, if one is there; never blocks
-  /// (`ibv_get_async_event`). Each goes to one caller, on whatever thread, and besides, if it is a
-  /// failure, to those of the library's waits that it ends.
+  /// Returns the device's next asynchronous event, if one is available; never blocks
+  /// (`ibv_get_async_event`). Each event is returned to one caller, on any thread. A failure also
+  /// ends the library's waits that depend on the failed object.
   ///
-  /// Waits that watch for failures (`completion_queue_with::wait_watching`) read the events that
-  /// are there, and keep them for this: in order, at most 64, of which the oldest of the least
-  /// severity is dropped for the next; those about what is destroyed go with it.
-  /// \errors `driver` if the device is gone
+  /// Waits that watch for failures (`completion_queue_with::wait_watching`) read the available
+  /// events, and keep at most 64 of them in order for this call. When there is no room, the oldest
+  /// event of the lowest severity is dropped. Events about an object are dropped when it is
+  /// destroyed.
+  /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
-  /// The next asynchronous event; empty at the limit and not before. Signals do not end it.
-  /// \errors `driver` if the device is gone; `resource_exhausted` for file descriptors
+  /// Waits for the next asynchronous event. Empty only when the limit expires; signals do not end
+  /// the wait.
+  /// \errors `driver` if the device no longer exists; `resource_exhausted` for file descriptors
   [[nodiscard]] result<std::optional<async_event>> wait_async_event(
       const wait_limit& until) const noexcept;
-  /// For epoll and poll: readable while there are asynchronous events, kept ones among them; then
-  /// call `poll_async_event` until it gives no more. The same one each time, closed with the
-  /// context; nobody but the library may read it. -1 if this context was moved from. Where no file
-  /// descriptors are left for it, it is the device's own, which does not tell of kept events.
+  /// A file descriptor for epoll and poll. It is readable while there are asynchronous events, kept
+  /// ones included; call `poll_async_event` until it returns none. Each call returns the same one.
+  /// It is closed with the context, and only the library may read it. -1 if this context was moved
+  /// from. If the process has no file descriptors left, it is the device's own one, which does not
+  /// report kept events.
   [[nodiscard]] int async_event_file_descriptor() const noexcept;
 
   /// The kernel's name for the device, such as "mlx5_0"; empty if this context was moved from.
@@ -151,7 +153,7 @@ class context {
   [[nodiscard]] ibv_context* native_handle() const noexcept {
     return state_ ? state_->native : nullptr;
   }
-  /// True for handles of one native context; a device opened twice gives two.
+  /// True for handles of the same native context; opening a device twice yields two.
   friend bool operator==(const context& a, const context& b) noexcept {
     return a.native_handle() == b.native_handle();
   }
@@ -167,8 +169,8 @@ class context {
   detail::reference<detail::context_state> state_;
 };
 
-/// The device of that name, opened.
-/// \errors `not_found`, and whatever `device_list::query` and `device::open` give
+/// Opens the device of that name.
+/// \errors `not_found`, and those of `device_list::query` and `device::open`
 [[nodiscard]] result<context> open_device(std::string_view name) noexcept;
 
 }  // namespace verbspp

@@ -19,7 +19,7 @@ class context;
 
 namespace detail {
 
-/// The list of `ibv_get_device_list`, freed when the last device that came from it is gone.
+/// The list of `ibv_get_device_list`, freed when the last device from it has been destroyed.
 struct device_list_state : counted {
   device_list_state(ibv_device** list, int length) noexcept : devices(list), count(length) {}
   device_list_state(const device_list_state&) = delete;
@@ -30,7 +30,7 @@ struct device_list_state : counted {
   int count;
 };
 
-/// A device's name, never null: empty if there is no device, or libibverbs does not tell.
+/// A device's name, never null: empty if there is no device, or libibverbs does not report it.
 [[nodiscard]] const char* name_of(ibv_device* native) noexcept;
 
 }  // namespace detail
@@ -48,16 +48,16 @@ class device {
   }
   ~device() = default;
 
-  /// The kernel's name for it, such as "mlx5_0"; empty if libibverbs does not tell.
+  /// The kernel's name for the device, such as "mlx5_0"; empty if libibverbs does not report it.
   [[nodiscard]] const char* name() const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::name_of(native_);
   }
-  /// The node GUID; zero if libibverbs does not tell.
+  /// The node GUID; zero if libibverbs does not report it.
   [[nodiscard]] verbspp::guid guid() const noexcept;
   [[nodiscard]] ibv_node_type node_type() const noexcept;
   [[nodiscard]] ibv_transport_type transport_type() const noexcept;
 
-  /// Opens the device (`ibv_open_device`); may be called again for further contexts.
+  /// Opens the device (`ibv_open_device`). Each call returns another context.
   /// \errors `permission` without access to /dev/infiniband, `resource_exhausted`, `driver`;
   /// `invalid_input` if this device was moved from
   [[nodiscard]] result<context> open() const noexcept;
@@ -104,7 +104,7 @@ class device_list {
     std::size_t index_ = 0;
   };
 
-  /// Asks for the devices (`ibv_get_device_list`). A machine without any gives an empty list.
+  /// Queries the devices (`ibv_get_device_list`). The list is empty if the machine has none.
   /// \errors `permission`, `resource_exhausted`, `not_supported` (no kernel support)
   [[nodiscard]] static result<device_list> query() noexcept;
 
@@ -121,7 +121,7 @@ class device_list {
   [[nodiscard]] iterator end() const& noexcept VERBSPP_LIFETIMEBOUND { return {this, size()}; }
   void end() const&& = delete;  // iterators point to the list: name it first
 
-  /// \errors `not_found` if there is no device of that name
+  /// \errors `not_found` if no device has that name
   [[nodiscard]] result<device> find(std::string_view name) const noexcept;
 
  private:

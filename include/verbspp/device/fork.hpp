@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a program that calls fork() has to know.
+/// Notes for programs that call fork().
 ///
-/// *Memory.* fork() shares pages between parent and child until one of them writes, and it is the
-/// writer who gets a new page: if that is the parent, the device goes on with the old one, and what
-/// it writes or reads is no longer the parent's memory. Linux 5.12 and newer copy pinned pages at
-/// fork, and there is nothing to do; on older kernels `initialize_fork` has registered pages left
-/// out of the child, which then must not touch anything on them. That goes by whole pages: memory
-/// from malloc shares its pages with other data, that of a `registered_buffer` does not. Children
-/// that call exec at once are safe in any case, as are threads.
+/// *Memory.* fork() shares pages between parent and child until one of them writes, and the writer
+/// gets a new page. If the parent writes, the device continues to use the old page, and the data
+/// that it writes or reads is no longer in the parent's memory. Linux 5.12 and newer copy pinned
+/// pages at fork, so programs need do nothing. On older kernels, `initialize_fork` excludes
+/// registered pages from the child, which must not touch anything on them. This affects whole
+/// pages: memory from malloc shares its pages with other data, that of a `registered_buffer` does
+/// not. Children that call exec at once are safe in any case, as are threads.
 ///
-/// *Objects.* The child inherits the program's objects, but the device's belong to the parent: it
-/// must not use them, and should not destroy them either, since that may destroy those of the
-/// parent. So leave it by exec or `_exit`, or open the device after the fork.
+/// *Objects.* The child inherits the program's objects, but the objects of the device belong to the
+/// parent. The child must not use them, and should not destroy them either, because that may
+/// destroy the parent's. It should call exec or `_exit`, or the program should open the device
+/// after the fork.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -23,23 +24,23 @@
 
 namespace verbspp {
 
-/// Whether registered memory survives a fork(); the values are those of `ibv_fork_status`.
+/// Whether registered memory survives a fork(), with the values of `ibv_fork_status`.
 enum class fork_safety : std::uint8_t {
-  disabled = 0,  ///< it does not: call `initialize_fork` first of all
-  enabled = 1,   ///< it does, but the child does not have the registered pages
-  unneeded = 2,  ///< it does: the kernel copies them
+  disabled = 0,  ///< no: call `initialize_fork` before anything else
+  enabled = 1,   ///< yes, but the child does not have the registered pages
+  unneeded = 2,  ///< yes: the kernel copies them
 };
 
 [[nodiscard]] const char* to_string(fork_safety safety) noexcept;
 
-/// Asks libibverbs (`ibv_is_fork_initialized`).
-/// \errors `not_supported` if libibverbs is older than 1.13 (rdma-core 35), which cannot tell
+/// Queries libibverbs (`ibv_is_fork_initialized`).
+/// \errors `not_supported` if libibverbs is older than 1.13 (rdma-core 35), which cannot report it
 [[nodiscard]] result<fork_safety> fork_status() noexcept;
 
-/// Makes registered memory survive a fork() on kernels that don't by themselves (`ibv_fork_init`);
-/// makes registering slower there. Call it before anything is registered; the environment variable
-/// RDMAV_FORK_SAFE=1 does the same.
-/// \errors `invalid_input` if memory was registered before, `not_supported`, `driver`
+/// Makes registered memory survive a fork() on kernels that do not ensure this themselves
+/// (`ibv_fork_init`). On such kernels it makes registration slower. Call it before any memory is
+/// registered. Setting the environment variable RDMAV_FORK_SAFE=1 has the same effect.
+/// \errors `invalid_input` if memory has been registered already, `not_supported`, `driver`
 [[nodiscard]] result<void> initialize_fork() noexcept;
 
 }  // namespace verbspp

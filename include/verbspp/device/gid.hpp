@@ -22,19 +22,19 @@ struct gid {
   [[nodiscard]] static gid from_native(const ibv_gid& native) noexcept;
   [[nodiscard]] ibv_gid native() const noexcept;
 
-  /// All bytes zero: an empty entry of a GID table, nobody's address.
+  /// All bits are zero: an empty entry of a GID table, which is not the address of any port.
   [[nodiscard]] constexpr bool is_zero() const noexcept { return *this == gid{}; }
   /// fe80::/10, valid on the local link only.
   [[nodiscard]] constexpr bool is_link_local() const noexcept {
     return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
   }
-  /// ::ffff:a.b.c.d, as RoCE writes an IPv4 address.
+  /// ::ffff:a.b.c.d, the form of IPv4 addresses in RoCE.
   [[nodiscard]] constexpr bool is_ipv4_mapped() const noexcept {
     for (std::size_t i = 0; i < 10; ++i)
       if (bytes[i] != 0) return false;
     return bytes[10] == 0xff && bytes[11] == 0xff;
   }
-  /// A group's address: ff00::/8, or that of an IPv4 group (224.0.0.0/4), as RoCE v2 writes it.
+  /// A multicast address: ff00::/8, or an IPv4 group (224.0.0.0/4) in the form of RoCE v2.
   [[nodiscard]] constexpr bool is_multicast() const noexcept {
     return is_ipv4_mapped() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff;
   }
@@ -45,7 +45,7 @@ struct gid {
     return prefix;
   }
 
-  /// The lower 64 bits: on InfiniBand, the GUID of the port, or a local one.
+  /// The lower 64 bits: on InfiniBand, the port's GUID or a locally assigned one.
   [[nodiscard]] constexpr guid interface_id() const noexcept {
     std::uint64_t identifier = 0;
     for (std::size_t i = 8; i < 16; ++i) identifier = identifier << 8 | bytes[i];
@@ -58,10 +58,10 @@ struct gid {
 [[nodiscard]] std::string to_string(const gid& address);
 std::ostream& operator<<(std::ostream& out, const gid& address);
 
-/// What a GID is an address of; the values are those of `ibv_gid_type`.
+/// The kinds of network that a GID is an address in, with the values of `ibv_gid_type`.
 enum class gid_type : std::uint8_t {
   infiniband = IBV_GID_TYPE_IB,
-  roce_v1 = IBV_GID_TYPE_ROCE_V1,  ///< Ethernet frames of their own type, one broadcast domain
+  roce_v1 = IBV_GID_TYPE_ROCE_V1,  ///< Ethernet frames of their own type, in one broadcast domain
   roce_v2 = IBV_GID_TYPE_ROCE_V2,  ///< UDP port 4791 over IPv4 or IPv6, routable
 };
 

@@ -9,19 +9,19 @@
 
 namespace verbspp {
 
-/// A global unique identifier of a device, a system or an InfiniBand port: an EUI-64, whose first
-/// 24 bits name the manufacturer. Printed as the tools do: 0c42:a103:0065:42aa.
+/// A globally unique identifier of a device, a system or an InfiniBand port: an EUI-64, whose first
+/// 24 bits identify the manufacturer. Printed as RDMA tools print it: 0c42:a103:0065:42aa.
 class guid {
  public:
-  /// All zero: none.
+  /// All zero, which stands for none.
   constexpr guid() noexcept = default;
   /// From a number in host byte order.
   explicit constexpr guid(std::uint64_t value) noexcept : value_(value) {}
 
   /// The number in host byte order.
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
-  /// The manufacturer, as the IEEE registered it (24 bits); worth something only if the identifier
-  /// is neither reserved nor local.
+  /// The manufacturer's IEEE number (24 bits); meaningful only if the identifier is neither
+  /// reserved nor local.
   [[nodiscard]] constexpr std::uint32_t oui() const noexcept {
     return static_cast<std::uint32_t>(value_ >> 40);
   }
@@ -30,9 +30,9 @@ class guid {
   [[nodiscard]] constexpr bool is_reserved() const noexcept {
     return value_ == 0 || value_ == UINT64_MAX;
   }
-  /// Given by an administrator or a hypervisor instead of the manufacturer: unique only there.
+  /// Assigned by an administrator or a hypervisor instead of the manufacturer: unique only locally.
   [[nodiscard]] constexpr bool is_local() const noexcept { return (value_ >> 57 & 1) != 0; }
-  /// Of several; no device or port has such a one.
+  /// A group identifier, which no device or port has.
   [[nodiscard]] constexpr bool is_group() const noexcept { return (value_ >> 56 & 1) != 0; }
 
   friend constexpr auto operator<=>(guid, guid) noexcept = default;

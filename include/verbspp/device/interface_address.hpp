@@ -11,31 +11,32 @@
 
 namespace verbspp {
 
-/// An address that a network interface of this host has, in this process' network namespace.
+/// An address of one of this host's network interfaces, in the process's network namespace.
 struct interface_address {
-  /// That of an interface without VLAN: no tag is zero.
+  /// The VLAN of an interface without one; no tag is zero.
   static constexpr std::uint16_t untagged = 0;
 
   gid address;  ///< IPv4 addresses as RoCE writes them, ::ffff:a.b.c.d
-  /// Bits that the addresses of its subnet have in common: 0 to 128, for IPv4 96 more than usual.
+  /// The number of leading bits that the addresses of its subnet share: 0 to 128. For IPv4, 96 more
+  /// than the usual prefix length.
   std::uint8_t prefix_length = 128;
-  std::uint32_t interface_index = 0;  ///< as `if_nametoindex` counts
+  std::uint32_t interface_index = 0;  ///< as returned by `if_nametoindex`
   std::uint16_t vlan = untagged;      ///< 1 to 4094
   bool is_up = true;
   bool is_loopback = false;
 
-  /// Whether `other` is an address of the same subnet.
+  /// True if `other` is an address in the same subnet.
   [[nodiscard]] bool shares_subnet_with(const gid& other) const noexcept;
 };
 
-/// Whether two addresses have so many bits in common at their start.
+/// True if the first `bits` bits of the two addresses are equal.
 [[nodiscard]] bool share_prefix(const gid& left, const gid& right, unsigned bits) noexcept;
 
-/// The addresses of this host's network interfaces, as they were when asked for.
+/// The addresses of this host's network interfaces at the time of the query.
 class interface_table {
  public:
-  /// Asks the kernel (`getifaddrs`, and `SIOCGIFVLAN` for the VLANs). Thread-safe.
-  /// \errors `resource_exhausted`, `driver` if the kernel does not tell
+  /// Queries the kernel (`getifaddrs`, and `SIOCGIFVLAN` for the VLANs). Thread-safe.
+  /// \errors `resource_exhausted`, `driver` if the kernel does not report them
   [[nodiscard]] static result<interface_table> query() noexcept;
 
   interface_table(interface_table&& other) noexcept

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Near which memory and processors a device sits: a thread that works on the device's own NUMA
-/// node reaches both faster.
+/// The memory and processors that are near a device. A thread on the device's own NUMA node reaches
+/// both faster.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -23,36 +23,38 @@ struct numa_node_traits {
 };
 }  // namespace detail
 
-/// A NUMA node of this machine, as the kernel counts them.
+/// A NUMA node of this machine, as numbered by the kernel.
 using numa_node = bounded<detail::numa_node_traits>;
 
-/// What to do where a thread cannot be bound to a device's node.
+/// The behaviour if a thread cannot be bound to a device's node.
 enum class numa_binding : std::uint8_t {
-  strict,              ///< it is an error
-  as_far_as_possible,  ///< the thread stays where it is
+  strict,              ///< an error is returned
+  as_far_as_possible,  ///< the thread keeps its processors
 };
 
-/// The node that a device is attached to, as the kernel tells (/sys/class/infiniband); empty if it
-/// tells none, as on machines of one node, or for a device that is none of the kernel's.
-/// \errors `driver` if the kernel's answer makes no sense; those of reading a file; `invalid_input`
-/// if the device was moved from
+/// The node that a device is attached to, according to the kernel (/sys/class/infiniband). Empty if
+/// the kernel reports none, as on machines with a single node, or for a device that the kernel does
+/// not have.
+/// \errors `driver` if the kernel's file cannot be parsed; the errors of reading a file;
+/// `invalid_input` if the device was moved from
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const device& one) noexcept;
 /// \errors as for a device
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const context& opened) noexcept;
 
-/// Lets the calling thread run on nothing but the processors of a device's node
-/// (`sched_setaffinity`), as far as they are allowed to it; threads that it starts from then on
-/// inherit that. Memory that the thread touches first comes from that node then, too.
-/// \returns whether the thread is bound; with `numa_binding::strict` always true
+/// Restricts the calling thread to the processors of a device's node that it is allowed to use
+/// (`sched_setaffinity`). Threads that it starts later inherit this. Memory that such a thread
+/// touches first is then allocated on that node, too.
+/// \returns true if the thread is bound; always true with `numa_binding::strict`
 /// \errors with `numa_binding::strict`: `not_supported` if the device belongs to no node,
-/// `invalid_input` if none of the node's processors is allowed to the thread; in any case those of
-/// `numa_node_of`, and `driver` if the kernel's list of processors makes no sense
+/// `invalid_input` if the thread may use none of the node's processors; in any case the errors of
+/// `numa_node_of`, and `driver` if the kernel's list of processors cannot be parsed
 [[nodiscard]] result<bool> bind_this_thread_near(const device& one, numa_binding how) noexcept;
 /// \errors as for a device
 [[nodiscard]] result<bool> bind_this_thread_near(const context& opened, numa_binding how) noexcept;
 
 namespace detail {
-// The same for a device's name; `sysfs` is where the kernel tells of devices, usually "/sys".
+// As above, for a device's name. `sysfs` is the directory of the kernel's device files, usually
+// "/sys".
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const char* sysfs,
                                                             const char* name) noexcept;
 [[nodiscard]] result<bool> bind_this_thread_near(const char* sysfs, const char* name,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The way of packets to a peer: what verbs call an address vector.
+/// The path of packets to a peer, called an address vector in verbs.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -44,45 +44,46 @@ struct source_path_bits_traits {
 };
 }  // namespace detail
 
-/// The quality of service that InfiniBand switches and PFC on Ethernet map to a lane.
+/// The quality of service, which InfiniBand switches map to a virtual lane, and PFC on Ethernet to
+/// a priority.
 using service_level = bounded<detail::service_level_traits>;
-/// How many routers a packet may cross.
+/// The maximum number of routers that a packet may cross.
 using hop_limit = bounded<detail::hop_limit_traits>;
-/// The traffic class of the GRH: DSCP and ECN bits for RoCE v2.
+/// The traffic class of the GRH; with RoCE v2, it holds the DSCP and ECN bits.
 using traffic_class = bounded<detail::traffic_class_traits>;
-/// The flow label of the GRH; RoCE v2 takes the UDP source port from it, where switches spread
+/// The flow label of the GRH. RoCE v2 derives the UDP source port from it, by which switches spread
 /// flows over links.
 using flow_label = bounded<detail::flow_label_traits>;
-/// The low bits of the source LID, where the subnet manager gave the port a range of them.
+/// The low bits of the source LID, if the subnet manager assigned a range of LIDs to the port.
 using source_path_bits = bounded<detail::source_path_bits_traits>;
 
-/// The global route header (GRH): addresses by GID.
+/// The global route header (GRH), which addresses by GID.
 struct global_route {
   gid destination{};
-  gid_index source{};  ///< the place of the sender's GID in its port's table
+  gid_index source{};  ///< the index of the sender's GID in its port's table
   verbspp::hop_limit hop_limit = 64;
   verbspp::traffic_class traffic_class{};
   verbspp::flow_label flow_label{};
 };
 
-/// A way through InfiniBand: by LID within the subnet, with a GRH to other subnets and to multicast
-/// groups.
+/// A path through InfiniBand: by LID within the subnet, with a GRH to other subnets and to
+/// multicast groups.
 struct infiniband_path {
   lid destination{};
   verbspp::service_level service_level{};
   verbspp::source_path_bits source_path_bits{};
-  ibv_rate static_rate = IBV_RATE_MAX;  ///< the slowest link on the way, if slower than the port
+  ibv_rate static_rate = IBV_RATE_MAX;  ///< of the path's slowest link, if slower than the port
   std::optional<global_route> route{};
 };
 
-/// A way through Ethernet (RoCE): always by GID.
+/// A path through Ethernet (RoCE), always by GID.
 struct roce_path {
   global_route route{};
   verbspp::service_level service_level{};
   ibv_rate static_rate = IBV_RATE_MAX;
 };
 
-/// Either of the two, for what takes both; a port takes only those of its own link layer.
+/// Either of the two, for functions that accept both. A port accepts only paths of its link layer.
 class path {
  public:
   path(const infiniband_path& way) noexcept;
@@ -90,7 +91,7 @@ class path {
 
   [[nodiscard]] enum link_layer link_layer() const noexcept { return link_layer_; }
   [[nodiscard]] bool is_global() const noexcept { return native_.is_global != 0; }
-  /// As the verbs take it, from that port.
+  /// The address vector for verbs, starting at that port.
   [[nodiscard]] ibv_ah_attr native(port_number port) const noexcept {
     ibv_ah_attr native = native_;
     native.port_num = port.value();
@@ -105,7 +106,8 @@ class path {
 std::ostream& operator<<(std::ostream& out, const path& way);
 
 namespace detail {
-/// Whether a port of that link layer can send along the path: its kind, and that it has an address.
+/// Checks that a port of that link layer can send along the path: its kind, and that it has an
+/// address.
 [[nodiscard]] result<void> check_path(const path& way, link_layer port,
                                       const char* operation) noexcept;
 }  // namespace detail

@@ -35,19 +35,19 @@ struct lid_traits {
 };
 }  // namespace detail
 
-/// A physical port of a device, counted from 1.
+/// A physical port of a device; the first is 1.
 using port_number = bounded<detail::port_number_traits>;
-/// An index into a port's GID table. 8 bits, as an address vector holds it.
+/// An index into a port's GID table; 8 bits, as in an address vector.
 using gid_index = bounded<detail::gid_index_traits>;
 /// An index into a port's partition key table.
 using pkey_index = bounded<detail::pkey_index_traits>;
-/// A local identifier: a port's address within an InfiniBand subnet; 0 where there is none.
+/// A local identifier: a port's address within an InfiniBand subnet; 0 means none.
 using lid = bounded<detail::lid_traits>;
 
 /// The payload bytes per packet: 256, 512, 1024, 2048 or 4096.
 class path_mtu {
  public:
-  /// 256 bytes, which every port carries.
+  /// 256 bytes, which every port supports.
   constexpr path_mtu() noexcept = default;
   template <detail::Number Integer>
   consteval path_mtu(const Integer& bytes) noexcept
@@ -56,7 +56,7 @@ class path_mtu {
   }
   VERBSPP_DETAIL_NUMBERS_ONLY(path_mtu);
 
-  /// \errors `invalid_input` if `bytes` is none of the five sizes
+  /// \errors `invalid_input` if `bytes` is not one of the five sizes
   template <detail::Number Integer>
   [[nodiscard]] static constexpr result<path_mtu> from(Integer bytes) noexcept {
     const std::uint8_t code =
@@ -66,7 +66,7 @@ class path_mtu {
                                  bytes);
     return path_mtu(code, unchecked{});
   }
-  /// From the code that verbs and the wire use for it.
+  /// Converts the code that verbs and the wire use.
   /// \errors `invalid_input` if `code` is not 1..5
   [[nodiscard]] static constexpr result<path_mtu> from_code(unsigned code) noexcept {
     if (code < IBV_MTU_256 || code > IBV_MTU_4096)
@@ -91,15 +91,15 @@ class path_mtu {
 };
 
 namespace detail {
-/// What a driver wrote; the smallest if it is none that is known.
+/// The MTU that a driver wrote; the smallest one if the code is unknown.
 [[nodiscard]] path_mtu mtu_from(const ibv_mtu& code) noexcept;
 }  // namespace detail
 
-/// The values are those of `ibv_port_state`.
+/// The states of a port, with the values of `ibv_port_state`.
 enum class port_state : std::uint8_t {
   no_change = IBV_PORT_NOP,
   down = IBV_PORT_DOWN,
-  initializing = IBV_PORT_INIT,  ///< the link is up, the subnet manager has not set the port up
+  initializing = IBV_PORT_INIT,  ///< the link is up, the port is not configured by a subnet manager
   armed = IBV_PORT_ARMED,
   active = IBV_PORT_ACTIVE,
   active_deferred = IBV_PORT_ACTIVE_DEFER,
@@ -107,7 +107,7 @@ enum class port_state : std::uint8_t {
 
 [[nodiscard]] const char* to_string(port_state state) noexcept;
 
-/// The values are those of `IBV_LINK_LAYER_*`.
+/// The link layers, with the values of `IBV_LINK_LAYER_*`.
 enum class link_layer : std::uint8_t {
   infiniband = IBV_LINK_LAYER_INFINIBAND,
   ethernet = IBV_LINK_LAYER_ETHERNET,  ///< RoCE, iWARP
@@ -115,7 +115,7 @@ enum class link_layer : std::uint8_t {
 
 [[nodiscard]] const char* to_string(link_layer layer) noexcept;
 
-/// What a port reported when it was asked.
+/// The attributes that a port reported when it was queried.
 class port_attributes {
  public:
   port_attributes(port_number number, const ibv_port_attr& native) noexcept
@@ -126,20 +126,20 @@ class port_attributes {
     return static_cast<port_state>(detail::number_of(native_.state));
   }
   [[nodiscard]] bool is_active() const noexcept { return state() == port_state::active; }
-  /// Old providers leave the link layer unspecified; that means InfiniBand.
+  /// The link layer. Old providers leave it unspecified, which means InfiniBand.
   [[nodiscard]] enum link_layer link_layer() const noexcept {
     return native_.link_layer == IBV_LINK_LAYER_ETHERNET ? link_layer::ethernet
                                                          : link_layer::infiniband;
   }
   [[nodiscard]] path_mtu active_mtu() const noexcept;
   [[nodiscard]] path_mtu max_mtu() const noexcept;
-  /// 0 on Ethernet, and on InfiniBand until the subnet manager has given one.
+  /// 0 on Ethernet, and on InfiniBand until the subnet manager has assigned one.
   [[nodiscard]] verbspp::lid lid() const noexcept { return verbspp::lid::assume(native_.lid); }
   [[nodiscard]] std::uint32_t gid_table_length() const noexcept {
     return static_cast<std::uint32_t>(native_.gid_tbl_len);
   }
   [[nodiscard]] std::uint32_t pkey_table_length() const noexcept { return native_.pkey_tbl_len; }
-  /// Everything else that `ibv_query_port` tells.
+  /// All attributes that `ibv_query_port` reports.
   [[nodiscard]] const ibv_port_attr& native() const noexcept { return native_; }
 
  private:
@@ -155,7 +155,7 @@ struct gid_entry {
   gid_type type = gid_type::infiniband;
   gid_index index;
   port_number port;
-  /// The network interface that the GID belongs to (as `if_nametoindex` counts), 0 if unknown.
+  /// The network interface that the GID belongs to, as returned by `if_nametoindex`; 0 if unknown.
   std::uint32_t interface_index = 0;
 };
 

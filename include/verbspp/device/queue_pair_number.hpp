@@ -23,19 +23,19 @@ struct queue_key_traits {
 using queue_pair_number = bounded<detail::queue_pair_number_traits>;
 
 namespace detail {
-/// What a driver wrote into one of the 32-bit fields that have 24 bits of it.
+/// The queue pair number in a 32-bit field that a driver wrote, of which 24 bits are used.
 [[nodiscard]] constexpr queue_pair_number queue_pair_number_of(std::uint32_t field) noexcept {
   return queue_pair_number::assume(field & queue_pair_number::maximum);
 }
 }  // namespace detail
 
-/// What a datagram has to carry to be let into a UD queue pair (qkey).
+/// The key (qkey) that a datagram must carry to be accepted by a UD queue pair.
 ///
-/// One with the highest bit set is privileged: only a process with CAP_NET_RAW can give it to a
-/// queue pair, and a sender that names such a key sends its own queue pair's instead.
+/// A key with the highest bit set is privileged: only a process with CAP_NET_RAW can assign it to a
+/// queue pair, and a sender that specifies one sends the qkey of its own queue pair instead.
 using queue_key = bounded<detail::queue_key_traits>;
 
-/// The destination of datagrams to a multicast group.
+/// The queue pair number for datagrams to a multicast group.
 inline constexpr queue_pair_number multicast_queue_pair_number = 0xffffff;
 
 }  // namespace verbspp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the kernel's routing table says of a peer: from which address, interface and port it is
+/// Lookups in the kernel's routing table: the local address, interface and port by which a peer is
 /// reached.
 #pragma once
 
@@ -13,42 +13,42 @@
 
 namespace verbspp {
 
-/// How this host reaches an address.
+/// The route from this host to an address.
 struct ip_route {
-  gid source;  ///< IPv4 addresses as RoCE writes them, ::ffff:a.b.c.d
-  /// That of the source address, as `if_nametoindex` counts.
+  gid source;  ///< IPv4 addresses have RoCE's form ::ffff:a.b.c.d
+  /// The interface of the source address, as returned by `if_nametoindex`.
   std::uint32_t interface_index = 0;
 };
 
-/// Asks the kernel (a UDP socket that is connected to the address, over which nothing is sent). An
-/// address of this host is reached from itself. Thread-safe.
+/// Queries the kernel's route, by a UDP socket that is connected to the address without sending
+/// anything. An address of this host is reached from itself. Thread-safe.
 /// \param destination an IP address; IPv4 as ::ffff:a.b.c.d
-/// \param interface_index of a link-local address, the interface; 0 otherwise
-/// \errors `invalid_input` for what is no address of a host, or a link-local one without its
-/// interface; `not_found` if the kernel has no route to it; `resource_exhausted`
+/// \param interface_index the interface of a link-local address; otherwise 0
+/// \errors `invalid_input` if it is not the address of a host, or is a link-local address without
+/// an interface; `not_found` if the kernel has no route to it; `resource_exhausted`
 [[nodiscard]] result<ip_route> find_route(const gid& destination,
                                           std::uint32_t interface_index = 0) noexcept;
 
-/// A port, with the address in its GID table by which a peer is reached.
+/// A port, and the index in its GID table of the address by which a peer is reached.
 struct port_towards {
   verbspp::context context;  ///< its device, opened
   port_number port;
   verbspp::gid_index gid_index;
 };
 
-/// Of the RoCE devices and ports of this host, the one by which the kernel reaches that address: so
-/// that of several ports, each on a network of its own, the right one is taken.
+/// Finds and opens the RoCE device and port by which the kernel reaches that address. This selects
+/// the right one of several ports on different networks.
 ///
 ///     VERBSPP_TRY(peer, socket.peer_address());
 ///     VERBSPP_TRY(found, open_device_towards(peer));
 ///     VERBSPP_TRY(domain, protection_domain::allocate(found.context));
 ///     VERBSPP_TRY(prepared, domain.build_channel().port(found.port).build());
 ///
-/// The queue pair offers all addresses of the port then, and the handshake takes the pair that
-/// fits. Where several devices have the address, as that of a bonded interface, the first one with
-/// an active port is taken.
-/// \errors as `find_route` and `device::open`; `not_found` if no active port has the address from
-/// which the kernel reaches the peer: on InfiniBand no port has IP addresses
+/// The queue pair then offers all addresses of the port, and the handshake selects the pair of
+/// addresses that fit. If several devices have the address, such as that of a bonded interface, the
+/// first one with an active port is selected.
+/// \errors those of `find_route` and `device::open`; `not_found` if no active port has the address
+/// from which the kernel reaches the peer; ports of InfiniBand have no IP addresses
 [[nodiscard]] result<port_towards> open_device_towards(const gid& destination) noexcept;
 
 }  // namespace verbspp

@@ -14,7 +14,7 @@
 
 namespace verbspp::detail {
 
-/// What a listener hears of, besides the device; null and 0 stand for nothing.
+/// The objects that a listener watches, besides the device; null and 0 stand for none.
 struct async_elements {
   const ibv_qp* queue_pair = nullptr;
   const ibv_cq* completion_queue = nullptr;
@@ -22,16 +22,17 @@ struct async_elements {
   unsigned port = 0;
 };
 
-/// Hears of the failures that a device tells by asynchronous events, without taking the events from
-/// the program: whoever reads one from the device, a `context::poll_async_event` of the program's
-/// or a wait that watches with a listener, tells all listeners that it concerns.
+/// Receives the failures that a device reports by asynchronous events, without taking the events
+/// from the program. A thread that reads an event from the device, in the program's
+/// `context::poll_async_event` or in a wait that watches with a listener, passes it to all
+/// listeners that it concerns.
 ///
-/// It notes the gravest, of equal ones the first: the device's failure is graver than that of a
-/// queue, and this than that of a port, which is forgotten when the port is active again. Events
-/// that are not errors are not noted.
+/// The listener notes the most severe failure, and the first of equal ones. The failure of the
+/// device is more severe than that of a queue, which is more severe than that of a port. A port's
+/// failure is forgotten when the port is active again. Events that are not errors are ignored.
 ///
-/// Keeps the context alive. Thread rule: `listen`, `stop` and the destructor as a plain object, the
-/// others at any time on any thread. Stop it before the elements are destroyed.
+/// Keeps the context alive. Thread rule: `listen`, `stop` and the destructor as for a plain object;
+/// the other members at any time on any thread. Call `stop` before the elements are destroyed.
 class async_listener {
  public:
   async_listener() noexcept;
@@ -39,25 +40,25 @@ class async_listener {
   async_listener& operator=(const async_listener&) = delete;
   ~async_listener();
 
-  /// Begins to hear of these, and forgets what it has heard before. Of what happened earlier it
-  /// only hears whether the device has failed.
+  /// Starts to listen for these elements, and forgets any earlier failure. The only earlier event
+  /// that it reports is the failure of the device.
   /// \pre the context was not moved from
   void listen(const context& source, const async_elements& about) noexcept;
-  /// Hears of one more port from now on. On any thread while it listens.
+  /// Adds a port. May be called on any thread while listening.
   void hear_port(unsigned port) noexcept;
-  /// Hears no more; what was heard stays.
+  /// Stops listening; a failure that was noted remains.
   void stop() noexcept;
 
-  /// Whether there is something in `heard`: one load.
+  /// True if `heard` returns a failure; costs one load.
   [[nodiscard]] bool has_heard() const noexcept {
     return __atomic_load_n(&has_heard_, __ATOMIC_ACQUIRE);
   }
   [[nodiscard]] std::optional<async_event> heard() const noexcept;
-  /// Reads the events that are there, if that can't block, and keeps them for the program, until
-  /// something was heard or the limit has passed: for who wants to know why something failed, and
-  /// has not slept with the listener. A failure is seen before its event is there, at times. Needs
-  /// to listen.
-  /// \errors `driver` if the device is gone; `resource_exhausted` for file descriptors
+  /// Reads the available events, if that can't block, and keeps them for the program, until it
+  /// notes a failure or the limit expires. For a caller that needs the cause of a failure and has
+  /// not slept with the listener; a failure sometimes becomes visible before its event is
+  /// available. Requires that it is listening.
+  /// \errors `driver` if the device no longer exists; `resource_exhausted` for file descriptors
   [[nodiscard]] result<void> look(
       const wait_limit& until = (wait_limit::time_point::min)()) noexcept;
 
@@ -73,11 +74,11 @@ class async_listener {
 
   reference<context_state> source_;  ///< null while it does not listen
   async_elements about_;
-  std::uint64_t ports_[4] = {};  ///< a bit for each; the lock of the context's events guards them
+  std::uint64_t ports_[4] = {};  ///< one bit per port; guarded by the lock of the context's events
   async_listener* previous_ = nullptr;
   async_listener* next_ = nullptr;
   bool has_heard_ = false;
-  async_event heard_;  ///< if it has; an optional one would cost whoever includes this
+  async_event heard_;  ///< valid if has_heard_; an optional would be more expensive to include
 };
 
 }  // namespace verbspp::detail
