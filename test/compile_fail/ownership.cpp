@@ -13,7 +13,7 @@
 using namespace verbspp;
 
 // case: buffer_of_part_without_move
-// expect: the part gives the buffer back: std::move(part).buffer()
+// expect: the buffer is moved out of the part: std::move(part).buffer()
 // expect-gcc: use of deleted function
 // expect-clang: deleted
 auto whole(buffer_part<registered_buffer<>> part) {

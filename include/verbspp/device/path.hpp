@@ -72,7 +72,7 @@ struct infiniband_path {
   lid destination{};
   verbspp::service_level service_level{};
   verbspp::source_path_bits source_path_bits{};
-  ibv_rate static_rate = IBV_RATE_MAX;  ///< of the path's slowest link, if slower than the port
+  ibv_rate static_rate = IBV_RATE_MAX;  ///< the slowest link's, if slower than the port
   std::optional<global_route> route{};
 };
 

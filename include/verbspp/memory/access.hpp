@@ -10,14 +10,14 @@
 
 namespace verbspp {
 
-/// What the device may do with memory, and peers through a queue pair; the values are those of
-/// `ibv_access_flags`. Reading by the device itself is always allowed.
+/// The rights to memory, of the device and of peers through a queue pair, with the values of
+/// `ibv_access_flags`. The device itself may always read.
 enum class access_flag : unsigned {
   local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device writes: receives, results of RDMA reads
   remote_write = IBV_ACCESS_REMOTE_WRITE,
   remote_read = IBV_ACCESS_REMOTE_READ,
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
-  flush_global = 1U << 8,            ///< IBV_ACCESS_FLUSH_GLOBAL, of rdma-core 45 and newer
+  flush_global = 1U << 8,            ///< IBV_ACCESS_FLUSH_GLOBAL of rdma-core 45 and newer
   flush_persistent = 1U << 9,        ///< IBV_ACCESS_FLUSH_PERSISTENT, likewise
   window_bind = IBV_ACCESS_MW_BIND,  ///< memory windows may be bound to the memory
   on_demand = IBV_ACCESS_ON_DEMAND,
@@ -31,29 +31,30 @@ using access_flags = flags<access_flag>;
 
 /// The rights by name: `access::local_write | access::remote_read`.
 namespace access {
-/// Nothing but what is always allowed: the device may read for the owner's sends and writes.
+/// No right beyond the one that is always granted: the device may read for the owner's sends and
+/// writes.
 inline constexpr access_flags local_read{};
 inline constexpr access_flags local_write = access_flag::local_write;
 inline constexpr access_flags remote_write = access_flag::remote_write;
 inline constexpr access_flags remote_read = access_flag::remote_read;
 inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
-/// Peers may have what they wrote flushed to where everybody sees it, or to where it survives a
-/// loss of power (RDMA flush). Only where the device can: others refuse to register.
+/// Peers may have their writes flushed until they are globally visible, or until they survive a
+/// power loss (RDMA flush). A device without support refuses to register such memory.
 inline constexpr access_flags flush_global = access_flag::flush_global;
 inline constexpr access_flags flush_persistent = access_flag::flush_persistent;
-/// Memory windows may be bound to the memory, and give peers the rights that they are bound with.
+/// Memory windows may be bound to the memory, and grant peers the rights that they are bound with.
 inline constexpr access_flags window_bind = access_flag::window_bind;
-/// Not a right, but how to register: pages are not pinned, but fetched when the device first uses
-/// them, which is slow then. Only where the device can: `on_demand_paging::query`.
+/// A registration option rather than a right: pages are not pinned, but fetched when the device
+/// first uses them, which is slow. Requires support by the device: `on_demand_paging::query`.
 inline constexpr access_flags on_demand = access_flag::on_demand;
-/// Not a right, but how to register: the device's writes may reach memory in another order than
-/// they came (PCI relaxed ordering), which is faster on some machines. Their order is certain only
-/// when a completion has been taken; polling on the last byte of a message is wrong. A hint:
-/// where the device or the kernel does not know it, it does nothing.
+/// A registration option rather than a right: the device's writes may reach memory in a different
+/// order than they arrived (PCI relaxed ordering), which is faster on some machines. Their order is
+/// guaranteed only after a completion has been taken; polling on the last byte of a message is
+/// wrong. This is a hint, which has no effect if the device or the kernel does not support it.
 inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
-/// The rights that a peer can have on every device.
+/// The rights that a peer can have on all devices.
 inline constexpr access_flags all_remote = remote_write | remote_read | remote_atomic;
-/// The rights that a peer can have on one device or another.
+/// The rights that a peer can have on at least some devices.
 inline constexpr access_flags any_remote = all_remote | flush_global | flush_persistent;
 }  // namespace access
 
@@ -76,7 +77,7 @@ concept RemotelyWritable = detail::because(
     Rights.contains(access::remote_write),
     "this remote memory lacks access::remote_write: its owner did not grant writes");
 
-/// What may do as much as something that has `Rights`.
+/// Rights that include all of `Rights`.
 template <access_flags Theirs, access_flags Rights>
 concept GrantsAllOf =
     detail::because(Theirs.contains(Rights),

@@ -17,16 +17,16 @@
 
 namespace verbspp {
 
-/// A part of a registered buffer that owns the whole of it: the memory of work that is to own it
-/// and to use a part only.
+/// A part of a registered buffer that owns the whole buffer: memory for work that owns a buffer and
+/// uses only a part of it.
 ///
-/// Made by `std::move(buffer).part(first, count)`; the buffer comes back by
-/// `std::move(part).buffer()`. As the whole is owned, a buffer has one such part at a time: for
-/// several in flight, share it. A move-only owner, as its buffer is; one that was moved from has no
-/// elements, and what is made of it is refused.
+/// Created by `std::move(buffer).part(first, count)`; `std::move(part).buffer()` returns the
+/// buffer. Because a part owns the whole buffer, a buffer has only one at a time: to have several
+/// parts in flight, share the buffer. Move-only, as the buffer is. A part that was moved from has
+/// no elements, and creating anything from it returns an error.
 template <class Buffer>
 class VERBSPP_CONSUMABLE buffer_part {
-  // The same, but instantiated only where it is used.
+  // As `verbspp::result`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent_on<Value, Buffer>>;
 
@@ -40,7 +40,7 @@ class VERBSPP_CONSUMABLE buffer_part {
       : buffer_(std::move(other.buffer_)),
         first_(std::exchange(other.first_, 0)),
         count_(std::exchange(other.count_, 0)) {}
-  /// The buffer of before is deregistered and freed here.
+  /// Deregisters and frees the previous buffer.
   VERBSPP_DATA_PATH buffer_part& operator=(buffer_part&& other) noexcept {
     buffer_part taken(std::move(other));
     std::swap(buffer_, taken.buffer_);
@@ -50,8 +50,8 @@ class VERBSPP_CONSUMABLE buffer_part {
   }
   ~buffer_part() = default;
 
-  // The elements of the part. None of these on a temporary part, whose memory is gone when they
-  // have returned.
+  // The elements of the part. Deleted for a temporary part, whose memory would be freed before the
+  // result can be used.
 
   [[nodiscard]] value_type* data() & noexcept VERBSPP_LIFETIMEBOUND {
     return buffer_.data() + first_;
@@ -83,7 +83,7 @@ class VERBSPP_CONSUMABLE buffer_part {
     return data()[index];
   }
   void operator[](std::size_t) const&& = delete;  // a temporary frees its memory: name it first
-  /// The index in the buffer of the part's first element.
+  /// The index of the part's first element in the buffer.
   [[nodiscard]] std::size_t first() const noexcept { return first_; }
 
   /// The part, for the device to read.
@@ -98,7 +98,7 @@ class VERBSPP_CONSUMABLE buffer_part {
   {
     return buffer_.scatter(first_, count_);
   }
-  /// For the library: as those of the buffer.
+  /// For the library: as the members of the buffer.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return buffer_.size() != 0 && count_ <= UINT32_MAX / sizeof(value_type);
   }
@@ -110,7 +110,7 @@ class VERBSPP_CONSUMABLE buffer_part {
       return buffer_.gather_unchecked(first_, count_);
   }
 
-  /// What to give a peer so that it can access the part; its key opens the whole buffer.
+  /// The handle that a peer needs to access the part; its key grants access to the whole buffer.
   /// \errors `invalid_input` if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<rights>
@@ -119,15 +119,15 @@ class VERBSPP_CONSUMABLE buffer_part {
     return whole.slice(first_ * sizeof(value_type), count_ * sizeof(value_type));
   }
 
-  /// That of the whole buffer; null if the part was moved from.
+  /// The `ibv_mr` of the whole buffer; null if the part was moved from.
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return buffer_.native_handle(); }
 
-  /// The whole buffer, which the part gives back.
+  /// Returns the whole buffer, and leaves the part empty.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES Buffer buffer() && noexcept {
     first_ = count_ = 0;
     return std::move(buffer_);
   }
-  void buffer() const& = delete;  // the part gives the buffer back: std::move(part).buffer()
+  void buffer() const& = delete;  // the buffer is moved out of the part: std::move(part).buffer()
 
  private:
   friend Buffer;

@@ -17,7 +17,7 @@
 namespace verbspp {
 
 /// A region of a dma-buf: memory of another device, such as a graphics card, that the RDMA device
-/// accesses without a copy. The program itself may not be able to see its bytes.
+/// accesses without a copy. The program itself may not be able to access its bytes.
 template <access_flags Rights = access::local_read>
 class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
  public:
@@ -25,8 +25,8 @@ class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
   explicit dmabuf_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
 
-  /// Takes over, or borrows, what was registered in this protection domain, with at least these
-  /// rights and this start, which is the caller's word: an `ibv_mr` does not tell.
+  /// Takes over or borrows a registration in this protection domain. The caller vouches that it has
+  /// at least these rights and this start, which an `ibv_mr` does not contain.
   /// \errors `invalid_input` for null, or a registration in another protection domain
   [[nodiscard]] static result<dmabuf_region> from_native(const class protection_domain& domain,
                                                          ibv_mr* native, ownership whose,
@@ -42,21 +42,22 @@ class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
   }
 };
 
-/// Which part of a dma-buf to register.
+/// The part of a dma-buf to register.
 struct dmabuf_range {
-  /// As the exporting driver gave it; the caller's, and not needed after the registration.
+  /// The descriptor from the exporting driver. It belongs to the caller, and may be closed after
+  /// the registration.
   int file_descriptor;
   std::size_t length;        ///< in bytes
   std::uint64_t offset = 0;  ///< in bytes
-  /// The address of the first byte in elements and for peers; the offset unless given.
+  /// The address of the first byte in elements and for peers; by default, the offset.
   std::optional<std::uint64_t> start{};
 };
 
-/// Registers a part of a dma-buf (`ibv_reg_dmabuf_mr`):
-/// `register_dmabuf<access::local_write>(pd, {.file_descriptor = fd, .length = size})`.
-/// \errors `invalid_input` for an empty range, no file descriptor, or a start that differs from the
-/// offset within a page; `not_supported` where libibverbs, kernel or device cannot; `driver`
-/// (EBADF) if it is no dma-buf; `resource_exhausted`
+/// Registers a part of a dma-buf (`ibv_reg_dmabuf_mr`): `register_dmabuf<access::local_write>(pd,
+/// {.file_descriptor = fd, .length = size})`.
+/// \errors `invalid_input` for an empty range, a negative file descriptor, or a start that differs
+/// from the offset within a page; `not_supported` if libibverbs, the kernel or the device lacks
+/// support; `driver` (EBADF) if the descriptor is not a dma-buf; `resource_exhausted`
 template <access_flags Rights = access::local_read>
   requires RegistrableRights<Rights>
 [[nodiscard]] result<dmabuf_region<Rights>> register_dmabuf(const protection_domain& domain,

@@ -12,20 +12,20 @@
 
 namespace verbspp {
 
-// Two types, although both are 32 bits that the device chose: neither stands where the other is
-// meant, and no other number becomes one by itself.
+// Separate types for the two keys, although both are 32 bits that the device chose: they can't be
+// confused, and no other number converts to them implicitly.
 
-/// The key by which peers name a registered region, or a memory window, of this side's.
+/// The key by which peers refer to a registered region or a memory window of this side.
 ///
-/// In host byte order, as `ibv_mr::rkey` and `ibv_mw::rkey` hold it. A plain value: it goes stale
-/// with what it names, and the peer finds that out.
+/// In host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. A plain value: it becomes stale with
+/// its region or window, and a peer that uses it after that gets an error.
 class remote_key {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(remote_key,
                             "an invalidation needs to know of which key: write .rkey = "
                             "the remote_key of a region or window");
-  /// From what the device, or a peer, told: `remote_key(native->rkey)`. No other integer type does,
-  /// so that none is cut off.
+  /// A key that the device or a peer supplied: `remote_key(native->rkey)`. Other integer types are
+  /// rejected, so that no value is truncated.
   template <std::same_as<std::uint32_t> Number>
   explicit constexpr remote_key(Number value) noexcept : value_(value) {}
 
@@ -36,12 +36,12 @@ class remote_key {
   std::uint32_t value_;
 };
 
-/// The key by which elements name a registered region to this side's own device.
+/// The key by which elements refer to a registered region, for this side's own device.
 ///
-/// In host byte order, as `ibv_mr::lkey` holds it. A plain value.
+/// In host byte order, like `ibv_mr::lkey`. A plain value.
 class local_key {
  public:
-  /// From what the device told: `local_key(native->lkey)`. No other integer type does.
+  /// A key that the device supplied: `local_key(native->lkey)`. Other integer types are rejected.
   template <std::same_as<std::uint32_t> Number>
   explicit constexpr local_key(Number value) noexcept : value_(value) {}
 
@@ -52,7 +52,7 @@ class local_key {
   std::uint32_t value_;
 };
 
-/// Writes the key as the tools do: 0x and eight hexadecimal digits.
+/// Writes the key as RDMA tools do: 0x and eight hexadecimal digits.
 std::ostream& operator<<(std::ostream& out, remote_key key);
 std::ostream& operator<<(std::ostream& out, local_key key);
 

@@ -28,20 +28,20 @@ namespace verbspp {
 
 namespace detail {
 
-/// What is registered from a dma-buf.
+/// The source of a registration from a dma-buf.
 struct dmabuf_part {
   int file_descriptor;
   std::uint64_t offset;
 };
 
-/// What to change of a registration; the rest stays.
+/// The properties of a registration to change; the others are kept.
 struct registration_change {
   std::optional<protection_domain> domain{};
   std::optional<access_flags> rights{};
   std::span<std::byte> memory{};
 };
 
-/// What elements of a region are made from, at hand without the `ibv_mr`.
+/// The values that elements of a region are made from, available without the `ibv_mr`.
 struct registered_range {
   std::uint64_t start = 0;  ///< the address of the first byte in elements and for peers
   std::uint64_t length = 0;
@@ -64,7 +64,7 @@ class memory_registration {
   [[nodiscard]] static result<memory_registration> from_native(
       const protection_domain& domain, ibv_mr* native, ownership whose,
       std::optional<std::uint64_t> start) noexcept;
-  /// What one that was moved from is.
+  /// A registration in the state of one that was moved from.
   [[nodiscard]] static memory_registration none() noexcept { return {}; }
   memory_registration(const memory_registration&) = delete;
   memory_registration(memory_registration&& other) noexcept
@@ -74,7 +74,7 @@ class memory_registration {
         whose_(other.whose_),
         has_other_addresses_(std::exchange(other.has_other_addresses_, false)) {}
   memory_registration& operator=(const memory_registration&) = delete;
-  /// What was registered before is deregistered here.
+  /// Deregisters the previous registration.
   memory_registration& operator=(memory_registration&& other) noexcept {
     memory_registration taken(std::move(other));
     std::swap(domain_, taken.domain_);
@@ -88,11 +88,11 @@ class memory_registration {
 
   [[nodiscard]] result<void> deregister() noexcept;
   [[nodiscard]] ibv_mr* release() noexcept {
-    has_other_addresses_ = false;  // what was told of them stays true
+    has_other_addresses_ = false;  // the tools keep ignoring these addresses
     range_ = {};
     return std::exchange(native_, nullptr);
   }
-  /// After a failure it is either as before, or gone.
+  /// After a failure, the registration is either unchanged or deregistered.
   [[nodiscard]] result<void> change(const registration_change& changes) noexcept;
   [[nodiscard]] ibv_mr* native() const noexcept { return native_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
@@ -103,11 +103,11 @@ class memory_registration {
   memory_registration() noexcept;
   memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start,
                       ownership whose = ownership::taken) noexcept;
-  /// What is watched has to know addresses that are not the program's.
+  /// Informs the memory watchers of addresses that are not the program's own.
   void tell_of_addresses() noexcept;
   void forget_addresses() noexcept;
 
-  protection_domain domain_;  // that of the regions themselves, where there is one on top of it
+  protection_domain domain_;  // never a parent domain, but the one below
   ibv_mr* native_;
   registered_range range_;
   ownership whose_;
@@ -118,17 +118,17 @@ template <access_flags Rights>
 using registration_of = dependent<memory_registration, Rights>;
 
 [[nodiscard]] error region_is_gone(const char* operation) noexcept;
-/// Why there is no such element of a region, or no such part for a window, which may be longer.
+/// The error for an element of a region, or for a part for a window, which may be longer.
 [[nodiscard]] error no_such_part(const registered_range& range, const char* operation,
                                  std::size_t offset, std::size_t length) noexcept;
 
-/// Whether a part lies within a region, which one that is gone has none of.
+/// True if a part lies within a region; false for a region that was deregistered.
 [[nodiscard]] VERBSPP_DATA_PATH bool is_within(const registered_range& range, std::size_t offset,
                                                std::size_t length) noexcept {
   return offset <= range.length && length <= range.length - offset && range.length != 0;
 }
 
-/// A part of a region as a scatter or gather element, if it lies inside.
+/// Returns a part of a region as a scatter or gather element, if it lies within the region.
 template <class Element>
 [[nodiscard]] VERBSPP_DATA_PATH result<Element> element_of(const registered_range& range,
                                                            const char* operation,
@@ -154,43 +154,43 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
 
 }  // namespace detail
 
-/// What all regions are, whatever memory they register: bytes that the device may access, with the
-/// rights in the type.
+/// The common part of all regions, whatever memory they register: bytes that the device may access,
+/// with the rights in the type.
 ///
-/// A move-only owner of the registration, not of the memory: the memory has to outlive the region,
-/// and both have to outlive all work that uses them. Keeps its protection domain alive; elements
-/// and remote handles do not say which domain they come from, so one that is used with a queue pair
-/// of another domain is found by the device (a local protection or remote access error). Thread
-/// rule: the const functions may be called from any thread.
+/// A move-only owner of the registration, not of the memory: the memory must outlive the region,
+/// and both must outlive all work that uses them. Keeps its protection domain alive. Elements and
+/// remote handles do not contain their domain, so only the device detects one that is used with a
+/// queue pair of another domain (a local protection or remote access error). Thread rule: the const
+/// functions may be called from any thread.
 ///
-/// A region that was moved from, or deregistered, has no bytes: its length, start and keys are 0,
-/// its native handle is null, and what is made of a region is refused.
+/// A region that was moved from or deregistered has no bytes: its length, start and keys are 0, its
+/// native handle is null, and creating anything from it returns an error.
 template <access_flags Rights>
 class VERBSPP_CONSUMABLE registered_region {
-  // The same, but instantiated only where it is used.
+  // As `verbspp::result`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
 
  public:
   static constexpr access_flags rights = Rights;
-  /// With the rights of this region that are for peers.
+  /// A handle with those of the region's rights that are for peers.
   using handle_for_peers = remote_memory<Rights & access::any_remote>;
 
   [[nodiscard]] std::size_t length() const noexcept { return registration_.range().length; }
   [[nodiscard]] local_key lkey() const noexcept { return local_key(registration_.range().lkey); }
-  /// The key by which peers name the region.
+  /// The key by which peers refer to the region.
   [[nodiscard]] remote_key rkey() const noexcept
     requires RemotelyAccessible<Rights>
   {
     return remote_key(registration_.range().rkey);
   }
-  /// The address of the first byte in elements and for peers: that of the memory, unless the
+  /// The address of the first byte in elements and for peers: the memory's own address, unless the
   /// region was registered with another one.
   [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
   /// `length` bytes from `offset` on, for the device to read.
-  /// \errors `invalid_input` if that is not within the region, above 2^32 - 1 bytes, or the region
-  /// was moved from
+  /// \errors `invalid_input` if they are not within the region, are more than 2^32 - 1, or the
+  /// region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
@@ -201,15 +201,15 @@ class VERBSPP_CONSUMABLE registered_region {
       VERBSPP_LIFETIMEBOUND {
     return gather(0, length());
   }
-  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// As `gather`, for hot paths: the bounds are only asserted, in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
   gather_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
   }
 
   /// `length` bytes from `offset` on, for the device to write.
-  /// \errors `invalid_input` if that is not within the region, above 2^32 - 1 bytes, or the region
-  /// was moved from
+  /// \errors `invalid_input` if they are not within the region, are more than 2^32 - 1, or the
+  /// region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
@@ -224,7 +224,7 @@ class VERBSPP_CONSUMABLE registered_region {
   {
     return scatter(0, length());
   }
-  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// As `scatter`, for hot paths: the bounds are only asserted, in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
   scatter_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
@@ -232,7 +232,7 @@ class VERBSPP_CONSUMABLE registered_region {
     return detail::element_of_unchecked<scatter_element>(registration_.range(), offset, length);
   }
 
-  /// What to give a peer so that it can access this memory.
+  /// The handle that a peer needs to access this memory.
   /// \errors `invalid_input` if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -241,10 +241,10 @@ class VERBSPP_CONSUMABLE registered_region {
     return handle_for_peers(start(), length(), rkey());
   }
 
-  /// `length` bytes from `offset` on, for a memory window that gives peers these rights, which the
-  /// region itself need not have: `region.window_part<access::remote_read>(0, 64)`. Of no bytes, a
-  /// window of type 1 is bound to nothing.
-  /// \errors `invalid_input` if that is not within the region, or the region was moved from
+  /// `length` bytes from `offset` on, for a memory window that grants peers these rights, which the
+  /// region itself need not have: `region.window_part<access::remote_read>(0, 64)`. Binding zero
+  /// bytes unbinds a window of type 1.
+  /// \errors `invalid_input` if they are not within the region, or the region was moved from
   template <access_flags OfWindow>
     requires BindableToWindows<Rights> && WindowRights<OfWindow> &&
              WindowRightsOfRegion<OfWindow, Rights>
@@ -256,15 +256,15 @@ class VERBSPP_CONSUMABLE registered_region {
     return verbspp::window_part<OfWindow>::from_native(native(), start() + offset, length);
   }
 
-  /// Gives the registration up (`ibv_dereg_mr`), as the destructor does, but reports a failure. The
-  /// memory may be used by the device still if that fails; so it should not be freed then.
+  /// Deregisters the memory (`ibv_dereg_mr`) like the destructor, but returns any error. In this
+  /// case the device may still use the memory, so it should not be freed.
   /// \errors `busy`, or `invalid_input` by some drivers, if a memory window is bound to it;
   /// `driver`; `invalid_input` if the registration is borrowed, or the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> deregister() && noexcept {
     return registration_.deregister();
   }
-  /// Gives the registration away as it is: whoever takes it deregisters it, before the protection
-  /// domain. Null if the region was moved from.
+  /// Releases the registration to the caller, which must deregister it before the protection domain
+  /// is deallocated. Null if the region was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_mr* release() && noexcept {
     return registration_.release();
   }
@@ -291,7 +291,7 @@ class VERBSPP_CONSUMABLE registered_region {
   detail::registration_of<Rights> registration_;
 };
 
-/// Memory that can be registered: contiguous, and not gone at the end of the expression.
+/// Memory that can be registered: contiguous, and still alive after the expression.
 template <class Memory>
 concept RegistrableMemory =
     std::ranges::contiguous_range<Memory> && std::ranges::sized_range<Memory> &&
@@ -311,7 +311,8 @@ concept WritableAsFarAs = detail::because(
         !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Memory>>>,
     "constant memory cannot be registered with access::local_write");
 
-/// Rights that a region of these rights can get without its memory, which may be constant.
+/// Rights that a region with these rights can get without its memory being passed, as that may be
+/// constant.
 template <access_flags Rights, access_flags NewRights>
 concept AddsNoWrites = detail::because(
     Rights.contains(access::local_write) || !NewRights.contains(access::local_write),
@@ -324,7 +325,7 @@ namespace detail {
   return {error_kind::invalid_input, "ibv_rereg_mr", "there is no memory of 0 bytes to register"};
 }
 
-/// The bytes of a range, writable; whether they may be written, the rights say.
+/// The bytes of a range as writable; the rights decide whether they are written.
 template <class Memory>
 [[nodiscard]] std::span<std::byte> bytes_of(Memory&& memory) noexcept {
   using object = std::ranges::range_value_t<Memory>;
@@ -342,9 +343,9 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   explicit memory_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
 
-  /// Takes over, or borrows, what was registered in this protection domain, with at least these
-  /// rights, which is the caller's word. An `ibv_mr` does not tell the address that its first byte
-  /// has in elements and for peers: give it, unless it is the memory's own.
+  /// Takes over or borrows a registration in this protection domain. The caller vouches that it has
+  /// at least these rights. An `ibv_mr` does not contain the address that its first byte has in
+  /// elements and for peers: specify it, unless it is the memory's own.
   /// \errors `invalid_input` for null, or a registration in another protection domain
   [[nodiscard]] static result<memory_region> from_native(
       const class protection_domain& domain, ibv_mr* native, ownership whose,
@@ -361,14 +362,14 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     return {static_cast<const std::byte*>(native->addr), native->length};
   }
 
-  // Changing a registration (`ibv_rereg_mr`) is cheaper than making another one where the device
-  // helps, and work in flight that uses it fails in any case. It consumes the region: on success it
-  // lives on in the result, maybe under other keys, so that peers need a new handle. On failure the
-  // region is as before, or, if the device has given it up (`native_handle()` is null then),
-  // deregistered.
+  // Changing a registration (`ibv_rereg_mr`) is cheaper than registering again if the device
+  // supports it. Work in flight that uses the region fails in any case. The region is consumed. On
+  // success it lives on in the result, possibly with other keys, so that peers need a new handle.
+  // On failure the region is unchanged, or deregistered if it became unusable (`native_handle()` is
+  // then null).
 
-  /// \errors `not_supported` where the driver cannot, `invalid_input` (above all if the region was
-  /// moved from, or is borrowed), `busy`, `driver`; as `register_memory`
+  /// \errors `not_supported` if the driver lacks support, `invalid_input` (mainly if the region was
+  /// moved from or is borrowed), `busy`, `driver`; those of `register_memory`
   template <access_flags NewRights>
     requires RegistrableRights<NewRights> && AddsNoWrites<Rights, NewRights>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region<NewRights>>
@@ -376,8 +377,8 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     VERBSPP_TRYV(this->registration_.change({.rights = NewRights}));
     return memory_region<NewRights>(std::move(this->registration_));
   }
-  /// Changes the rights and the memory at once; the memory may be the former. This can add local
-  /// write.
+  /// Changes the rights and the memory together; the memory may be the same as before. This can add
+  /// local write.
   template <access_flags NewRights, class Memory>
     requires RegistrableRights<NewRights> && RegistrableMemory<Memory> &&
              WritableAsFarAs<Memory, NewRights>
@@ -388,14 +389,14 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     VERBSPP_TRYV(this->registration_.change({.rights = NewRights, .memory = bytes}));
     return memory_region<NewRights>(std::move(this->registration_));
   }
-  /// \errors as `change_rights`, and `invalid_input` for a domain of another context
+  /// \errors those of `change_rights`, and `invalid_input` for a domain of another context
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region>
   change_protection_domain(const class protection_domain& domain) && noexcept {
     VERBSPP_TRYV(this->registration_.change({.domain = domain}));
     return std::move(*this);
   }
-  /// Registers other memory instead; it starts at its own address.
-  /// \errors as `change_rights`
+  /// Registers other memory instead, which starts at its own address.
+  /// \errors those of `change_rights`
   template <class Memory>
     requires RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region> change_memory(
@@ -412,14 +413,14 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   }
 };
 
-/// Registers memory of the caller's (`ibv_reg_mr`), such as a span, array or vector:
+/// Registers memory that the caller owns (`ibv_reg_mr`), such as a span, array or vector:
 /// `register_memory<access::local_write>(pd, buffer)`.
 ///
-/// The memory has to outlive the region, and must not move (a vector must not grow).
-/// \errors `invalid_input` if it is empty; `resource_exhausted` above all when more memory would be
-/// locked than the process may (RLIMIT_MEMLOCK: the message tells); `driver` (EFAULT) if it is not
-/// mapped, or not writable although local write is asked for; `not_supported` for
-/// access::on_demand where the device cannot
+/// The memory must outlive the region, and must not move (a vector must not grow).
+/// \errors `invalid_input` if it is empty; `resource_exhausted`, mainly if the process would lock
+/// more memory than it may (RLIMIT_MEMLOCK; the message says so); `driver` (EFAULT) if it is not
+/// mapped, or not writable although local write is requested; `not_supported` for access::on_demand
+/// if the device lacks support
 template <access_flags Rights = access::local_read, class Memory>
   requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
 [[nodiscard]] result<memory_region<Rights>> register_memory(const protection_domain& domain,
@@ -431,11 +432,11 @@ template <access_flags Rights = access::local_read, class Memory>
   return memory_region<Rights>(std::move(registration));
 }
 
-/// The same, with the address that the first byte has in elements and for peers
-/// (`ibv_reg_mr_iova`): so that, for instance, the handles that peers hold start at 0, or stay the
-/// same wherever the memory is. `bytes()` is where the program finds it.
-/// \errors as `register_memory`, and `invalid_input` if `start` and the memory's address differ
-/// within a page, or the end would be beyond 2^64
+/// As `register_memory`, with a different address for the first byte in elements and for peers
+/// (`ibv_reg_mr_iova`). The handles of peers can thus, for instance, start at 0, or stay the same
+/// wherever the memory is. `bytes()` returns the memory at the program's own address.
+/// \errors those of `register_memory`, and `invalid_input` if `start` and the memory's address
+/// differ within a page, or the end would be beyond 2^64
 template <access_flags Rights = access::local_read, class Memory>
   requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
 [[nodiscard]] result<memory_region<Rights>> register_memory_at(const protection_domain& domain,

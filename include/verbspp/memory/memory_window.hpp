@@ -16,17 +16,19 @@
 
 namespace verbspp {
 
-/// Whom a memory window lets in, and how it is closed; the values are those of `ibv_mw_type`.
+/// The types of memory windows, which differ in the peers that have access and in how access ends,
+/// with the values of `ibv_mw_type`.
 enum class memory_window_type : std::uint8_t {
-  /// The peers of all queue pairs of its protection domain, until it is bound anew or to no bytes.
+  /// Open to the peers of all queue pairs of its protection domain, until it is bound again or to
+  /// no bytes.
   type_1 = IBV_MW_TYPE_1,
-  /// The peer of the queue pair that bound it, until one of the two invalidates its rkey.
+  /// Open to the peer of the queue pair that bound it, until one of the two invalidates its rkey.
   type_2 = IBV_MW_TYPE_2,
 };
 
 [[nodiscard]] const char* to_string(memory_window_type type) noexcept;
 
-/// Windows that a request among others can bind.
+/// Windows that are bound by a work request, which can be part of a batch.
 template <memory_window_type Type>
 concept BoundByRequest = detail::because(
     Type == memory_window_type::type_2,
@@ -38,7 +40,7 @@ namespace detail {
 /// Owns an `ibv_mw`, whatever its type.
 class memory_window_owner {
  public:
-  /// Without one yet.
+  /// Has no window yet.
   explicit memory_window_owner(const protection_domain& domain) noexcept
       : domain_(domain.below()) {}
   memory_window_owner(const memory_window_owner&) = delete;
@@ -47,7 +49,7 @@ class memory_window_owner {
         native_(std::exchange(other.native_, nullptr)),
         whose_(other.whose_) {}
   memory_window_owner& operator=(const memory_window_owner&) = delete;
-  /// The window of before is destroyed here.
+  /// Destroys the previous window.
   memory_window_owner& operator=(memory_window_owner&& other) noexcept {
     memory_window_owner taken(std::move(other));
     std::swap(domain_, taken.domain_);
@@ -65,7 +67,7 @@ class memory_window_owner {
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
 
  private:
-  protection_domain domain_;  // that of the regions
+  protection_domain domain_;  // the one that regions belong to
   ibv_mw* native_ = nullptr;
   ownership whose_ = ownership::taken;
 };
@@ -76,33 +78,35 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 
 }  // namespace detail
 
-/// Gives peers access to a part of a memory region, under a key of its own, and takes it back,
-/// without a system call: by work requests, in order with the others of their queue pair.
+/// Grants peers access to a part of a memory region under a separate key, and revokes it, without a
+/// system call: by work requests, in order with other requests of their queue pair.
 ///
 ///     VERBSPP_TRY(region, register_memory<access::local_write | access::window_bind>(pd, memory));
 ///     VERBSPP_TRY(window, memory_window<memory_window_type::type_2>::create(pd));
 ///     VERBSPP_TRY(part, region.window_part<access::remote_read>(0, 64));
 ///     VERBSPP_TRY(remote, queue_pair.post_bind(window, part, {.id = 1}));
 ///
-/// The region needs no remote rights for that, the queue pair does. With the bind the window's rkey
-/// changes, so that what a peer held before is void. `remote` may go to the peer by a request that
-/// is posted behind the bind, or by any way once the bind has completed.
+/// The region needs no remote rights for this, but the queue pair does. The bind changes the
+/// window's rkey, so handles that peers already have become invalid. `remote` may be sent to the
+/// peer by a request that is posted after the bind, or by any other means once the bind has
+/// completed.
 ///
-/// A move-only owner, which keeps its protection domain alive; destroying it closes it, whoever it
-/// is bound by. What the types hold: the rights, that the region may be bound and written, and that
-/// the transport and the state of the queue pair take a bind. What the device finds: a queue pair
-/// of another protection domain, or a window of type 2 that is bound still (the bind completes with
-/// `memory_window_bind_error`); a peer that is not the one let in, or uses an old rkey (its access
-/// fails with a remote access error). What the program has to see to:
+/// A move-only owner, which keeps its protection domain alive. Destroying the window closes it,
+/// whichever queue pair bound it. The types check the rights, that the region may be bound and
+/// written, and that the transport and the state of the queue pair allow a bind. The device detects
+/// a queue pair of another protection domain, or a window of type 2 that is still bound (the bind
+/// completes with `memory_window_bind_error`), and a peer that does not have access or uses an old
+/// rkey (its access fails with a remote access error). The program must ensure the rest:
 ///
-/// - The window has to live until its bind has completed.
-/// - The region has to live until no window is bound to it: the window was destroyed, invalidated
-///   or bound elsewhere, and that has completed. Where it goes earlier, deregistering fails; the
-///   memory stays registered, and the failure is returned, or reported as of every destructor.
-/// - A window of type 2 has to be invalidated, or destroyed, before the queue pair that bound it is
-///   destroyed: Linux' software driver waits for it there, for most of a minute.
-/// - A window whose bind was posted, but did not succeed, cannot be bound again, since nobody knows
-///   its rkey then: destroy it, and create another.
+/// - The window must live until its bind has completed.
+/// - The region must live until no window is bound to it: until the window has been destroyed,
+///   invalidated or bound elsewhere, and that has completed. If the region is destroyed earlier,
+///   deregistering fails. The memory stays registered, and the failure is returned, or reported
+///   like that of any destructor.
+/// - A window of type 2 must be invalidated or destroyed before the queue pair that bound it is
+///   destroyed: Linux's software driver waits for this in the destruction, for most of a minute.
+/// - A window whose bind was posted but did not succeed cannot be bound again, because its rkey is
+///   unknown. Destroy it, and create another.
 ///
 /// Thread rule: binding needs exclusive access to the window.
 template <memory_window_type Type>
@@ -111,7 +115,7 @@ class VERBSPP_CONSUMABLE memory_window {
   static constexpr memory_window_type type = Type;
 
   /// Creates a window that is bound to nothing (`ibv_alloc_mw`).
-  /// \errors `not_supported` where the device has no windows of the type; `resource_exhausted`,
+  /// \errors `not_supported` if the device has no windows of the type; `resource_exhausted`,
   /// `driver`; `invalid_input` if the protection domain was moved from
   [[nodiscard]] static result<memory_window> create(
       const class protection_domain& domain) noexcept {
@@ -120,7 +124,7 @@ class VERBSPP_CONSUMABLE memory_window {
     return memory_window(std::move(owner));
   }
 
-  /// Takes over, or borrows, a window of this protection domain.
+  /// Takes over or borrows a window of this protection domain.
   /// \errors `invalid_input` for null, or a window of another type or protection domain
   [[nodiscard]] static result<memory_window> from_native(const class protection_domain& domain,
                                                          ibv_mw* native, ownership whose) noexcept {
@@ -128,13 +132,14 @@ class VERBSPP_CONSUMABLE memory_window {
     VERBSPP_TRYV(owner.adopt(Type, native, whose));
     return memory_window(std::move(owner));
   }
-  /// Gives the window away as it is: whoever takes it deallocates it, before the protection domain.
-  /// Null if it was moved from.
+  /// Releases the window to the caller, which must deallocate it before the protection domain. Null
+  /// if it was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_mw* release() && noexcept {
     return owner_.release();
   }
 
-  /// The key of the last bind that was posted: what to invalidate. 0 if the window was moved from.
+  /// The key of the last bind that was posted, which invalidates it. 0 if the window was moved
+  /// from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED remote_key rkey() const noexcept {
     const ibv_mw* const native = owner_.native();
     return remote_key(native != nullptr ? native->rkey : std::uint32_t{0});

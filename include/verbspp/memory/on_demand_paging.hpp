@@ -11,7 +11,8 @@
 
 namespace verbspp {
 
-/// What may use memory that is not pinned; the values are those of `ibv_odp_transport_cap_bits`.
+/// The operations that can use memory that is not pinned, with the values of
+/// `ibv_odp_transport_cap_bits`.
 enum class on_demand_use : std::uint32_t {
   send = IBV_ODP_SUPPORT_SEND,
   receive = IBV_ODP_SUPPORT_RECV,
@@ -24,16 +25,17 @@ enum class on_demand_use : std::uint32_t {
 template <>
 inline constexpr bool is_flag_bit<on_demand_use> = true;
 
-/// What a device can do with memory that was registered with access::on_demand.
+/// The capabilities of a device for memory that was registered with access::on_demand.
 struct on_demand_paging {
   bool supported = false;
-  /// The whole address space can be one region.
+  /// True if the whole address space can be one region.
   bool whole_address_space = false;
   flags<on_demand_use> reliable_connection{};
   flags<on_demand_use> unreliable_connection{};
   flags<on_demand_use> unreliable_datagram{};
 
-  /// Asks the device (`ibv_query_device_ex`). One that cannot is an answer, not an error.
+  /// Queries the device (`ibv_query_device_ex`). If it lacks support, that is a result and not an
+  /// error.
   /// \errors `driver`
   [[nodiscard]] static result<on_demand_paging> query(const context& device) noexcept;
 };

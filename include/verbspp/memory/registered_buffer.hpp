@@ -21,22 +21,23 @@
 
 namespace verbspp {
 
-/// How to allocate the memory of a registered buffer.
+/// The options for allocating a registered buffer.
 struct buffer_options {
-  /// Of the first byte, a power of two; a page's at least.
+  /// The alignment of the first byte, a power of two. The actual alignment is at least that of a
+  /// page.
   std::size_t alignment = 1;
-  /// Ask for huge pages, of 2 MiB: fewer of them fill the device's translation tables less. Where
-  /// there are none, normal ones do; `registered_buffer::pages` tells.
+  /// Requests huge pages of 2 MiB, which take fewer entries of the device's translation tables. If
+  /// none are available, normal ones are used; see `registered_buffer::pages`.
   bool huge_pages = false;
 };
 
-/// What pages a registered buffer got.
+/// The kinds of pages of a registered buffer.
 enum class page_kind : std::uint8_t {
   normal,
-  /// Normal ones that the kernel was asked to replace by huge ones; it may, or not (transparent
-  /// huge pages).
+  /// Normal pages that the kernel was asked to replace by huge ones, which it may or may not do
+  /// (transparent huge pages).
   transparent_huge,
-  /// Huge ones, from the pool that the administrator reserved (`vm.nr_hugepages`).
+  /// Huge pages, from the pool that the administrator reserved (`vm.nr_hugepages`).
   huge,
 };
 
@@ -44,7 +45,7 @@ enum class page_kind : std::uint8_t {
 
 namespace detail {
 
-/// Owns pages of memory, which are zero at first.
+/// Owns pages of memory, which are initially zero.
 class page_range {
  public:
   [[nodiscard]] static result<page_range> allocate(std::size_t count, std::size_t size,
@@ -55,12 +56,12 @@ class page_range {
         size_(std::exchange(other.size_, 0)),
         kind_(std::exchange(other.kind_, page_kind::normal)) {}
   page_range& operator=(const page_range&) = delete;
-  page_range& operator=(page_range&&) = delete;  // frees before or after what? its owner knows
+  page_range& operator=(page_range&&) = delete;  // only its owner knows what must be freed before
   ~page_range();
 
   [[nodiscard]] void* data() const noexcept { return first_; }
   [[nodiscard]] page_kind kind() const noexcept { return kind_; }
-  /// Leaves the memory to the device, which did not give it back.
+  /// Leaks the memory, which the device may still use.
   void abandon() noexcept { first_ = nullptr; }
 
  private:
@@ -72,27 +73,29 @@ class page_range {
   page_kind kind_;
 };
 
-/// For a destructor: frees the memory if it was deregistered, else reports that.
+/// For destructors: frees the memory if it was deregistered, otherwise reports the failure.
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 
-/// What a registered buffer owns, at a place of its own, so that moving the buffer moves a pointer.
+/// The objects that a registered buffer owns, allocated separately, so that moving the buffer moves
+/// a pointer.
 template <access_flags Rights>
 struct registered_pages {
   std::size_t size;             ///< elements
-  std::uint32_t length_of_all;  ///< of one element of a request, bytes; 0: one can't have all
+  std::uint32_t length_of_all;  ///< in bytes, as one element of a request; 0 if that is too long
+                                ///< for one
   dependent<page_range, Rights> memory;
   memory_region<Rights> region;
 };
 
-/// Deregisters and frees what a buffer owned, and reports it if that fails. A call, so that the
-/// many places where a buffer may end are short.
+/// Deregisters and frees the memory of a buffer, and reports a failure. Not inlined, to keep the
+/// many places short where a buffer may end.
 template <access_flags Rights>
 [[gnu::noinline]] void destroy(registered_pages<Rights>* pages) noexcept {
   free_pages(pages->memory, std::move(pages->region).deregister());
   delete pages;
 }
 
-/// The region of a buffer that has none any more.
+/// The region of a buffer that was moved from.
 template <access_flags Rights>
 [[nodiscard, gnu::noinline]] const memory_region<Rights>& no_region() noexcept {
   static const memory_region<Rights> none(memory_registration::none());
@@ -101,7 +104,7 @@ template <access_flags Rights>
 
 }  // namespace detail
 
-/// What a registered buffer may hold: zero bytes are one, and copying it copies its bytes.
+/// An element of a registered buffer: its value may be zero bytes, and copying it copies its bytes.
 template <class Element>
 concept BufferElement = detail::because(
     std::is_trivially_copyable_v<Element> && std::is_trivially_default_constructible_v<Element>,
@@ -114,22 +117,23 @@ template <access_flags Rights, class Element>
   requires BufferElement<Element>
 class shared_buffer;
 
-/// Memory that the library allocates and registers, as an array of elements that are zero at first.
+/// Memory that the library allocates and registers, as an array of elements that are initially
+/// zero.
 ///
-/// A move-only owner of two words; the memory stays where it is when the buffer is moved. It is
-/// freed when it is no longer registered; should deregistering fail, that is reported, and the
-/// memory is never freed, since the device may still use it. Its pages hold nothing else. Keeps its
-/// protection domain alive. A buffer that was moved from has no elements, and what is made of a
-/// buffer is refused.
+/// A move-only owner of two words; the memory stays in place when the buffer is moved. It is freed
+/// after it was deregistered. If deregistering fails, that is reported, and the memory is never
+/// freed, since the device may still use it. Its pages hold nothing else. Keeps its protection
+/// domain alive. A buffer that was moved from has no elements, and creating anything from it
+/// returns an error.
 ///
-/// Work uses it in one of three ways. *Borrowed*: work takes elements, and the buffer has to
-/// outlive it, which is the caller's duty. *Owned*: the buffer, or a `part` of it, moves into the
-/// work, and comes back with the result. *Shared*: `share` makes it a handle that can be copied,
-/// and work keeps the pages.
+/// Work uses a buffer in one of three ways. *Borrowed*: work gets elements, and the caller must
+/// ensure that the buffer outlives it. *Owned*: the buffer, or a `part` of it, moves into the work,
+/// and returns with the result. *Shared*: `share` converts it to a handle that can be copied, and
+/// work keeps the pages.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE registered_buffer {
-  // The same, but instantiated only where they are used.
+  // As `verbspp::result` and `page_range`, but instantiated only where they are used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
   using page_range = detail::dependent<detail::page_range, Rights>;
@@ -138,13 +142,13 @@ class VERBSPP_CONSUMABLE registered_buffer {
  public:
   static constexpr access_flags rights = Rights;
   using value_type = Element;
-  /// With the rights of this buffer that are for peers.
+  /// A handle with those of the buffer's rights that are for peers.
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
 
   /// Allocates (`mmap`) and registers (`ibv_reg_mr`) `count` elements.
-  /// \errors `invalid_input` if there are none, or the alignment is no power of two;
-  /// `resource_exhausted` for want of memory, or of memory that may be locked: the message tells;
-  /// as `register_memory`
+  /// \errors `invalid_input` if `count` is 0, or the alignment is not a power of two;
+  /// `resource_exhausted` if there is not enough memory, or the process may not lock it, which the
+  /// message says; those of `register_memory`
   [[nodiscard]] static result<registered_buffer> allocate(
       const class protection_domain& domain, std::size_t count,
       const buffer_options& options = {}) noexcept
@@ -169,7 +173,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   VERBSPP_DATA_PATH registered_buffer(registered_buffer&& other) noexcept
       : first_(std::exchange(other.first_, nullptr)),
         pages_(std::exchange(other.pages_, nullptr)) {}
-  /// The buffer of before is deregistered and freed here.
+  /// Deregisters and frees the previous buffer.
   VERBSPP_DATA_PATH registered_buffer& operator=(registered_buffer&& other) noexcept {
     registered_buffer taken(std::move(other));
     std::swap(first_, taken.first_);
@@ -180,7 +184,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     if (pages_ != nullptr) detail::destroy(pages_);
   }
 
-  // None of these on a temporary buffer, whose memory is gone when they have returned.
+  // Deleted for a temporary buffer, whose memory would be freed before the result can be used.
 
   /// Null if the buffer was moved from.
   [[nodiscard]] Element* data() & noexcept VERBSPP_LIFETIMEBOUND { return first_; }
@@ -214,7 +218,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   }
 
   /// The registration, which counts in bytes; an empty one if the buffer was moved from. It stays
-  /// where it is when the buffer is moved, and is as long there as what the buffer owns.
+  /// in place when the buffer is moved, and lives as long as the memory.
   [[nodiscard]] const memory_region<Rights>& region() const& noexcept VERBSPP_LIFETIMEBOUND {
     return pages_ != nullptr ? pages_->region : detail::no_region<Rights>();
   }
@@ -227,8 +231,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::gather", 0, size());
     return all<gather_element>();
   }
-  /// `count` elements from the one of index `first` on.
-  /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
+  /// `count` elements from index `first` on, for the device to read.
+  /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
     if (!has_element(first, count)) [[unlikely]]
@@ -245,8 +249,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::scatter", 0, size());
     return all<scatter_element>();
   }
-  /// `count` elements from the one of index `first` on.
-  /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
+  /// `count` elements from index `first` on, for the device to write.
+  /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t first, std::size_t count) const noexcept
     requires LocallyWritable<Rights>
@@ -255,14 +259,14 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::scatter", first, count);
     return element<scatter_element>(first, count);
   }
-  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// As `gather`, for hot paths: the bounds are only asserted, in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
     assert(gather(first, count).has_value());
     return element<gather_element>(first, count);
   }
-  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// As `scatter`, for hot paths: the bounds are only asserted, in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) const noexcept
@@ -272,22 +276,23 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return element<scatter_element>(first, count);
   }
 
-  /// For the library: whether one element of a request can have all of the buffer; where it can't,
-  /// `gather` and `scatter` say why.
+  /// For the library: true if one element of a request can hold the whole buffer; otherwise
+  /// `gather` and `scatter` return the reason.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return pages_ != nullptr && pages_->length_of_all != 0;
   }
-  /// For the library: that element, which `gather` and `scatter` give as a result, and so in
-  /// memory.
+  /// For the library: the element of the whole buffer. `gather` and `scatter` return it in a
+  /// result, and thus in memory.
   template <class Part>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
     return Part::from_native({reinterpret_cast<std::uintptr_t>(first_), pages_->length_of_all,
                               pages_->region.lkey().value()});
   }
 
-  /// One field of the element of that index, for the device to read:
-  /// `buffer.gather_field(3, &slot::count)`. That of a peer's is `remote_object::field`.
-  /// \errors `invalid_input` if there are not so many elements
+  /// One field of the element at `index`, for the device to read:
+  /// `buffer.gather_field(3, &slot::count)`. For a field in a peer's memory, use
+  /// `remote_object::field`.
+  /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> && (!std::is_function_v<Member>)
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather_field(
@@ -296,8 +301,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return pages_->region.gather(index * sizeof(Element) + detail::offset_of<Element>(member),
                                  sizeof(Member));
   }
-  /// The same for the device to write.
-  /// \errors `invalid_input` if there are not so many elements
+  /// One field of the element at `index`, for the device to write.
+  /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> &&
              (!std::is_function_v<Member>) && LocallyWritable<Rights>
@@ -308,7 +313,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
                                   sizeof(Member));
   }
 
-  /// What to give a peer so that it can access the buffer.
+  /// The handle that a peer needs to access the buffer.
   /// \errors `invalid_input` if the buffer was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -316,19 +321,19 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return region().remote();
   }
 
-  /// A part of the buffer that owns the whole: `count` elements from the one of index `first` on,
-  /// as the memory of work that is to own it. Needs <verbspp/memory/buffer_part.hpp>.
-  /// \errors `invalid_input` if they are not within the buffer, which is as before then
+  /// A part of the buffer that owns the whole: `count` elements from index `first` on, as memory
+  /// for work that owns it. Requires <verbspp/memory/buffer_part.hpp>.
+  /// \errors `invalid_input` if they are not within the buffer, which then remains unchanged
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<buffer_part<registered_buffer>>
   part(std::size_t first, std::size_t count) && noexcept {
     VERBSPP_TRYV(check_part("registered_buffer::part", first, count));
     return buffer_part<registered_buffer>(std::move(*this), first, count);
   }
   void part(std::size_t, std::size_t) const& = delete;  // owns the buffer: std::move(buffer).part
-  /// Makes the buffer one that work keeps, by handles that can be copied. Needs
+  /// Converts the buffer to one that work can keep, through handles that can be copied. Requires
   /// <verbspp/memory/shared_buffer.hpp>.
-  /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`: it is as before
-  /// then
+  /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`, and the buffer
+  /// remains unchanged
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<shared_buffer<Rights, Element>>
   share() && noexcept {
     VERBSPP_TRYV(check_part("registered_buffer::share", 0, 0));
@@ -336,9 +341,9 @@ class VERBSPP_CONSUMABLE registered_buffer {
   }
   void share() const& = delete;  // the handles own the buffer: std::move(buffer).share()
 
-  /// Deregisters and frees the memory, as the destructor does, but returns a failure; then the
+  /// Deregisters and frees the memory like the destructor, but returns a failure. In this case the
   /// memory is never freed.
-  /// \errors as `memory_region::deregister`
+  /// \errors those of `memory_region::deregister`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> release() && noexcept {
     if (pages_ == nullptr) return detail::region_is_gone("registered_buffer::release");
     const auto deregistered = std::move(pages_->region).deregister();
@@ -376,14 +381,14 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return success();
   }
 
-  /// Whether one element of a request can have this part.
+  /// True if one element of a request can hold this part.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_element(std::size_t first,
                                                    std::size_t count) const noexcept {
     const std::size_t size = this->size();
     return size != 0 && first <= size && count <= size - first &&
            count <= UINT32_MAX / sizeof(Element);
   }
-  /// The error for a part that one element can't have.
+  /// The error for a part that one element can't hold.
   [[nodiscard, gnu::noinline]] error no_element(const char* operation, std::size_t first,
                                                 std::size_t count) const noexcept {
     const result<void> checked = check_part(operation, first, count);
@@ -400,7 +405,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
                               pages_->region.lkey().value()});
   }
 
-  // Two words, since it is moved with each request that owns it. Null if it was moved from.
+  // Only two words, because it is moved with each request that owns it. Null if it was moved from.
   Element* first_;
   pages_type* pages_;
 };

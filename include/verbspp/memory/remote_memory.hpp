@@ -19,7 +19,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// A remote memory handle as it travels, rights included.
+/// The contents of an encoded remote memory handle, rights included.
 struct remote_memory_description {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
@@ -38,10 +38,11 @@ void print(std::ostream& out, const remote_memory_description& memory);
 
 }  // namespace detail
 
-/// A peer's memory that this side may access, with what the peer granted in the type.
+/// A peer's memory that this side may access, with the rights that the peer granted in the type.
 ///
-/// A plain value, free to copy: address, length and rkey. Nothing keeps the peer's registration
-/// alive; using a handle after the peer has released it fails with a remote access error.
+/// A plain value, free to copy: address, length and rkey. It does not keep the peer's registration
+/// alive; using a handle after the peer has deregistered the memory fails with a remote access
+/// error.
 template <access_flags Rights>
 class remote_memory {
   static_assert(access::any_remote.contains(Rights),
@@ -51,10 +52,10 @@ class remote_memory {
   static constexpr access_flags rights = Rights;
   static constexpr std::size_t encoded_size = detail::remote_memory_encoded_size;
 
-  /// A handle that arrived by some means of the caller's; the rights are the caller's word.
+  /// A handle that was received by other means; the caller vouches for its rights.
   constexpr remote_memory(std::uint64_t address, std::uint64_t length, remote_key rkey) noexcept
       : address_(address), length_(length), rkey_(rkey) {}
-  /// A handle of more rights is one of fewer.
+  /// Converts from a handle with more rights.
   template <access_flags More>
     requires GrantsAllOf<More, Rights> && (More != Rights)
   constexpr remote_memory(const remote_memory<More>& other) noexcept
@@ -62,12 +63,12 @@ class remote_memory {
 
   /// The peer's virtual address.
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
-  /// In bytes.
+  /// The length in bytes.
   [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }
   [[nodiscard]] constexpr remote_key rkey() const noexcept { return rkey_; }
 
   /// `length` bytes from `offset` on.
-  /// \errors `invalid_input` if that is not within this memory
+  /// \errors `invalid_input` if they are not within this memory
   [[nodiscard]] constexpr result<remote_memory> slice(std::uint64_t offset,
                                                       std::uint64_t length) const noexcept {
     if (offset > length_)
@@ -77,19 +78,20 @@ class remote_memory {
                                 length_ - offset);
     return slice_unchecked(offset, length);
   }
-  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// As `slice`, for hot paths: the bounds are only asserted, in debug builds.
   [[nodiscard]] constexpr remote_memory slice_unchecked(std::uint64_t offset,
                                                         std::uint64_t length) const noexcept {
     assert(offset <= length_ && length <= length_ - offset);
     return remote_memory(address_ + offset, length, rkey_);
   }
 
-  /// The handle as 24 bytes that any machine's `decode` understands:
-  /// 0x6d, format version 1, rights (16 bits), rkey (32), address (64), length (64), all
-  /// big-endian; the rights are those of `ibv_access_flags`.
+  /// Encodes the handle as 24 bytes that `decode` accepts on any machine: 0x6d, format version 1,
+  /// rights (16 bits), rkey (32), address (64), length (64), all big-endian. The rights have the
+  /// values of `ibv_access_flags`.
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept {
     return detail::encode({address_, length_, rkey_, Rights});
   }
+  /// Decodes a handle.
   /// \errors `invalid_input` if the bytes are not such a handle, `permission` if it lacks one of
   /// this type's rights
   [[nodiscard]] static result<remote_memory> decode(std::span<const std::byte> bytes) noexcept {
@@ -110,7 +112,7 @@ class remote_memory {
   remote_key rkey_;
 };
 
-/// Where an RDMA write goes: any remote memory that grants remote write.
+/// The destination of an RDMA write: any remote memory that grants remote write.
 class remote_destination {
  public:
   template <access_flags Rights>
@@ -141,7 +143,7 @@ class remote_destination {
   remote_memory<access::remote_write> memory_;
 };
 
-/// Where an RDMA read takes from: any remote memory that grants remote read.
+/// The source of an RDMA read: any remote memory that grants remote read.
 class remote_source {
  public:
   template <access_flags Rights>
@@ -178,7 +180,7 @@ concept RemotelyFlushable =
                     "this remote memory lacks access::flush_global and access::flush_persistent: "
                     "its owner did not grant flushes");
 
-/// The memory of an RDMA flush: any remote memory that grants one, or both, of the placements.
+/// The memory of an RDMA flush: any remote memory that grants one or both of the placements.
 class remote_flushable {
  public:
   template <access_flags Rights>
@@ -198,10 +200,10 @@ class remote_flushable {
                             "peer, as its region.remote() or remote_memory::decode gives it");
 
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
-  /// In bytes.
+  /// The length in bytes.
   [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }
   [[nodiscard]] constexpr remote_key rkey() const noexcept { return rkey_; }
-  /// What its owner granted.
+  /// The rights that its owner granted.
   [[nodiscard]] constexpr access_flags rights() const noexcept { return rights_; }
 
  private:

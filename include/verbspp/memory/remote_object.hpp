@@ -41,7 +41,7 @@ struct remote_field<Element[Size], Rights> {
   using type = remote_array<Element, Rights>;
 };
 
-/// The parts of a view that has been checked.
+/// Creates views of memory that has been checked already.
 struct remote_view {
   template <class View, access_flags Rights>
   [[nodiscard]] static constexpr View make(const remote_memory<Rights>& part) noexcept {
@@ -62,17 +62,17 @@ template <class Object>
 
 /// One object in a peer's memory: `remote_object<header, access::remote_read>::at(memory)`.
 ///
-/// A plain value, and a remote memory handle of just the object's bytes: it can be the source or
-/// destination of work, and a field of it as well: `object.field(&header::length)`. The caller
-/// vouches that the peer has such an object there, of the same layout and byte order.
+/// A plain value, and a remote memory handle of exactly the object's bytes: the object, or a field
+/// of it as in `object.field(&header::length)`, can be the source or destination of work. The
+/// caller vouches that the peer has such an object there, with the same layout and byte order.
 template <class Object, access_flags Rights>
   requires RemoteObject<Object>
 class remote_object : public remote_memory<Rights> {
  public:
   using value_type = Object;
 
-  /// The object at that offset, in bytes.
-  /// \errors `invalid_input` if it is not within the memory, or not aligned as its type needs
+  /// The object at an offset in bytes.
+  /// \errors `invalid_input` if it is not within the memory, or not aligned as its type requires
   [[nodiscard]] static constexpr result<remote_object> at(const remote_memory<Rights>& memory,
                                                           std::uint64_t offset = 0) noexcept {
     VERBSPP_TRY(part, memory.slice(offset, sizeof(Object)));
@@ -80,7 +80,7 @@ class remote_object : public remote_memory<Rights> {
     return remote_object(part);
   }
 
-  /// A field of the object; one that is an array is a `remote_array`.
+  /// A field of the object; a `remote_array` if it is an array.
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Object> && (!std::is_function_v<Member>)
   [[nodiscard]] typename detail::remote_field<Member, Rights>::type
@@ -104,9 +104,9 @@ class remote_array : public remote_memory<Rights> {
  public:
   using value_type = Element;
 
-  /// All of the memory.
-  /// \errors `invalid_input` if its length is no multiple of the element's, or it is not aligned as
-  /// the element's type needs
+  /// The whole memory as an array.
+  /// \errors `invalid_input` if the length is not a multiple of the element size, or the memory is
+  /// not aligned as the element type requires
   [[nodiscard]] static constexpr result<remote_array> of(
       const remote_memory<Rights>& memory) noexcept {
     if (memory.length() % sizeof(Element) != 0)
@@ -121,7 +121,8 @@ class remote_array : public remote_memory<Rights> {
   [[nodiscard]] constexpr std::uint64_t size() const noexcept {
     return this->length() / sizeof(Element);
   }
-  /// \errors `invalid_input` if there are not so many elements
+  /// The element at `index`.
+  /// \errors `invalid_input` if the index is out of range
   [[nodiscard]] constexpr result<remote_object<Element, Rights>> element(
       std::uint64_t index) const noexcept {
     if (index >= size())
@@ -131,7 +132,7 @@ class remote_array : public remote_memory<Rights> {
     return remote_object<Element, Rights>(remote_memory<Rights>(
         this->address() + index * sizeof(Element), sizeof(Element), this->rkey()));
   }
-  /// `count` elements from the one of index `first` on.
+  /// `count` elements from index `first` on.
   /// \errors `invalid_input` if they are not within the array
   [[nodiscard]] constexpr result<remote_array> elements(std::uint64_t first,
                                                         std::uint64_t count) const noexcept {

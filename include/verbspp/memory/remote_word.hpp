@@ -18,10 +18,10 @@ concept RemotelyAtomic =
                     "this remote memory lacks access::remote_atomic: its owner did not grant "
                     "atomic operations");
 
-/// Eight bytes of a peer's memory that atomic operations work on, aligned to eight.
+/// Eight bytes of a peer's memory, aligned to eight, that atomic operations work on.
 class remote_word {
  public:
-  /// The word at that offset, in bytes.
+  /// The word at an offset in bytes.
   /// \errors `invalid_input` if it is not within the memory, or its address is not a multiple of 8
   template <access_flags Rights>
     requires RemotelyAtomic<Rights>

@@ -23,10 +23,10 @@ template <class Type>
 concept OnlyForReading = std::is_same_v<Type, gather_element>;
 }  // namespace detail
 
-/// A part of registered memory that the device reads: what a send or an RDMA write takes from.
+/// A part of registered memory that the device reads, as the source of a send or an RDMA write.
 ///
-/// Made by `memory_region::gather`. A plain value with the layout of `ibv_sge`; it owns nothing:
-/// the region and its memory have to live until the completion of the work that uses it.
+/// Created by `memory_region::gather`. A plain value with the layout of `ibv_sge`, which owns
+/// nothing: the region and its memory must live until the work that uses it has completed.
 class VERBSPP_VIEW gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(gather_element,
@@ -38,23 +38,23 @@ class VERBSPP_VIEW gather_element {
     return native_;
   }
   [[nodiscard]] constexpr ibv_sge native() && noexcept { return native_; }
-  /// Whether `length` bytes from that address on lie within this element.
+  /// True if `length` bytes from that address on lie within this element.
   [[nodiscard]] bool encloses(std::uint64_t address, std::uint64_t length) const noexcept {
     return address >= native_.addr && length <= native_.length &&
            address - native_.addr <= native_.length - length;
   }
-  /// Whether all of another element of the same region lies within this one.
+  /// True if another element of the same region lies entirely within this one.
   [[nodiscard]] bool encloses(const gather_element& other) const noexcept {
     return lkey() == other.lkey() && encloses(other.address(), other.length());
   }
-  /// An element of memory that the library did not register; its rights are the caller's word.
+  /// An element of memory that the library did not register; the caller vouches for its rights.
   [[nodiscard]] static constexpr gather_element from_native(const ibv_sge& native) noexcept {
     return gather_element(native);
   }
 
  protected:
-  // Member by member: copied as a whole it would go through a vector register, which waits for the
-  // stores before it.
+  // Member by member, because copying the structure uses a vector register, which has to wait for
+  // the preceding stores.
   explicit constexpr gather_element(const ibv_sge& native) noexcept
       : native_{native.addr, native.length, native.lkey} {}
 
@@ -62,10 +62,12 @@ class VERBSPP_VIEW gather_element {
   ibv_sge native_;
 };
 
-/// A part of registered memory that the device writes: where a receive or an RDMA read ends up.
+/// A part of registered memory that the device writes: the destination of a receive or an RDMA
+/// read.
 ///
-/// Made by `memory_region::scatter`, which exists only for memory registered with local write. What
-/// may be written may be read: it can stand for a gather element, not the other way round.
+/// Created by `memory_region::scatter`, which exists only for memory that is registered with local
+/// write. Writable memory is also readable: it can be used as a gather element, but not the other
+/// way round.
 class VERBSPP_VIEW scatter_element : public gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(scatter_element,
@@ -86,7 +88,7 @@ class VERBSPP_VIEW scatter_element : public gather_element {
       VERBSPP_DETAIL_REFUSED((!std::is_base_of_v<gather_element, Other> &&
                               !detail::MayLackValue<Other> && !detail::OnlyForReading<Other>),
                              "this is not a part of registered memory: write region.scatter()");
-  /// An element of memory that the library did not register; its rights are the caller's word.
+  /// An element of memory that the library did not register; the caller vouches for its rights.
   [[nodiscard]] static constexpr scatter_element from_native(const ibv_sge& native) noexcept {
     return scatter_element(native);
   }
@@ -103,23 +105,23 @@ static_assert(sizeof(scatter_element) == sizeof(ibv_sge) &&
               std::is_trivially_copyable_v<scatter_element>);
 
 namespace detail {
-/// Text or bytes, which an inline payload takes by a view.
+/// Text or bytes, of which an inline payload is a view.
 template <class Object>
 concept InlineBytes = !std::is_null_pointer_v<Object> &&
                       (std::is_convertible_v<const Object&, std::string_view> ||
                        std::is_convertible_v<const Object&, std::span<const std::byte>>);
 }  // namespace detail
 
-/// An object that can be sent inline as it is: its bytes are all of it.
+/// An object that can be sent inline as it is: its bytes are its complete value.
 template <class Object>
 concept InlineObject = std::is_trivially_copyable_v<Object> && !std::is_array_v<Object> &&
                        !detail::InlineBytes<Object> && !detail::RefersElsewhere<Object> &&
                        !detail::MayLackValue<Object> && !std::is_base_of_v<gather_element, Object>;
 
-/// Bytes that travel within the request itself: they need no registration, and may change as soon
-/// as the request was posted, or was added to a batch. At most `capacities().max_inline_data`.
+/// Bytes that are sent within the request itself. They need no registration, and may change as soon
+/// as the request has been posted or added to a batch. At most `capacities().max_inline_data`.
 ///
-/// A view: the bytes have to live until then.
+/// A view: the bytes must live until then.
 class VERBSPP_VIEW inline_payload {
  public:
   explicit inline_payload(std::span<const std::byte> bytes VERBSPP_LIFETIMEBOUND) noexcept
@@ -164,7 +166,7 @@ class element_list;
 
 namespace detail {
 
-/// What stands where elements are expected.
+/// The mistakes in arguments where elements are expected.
 enum class mistake : std::uint8_t { none, result, for_reading, other_list, no_element };
 
 template <class Element, class Other>
@@ -196,16 +198,16 @@ inline constexpr mistake mistaken_for = mistake_of<Element, Other>();
 
 /// The elements of one work request: none, one, or a contiguous range of them.
 ///
-/// None and one are held by value, and so is where inline bytes are: a request of these can be
-/// stored and returned. A range is viewed: its elements have to live until the request has been
-/// posted (not until it completes; libibverbs copies them).
+/// None and one are stored by value, as are the address and length of inline bytes, so a request
+/// with these can be stored and returned. A range is viewed: its elements must live until the
+/// request has been posted (not until it completes, because libibverbs copies them).
 template <class Element>
 class element_list {
  public:
   constexpr element_list() noexcept = default;
   constexpr element_list(const Element& single) noexcept
       : single_(Element::from_native(single.native())), size_(1), kind_(kind::single) {}
-  /// What is sent inline; only for what the device reads.
+  /// Bytes that are sent inline; only for elements that the device reads.
   element_list(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
     requires std::is_same_v<Element, gather_element>
       : single_(Element::from_native(payload.element().native())), size_(1), kind_(kind::inlined) {}
@@ -254,13 +256,13 @@ class element_list {
     for (std::uint32_t i = 0; i < size_; ++i) total += range_[i].length();
     return total;
   }
-  /// The list as a work request of libibverbs takes it, which does not write to it.
+  /// The list in the form of libibverbs work requests, which do not write to it.
   [[nodiscard]] ibv_sge* native() const noexcept VERBSPP_LIFETIMEBOUND {
     return reinterpret_cast<ibv_sge*>(const_cast<Element*>(begin()));
   }
-  /// For the library: whether the elements are viewed, and not held.
+  /// For the library: true if the elements are viewed instead of stored.
   [[nodiscard]] constexpr bool is_range() const noexcept { return kind_ == kind::range; }
-  /// For the library: the one that is held, whose address need not be taken so.
+  /// For the library: the stored element, without taking the address of a member as `begin` does.
   [[nodiscard]] constexpr const Element& single() const noexcept VERBSPP_LIFETIMEBOUND {
     return single_;
   }
@@ -271,7 +273,7 @@ class element_list {
   constexpr element_list(std::span<const Element> range, int) noexcept
       : range_(range.data()), size_(static_cast<std::uint32_t>(range.size())) {}
 
-  // Beside each other, not a union: compilers keep them in registers only so.
+  // Separate members instead of a union, because only then do compilers keep them in registers.
   Element single_ = Element::from_native({});
   const Element* range_ = nullptr;
   std::uint32_t size_ = 0;

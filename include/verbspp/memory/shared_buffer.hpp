@@ -25,7 +25,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// A buffer and how many handles and work share it; whoever lets go last destroys it.
+/// A buffer, and the number of handles and requests that share it. The last one destroys it.
 template <access_flags Rights, class Element>
 class shared_pages : public memory_keeper {
  public:
@@ -53,22 +53,23 @@ template <access_flags Rights, class Element>
   requires BufferElement<Element>
 class shared_part;
 
-/// A handle of a registered buffer that is shared: by other handles, and by the work that uses it.
+/// A handle of a registered buffer that is shared with other handles, and with the work that uses
+/// it.
 ///
-/// Made by `std::move(buffer).share()`. Copying it is counting; all copies are of the same
-/// elements, which a const handle lets change, too. The memory is deregistered and freed when the
-/// last handle and the last work have let go, on the thread that does; should deregistering fail,
-/// that is reported, and the memory is never freed. So destroying or moving a handle early is
-/// harmless to work that was given the handle, or a part of it. What `gather()` and `scatter()`
-/// give is *borrowed*, as elements always are: some handle has to outlive work that was given
-/// these. Keeps its protection domain alive. A handle that was moved from has no elements, and what
-/// is made of it is refused.
+/// Created by `std::move(buffer).share()`. Copying a handle increments a count. All copies refer to
+/// the same elements, which even a const handle allows to change. The memory is deregistered and
+/// freed when the last handle is destroyed and the last work has finished, on the thread where that
+/// happens; if deregistering fails, that is reported, and the memory is never freed. Destroying or
+/// moving a handle early therefore does not affect work that was given the handle or a part of it.
+/// Elements from `gather()` and `scatter()` are *borrowed*, as always: some handle must outlive
+/// work that was given these. Keeps its protection domain alive. A handle that was moved from has
+/// no elements, and creating anything from it returns an error.
 ///
-/// Thread rule: as `std::shared_ptr`: distinct handles may be used by distinct threads.
+/// Thread rule: as for `std::shared_ptr`, different threads may use different handles.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE shared_buffer {
-  // The same, but instantiated only where they are used.
+  // As `verbspp::result`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
   using pages_type = detail::shared_pages<Rights, Element>;
@@ -76,11 +77,11 @@ class VERBSPP_CONSUMABLE shared_buffer {
  public:
   static constexpr access_flags rights = Rights;
   using value_type = Element;
-  /// With the rights of this buffer that are for peers.
+  /// A handle with those of the buffer's rights that are for peers.
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
   using part_type = shared_part<Rights, Element>;
 
-  /// What `share` does, for the library.
+  /// For the library: implements `share`.
   [[nodiscard]] static result<shared_buffer> of(
       registered_buffer<Rights, Element>&& buffer) noexcept {
     auto* const pages = new (std::nothrow) pages_type(std::move(buffer));
@@ -94,7 +95,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ != nullptr) pages_->add();
   }
   shared_buffer(shared_buffer&& other) noexcept : pages_(std::exchange(other.pages_, nullptr)) {}
-  /// Lets go of the buffer of before.
+  /// Releases the previous buffer.
   shared_buffer& operator=(const shared_buffer& other) noexcept {
     shared_buffer copy(other);
     std::swap(pages_, copy.pages_);
@@ -109,8 +110,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ != nullptr) pages_->drop();
   }
 
-  // None of these on a temporary handle, which may be the last: the memory is gone when they have
-  // returned.
+  // Deleted for a temporary handle, which may be the last one: the memory would be freed before the
+  // result can be used.
 
   /// Null if the handle was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -136,8 +137,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED page_kind pages() const noexcept {
     return pages_->buffer.pages();
   }
-  /// Whether neither another handle nor work shares the buffer. If so it stays so until this handle
-  /// is copied, or given to work.
+  /// True if neither another handle nor work shares the buffer. This remains true until this handle
+  /// is copied or given to work.
   [[nodiscard]] bool is_only() const noexcept { return pages_ != nullptr && pages_->is_one(); }
 
   /// The registration, which counts in bytes.
@@ -153,8 +154,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::gather");
     return pages_->buffer.gather();
   }
-  /// `count` elements from the one of index `first` on.
-  /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
+  /// `count` elements from index `first` on, for the device to read.
+  /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
     if (pages_ == nullptr) return gone("shared_buffer::gather");
@@ -168,8 +169,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::scatter");
     return pages_->buffer.scatter();
   }
-  /// `count` elements from the one of index `first` on.
-  /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
+  /// `count` elements from index `first` on, for the device to write.
+  /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
       std::size_t first, std::size_t count) const noexcept
     requires LocallyWritable<Rights>
@@ -177,13 +178,13 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::scatter");
     return pages_->buffer.scatter(first, count);
   }
-  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// As `gather`, for hot paths: the bounds are only asserted, in debug builds.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
     return pages_->buffer.gather_unchecked(first, count);
   }
-  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// As `scatter`, for hot paths: the bounds are only asserted, in debug builds.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) const noexcept
@@ -191,8 +192,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
   {
     return pages_->buffer.scatter_unchecked(first, count);
   }
-  /// One field of the element of that index, for the device to read; as that of the buffer.
-  /// \errors `invalid_input` if there are not so many elements
+  /// One field of the element at `index`, for the device to read, as in `registered_buffer`.
+  /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> && (!std::is_function_v<Member>)
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather_field(
@@ -200,8 +201,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::gather_field");
     return pages_->buffer.gather_field(index, member);
   }
-  /// The same for the device to write.
-  /// \errors `invalid_input` if there are not so many elements
+  /// One field of the element at `index`, for the device to write.
+  /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> &&
              (!std::is_function_v<Member>) && LocallyWritable<Rights>
@@ -211,7 +212,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.scatter_field(index, member);
   }
 
-  /// `count` elements from the one of index `first` on, as a handle that shares the buffer, too.
+  /// `count` elements from index `first` on, as a handle that shares the buffer, too.
   /// \errors `invalid_input` if they are not within the buffer, or the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<shared_part<Rights, Element>> part(
       std::size_t first, std::size_t count) const noexcept {
@@ -224,8 +225,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return shared_part<Rights, Element>(*this, first, count);
   }
 
-  /// What to give a peer so that it can access the buffer. Not counted: a peer may use it as long
-  /// as some handle or work keeps the memory.
+  /// The handle that a peer needs to access the buffer. It is not counted: a peer may use it only
+  /// while some handle or work keeps the memory.
   /// \errors `invalid_input` if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -234,8 +235,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.remote();
   }
 
-  /// For the library: counts the pages once more, until `let_go`. Of no keeper if the handle was
-  /// moved from.
+  /// For the library: counts the pages once more, until `let_go`. Without a keeper if the handle
+  /// was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     if (pages_ == nullptr) return {};
     pages_->add();
@@ -257,7 +258,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_ == nullptr ? nullptr : pages_->buffer.native_handle();
   }
 
-  /// Whether both are of the same buffer.
+  /// True if both refer to the same buffer.
   friend bool operator==(const shared_buffer& one, const shared_buffer& other) noexcept {
     return one.pages_ == other.pages_;
   }
@@ -272,15 +273,15 @@ class VERBSPP_CONSUMABLE shared_buffer {
   pages_type* pages_;
 };
 
-/// Some elements of a shared buffer, as a handle that shares all of it: memory of work that is to
-/// keep it and to use a part only. Any number of parts may be in flight.
+/// Some elements of a shared buffer, as a handle that shares all of it: memory for work that keeps
+/// the buffer and uses only a part. Any number of parts may be in flight.
 ///
-/// Made by `shared.part(first, count)`, also of a temporary handle. What holds of a `shared_buffer`
-/// holds of it.
+/// Created by `shared.part(first, count)`, even of a temporary handle. The rules for
+/// `shared_buffer` apply to it as well.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE shared_part {
-  // The same, but instantiated only where it is used.
+  // As `verbspp::result`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
 
@@ -289,7 +290,7 @@ class VERBSPP_CONSUMABLE shared_part {
   using value_type = Element;
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
 
-  // The elements of the part; not of a temporary one, which may be the last handle.
+  // The elements of the part. Deleted for a temporary one, which may be the last handle.
 
   /// Null if the part was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -309,9 +310,9 @@ class VERBSPP_CONSUMABLE shared_part {
     return data()[index];
   }
   void operator[](std::size_t) const&& = delete;  // a temporary may be the last handle: name it
-  /// The index in the buffer of the part's first element.
+  /// The index of the part's first element in the buffer.
   [[nodiscard]] std::size_t first() const noexcept { return first_; }
-  /// The buffer that it is a part of.
+  /// The buffer that this is a part of.
   [[nodiscard]] const shared_buffer<Rights, Element>& buffer() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return buffer_;
@@ -333,7 +334,7 @@ class VERBSPP_CONSUMABLE shared_part {
   {
     return buffer_.scatter(first_, count_);
   }
-  /// What to give a peer so that it can access the part; its key opens the whole buffer.
+  /// The handle that a peer needs to access the part; its key grants access to the whole buffer.
   /// \errors `invalid_input` if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -341,9 +342,9 @@ class VERBSPP_CONSUMABLE shared_part {
     VERBSPP_TRY(whole, buffer_.remote());
     return whole.slice(first_ * sizeof(Element), count_ * sizeof(Element));
   }
-  /// That of the whole buffer; null if the part was moved from.
+  /// The `ibv_mr` of the whole buffer; null if the part was moved from.
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return buffer_.native_handle(); }
-  /// For the library: as that of the buffer.
+  /// For the library: as `shared_buffer::keep`.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     return buffer_.keep();
   }

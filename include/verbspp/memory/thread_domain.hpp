@@ -27,17 +27,17 @@ struct thread_domain_state : counted {
 
 }  // namespace detail
 
-/// A promise to the driver: what belongs to one thread domain is used by one thread at a time.
+/// A promise to the driver that the objects of one thread domain are used by one thread at a time.
 ///
-/// It is given to a protection domain (`protection_domain::create_parent`), whose queue pairs and
-/// shared receive queues then belong to it, and may work without locks. Thread rule: all calls that
-/// post to any of them exclude each other; whoever breaks that gets no error, but a broken queue.
-/// A shared handle, cheap to copy, freed when the last copy and the last protection domain with it
-/// are gone.
+/// It is passed to `protection_domain::create_parent`. Queue pairs and shared receive queues of
+/// that domain then belong to it, and may work without locks. Thread rule: all calls that post to
+/// any of these must exclude each other. Violations are not reported, but corrupt the queue. A
+/// shared handle, cheap to copy; it is freed when the last copy and the last protection domain that
+/// uses it have been destroyed.
 class thread_domain {
  public:
   /// `ibv_alloc_td`.
-  /// \errors `not_supported` where the driver has none; `resource_exhausted`, `driver`;
+  /// \errors `not_supported` if the driver has none; `resource_exhausted`, `driver`;
   /// `invalid_input` if the context was moved from
   [[nodiscard]] static result<thread_domain> create(const context& parent) noexcept;
 

@@ -20,7 +20,7 @@ concept BindableToWindows =
                     "this memory region lacks access::window_bind: it was not registered for "
                     "memory windows to be bound to it");
 
-/// Rights that a memory window can give to peers.
+/// Rights that a memory window can grant to peers.
 template <access_flags Rights>
 concept WindowRights = detail::because(!Rights.empty() && access::all_remote.contains(Rights),
                                        "a memory window gives remote rights and nothing else: name "
@@ -34,17 +34,17 @@ concept WindowRightsOfRegion = detail::because(
     "access::remote_write and access::remote_atomic through a memory window need a region "
     "with access::local_write");
 
-/// A part of a memory region, with the rights that a memory window shall give to it.
+/// A part of a memory region, with the rights that a memory window is to grant.
 ///
-/// Made by `memory_region::window_part`. A plain value that owns nothing: the region has to live
-/// for as long as a window is bound to it.
+/// Created by `memory_region::window_part`. A plain value that owns nothing: the region must live
+/// as long as a window is bound to it.
 template <access_flags Rights>
 class window_part {
  public:
   static constexpr access_flags rights = Rights;
 
-  /// A part of a region that the library did not register; that it lies within it, and may be bound
-  /// with these rights, is the caller's word.
+  /// A part of a region that the library did not register. The caller vouches that it lies within
+  /// the region, and may be bound with these rights.
   [[nodiscard]] static window_part from_native(ibv_mr* region, std::uint64_t address,
                                                std::uint64_t length) noexcept
     requires WindowRights<Rights>
@@ -54,10 +54,10 @@ class window_part {
   }
 
   [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
-  /// In bytes.
+  /// The length in bytes.
   [[nodiscard]] std::uint64_t length() const noexcept { return native_.length; }
   [[nodiscard]] const ibv_mw_bind_info& native() const noexcept { return native_; }
-  /// For the library: the handle for peers, once a window of that rkey is bound to this part.
+  /// For the library: the handle for peers, once a window with that rkey is bound to this part.
   [[nodiscard]] remote_memory<Rights> remote(remote_key rkey) const noexcept {
     return {address(), length(), rkey};
   }

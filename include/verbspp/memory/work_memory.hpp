@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What memory can be given to work that is to keep it until the device has let go.
+/// The memory that can be given to work that keeps it until the device no longer uses it.
 ///
-/// There are three strengths. *Owned* memory moves into the work and comes back with the result, on
-/// failure too: `WorkMemory`. *Shared* memory is a handle of which the work keeps a copy:
-/// `SharedMemory`. *Borrowed* memory is what elements name, and has to outlive the work, which is
-/// the caller's duty.
+/// There are three kinds. *Owned* memory moves into the work and returns with the result, even on
+/// failure: `WorkMemory`. *Shared* memory is a handle of which the work keeps a copy:
+/// `SharedMemory`. *Borrowed* memory is referenced by elements, and the caller must ensure that it
+/// outlives the work.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -15,9 +15,9 @@
 
 namespace verbspp {
 
-/// Whether bytes and registration live where they are, unchanged, as long as an object of this type
-/// does or was moved to: specialized by the types of which that is true. A region does not: it is
-/// the registration of memory that somebody else has.
+/// True if the bytes and the registration of an object of this type stay in place, unchanged, while
+/// the object lives, even if it is moved. Types that guarantee this specialize it. A region does
+/// not: it only registers memory that other code owns.
 template <class Memory>
 inline constexpr bool enable_work_memory = false;
 
@@ -35,8 +35,8 @@ concept HasKeep = requires(const Memory& memory) { memory.keep().let_go(); };
 
 }  // namespace detail
 
-/// Memory that work can own: it is moved there, and named by `gather()` and `scatter()`, results of
-/// the element of all that it stands for.
+/// Memory that work can own: it is moved into the work. Its `gather()` and `scatter()` return, as a
+/// result, an element of all the memory that it stands for.
 template <class Memory>
 concept WorkMemory =
     detail::because(!std::is_lvalue_reference_v<Memory>,
@@ -54,7 +54,8 @@ concept WorkMemory =
                     "memory that work owns has one owner: it can be moved, without exceptions, and "
                     "not be copied");
 
-/// Memory of which work keeps a handle: `keep()` counts it once, until the device has let go.
+/// Memory of which work keeps a handle: `keep()` counts it once, until the device no longer uses
+/// it.
 template <class Memory>
 concept SharedMemory =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>>,
@@ -63,8 +64,8 @@ concept SharedMemory =
     detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,
                     "memory of work has a function gather(), which names all of it");
 
-/// Memory that work can own or keep, and that the device may write: for what is received, read, or
-/// fetched.
+/// Memory that work can own or keep, and that the device may write, for data that is received,
+/// read, or fetched.
 template <class Memory>
 concept FillableMemory =
     detail::because(detail::HasScatter<std::remove_cvref_t<Memory>>,
@@ -74,14 +75,14 @@ concept FillableMemory =
                         !enable_work_memory<std::remove_cvref_t<Memory>>,
                     "the device writes there: a constant buffer can't be filled");
 
-/// Memory that is still there to be read when a call that has filled it returns.
+/// Memory that can still be read after the call that has filled it returns.
 template <class Memory>
 concept OutlivesCall = detail::because(
     std::is_lvalue_reference_v<Memory> || !enable_work_memory<std::remove_cvref_t<Memory>>,
     "this call fills the memory and leaves it where it is, so what arrives in a "
     "temporary is lost: give it a buffer that has a name");
 
-/// Memory that a call can borrow while it waits, which names all of itself by `gather()`.
+/// Memory that a call can borrow while it waits, and whose `gather()` returns all of it.
 template <class Memory>
 concept BorrowedMemory =
     detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,

@@ -7,24 +7,25 @@
 
 namespace verbspp::detail {
 
-/// Who keeps memory registered and allocated while the device may use it: pages that are shared, a
-/// pool of places.
+/// Keeps memory registered and allocated while the device may use it, such as shared pages or a
+/// pool of buffers.
 ///
-/// One function and no virtual ones: work that keeps memory is two words, whatever the memory is.
+/// Has one function pointer instead of virtual functions, so that work which keeps memory stores
+/// two words, whatever the memory is.
 struct memory_keeper {
-  /// Takes back what was counted: once for each `kept_memory` that was made. Called by the thread
-  /// that found the work finished, when the device has let go of the memory; the keeper may be gone
-  /// when it returns. Never null.
+  /// Releases one count, once for each `kept_memory` that was created. Called by the thread that
+  /// found the work finished, when the device no longer uses the memory. The call may destroy the
+  /// keeper. Never null.
   void (*let_go)(memory_keeper& self, std::uint32_t place) noexcept;
 };
 
-/// Memory that is kept, and counted once by whoever made this, until `let_go`: of a copy of it, the
-/// same. It is a plain value, which the slots of requests hold, and has no destructor.
+/// Memory that is kept, and that its creator has counted once, until `let_go`. A copy stands for
+/// the same count. A plain value without a destructor, which the slots of requests hold.
 struct kept_memory {
-  memory_keeper* keeper = nullptr;  ///< null: the memory is kept by its owner
-  std::uint32_t place = 0;          ///< what of the keeper's memory, in its own numbering
+  memory_keeper* keeper = nullptr;  ///< null if the memory is kept by its owner
+  std::uint32_t place = 0;          ///< the part of the keeper's memory, in its own numbering
 
-  /// Gives back what was counted; nothing if it was given back before.
+  /// Releases the count; does nothing if it was released already.
   void let_go() noexcept {
     if (memory_keeper* const whose = std::exchange(keeper, nullptr)) whose->let_go(*whose, place);
   }

@@ -7,14 +7,13 @@
 
 namespace verbspp::detail {
 
-/// Where a member lies within its object, in bytes.
+/// The offset of a member within its object, in bytes.
 ///
-/// No object is needed for that, which could be larger than memory: in the C++ ABI of every
-/// platform that has libibverbs (Itanium's), a pointer to a data member is this offset, and -1 if
-/// it is null.
+/// Needs no object, which could be larger than memory: in the C++ ABI of every platform that has
+/// libibverbs (Itanium's), a pointer to a data member is this offset, or -1 if it is null.
 template <class Object, class Owner, class Member>
 [[nodiscard]] std::size_t offset_of(Member Owner::* member) noexcept {
-  Member Object::* const in_object = member;  // from its base on, if the member is a base's
+  Member Object::* const in_object = member;  // including the offset of a base
   std::ptrdiff_t offset;
   static_assert(sizeof offset == sizeof in_object,
                 "another ABI: a pointer to a data member is no "

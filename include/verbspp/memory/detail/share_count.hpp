@@ -7,12 +7,12 @@
 
 namespace verbspp::detail {
 
-/// How many share an object. While the process has one thread, which the C library knows where it
-/// is new enough (glibc 2.32), counting takes no atomic operation; each of those costs more than
-/// the rest of what a request takes.
+/// The number of handles and requests that share an object. While the process has a single thread,
+/// which the C library reports from glibc 2.32 on, counting needs no atomic operation. Each of
+/// these costs more than the rest of the work for a request.
 class share_count {
  public:
-  share_count() noexcept = default;  // of one
+  share_count() noexcept = default;  // starts at one
   share_count(const share_count&) = delete;
   share_count& operator=(const share_count&) = delete;
   ~share_count() = default;
@@ -23,7 +23,7 @@ class share_count {
     else
       __atomic_fetch_add(&count_, std::size_t{1}, __ATOMIC_RELAXED);
   }
-  /// Whether that was the last one.
+  /// Returns true if that was the last one.
   [[nodiscard]] bool drop() noexcept {
     if (is_single_threaded()) return --count_ == 0;
     return __atomic_fetch_sub(&count_, std::size_t{1}, __ATOMIC_ACQ_REL) == 1;
