@@ -15,47 +15,49 @@
 
 namespace verbspp {
 
-/// Where completion queues report that there is something to poll.
+/// The channel by which completion queues report that there are completions to poll.
 ///
-/// An event is a hint, once per request for it: that completions came to a queue since. One channel
-/// may serve several queues; the event says which. Whoever has one queue to wait for needs nothing
-/// of this: see `completion_queue_with::wait`.
+/// An event is a hint that completions have arrived in a queue since a notification was requested;
+/// each request causes at most one event. One channel can serve several queues, and the event
+/// identifies its queue. A program that waits for a single queue does not need this class: see
+/// `completion_queue_with::wait`.
 ///
-/// In an event loop of the program's own:
-/// 1. Watch `file_descriptor()` for being readable, in epoll or poll.
-/// 2. When it is, and before the first sleep: call `poll` until it gives no more queues.
-/// 3. For each of these queues: `request_notification`, *then* poll completions until there are no
-///    more. In this order, since what comes before the request makes no event.
+/// In an event loop of the program:
+/// 1. Watch whether `file_descriptor()` is readable, with epoll or poll.
+/// 2. When it is, and before the first sleep: call `poll` until it returns no more queues.
+/// 3. For each of these queues: call `request_notification`, *then* poll completions until there
+///    are no more. The order matters, because completions before the request cause no event.
 ///
-/// A queue's `wait` reads the events of all queues of the channel, and keeps those of others for
-/// `poll`; so a loop that called it goes back to step 2 before it sleeps again. Other threads
-/// should not wait on a channel whose file descriptor a loop watches.
+/// A queue's `wait` reads the events of all queues of the channel, and keeps those of other queues
+/// for `poll`. A loop that called it must therefore return to step 2 before it sleeps again. Other
+/// threads should not wait on a channel whose file descriptor a loop watches.
 ///
-/// Events are acknowledged by the library, several at a time; so destroying a queue never waits for
-/// one. A shared handle, cheap to copy; its queues keep it alive, and it keeps its context alive.
-/// Thread-safe. Each event goes to one caller of `poll` or `wait`, and to all who are in the `wait`
-/// of its queue.
+/// The library acknowledges events, several at a time, so destroying a queue never waits for an
+/// event. A shared handle, cheap to copy; its queues keep it alive, and it keeps its context alive.
+/// Thread-safe. Each event is returned to one caller of `poll` or `wait`, and wakes all threads in
+/// the `wait` of its queue.
 ///
-/// A handle that was moved from is empty: its file descriptor is -1, its native handle null, and
-/// what asks the device is refused (`invalid_input`). But nobody may ask it for its context: that
-/// is an assertion.
+/// A handle that was moved from is empty: its file descriptor is -1, its native handle is null, and
+/// calls that need the device return `invalid_input`. Its context must not be requested, which is
+/// asserted.
 class completion_channel {
  public:
   /// `ibv_create_comp_channel`. Its file descriptor is non-blocking.
-  /// \errors `resource_exhausted`, above all for file descriptors; `driver`
+  /// \errors `resource_exhausted`, mainly for file descriptors; `driver`
   [[nodiscard]] static result<completion_channel> create(const class context& parent) noexcept;
 
-  /// Takes over, or borrows, a channel of this context that was made elsewhere. Its file descriptor
-  /// is made non-blocking, and from now on nobody else may read its events: those of queues that
-  /// were not created for, or adopted with, this channel are acknowledged and forgotten.
+  /// Takes over or borrows a channel of this context that was created elsewhere. Its file
+  /// descriptor is made non-blocking, and from then on only the library may read its events. Events
+  /// of queues that were not created for, or adopted with, this channel are acknowledged and
+  /// dropped.
   /// \errors `invalid_input` for null, or one of another context; `resource_exhausted`
   [[nodiscard]] static result<completion_channel> from_native(const class context& parent,
                                                               ibv_comp_channel* native,
                                                               ownership whose) noexcept;
-  /// Gives the channel away as it is, non-blocking: whoever takes it destroys it, before the
-  /// context.
-  /// \errors `busy` while there are other handles of it, or queues that report to it, and it stays
-  /// as it is; `invalid_input` if it was moved from
+  /// Releases the channel, with a non-blocking file descriptor, to the caller, which must destroy
+  /// it before the context is closed.
+  /// \errors `busy` while other handles of it, or queues that report to it, exist, and this handle
+  /// keeps it; `invalid_input` if it was moved from
   [[nodiscard]] result<ibv_comp_channel*> release() && noexcept;
 
   completion_channel(const completion_channel&) noexcept;
@@ -64,15 +66,17 @@ class completion_channel {
   completion_channel& operator=(completion_channel&&) noexcept;
   ~completion_channel();
 
-  /// The queue of the next event, if one is there; never blocks (`ibv_get_cq_event`).
-  /// \errors `driver` if the device is gone
+  /// Returns the queue of the next event, if one is available; never blocks (`ibv_get_cq_event`).
+  /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> poll() const noexcept;
-  /// The queue of the next event; empty at the limit and not before. Signals do not end it.
-  /// \errors `driver` if the device is gone
+  /// Waits for the next event and returns its queue. Empty only when the limit expires; signals do
+  /// not end the wait.
+  /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(
       const wait_limit& until) const noexcept;
 
-  /// For epoll and poll: readable while there are events. Nobody but the library may read it.
+  /// A file descriptor for epoll and poll, readable while there are events. Only the library may
+  /// read it.
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] class context context() && noexcept;
@@ -85,7 +89,7 @@ class completion_channel {
   friend class completion_queue_with;
   friend struct detail::completion_queue_state;
 
-  /// Where the queue reports.
+  /// The channel that the queue reports to.
   [[nodiscard]] static completion_channel of(const detail::completion_queue_state* queue) noexcept;
   explicit completion_channel(detail::reference<detail::completion_channel_state> state) noexcept;
 

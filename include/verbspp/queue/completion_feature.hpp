@@ -10,31 +10,30 @@
 
 namespace verbspp {
 
-// g++ takes an enumerator of a scoped enumeration for a shadow of what has its name outside.
+// g++ warns that an enumerator of a scoped enumeration shadows a declaration outside of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-/// What a completion queue can do beside being polled for `work_completion`s.
+/// The features of completion queues, besides polling for `work_completion`s.
 enum class completion_feature : std::uint64_t {
-  // What a completion tells beside `wr_id`, status and operation, where it is read field by field.
-  // The values are those of `ibv_create_cq_wc_flags`.
+  // The fields of a completion besides `wr_id`, status and operation, if it is read field by field,
+  // with the values of `ibv_create_cq_wc_flags`.
   byte_count = IBV_WC_EX_WITH_BYTE_LEN,
   immediate = IBV_WC_EX_WITH_IMM,  ///< and the invalidated rkey
   queue_pair_number = IBV_WC_EX_WITH_QP_NUM,
   source = IBV_WC_EX_WITH_SRC_QP,
   source_lid = IBV_WC_EX_WITH_SLID,
   service_level = IBV_WC_EX_WITH_SL,
-  /// When the device finished, in ticks of its own clock.
+  /// The time when the device finished, in ticks of its own clock.
   timestamp = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
-  /// The same in nanoseconds since 1970.
+  /// The time when the device finished, in nanoseconds since 1970.
   wall_clock = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
 
-  /// Completions can be read field by field (`ibv_cq_ex`). Follows from each of the fields.
+  /// Completions can be read field by field (`ibv_cq_ex`). Implied by each of the fields.
   extended = std::uint64_t{1} << 61,
-  /// Somebody can sleep until completions come: the queue reports to a completion channel.
+  /// Threads can sleep until completions arrive: the queue reports to a completion channel.
   waitable = std::uint64_t{1} << 62,
-  /// The device's driver takes no locks for the queue (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
-  /// Thread
-  /// rule: one thread at a time polls it, and changes the states of, or destroys, queue pairs that
+  /// The driver takes no locks for the queue (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`). Thread rule:
+  /// only one thread at a time may poll it, or change the state of, or destroy, queue pairs that
   /// complete in it.
   single_threaded = std::uint64_t{1} << 63,
 };
@@ -53,7 +52,7 @@ inline constexpr completion_features all_completion_fields =
     completion_feature::source_lid | completion_feature::service_level |
     completion_feature::timestamp | completion_feature::wall_clock;
 
-/// With what follows from them.
+/// The features, with those that they imply.
 [[nodiscard]] constexpr completion_features with_implied(completion_features features) noexcept {
   return features.intersects(all_completion_fields) ? features | completion_feature::extended
                                                     : features;

@@ -29,27 +29,28 @@ class completion_channel;
 template <completion_features Features>
 class completion_queue_with;
 
-/// Which completions make an event; the values are those of `ibv_req_notify_cq`.
+/// The completions that cause an event, with the values of `ibv_req_notify_cq`.
 enum class notify_for : int {
   every_completion = 0,
-  /// Receives whose sender asked for it (`solicited`), and every failure.
+  /// Receives whose sender requested it (`solicited`), and all failures.
   solicited_only = 1,
 };
 
-/// What ended a wait that watches more than a completion queue.
+/// The cause that ended a wait which watches more than a completion queue.
 enum class wait_end : std::uint8_t {
-  completions,      ///< there are some
-  file_descriptor,  ///< the program's is readable, hung up or in error
+  completions,      ///< completions have arrived
+  file_descriptor,  ///< the program's descriptor is readable, hung up or in error
   async_event,      ///< the queue or the device has failed
-  limit,            ///< the time has come, or a stop was requested
+  limit,            ///< the time was reached, or a stop was requested
 };
 
 [[nodiscard]] const char* to_string(wait_end end) noexcept;
 
-/// What of a file descriptor of the program's ends a wait. One that is in error does in any case.
+/// The conditions of a file descriptor of the program that end a wait. An error of the descriptor
+/// always does.
 enum class watch_for : std::uint8_t {
-  data_or_hang_up,  ///< there is something to read, or the other end has closed it
-  hang_up,          ///< only that; data in it are no concern of the wait's
+  data_or_hang_up,  ///< there is data to read, or the other end has closed it
+  hang_up,          ///< the other end has closed it; data does not end the wait
 };
 
 namespace detail {
@@ -58,17 +59,17 @@ struct completion_channel_state;
 
 struct completion_queue_access;
 
-/// A file descriptor of the program's that ends waits.
+/// A file descriptor of the program that ends waits.
 struct watched_descriptor {
-  int number = -1;  ///< below 0 for none
+  int number = -1;  ///< negative for none
   watch_for what = watch_for::data_or_hang_up;
 };
 
-/// What a sleep watches besides a completion queue.
+/// The objects that a sleep watches besides a completion queue.
 struct also_watched {
   watched_descriptor descriptor{};
   watched_descriptor another{};
-  const async_listener* listener = nullptr;  ///< null for none; it has to listen
+  const async_listener* listener = nullptr;  ///< null for none; it must be listening
 };
 
 struct completion_queue_state : counted {
@@ -81,115 +82,117 @@ struct completion_queue_state : counted {
   /// Creates a queue; if it is to be waitable, with a channel of its own.
   [[nodiscard]] static result<reference<completion_queue_state>> create(
       const context& parent, std::size_t capacity, completion_features features) noexcept;
-  /// The same, reporting to that channel.
+  /// As above, for a queue that reports to that channel.
   [[nodiscard]] static result<reference<completion_queue_state>> create(
       const completion_channel& channel, std::size_t capacity,
       completion_features features) noexcept;
 
-  /// For a queue that was made elsewhere.
+  /// Adopts a queue that was created elsewhere.
   [[nodiscard]] static result<reference<completion_queue_state>> adopt(
       const context& parent, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
-  /// The same, of one that reports to that channel.
+  /// As above, for a queue that reports to that channel.
   [[nodiscard]] static result<reference<completion_queue_state>> adopt(
       const completion_channel& channel, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
 
-  /// For a queue that is there now.
+  /// Registers the queue, whose native handle exists, with its channel.
   void begin_reporting(bool is_stranger) noexcept;
 
-  // A wait looks for completions, asks to be woken, looks again, since what came before it asked
-  // wakes nobody, and sleeps.
+  // A wait polls for completions, requests an event, polls again, because completions before the
+  // request cause no event, and then sleeps.
 
-  /// Asks for an event of the next completion.
-  /// \returns the number of the events so far
+  /// Requests an event for the next completion.
+  /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
-  /// There is no need to sleep: the event that was asked for may come, and is not left to pile up.
+  /// Called if a wait need not sleep: reads the events that have arrived, so that they do not pile
+  /// up.
   void stay_awake() noexcept;
-  /// Sleeps until there are more events than that (`completions`, all of which another thread may
-  /// have polled by now), until what else is watched has something to tell, or until the limit.
-  /// Poll again whichever it was: they may have come together. Asynchronous events that are there
-  /// are read, and kept for the program.
-  /// \errors `invalid_input` if the file descriptor is not open; `driver` if the device is gone and
-  /// the listener knows no more of it; `resource_exhausted` for file descriptors
+  /// Sleeps until there are more than `events` events (`completions`; another thread may have
+  /// polled these already), until another watched object ends the wait, or until the limit. Poll
+  /// again in each of these cases, because several can occur together. Asynchronous events that are
+  /// available are read, and kept for the program.
+  /// \errors `invalid_input` if the file descriptor is not open; `driver` if the device no longer
+  /// exists and the listener has no event about that; `resource_exhausted` for file descriptors
   [[nodiscard]] result<wait_end> sleep(std::uint64_t events, const wait_limit& until,
                                        const also_watched& also = {}) noexcept;
 
   context owner;
-  reference<completion_channel_state> channel;  ///< none if nobody can wait for the queue
+  reference<completion_channel_state> channel;  ///< none if the queue is not waitable
   ibv_cq* native = nullptr;
   ownership destroyed_by = ownership::taken;
   completion_features features;
-  std::uint64_t created_at;  ///< as `moment_now` counts
+  std::uint64_t created_at;  ///< in the units of moment_now()
   async_listener failures;   ///< listens if there is a channel
 
-  /// What the channel knows of the queue; its lock guards it.
+  /// The channel's data about the queue, guarded by the channel's lock.
   struct {
-    std::uint64_t count = 0;                   ///< of the events so far
-    unsigned unacknowledged = 0;               ///< of these
-    bool pending = false;                      ///< an event that nobody has been given
+    std::uint64_t count = 0;                   ///< the number of events so far
+    unsigned unacknowledged = 0;               ///< the number of these to be acknowledged
+    bool pending = false;                      ///< an event was not returned to any caller yet
     bool closed = false;                       ///< the queue is being destroyed
-    completion_queue_state* before = nullptr;  ///< among the pending ones
+    completion_queue_state* before = nullptr;  ///< in the list of pending ones
     completion_queue_state* after = nullptr;
-    completion_queue_state* previous = nullptr;  ///< among all of the channel
+    completion_queue_state* previous = nullptr;  ///< in the list of all of the channel
     completion_queue_state* next = nullptr;
   } events;
 };
 
-/// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
+/// The error of a failed `ibv_poll_cq`. Not inline, because a healthy queue never fails.
 [[nodiscard]] error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error moved_from_queue(const char* operation) noexcept;
 [[nodiscard]] error queue_without_features() noexcept;
 
-/// The queue of this thread's polling session, for assertions: where there are none, it stays null.
+/// The queue of this thread's polling session, for assertions; stays null if these are disabled.
 inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 
 }  // namespace detail
 
-/// Where the device reports that work has finished.
+/// The queue in which the device reports finished work.
 ///
-/// One that can do more than be polled, such as be slept on, or tell when work was done, is a
-/// `completion_queue_with<features>`. It is a completion queue like every other besides: whatever
-/// takes one, such as a queue pair's builder, takes it; `with` has it back.
+/// A queue with further features, such as waiting or timestamps, is a
+/// `completion_queue_with<features>`. It is also a completion queue, which every function that
+/// takes one accepts, such as a queue pair's builder; `with` converts it back.
 ///
-/// A shared handle, cheap to copy; keeps its context alive. Thread-safe as libibverbs is: any
-/// thread may poll, each completion goes to one of them; but see
-/// `completion_feature::single_threaded`. That it overran, the context's asynchronous events tell.
+/// A shared handle, cheap to copy; keeps its context alive. Thread-safe like libibverbs: any thread
+/// may poll, and each completion goes to one of them; but see
+/// `completion_feature::single_threaded`. An overrun is reported by an asynchronous event of the
+/// context.
 ///
-/// A handle that was moved from is empty: its native handle is null, it has room for nothing, and
-/// what asks the device is refused (`invalid_input`). But nobody may poll it, nor ask it for its
-/// context: these are assertions.
+/// A handle that was moved from is empty: its native handle is null, its capacity is 0, and calls
+/// that need the device return `invalid_input`. It must not be polled, nor its context be
+/// requested, which is asserted.
 class completion_queue {
  public:
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`).
   ///
-  /// Size it for everything that can be outstanding at once on the queue pairs that use it: a queue
-  /// that overruns is lost, and its queue pairs with it.
+  /// It must have room for all work that can be outstanding at once on the queue pairs that use it:
+  /// a queue that overruns is lost, and so are its queue pairs.
   /// \errors `invalid_input` if the capacity is 0, above the device's limit or above INT_MAX;
   /// `resource_exhausted`
   [[nodiscard]] static result<completion_queue> create(const context& parent,
                                                        std::size_t capacity) noexcept;
 
-  /// Takes over, or borrows, a queue of this context that was made elsewhere (`ibv_create_cq`,
+  /// Takes over or borrows a queue of this context that was created elsewhere (`ibv_create_cq`,
   /// librdmacm). It can be polled; to wait for it, see `completion_queue_with::from_native`.
-  /// Asynchronous events that were taken before this concern some other queue.
+  /// Asynchronous events that were read before this call count as events of another queue.
   /// \errors `invalid_input` for null, or one of another context; `resource_exhausted`
   [[nodiscard]] static result<completion_queue> from_native(const class context& parent,
                                                             ibv_cq* native,
                                                             ownership whose) noexcept;
-  /// Gives the queue away as it is: whoever takes it destroys it, before its completion channel, if
-  /// it has one, and its context. The library's own channel of the queue has to be kept so long, or
-  /// be released, too.
-  /// \errors `busy` while there are other handles of it, such as a queue pair's, and it stays as it
-  /// is; `invalid_input` if it was moved from
+  /// Releases the queue to the caller, which must destroy it before its completion channel, if it
+  /// has one, and its context. If the queue has a channel of the library, keep or release that,
+  /// too.
+  /// \errors `busy` while other handles of it exist, such as a queue pair's, and this handle keeps
+  /// it; `invalid_input` if it was moved from
   [[nodiscard]] result<ibv_cq*> release() && noexcept;
 
-  /// Takes the completions that are there, up to as many as there are slots; never blocks.
+  /// Takes the available completions, at most as many as there are slots; never blocks.
   ///
-  /// Not from within the function that `poll_each` of the same queue calls, which holds what this
-  /// would wait for: an assertion.
-  /// \returns the slots that were filled, the first ones; none is a normal answer
+  /// Must not be called in the function that `poll_each` of the same queue calls, which may hold a
+  /// lock that this call needs; this is asserted.
+  /// \returns the slots that were filled, the first ones; none is a normal result
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken, usually
   /// because it overran
   [[nodiscard]] VERBSPP_DATA_PATH result<std::span<const work_completion>> poll(
@@ -208,13 +211,13 @@ class completion_queue {
     return std::span<const work_completion>(into.data(), static_cast<std::size_t>(filled));
   }
 
-  /// The same queue with the features that it was created with, or some of them: for where a
-  /// `completion_queue` was all that was passed on.
+  /// Returns this queue with all or some of the features that it was created with, for code that
+  /// was passed only a `completion_queue`.
   /// \errors `invalid_input` if it was not created with all of them
   template <completion_features Features>
   [[nodiscard]] result<completion_queue_with<Features>> with() const noexcept;
 
-  // The same calls of a `completion_queue_with` have their requirements.
+  // Declared only for their constraints, which name the feature that a call of this name needs.
   template <completion_features Features = completion_features()>
   void wait(...) const
     requires Waitable<Features>;
@@ -238,7 +241,7 @@ class completion_queue {
   }
   ~completion_queue() = default;
 
-  /// The number of completions that the device granted room for; at least what was asked for.
+  /// The number of completions that the queue has room for, which is at least the requested number.
   [[nodiscard]] std::size_t capacity() const noexcept {
     return native_ != nullptr ? static_cast<std::size_t>(native_->cqe) : 0;
   }
@@ -254,7 +257,7 @@ class completion_queue {
  protected:
   explicit completion_queue(detail::reference<detail::completion_queue_state> state) noexcept
       : native_(state->native), state_(std::move(state)) {}
-  /// Null if this was moved from.
+  /// Null if this handle was moved from.
   [[nodiscard]] detail::completion_queue_state* state() const noexcept { return state_.get(); }
 
  private:
@@ -265,14 +268,14 @@ class completion_queue {
     return state_->features.contains(features);
   }
 
-  ibv_cq* native_;  // also in the state; here it saves the data path a load
+  ibv_cq* native_;  // also in the state; here it saves a load in the data path
   detail::reference<detail::completion_queue_state> state_;
 };
 
 namespace detail {
-/// For the floors above: what a handle refers to, for waits of their own.
+/// For higher layers: the state of a handle, for waits that they implement themselves.
 struct completion_queue_access {
-  /// Null if it was moved from.
+  /// Null if the handle was moved from.
   [[nodiscard]] static completion_queue_state* state_of(const completion_queue& queue) noexcept {
     return queue.state();
   }

@@ -25,16 +25,16 @@
 
 namespace verbspp {
 
-/// What a wait found that watches more than a completion queue.
+/// The outcome of a wait that watches more than a completion queue.
 struct watched_completions {
   wait_end ended_by = wait_end::limit;
-  std::span<const work_completion> completions{};  ///< none if it ended otherwise
-  std::optional<async_event> event{};              ///< that ended it
+  std::span<const work_completion> completions{};  ///< none if the wait ended otherwise
+  std::optional<async_event> event{};              ///< the event that ended the wait
 };
 
 namespace detail {
 
-/// What a poll asks for in addition: nothing. Drivers only read it.
+/// Requests no additional data of a poll. Drivers only read it.
 inline constinit ibv_poll_cq_attr no_poll_attributes{};
 
 /// \pre `free_polling_sessions` was counted down
@@ -53,10 +53,10 @@ inline constinit ibv_poll_cq_attr no_poll_attributes{};
     const wait_limit& until, int file_descriptor, notify_for which) noexcept;
 [[nodiscard]] result<void> request_notification(ibv_cq* queue, notify_for which) noexcept;
 
-/// How many polling sessions this thread may begin now: 1, and none while it is in one.
+/// The number of polling sessions that this thread may start now: 1, or 0 during a session.
 inline constinit thread_local int free_polling_sessions = 1;
 
-/// Lets the assertion of `completion_queue::poll` know.
+/// Records the session for the assertion in `completion_queue::poll`.
 VERBSPP_DATA_PATH void note_session([[maybe_unused]] const ibv_cq_ex* queue) noexcept {
 #ifndef NDEBUG
   queue_in_session = reinterpret_cast<const ibv_cq*>(queue);
@@ -71,7 +71,7 @@ class polling_session {
   }
   polling_session(const polling_session&) = delete;
   polling_session& operator=(const polling_session&) = delete;
-  /// Unless `end` was called, which does not need the destructor to look: a visitor has thrown.
+  /// Ends the session if a visitor has thrown. After `end`, there is nothing to do or to test.
   VERBSPP_DATA_PATH ~polling_session() {
     if (queue_ != nullptr) [[unlikely]]
       end();
@@ -82,7 +82,7 @@ class polling_session {
     free_polling_sessions = 1;
     note_session(nullptr);
   }
-  /// Ends it after `ibv_next_poll` has returned that.
+  /// Ends the session after `ibv_next_poll` has returned this value.
   [[nodiscard]] VERBSPP_DATA_PATH error fail(int returned) noexcept {
     note_session(nullptr);
     return next_poll_failure(std::exchange(queue_, nullptr), returned);
@@ -92,7 +92,7 @@ class polling_session {
   ibv_cq_ex* queue_;
 };
 
-/// Shows the present completion to a visitor, whatever it takes it by.
+/// Passes the current completion to a visitor, however it takes it.
 template <completion_features Features, class Visit>
 VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
   using completion = extended_completion<Features>;
@@ -106,22 +106,22 @@ VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
 
 }  // namespace detail
 
-/// A completion queue that can do more than be polled for `work_completion`s: be slept on
-/// (`waitable_completion_queue`), be read field by field (`extended_completion_queue`), spare its
-/// driver locks, or several of these:
+/// A completion queue with further features than polling for `work_completion`s: threads can sleep
+/// on it (`waitable_completion_queue`), it can be read field by field
+/// (`extended_completion_queue`), its driver takes no locks, or several of these:
 ///
 ///     using timed_queue = completion_queue_with<completion_feature::waitable |
 ///                                               completion_feature::timestamp>;
 ///     VERBSPP_TRY(queue, timed_queue::create(context, 64));
 ///     VERBSPP_TRY(count, queue.wait_each([](const auto& completion) { ... }, 100ms));
 ///
-/// A completion queue like every other besides, and a shared handle as cheap: it converts to a
-/// `completion_queue`, and to one with fewer features. Thread rule: any thread may poll and wait,
-/// unless the queue is `single_threaded`; where completions are read field by field, others wait
-/// while one does.
+/// It is also a completion queue, and an equally cheap shared handle: it converts to a
+/// `completion_queue`, and to a queue with fewer features. Thread rule: any thread may poll and
+/// wait, unless the queue is `single_threaded`. While one thread reads completions field by field,
+/// others wait.
 template <completion_features Features>
 class completion_queue_with : public completion_queue {
-  // The same, but instantiated only where it is used.
+  // As `verbspp::result`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Features>>;
   using state_type = detail::dependent<detail::completion_queue_state, Features>;
@@ -129,16 +129,16 @@ class completion_queue_with : public completion_queue {
  public:
   static constexpr completion_features features = Features;
 
-  /// Creates a queue for at least `capacity` completions (`ibv_create_cq` or, for what that can't
-  /// make, `ibv_create_cq_ex`). One that can be waited for has a completion channel of its own.
-  /// \errors as `completion_queue::create`, and `not_supported` if the device has no queues with
-  /// all of the features
+  /// Creates a queue for at least `capacity` completions (`ibv_create_cq`, or `ibv_create_cq_ex` if
+  /// the features require it). A waitable queue has a completion channel of its own.
+  /// \errors those of `completion_queue::create`, and `not_supported` if the device has no queues
+  /// with all of the features
   [[nodiscard]] static result<completion_queue_with> create(const class context& parent,
                                                             std::size_t capacity) noexcept {
     VERBSPP_TRY(created, state_type::create(parent, capacity, Features));
     return completion_queue_with(std::move(created));
   }
-  /// The same, reporting to a channel that serves other queues, too.
+  /// As above, for a queue that reports to a channel that other queues may share.
   [[nodiscard]] static result<completion_queue_with> create(const class completion_channel& channel,
                                                             std::size_t capacity) noexcept
     requires Waitable<Features>
@@ -147,14 +147,14 @@ class completion_queue_with : public completion_queue {
     return completion_queue_with(std::move(created));
   }
 
-  /// What a queue with these features is in C.
+  /// The C type of a queue with these features.
   using native_type =
       std::conditional_t<detail::with_implied(Features).contains(completion_feature::extended),
                          ibv_cq_ex, ibv_cq>;
 
-  /// Takes over, or borrows, a queue of this context that was made elsewhere, and has these
-  /// features. One that is waitable is adopted with its channel.
-  /// \errors as `completion_queue::from_native`, and `invalid_input` if it has not all of the
+  /// Takes over or borrows a queue of this context that was created elsewhere with these features.
+  /// A waitable queue must be adopted with its channel.
+  /// \errors those of `completion_queue::from_native`, and `invalid_input` if it lacks one of the
   /// fields
   [[nodiscard]] static result<completion_queue_with> from_native(const class context& parent,
                                                                  native_type* native,
@@ -165,8 +165,8 @@ class completion_queue_with : public completion_queue {
                 state_type::adopt(parent, reinterpret_cast<ibv_cq*>(native), whose, Features));
     return completion_queue_with(std::move(adopted));
   }
-  /// The same of a queue that reports to this channel.
-  /// \errors the same, and `invalid_input` if it reports to another channel, or none
+  /// As above, for a queue that reports to this channel.
+  /// \errors as above, and `invalid_input` if it reports to another channel, or to none
   [[nodiscard]] static result<completion_queue_with> from_native(
       const class completion_channel& channel, native_type* native, ownership whose) noexcept
     requires Waitable<Features>
@@ -176,20 +176,20 @@ class completion_queue_with : public completion_queue {
     return completion_queue_with(std::move(adopted));
   }
 
-  /// The same queue, of which fewer features are known.
+  /// Converts from a queue with more features.
   template <completion_features Others>
     requires(Others != Features && detail::with_implied(Others).contains(Features))
   completion_queue_with(const completion_queue_with<Others>& other) noexcept
       : completion_queue(other) {}
 
-  /// Calls `visit` with an `extended_completion<Features>` for each completion that is there, at
-  /// most `most`; never blocks. All of it is one polling session of the device (`ibv_start_poll` to
-  /// `ibv_end_poll`), which ends when this returns, or `visit` throws.
+  /// Calls `visit` with an `extended_completion<Features>` for each available completion, at most
+  /// `most` times; never blocks. All calls are part of one polling session of the device
+  /// (`ibv_start_poll` to `ibv_end_poll`), which ends when this function returns or `visit` throws.
   ///
-  /// `visit` may not poll: drivers may hold a lock through the session.
-  /// \returns the number of completions; none is a normal answer
-  /// \errors `busy` from within `visit`, where sessions could wait for each other; `driver` if the
-  /// queue is broken, usually because it overran
+  /// `visit` must not poll, because drivers may hold a lock during the session.
+  /// \returns the number of completions; 0 is a normal result
+  /// \errors `busy` in `visit`, where sessions could wait for each other; `driver` if the queue is
+  /// broken, usually because it overran
   template <class Visit>
   VERBSPP_DATA_PATH result<std::size_t> poll_each(Visit&& visit, std::size_t most = SIZE_MAX) const
     requires PolledByField<Features>
@@ -197,13 +197,13 @@ class completion_queue_with : public completion_queue {
     assert(native_handle() != nullptr && "this completion queue was moved from");
     if (most == 0) [[unlikely]]
       return std::size_t{0};
-    // Looked at and changed in one step: that is an instruction less.
+    // Tested and changed in one step, which saves an instruction.
     if (--detail::free_polling_sessions != 0) [[unlikely]]
       return detail::nested_polling();
-    // libibverbs casts one to the other as well.
+    // libibverbs itself casts one to the other.
     auto* const queue = reinterpret_cast<ibv_cq_ex*>(native_handle());
     int returned = ibv_start_poll(queue, &detail::no_poll_attributes);
-    // An empty queue is polled again and again: what is likely is what there is work after.
+    // Empty polls are frequent, but the path with work to do is the one to optimize.
     if (returned != 0) [[unlikely]] {
       detail::free_polling_sessions = 1;
       if (returned == ENOENT) [[likely]]
@@ -211,12 +211,12 @@ class completion_queue_with : public completion_queue {
       return detail::start_poll_failure(returned);
     }
     detail::polling_session session(queue);
-    // Signed, so that the compiler knows that it does not come round to 0: who asks only whether
-    // there were any has nothing counted.
+    // Signed, so that the compiler knows that it does not wrap to 0. For a caller that only tests
+    // for 0, nothing is counted.
     std::ptrdiff_t count = 1;
     for (;; ++count) {
       detail::show<Features>(visit, queue);
-      // Without a limit, which is known here, nothing is compared.
+      // Compares nothing if there is no limit, which the compiler knows here.
       if (most != SIZE_MAX && static_cast<std::size_t>(count) == most) break;
       returned = ibv_next_poll(queue);
       if (returned == 0) continue;
@@ -228,18 +228,18 @@ class completion_queue_with : public completion_queue {
     return static_cast<std::size_t>(count);
   }
 
-  /// Takes the completions that are there, or sleeps until some come.
+  /// Takes the available completions, or sleeps until one arrives.
   ///
-  /// No completion is slept through, however it falls between poll and request: the queue is polled
-  /// again after the request. Several threads may wait for one queue, or for several queues of one
-  /// channel; each completion goes to one of them. Does not allocate. With `solicited_only` it
-  /// returns what is there, but sleeps through what was not solicited.
+  /// No completion is missed, even if it arrives between poll and request, because the queue is
+  /// polled again after the request. Several threads may wait for one queue, or for several queues
+  /// of one channel; each completion goes to one of them. Does not allocate. With `solicited_only`
+  /// it returns any available completions, but sleeps through those that are not solicited.
   ///
-  /// \returns the slots that were filled, the first ones; none at the limit, which may be a request
-  /// to stop, and not before. Signals do not end it.
+  /// \returns the slots that were filled, the first ones; none only when the limit expires,
+  /// including a stop request. Signals do not end the wait.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
-  /// is gone. A queue that breaks while it is slept on wakes nobody: the context's asynchronous
-  /// events tell, and end a `wait_watching`.
+  /// no longer exists. A thread that sleeps on a queue is not woken when the queue fails: that is
+  /// reported by the context's asynchronous events, and ends a `wait_watching`.
   [[nodiscard]] result<std::span<const work_completion>> wait(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
       notify_for which = notify_for::every_completion) const noexcept
@@ -248,18 +248,19 @@ class completion_queue_with : public completion_queue {
     return detail::wait_for_completions(*this, state(), into, until, which);
   }
 
-  /// As `wait`, and also ends when a file descriptor of the program's is readable, hung up or in
-  /// error, such as the socket that tells of the peer's death, and when this queue or the device
-  /// fails. Completions that are there go first, and failures before the descriptor.
+  /// As `wait`, but also ends when a file descriptor of the program is readable, hung up or in
+  /// error, such as a socket that reports the peer's death, and when this queue or the device
+  /// fails. Available completions have precedence, and failures come before the descriptor.
   ///
-  /// The event of a failure is there for `context::poll_async_event` as well. Of a borrowed context
-  /// whose asynchronous events are read blocking, only those end the wait that the program takes
-  /// meanwhile, by `poll_async_event` of the handle that the queue was made from.
+  /// The event of a failure is also available from `context::poll_async_event`. If the context is
+  /// borrowed and its asynchronous events are read in blocking mode, the wait ends only for events
+  /// that the program reads at the same time, with `poll_async_event` of the handle that the queue
+  /// was created from.
   ///
-  /// \param file_descriptor below 0 for none
-  /// \returns what ended it, and the slots that were filled
-  /// \errors as `wait`; `invalid_input` if the file descriptor is not open; `resource_exhausted` if
-  /// none are left for the library
+  /// \param file_descriptor negative for none
+  /// \returns the cause that ended the wait, and the slots that were filled
+  /// \errors those of `wait`; `invalid_input` if the file descriptor is not open;
+  /// `resource_exhausted` if none are left for the library
   [[nodiscard]] result<watched_completions> wait_watching(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
       int file_descriptor, notify_for which = notify_for::every_completion) const noexcept
@@ -268,11 +269,11 @@ class completion_queue_with : public completion_queue {
     return detail::wait_watching(*this, state(), into, until, file_descriptor, which);
   }
 
-  /// Calls `visit`, as `poll_each` does, with each of the completions that are there, or sleeps
-  /// until some come; at most `most`, all of one polling session. As `wait` otherwise; nothing of
-  /// the device's is held while it sleeps.
-  /// \returns the number of completions; none at the limit and not before
-  /// \errors as `poll_each` and `wait`, `invalid_input` if `most` is 0
+  /// Calls `visit`, as `poll_each` does, with each of the available completions, or sleeps until
+  /// one arrives; at most `most`, all in one polling session. Otherwise as `wait`; no polling
+  /// session is open while it sleeps.
+  /// \returns the number of completions; 0 only when the limit expires
+  /// \errors those of `poll_each` and `wait`, `invalid_input` if `most` is 0
   template <class Visit>
   result<std::size_t> wait_each(Visit&& visit, const wait_limit& until, std::size_t most = SIZE_MAX,
                                 notify_for which = notify_for::every_completion) const
@@ -296,8 +297,9 @@ class completion_queue_with : public completion_queue {
     }
   }
 
-  /// Asks for one event of the next completion from now on (`ibv_req_notify_cq`): for what is there
-  /// already there will be none, so poll after it. For event loops; `wait` does it itself.
+  /// Requests one event for the next completion that arrives after this call (`ibv_req_notify_cq`).
+  /// Completions that have already arrived cause no event, so poll after the call. For event loops;
+  /// `wait` does this itself.
   /// \errors `driver`
   [[nodiscard]] result<void> request_notification(
       notify_for which = notify_for::every_completion) const noexcept
@@ -306,7 +308,7 @@ class completion_queue_with : public completion_queue {
     return detail::request_notification(native_handle(), which);
   }
 
-  /// Where it reports: the channel that it was created for, or its own.
+  /// The channel that the queue reports to: the one that it was created for, or its own.
   [[nodiscard]] detail::dependent<class completion_channel, Features> completion_channel()
       const noexcept
     requires Waitable<Features>
@@ -324,11 +326,11 @@ class completion_queue_with : public completion_queue {
       : completion_queue(known) {}
 };
 
-/// A completion queue that can be slept on.
+/// A completion queue that threads can sleep on.
 using waitable_completion_queue = completion_queue_with<completion_feature::waitable>;
 
-/// A completion queue whose completions are read field by field, and only those that one asks for;
-/// some devices have timestamps.
+/// A completion queue whose completions are read field by field, and which has only the requested
+/// fields; some devices have timestamps.
 template <completion_features Fields>
 using extended_completion_queue = completion_queue_with<Fields | completion_feature::extended>;
 

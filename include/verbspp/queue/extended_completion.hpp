@@ -18,12 +18,12 @@
 
 namespace verbspp {
 
-/// A request that succeeded, as a queue with these fields tells of it: a plain value, which has
-/// read them all.
+/// A request that succeeded, with the fields that were requested of the queue: a plain value, which
+/// has read them all.
 template <completion_features Fields>
 class extended_completed_work {
  public:
-  /// For the library: of the queue's present completion.
+  /// For the library: reads the queue's current completion.
   VERBSPP_DATA_PATH explicit extended_completed_work(ibv_cq_ex* queue) noexcept
       : opcode_(detail::number_of(ibv_wc_read_opcode(queue))) {
     if constexpr (Fields.contains(completion_feature::byte_count))
@@ -49,8 +49,8 @@ class extended_completed_work {
     return static_cast<work_operation>(opcode_);
   }
   [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
-  /// The bytes that arrived, by a receive or an RDMA read; empty for what only sends, where the
-  /// device does not define a count.
+  /// The number of bytes that arrived, by a receive or an RDMA read; empty for requests that only
+  /// send, for which devices do not define a count.
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept
     requires HasCompletionFields<Fields, completion_feature::byte_count>
   {
@@ -64,14 +64,14 @@ class extended_completed_work {
     if ((flags_ & IBV_WC_WITH_IMM) == 0) return std::nullopt;
     return immediate_data::from_network(immediate_);
   }
-  /// The rkey that the peer's send invalidated here, if it did.
+  /// The rkey of this side that the peer's send invalidated; empty if it did not invalidate any.
   [[nodiscard]] std::optional<remote_key> invalidated_rkey() const noexcept
     requires HasCompletionFields<Fields, completion_feature::immediate>
   {
     if ((flags_ & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return remote_key(immediate_);
   }
-  /// The sender of a datagram; undefined for what was no datagram that arrived.
+  /// The sender of a datagram; undefined unless a datagram was received.
   [[nodiscard]] queue_pair_number source() const noexcept
     requires HasCompletionFields<Fields, completion_feature::source>
   {
@@ -87,13 +87,13 @@ class extended_completed_work {
   {
     return verbspp::service_level::assume(service_level_);
   }
-  /// In ticks of the device's clock; `context::device_clock_khz` has its frequency.
+  /// The time in ticks of the device's clock, whose frequency is `context::device_clock_khz`.
   [[nodiscard]] std::uint64_t timestamp() const noexcept
     requires HasCompletionFields<Fields, completion_feature::timestamp>
   {
     return timestamp_;
   }
-  /// In nanoseconds since 1970.
+  /// The time in nanoseconds since 1970.
   [[nodiscard]] std::uint64_t wall_clock() const noexcept
     requires HasCompletionFields<Fields, completion_feature::wall_clock>
   {
@@ -112,10 +112,10 @@ class extended_completed_work {
   std::uint64_t wall_clock_ = 0;
 };
 
-/// The completion that a polling session is at: success or error.
+/// The current completion of a polling session: success or error.
 ///
-/// It is valid only within the call that it is given to, and can't be copied out of it; what `get`
-/// returns is a value that can.
+/// Valid only in the call that it is passed to, and can't be copied out of it. The value that `get`
+/// returns can.
 template <completion_features Features>
 class extended_completion {
  public:
@@ -125,7 +125,7 @@ class extended_completion {
   extended_completion& operator=(const extended_completion&) = delete;
 
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t wr_id() const noexcept { return queue_->wr_id; }
-  /// Whose request it was, where several queue pairs share the completion queue.
+  /// The queue pair of the request, in case several share the completion queue.
   [[nodiscard]] VERBSPP_DATA_PATH verbspp::queue_pair_number queue_pair_number() const noexcept
     requires HasCompletionFields<Features, completion_feature::queue_pair_number>
   {
@@ -135,11 +135,11 @@ class extended_completion {
     return detail::number_of(queue_->status) == IBV_WC_SUCCESS;
   }
   VERBSPP_DATA_PATH explicit operator bool() const noexcept { return is_success(); }
-  /// What the request did, or how it failed.
+  /// Returns the details of the request, or of its failure.
   ///
-  /// Asks the device for the operation and for each field that the queue was created with: that is
-  /// a call of the driver for each. Who needs few of them in some place names these:
-  /// `get<completion_feature::timestamp>()`, `get<completion_features{}>()`.
+  /// Reads the operation and each field that the queue was created with, by a call of the driver
+  /// for each. Where only a few are needed, name these: `get<completion_feature::timestamp>()`,
+  /// `get<completion_features{}>()`.
   template <completion_features Fields = Features & detail::all_completion_fields>
     requires HasCompletionFields<Features, Fields>
   [[nodiscard]] VERBSPP_DATA_PATH work_result<extended_completed_work<Fields>> get()

@@ -21,16 +21,16 @@
 
 namespace verbspp {
 
-/// What the device granted to a shared receive queue; at least what was asked for.
+/// The granted capacities of a shared receive queue, which are at least those requested.
 struct shared_receive_queue_capacities {
   std::uint32_t max_work_requests = 0;
   std::uint32_t max_elements = 0;  ///< scatter-gather elements per receive
 };
 
-/// What the device told about a shared receive queue when it was asked.
+/// The result of querying a shared receive queue.
 struct shared_receive_queue_status {
   shared_receive_queue_capacities capacities;
-  /// The event comes when fewer receives than this are left; 0 if none is asked for.
+  /// The number of receives below which the event is sent; 0 if it was not requested.
   std::uint32_t limit = 0;
 };
 
@@ -53,37 +53,38 @@ struct shared_receive_queue_state : counted {
 
 }  // namespace detail
 
-/// Receives that several queue pairs take from: whichever gets a message takes the oldest.
+/// Receives that several queue pairs share: a queue pair that gets a message takes the oldest one.
 ///
 /// A shared handle, cheap to copy; keeps its protection domain alive, and queue pairs keep it
-/// alive. Thread rule: as `ibv_srq`: posting is safe from several threads.
+/// alive. Thread rule: as for `ibv_srq`, posting is safe from several threads.
 ///
-/// A handle that was moved from is empty: its native handle is null, it has room for nothing, and
-/// what asks the device is refused (`invalid_input`). But nobody may post to it, nor ask it for its
-/// protection domain: these are assertions.
+/// A handle that was moved from is empty: its native handle is null, its capacities are 0, and
+/// calls that need the device return `invalid_input`. It must not be used for posting, nor its
+/// protection domain be requested, which is asserted.
 class shared_receive_queue {
  public:
-  /// Creates a queue for at least so many receives (`ibv_create_srq`) of so many elements.
-  /// \errors `invalid_input` above the device's limits, or for a queue of none; `not_supported`;
-  /// `resource_exhausted`
+  /// Creates a queue (`ibv_create_srq`) for at least `max_work_requests` receives, each with up to
+  /// `max_elements` elements.
+  /// \errors `invalid_input` above the device's limits, or if `max_work_requests` is 0;
+  /// `not_supported`; `resource_exhausted`
   [[nodiscard]] static result<shared_receive_queue> create(const class protection_domain& domain,
                                                            work_request_count max_work_requests,
                                                            element_count max_elements = 1) noexcept;
 
-  /// Takes over, or borrows, a queue of this protection domain that was made elsewhere; asks the
-  /// device for its size (`ibv_query_srq`).
+  /// Takes over or borrows a queue of this protection domain that was created elsewhere, and
+  /// queries its size (`ibv_query_srq`).
   /// \errors `invalid_input` for null, or one of another protection domain; `resource_exhausted`,
   /// `driver`
   [[nodiscard]] static result<shared_receive_queue> from_native(
       const class protection_domain& domain, ibv_srq* native, ownership whose) noexcept;
-  /// Gives the queue away as it is: whoever takes it destroys it, before its protection domain.
-  /// \errors `busy` while there are other handles of it, such as a queue pair's, and it stays as it
-  /// is; `invalid_input` if it was moved from
+  /// Releases the queue to the caller, which must destroy it before its protection domain.
+  /// \errors `busy` while other handles of it exist, such as a queue pair's, and this handle keeps
+  /// it; `invalid_input` if it was moved from
   [[nodiscard]] result<ibv_srq*> release() && noexcept;
 
   /// Provides memory for a message to any of the queue pairs (`ibv_post_srq_recv`). The memory
-  /// belongs to the device until the completion, which the queue pair's completion queue gets. If
-  /// UD queue pairs use the queue, the first 40 bytes are for the global route header.
+  /// belongs to the device until the completion, which arrives in the queue pair's completion
+  /// queue. If UD queue pairs use the queue, the first 40 bytes are for the global route header.
   /// \errors `would_block` if the queue is full, `invalid_input` for too many elements, `driver`
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post_receive(const receive_operation& what,
                                                             receive_tag tag = {}) const noexcept {
@@ -106,8 +107,8 @@ class shared_receive_queue {
                      });
   }
 
-  /// Asks for one asynchronous event (`IBV_EVENT_SRQ_LIMIT_REACHED`), as soon as fewer than `limit`
-  /// receives are left (`ibv_modify_srq`); 0 takes that back.
+  /// Requests one asynchronous event (`IBV_EVENT_SRQ_LIMIT_REACHED`) when fewer than `limit`
+  /// receives are left (`ibv_modify_srq`); 0 cancels it.
   /// \errors `invalid_input` above the capacity, `driver`
   [[nodiscard]] result<void> arm_limit(std::uint32_t limit) const noexcept;
   /// `ibv_query_srq`.
@@ -124,7 +125,7 @@ class shared_receive_queue {
   }
   ~shared_receive_queue() = default;
 
-  /// What the device granted.
+  /// The granted capacities.
   [[nodiscard]] shared_receive_queue_capacities capacities() const noexcept {
     return state_ ? state_->capacities : shared_receive_queue_capacities{};
   }
@@ -137,7 +138,7 @@ class shared_receive_queue {
     return std::as_const(*this).protection_domain();
   }
   [[nodiscard]] ibv_srq* native_handle() const noexcept { return native_; }
-  /// True for copies of one handle.
+  /// True for copies of the same handle.
   friend bool operator==(const shared_receive_queue& a, const shared_receive_queue& b) noexcept {
     return a.state_ == b.state_;
   }
@@ -151,7 +152,7 @@ class shared_receive_queue {
       : state_(std::move(state)), native_(state_->native) {}
 
   detail::reference<detail::shared_receive_queue_state> state_;
-  ibv_srq* native_;  // spares the data path a step
+  ibv_srq* native_;  // saves the data path a load
 };
 
 std::ostream& operator<<(std::ostream& out, const shared_receive_queue& queue);
