@@ -14,9 +14,10 @@
 
 namespace verbspp {
 
-/// An address that peers may reach a RoCE port by, and what they have to know to tell whether.
+/// An address by which peers may reach a RoCE port, with the data that they need to determine
+/// whether they can.
 struct offered_address {
-  /// Nothing is known of the address' subnet.
+  /// The subnet of the address is unknown.
   static constexpr std::uint8_t unknown_prefix = 0;
 
   gid address;
@@ -25,10 +26,10 @@ struct offered_address {
   std::uint8_t prefix_length = unknown_prefix;
   /// As `interface_address::vlan`.
   std::uint16_t vlan = interface_address::untagged;
-  /// Its place in the port's own GID table. Means nothing to the peer.
+  /// Its index in the port's own GID table. It has no meaning for the peer.
   gid_index index{};
 
-  /// Wherever it is in whose table.
+  /// Ignores the index in the GID table.
   friend constexpr bool operator==(const offered_address& left,
                                    const offered_address& right) noexcept {
     return left.address == right.address && left.type == right.type &&
@@ -38,18 +39,17 @@ struct offered_address {
 
 std::ostream& operator<<(std::ostream& out, const offered_address& offered);
 
-/// The addresses that a port offers to its peers, in the order in which it would like them to be
-/// used.
+/// The addresses that a port offers to its peers, in order of preference.
 ///
-/// A plain value, as it is part of an endpoint.
+/// A plain value, which is part of an endpoint.
 class address_offer {
  public:
-  /// What is beyond is left out, being the least welcome.
+  /// Further addresses are left out, as the least preferred ones.
   static constexpr std::size_t capacity = 16;
 
   constexpr address_offer() noexcept = default;
 
-  /// False, and nothing happens, if it is full.
+  /// Returns false, and does nothing, if it is full.
   constexpr bool add(const offered_address& offered) noexcept {
     if (size_ == capacity) return false;
     addresses_[size_++] = offered;
@@ -74,30 +74,30 @@ class address_offer {
   std::uint8_t size_ = 0;
 };
 
-/// How many entries of a port's GID table are no use to any peer, by the reason.
+/// The number of entries of a port's GID table that are of no use to any peer, by reason.
 struct unusable_addresses {
-  unsigned loopback = 0;           ///< 127.0.0.0/8, ::1, and what a loopback interface has
-  unsigned without_interface = 0;  ///< of no network interface, while others have one
-  /// Of an interface of another network namespace, as containers see those of their host.
+  unsigned loopback = 0;           ///< 127.0.0.0/8, ::1, and addresses of a loopback interface
+  unsigned without_interface = 0;  ///< has no network interface, while others have one
+  /// Belongs to an interface of another network namespace, as containers see those of their host.
   unsigned foreign = 0;
-  unsigned stale = 0;  ///< its interface has that address no more
+  unsigned stale = 0;  ///< its interface no longer has that address
   unsigned down = 0;   ///< its interface is down
 };
 
-/// What a RoCE port offers: the entries of its GID table that are of an interface that is up, in
-/// this order: IPv4, global IPv6, unique local IPv6, link-local IPv6, link-local IPv4; of each RoCE
-/// v2 before v1, and then by index. Where no entry names an interface (software devices), all are
-/// taken, and nothing is known of their subnets.
-/// \param unusable if not null, gets the counts of the others
+/// Returns the addresses that a RoCE port offers: the entries of its GID table whose interface is
+/// up, in this order: IPv4, global IPv6, unique local IPv6, link-local IPv6, link-local IPv4; in
+/// each group RoCE v2 before v1, and then by index. If no entry names an interface (software
+/// devices), all but loopback addresses are taken, and their subnets are unknown.
+/// \param unusable if not null, is increased by the numbers of the other entries
 [[nodiscard]] address_offer offer_of(std::span<const gid_entry> table,
                                      std::span<const interface_address> interfaces,
                                      unusable_addresses* unusable = nullptr) noexcept;
 
-/// How two addresses reach each other, the worst first.
+/// The ways in which two addresses reach each other, the worst first.
 enum class address_reach : std::uint8_t {
-  link_local,   ///< if nothing but switches is between the ports
-  routed,       ///< by a router, or nothing is known of the subnets
-  same_subnet,  ///< both say that the other is of their subnet
+  link_local,   ///< only if there are just switches between the ports
+  routed,       ///< by a router, or the subnets are unknown
+  same_subnet,  ///< each is in the subnet of the other
 };
 
 [[nodiscard]] const char* to_string(address_reach reach) noexcept;
@@ -107,19 +107,20 @@ struct address_pair {
   offered_address local;
   offered_address remote;
   address_reach reach;
-  /// Both are link-local, though both ports have addresses of a wider scope, which do not fit each
-  /// other: probably a router is between them, which carries no link-local addresses.
+  /// Both are link-local, although both ports have addresses of a wider scope, which do not fit
+  /// each other. Probably there is a router between them, which does not forward link-local
+  /// addresses.
   bool is_doubtful = false;
 };
 
-/// Picks the pair of addresses for a connection. Both ends pick the same one: the rule is the same
-/// seen from either.
+/// Selects the pair of addresses for a connection. The rule is symmetric, so both ends select the
+/// same pair.
 ///
-/// The two have to have the RoCE version, the family (IPv4, IPv6) and the scope (link-local, unique
-/// local, global) in common. RoCE v1 is not routed, and VLANs that differ can't be one link. Of
-/// those that fit, the best: same subnet before routed before link-local; same VLAN before others;
-/// v2 before v1; that whose places in both offers are the first.
-/// \errors `mismatch` if none fit, saying what stands against it
+/// The two must have the same RoCE version, family (IPv4, IPv6) and scope (link-local, unique
+/// local, global). RoCE v1 is not routed, and addresses with different VLANs can't be on the same
+/// link. The best pair that fits is selected: same subnet before routed before link-local; same
+/// VLAN before others; v2 before v1; then the pair whose places in both offers come first.
+/// \errors `mismatch` with the reason if none fit
 [[nodiscard]] result<address_pair> choose_addresses(const address_offer& local,
                                                     const address_offer& remote) noexcept;
 

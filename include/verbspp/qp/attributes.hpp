@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The attributes of a transition, collected by a builder whose type knows which ones the
-/// transition takes, which it needs, and which were given. The transition table decides; the mask
-/// of `ibv_modify_qp` follows.
+/// The attributes of a transition, collected by a builder whose type knows the attributes that the
+/// transition accepts, those that it requires, and those that were given. The transition table
+/// decides; the mask of `ibv_modify_qp` follows from it.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -24,10 +24,10 @@
 
 namespace verbspp {
 
-// g++ takes an enumerator of a scoped enumeration for a shadow of what has its name outside.
+// g++ warns that an enumerator of a scoped enumeration shadows a declaration outside of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-/// What a transition can be given; the values are those of `ibv_qp_attr_mask`.
+/// The attributes of a transition, with the values of `ibv_qp_attr_mask`.
 enum class queue_pair_attribute : int {
   current_state = IBV_QP_CUR_STATE,
   notify_when_drained = IBV_QP_EN_SQD_ASYNC_NOTIFY,
@@ -52,7 +52,7 @@ enum class queue_pair_attribute : int {
 };
 #pragma GCC diagnostic pop
 
-/// The name of its setter, in words; "unknown attribute" for a number that is none of them.
+/// The name of its setter, in words; "unknown attribute" for any other number.
 [[nodiscard]] const char* to_string(queue_pair_attribute which) noexcept;
 
 template <>
@@ -60,10 +60,10 @@ inline constexpr bool is_flag_bit<queue_pair_attribute> = true;
 
 using queue_pair_attribute_set = flags<queue_pair_attribute>;
 
-/// Where automatic path migration stands; the values are those of `ibv_mig_state`.
+/// The states of automatic path migration, with the values of `ibv_mig_state`.
 enum class path_migration_state : std::uint8_t {
   migrated = IBV_MIG_MIGRATED,
-  rearm = IBV_MIG_REARM,  ///< the device arms it as soon as the peer does as well
+  rearm = IBV_MIG_REARM,  ///< the device arms it as soon as the peer does so, too
   armed = IBV_MIG_ARMED,
 };
 
@@ -79,7 +79,7 @@ struct alternate_path {
 
 namespace detail {
 
-/// What the table says, nothing where it has no such transition.
+/// The table's entry; empty if it has no such transition.
 template <transport Transport, queue_pair_state From, queue_pair_state To>
 inline constexpr std::optional<transition_attributes> transition_of =
     transition(static_cast<ibv_qp_type>(Transport), static_cast<ibv_qp_state>(From),
@@ -99,7 +99,7 @@ inline constexpr bool lacks =
     (transition_of<Transport, From, To>->required & static_cast<int>(Attribute)) != 0 &&
     !Given.contains(Attribute);
 
-/// Whether a transition can do without an attribute.
+/// Tells a setting whether its transition requires the attribute.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Attribute>
 struct need_of_attribute {
@@ -107,9 +107,9 @@ struct need_of_attribute {
       lacks<Transport, From, To, queue_pair_attribute_set{}, Attribute>;
 };
 
-/// What the builder collects.
+/// The values that the builder collects.
 struct attribute_values {
-  queue_pair_attribute_set given{};  ///< less those whose optional was empty
+  queue_pair_attribute_set given{};  ///< without those whose optional was empty
   ibv_qp_attr native{};
   std::optional<path> way{};
   std::optional<path> alternate{};
@@ -135,7 +135,7 @@ concept AttributeNotGivenYet = detail::because(
     !Given.contains(Attribute),
     "this attribute was given already: each attribute of a transition can be given once");
 
-/// There is such a transition, and everything that it requires was given.
+/// The transition exists, and all the attributes that it requires were given.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given>
 concept NoAttributeMissing =
@@ -183,13 +183,13 @@ concept NoAttributeMissing =
 
 /// The attributes of one transition of one transport; its type knows which ones it has.
 ///
-/// `attributes_for<transport::rc, queue_pair_state::init, queue_pair_state::ready_to_receive>()`
-/// starts one. Each setter exists where the table has the attribute, returns the larger set and
-/// leaves the one it was called on as it was. `queue_pair::modify` takes it once nothing that is
-/// required is missing.
+/// Start with `attributes_for<transport::rc, queue_pair_state::init,
+/// queue_pair_state::ready_to_receive>()`. A setter exists if the table has its attribute. It
+/// returns the larger set, and does not change the one it was called on. `queue_pair::modify`
+/// accepts a set once no required attribute is missing.
 ///
-/// What the transition can do without takes a `std::optional` as well: an empty one leaves the
-/// attribute as the queue pair has it, and counts as given.
+/// Setters of optional attributes also accept a `std::optional`. An empty one leaves the attribute
+/// of the queue pair unchanged, and counts as given.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given = queue_pair_attribute_set{}>
 class queue_pair_attributes {
@@ -202,7 +202,8 @@ class queue_pair_attributes {
 
   queue_pair_attributes() noexcept = default;
 
-  /// The state that the program believes the queue pair in; the transition fails if it is not.
+  /// The state that the program assumes for the queue pair; the transition fails if it is in
+  /// another one.
   [[nodiscard]] auto current_state() const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::current_state> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::current_state>
@@ -211,8 +212,8 @@ class queue_pair_attributes {
         optional_setting<queue_pair_state>(From),
         [](auto& v, auto from) { v.native.cur_qp_state = static_cast<ibv_qp_state>(from); });
   }
-  /// Asks (or not) for the asynchronous event `IBV_EVENT_SQ_DRAINED` once what was started has
-  /// finished.
+  /// Requests (or not) the asynchronous event `IBV_EVENT_SQ_DRAINED` for when the requests that had
+  /// been started have finished.
   [[nodiscard]] auto notify_when_drained(
       setting<queue_pair_attribute::notify_when_drained, bool> wanted = true) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::notify_when_drained> &&
@@ -221,7 +222,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::notify_when_drained>(
         wanted, [](auto& v, const auto& value) { v.native.en_sqd_async_notify = value ? 1 : 0; });
   }
-  /// What the peer may do through this queue pair.
+  /// The rights of the peer through this queue pair.
   [[nodiscard]] auto access(
       setting<queue_pair_attribute::access, access_flags> rights) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::access> &&
@@ -245,7 +246,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::port>(
         number, [](auto& v, const auto& value) { v.native.port_num = value.value(); });
   }
-  /// What datagrams have to carry to be let in.
+  /// The key that a datagram must carry to be accepted.
   [[nodiscard]] auto qkey(setting<queue_pair_attribute::qkey, queue_key> key) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::qkey> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::qkey>
@@ -253,7 +254,8 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::qkey>(
         key, [](auto& v, const auto& value) { v.native.qkey = value.value(); });
   }
-  /// The way to the peer: an `infiniband_path` or a `roce_path`, as the port's link layer wants it.
+  /// The path to the peer: an `infiniband_path` or a `roce_path`, according to the port's link
+  /// layer.
   [[nodiscard]] auto path(setting<queue_pair_attribute::path, class path> way) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::path> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::path>
@@ -302,7 +304,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::ack_timeout>(
         timeout, [](auto& v, const auto& value) { v.native.timeout = value.code(); });
   }
-  /// Linux' software driver, rxe, takes 7 for without end: a peer that is gone is never noticed.
+  /// With 7, Linux's software driver, rxe, retries forever: it never notices that a peer is dead.
   [[nodiscard]] auto ack_retry_count(
       setting<queue_pair_attribute::ack_retry_count, retry_count> count) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::ack_retry_count> &&
@@ -327,7 +329,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::min_rnr_timer>(
         timer, [](auto& v, const auto& value) { v.native.min_rnr_timer = value.code(); });
   }
-  /// RDMA reads and atomics of this side that may be outstanding at once.
+  /// The number of RDMA reads and atomics of this side that may be outstanding at once.
   [[nodiscard]] auto max_reads_as_initiator(
       setting<queue_pair_attribute::max_reads_as_initiator, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_initiator> &&
@@ -336,7 +338,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::max_reads_as_initiator>(
         depth, [](auto& v, const auto& value) { v.native.max_rd_atomic = value.value(); });
   }
-  /// RDMA reads and atomics of the peer's that may be outstanding at once.
+  /// The number of RDMA reads and atomics of the peer that may be outstanding at once.
   [[nodiscard]] auto max_reads_as_target(
       setting<queue_pair_attribute::max_reads_as_target, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_target> &&
@@ -345,7 +347,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::max_reads_as_target>(
         depth, [](auto& v, const auto& value) { v.native.max_dest_rd_atomic = value.value(); });
   }
-  /// Linux takes one on InfiniBand ports only.
+  /// Linux accepts one only on InfiniBand ports.
   [[nodiscard]] auto alternate_path(
       setting<queue_pair_attribute::alternate_path, struct alternate_path> other) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::alternate_path> &&
@@ -358,7 +360,7 @@ class queue_pair_attributes {
       v.native.alt_timeout = value.ack_timeout.code();
     });
   }
-  /// The same, for an initializer in braces.
+  /// As above, for a braced initializer.
   [[nodiscard]] auto alternate_path(const struct alternate_path& other) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::alternate_path> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::alternate_path>
@@ -376,7 +378,7 @@ class queue_pair_attributes {
     });
   }
 
-  /// For the library: what was set.
+  /// For the library: the values that were set.
   [[nodiscard]] const detail::attribute_values& values() const& noexcept VERBSPP_LIFETIMEBOUND {
     return values_;
   }
@@ -386,7 +388,7 @@ class queue_pair_attributes {
   template <transport, queue_pair_state, queue_pair_state, queue_pair_attribute_set>
   friend class queue_pair_attributes;
 
-  /// The set that has `Added` as well, if there is a value.
+  /// Returns the set that also has `Added`, if there is a value.
   template <queue_pair_attribute Added, class Setting, class Set>
   [[nodiscard]] auto with(const Setting& given_value, Set set) const noexcept {
     queue_pair_attributes<Transport, From, To, Given | Added> next;

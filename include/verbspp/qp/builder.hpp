@@ -18,10 +18,10 @@
 
 namespace verbspp {
 
-// g++ takes an enumerator of a scoped enumeration for a shadow of what has its name outside.
+// g++ warns that an enumerator of a scoped enumeration shadows a declaration outside of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-/// What a queue pair builder can be given, a bit each.
+/// The parameters of a queue pair builder, one bit for each.
 enum class queue_pair_parameter : std::uint32_t {
   protection_domain = 1U << 0,
   send_completion_queue = 1U << 1,
@@ -95,7 +95,7 @@ concept NoParameterMissing = ProtectionDomainGiven<Given> && SendCompletionQueue
                              ReceiveCompletionQueueGiven<Given> && AccessGiven<Transport, Given> &&
                              QueueKeyGiven<Transport, Given>;
 
-/// What a queue pair that was made elsewhere was made from.
+/// The objects that a queue pair from elsewhere was created from.
 template <queue_pair_parameter_set Given>
 concept ParentsGiven = ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
                        ReceiveCompletionQueueGiven<Given>;
@@ -110,7 +110,7 @@ concept NothingToCreate = detail::because(
     "a queue pair that was made elsewhere has the sizes that it was made with: leave out "
     "max_send_work_requests and the like, and signal_all_sends");
 
-/// From RESET the queue pair is still to be prepared; later the device knows what it lets in.
+/// In RESET the queue pair must still be prepared; in later states the device has these values.
 template <transport Transport, queue_pair_state State, queue_pair_parameter_set Given>
 concept PreparationGiven =
     detail::because(State != queue_pair_state::reset || !Connects<Transport> ||
@@ -142,7 +142,7 @@ concept NoOwnReceives =
 
 namespace detail {
 
-/// Everything that the builder collects.
+/// All settings that the builder collects.
 struct queue_pair_settings {
   std::optional<verbspp::protection_domain> domain{};
   std::optional<completion_queue> send_queue{};
@@ -162,10 +162,10 @@ struct queue_pair_settings {
   connection_parameters connection{};
 };
 
-/// Creates the queue pair, which is in RESET then.
+/// Creates the queue pair, in RESET.
 [[nodiscard]] result<queue_pair_data> create(transport type,
                                              const queue_pair_settings& settings) noexcept;
-/// Takes in a queue pair that was made elsewhere, once it has been found to be what is said.
+/// Adopts a queue pair that was created elsewhere, after checking that it is as specified.
 [[nodiscard]] result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* native,
                                             ownership whose, const queue_pair_settings& settings,
                                             queue_pair_parameter_set given) noexcept;
@@ -178,13 +178,13 @@ struct queue_pair_settings {
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class queue_pair_builder;
 
-/// What a queue pair can be given besides its parents, for whatever builds one: `Builder`, whose
-/// type knows which parameters it has, inherits this. Each setter returns the builder of the larger
-/// set, and leaves the one it was called on as it was.
+/// The parameters of a queue pair besides its parents, for all classes that build one: `Builder`,
+/// whose type knows which parameters it has, inherits this. Each setter returns a builder with the
+/// larger set of parameters, and does not change the one it was called on.
 ///
-/// What has a default takes a `std::optional` as well: an empty one leaves the default, and counts
-/// as given. (What the type of the queue pair follows from does not: a shared receive queue, and
-/// extended posting.)
+/// Setters of parameters with a default also accept a `std::optional`: an empty one leaves the
+/// default, and counts as given. (Not so a shared receive queue and extended posting, which
+/// determine the type of the queue pair.)
 template <template <transport, queue_pair_parameter_set> class Builder, transport Transport,
           queue_pair_parameter_set Given>
 class queue_pair_parameters {
@@ -193,20 +193,22 @@ class queue_pair_parameters {
   using setting = optional_setting<detail::dependent<Value, Transport>>;
 
  public:
-  /// Required on RC and UC. What the peer may do through this queue pair: local write for its sends
-  /// into receives, remote read, remote write, remote atomic. The memory has to grant it as well.
+  /// Required on RC and UC. The rights of the peer through this queue pair: local write for its
+  /// sends into receives, remote read, remote write, remote atomic. The memory must grant them as
+  /// well.
   [[nodiscard]] auto access(access_flags rights) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::access>
   {
     return with<queue_pair_parameter::access>([&](auto& s) { s.connection.access = rights; });
   }
-  /// Required on UD. What datagrams have to carry to be let in. The peers get it with the endpoint.
+  /// Required on UD. The key that a datagram must carry to be accepted. Peers get it with the
+  /// endpoint.
   [[nodiscard]] auto qkey(queue_key key) const noexcept
     requires SendsDatagrams<Transport> && NotGivenYet<Given, queue_pair_parameter::qkey>
   {
     return with<queue_pair_parameter::qkey>([&](auto& s) { s.connection.qkey = key; });
   }
-  /// Takes receives from there; the queue pair has no `post_receive` then.
+  /// Takes receives from this queue; the queue pair then has no `post_receive`.
   [[nodiscard]] auto shared_receive_queue(const class shared_receive_queue& queue) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::shared_receive_queue> && NoOwnReceives<Given>
   {
@@ -230,14 +232,16 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_receive_work_requests>(
         [&](auto& s) { count.replace(s.max_receive_work_requests); });
   }
-  /// Scatter-gather elements per send; the smaller of 16 and the device's limit by default.
+  /// The number of scatter-gather elements per send; by default, the smaller of 16 and the device's
+  /// limit.
   [[nodiscard]] auto max_send_elements(setting<element_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_send_elements>
   {
     return with<queue_pair_parameter::max_send_elements>(
         [&](auto& s) { count.replace(s.max_send_elements); });
   }
-  /// Scatter-gather elements per receive; the smaller of 16 and the device's limit by default.
+  /// The number of scatter-gather elements per receive; by default, the smaller of 16 and the
+  /// device's limit.
   [[nodiscard]] auto max_receive_elements(setting<element_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_receive_elements> &&
              NoSharedReceives<Given>
@@ -245,22 +249,23 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_receive_elements>(
         [&](auto& s) { count.replace(s.max_receive_elements); });
   }
-  /// Bytes that a send may carry inline; 0 by default. The verbs report no limit of the device.
+  /// The number of bytes that a send may carry inline; 0 by default. Verbs do not report the
+  /// device's limit.
   [[nodiscard]] auto max_inline_data(setting<inline_size> size) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_inline_data>
   {
     return with<queue_pair_parameter::max_inline_data>(
         [&](auto& s) { size.replace(s.max_inline_data); });
   }
-  /// Batches go through the extended posting interface (`ibv_wr_start` to `ibv_wr_complete`), which
-  /// writes into the device's queue without a list in between. A device without it refuses to build
-  /// (`not_supported`); what `post_batch` takes is the same either way.
+  /// Posts batches by the extended interface (`ibv_wr_start` to `ibv_wr_complete`), which writes
+  /// into the device's queue without an intermediate list. Building fails on a device without it
+  /// (`not_supported`). `post_batch` accepts the same requests either way.
   [[nodiscard]] auto extended_posting() const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::extended_posting>
   {
     return with<queue_pair_parameter::extended_posting>([](auto& s) { s.extended_posting = true; });
   }
-  /// Makes every request of the send queue signaled, whatever it says itself; not so by default.
+  /// Makes every request of the send queue signaled, regardless of its own setting; off by default.
   [[nodiscard]] auto signal_all_sends(setting<bool> all = true) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::signal_all_sends>
   {
@@ -280,14 +285,15 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::pkey_index>(
         [&](auto& s) { index.replace(s.connection.pkey_index); });
   }
-  /// The local address, as an index into the port's GID table. By default the best one: RoCE v2
-  /// before v1, IPv4-mapped before global IPv6 before link-local.
+  /// The local address, as an index into the port's GID table. By default, a port on Ethernet
+  /// offers all of its usable addresses (see `offer_of`), of which the handshake selects the best
+  /// pair; on InfiniBand, the default is 0.
   [[nodiscard]] auto gid_index(setting<verbspp::gid_index> index) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::gid_index>
   {
     return with<queue_pair_parameter::gid_index>([&](auto& s) { index.replace(s.gid_index); });
   }
-  /// Unlimited by default.
+  /// The default is unlimited.
   [[nodiscard]] auto rnr_retry_count(
       optional_setting<verbspp::rnr_retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::rnr_retry_count>
@@ -295,7 +301,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::rnr_retry_count>(
         [&](auto& s) { count.replace(s.connection.rnr_retries); });
   }
-  /// 7 by default. Linux' software driver, rxe, would retry without end then, so it is given 6.
+  /// 7 by default. As Linux's software driver, rxe, retries forever with 7, it gets 6 instead.
   [[nodiscard]] auto ack_retry_count(setting<retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_retry_count>
   {
@@ -309,37 +315,37 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::min_rnr_timer>(
         [&](auto& s) { timer.replace(s.connection.min_rnr_timer); });
   }
-  /// Code 14 (67.1 ms) by default; a peer that is gone is noticed after about
-  /// ACK timeout x (ACK retry count + 1), at most four times that.
+  /// Code 14 (67.1 ms) by default. A dead peer is noticed after about ACK timeout x (ACK retry
+  /// count + 1), at most four times that.
   [[nodiscard]] auto ack_timeout(setting<verbspp::ack_timeout> timeout) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_timeout>
   {
     return with<queue_pair_parameter::ack_timeout>(
         [&](auto& s) { timeout.replace(s.connection.ack_timeout); });
   }
-  /// By default the smaller of what both ends take. Ends of which one does not take what the other
-  /// asks for do not connect.
+  /// By default the smaller of the MTUs that the two ends accept. If one end does not accept the
+  /// MTU that the other requests, they do not connect.
   [[nodiscard]] auto path_mtu(setting<verbspp::path_mtu> mtu) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::path_mtu>
   {
     return with<queue_pair_parameter::path_mtu>([&](auto& s) { mtu.replace(s.connection.mtu); });
   }
-  /// Random by default.
+  /// A random number by default.
   [[nodiscard]] auto send_psn(setting<packet_sequence_number> psn) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::send_psn>
   {
     return with<queue_pair_parameter::send_psn>(
         [&](auto& s) { psn.replace(s.connection.send_psn); });
   }
-  /// The peer's send PSN, from its endpoint, by default.
+  /// By default the peer's send PSN, from its endpoint.
   [[nodiscard]] auto receive_psn(setting<packet_sequence_number> psn) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::receive_psn>
   {
     return with<queue_pair_parameter::receive_psn>(
         [&](auto& s) { psn.replace(s.connection.receive_psn); });
   }
-  /// RDMA reads and atomics of this side that may be outstanding at once; the smaller of 16 and
-  /// what both devices grant by default.
+  /// The number of RDMA reads and atomics of this side that may be outstanding at once; by default,
+  /// the smaller of 16 and the limits of both devices.
   [[nodiscard]] auto max_reads_as_initiator(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_initiator>
@@ -347,7 +353,8 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_reads_as_initiator>(
         [&](auto& s) { depth.replace(s.max_reads_as_initiator); });
   }
-  /// RDMA reads and atomics of the peer's that may be outstanding at once; the default likewise.
+  /// The number of RDMA reads and atomics of the peer that may be outstanding at once, with the
+  /// same default.
   [[nodiscard]] auto max_reads_as_target(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_target>
@@ -355,22 +362,23 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_reads_as_target>(
         [&](auto& s) { depth.replace(s.max_reads_as_target); });
   }
-  /// By default, and where it is 0, that of the peer, or 0. Ends that ask for different ones do not
-  /// connect.
+  /// By default, or if it is 0, the peer's service level is used, or 0. Ends that request different
+  /// ones do not connect.
   [[nodiscard]] auto service_level(setting<verbspp::service_level> level) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::service_level>
   {
     return with<queue_pair_parameter::service_level>(
         [&](auto& s) { level.replace(s.connection.service_level); });
   }
-  /// 64 by default; used wherever packets carry a GRH, so always on Ethernet.
+  /// 64 by default; used if packets carry a GRH, so always on Ethernet.
   [[nodiscard]] auto hop_limit(setting<verbspp::hop_limit> limit) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::hop_limit>
   {
     return with<queue_pair_parameter::hop_limit>(
         [&](auto& s) { limit.replace(s.connection.hop_limit); });
   }
-  /// The same; used wherever packets carry a GRH. On RoCE v2 its upper six bits are the DSCP.
+  /// By default, or if it is 0, the peer's traffic class is used, or 0. Ends that request different
+  /// ones do not connect. Used if packets carry a GRH. On RoCE v2, its upper six bits are the DSCP.
   [[nodiscard]] auto traffic_class(setting<verbspp::traffic_class> value) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::traffic_class>
   {
@@ -378,7 +386,7 @@ class queue_pair_parameters {
         [&](auto& s) { value.replace(s.connection.traffic_class); });
   }
 
-  /// 0 by default; used wherever packets carry a GRH.
+  /// 0 by default; used if packets carry a GRH.
   [[nodiscard]] auto flow_label(setting<verbspp::flow_label> label) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::flow_label>
   {
@@ -388,13 +396,13 @@ class queue_pair_parameters {
 
  protected:
   queue_pair_parameters() noexcept = default;
-  /// With what a builder of fewer parameters was given.
+  /// Copies the settings of a builder with fewer parameters.
   template <queue_pair_parameter_set Fewer>
   explicit queue_pair_parameters(
       const queue_pair_parameters<Builder, Transport, Fewer>& other) noexcept
       : settings_(other.settings_) {}
 
-  /// The builder that has been given `Added` as well.
+  /// Returns the builder that also has `Added`.
   template <queue_pair_parameter_set Added, class Set>
   [[nodiscard]] auto with(Set set) const noexcept {
     using larger = Builder<Transport, Given | Added>;
@@ -417,37 +425,37 @@ class queue_pair_parameters {
 
 /// Collects the parameters of a queue pair; its type knows which ones it has.
 ///
-/// `build_queue_pair<transport::rc>()` starts one. It can be kept as a template for several queue
-/// pairs. `build()` exists once everything required was given.
+/// Start with `build_queue_pair<transport::rc>()`. A builder can be kept as a template for several
+/// queue pairs. `build()` exists once all required parameters were given.
 template <transport Transport, queue_pair_parameter_set Given>
 class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Transport, Given> {
  public:
-  /// Whether the queue pair will have receives of its own.
+  /// Whether the queue pair will have its own receive queue.
   static constexpr receive_queue_kind receives =
       Given.contains(queue_pair_parameter::shared_receive_queue) ? receive_queue_kind::shared
                                                                  : receive_queue_kind::own;
-  /// How batches will be posted.
+  /// The interface by which batches will be posted.
   static constexpr posting_interface posting =
       Given.contains(queue_pair_parameter::extended_posting) ? posting_interface::extended
                                                              : posting_interface::standard;
 
   queue_pair_builder() noexcept = default;
 
-  /// Required. The protection domain of the queue pair, and so of the memory it uses.
+  /// Required. The protection domain of the queue pair, and thus of the memory that it uses.
   [[nodiscard]] auto protection_domain(const class protection_domain& domain) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::protection_domain>
   {
     return this->template with<queue_pair_parameter::protection_domain>(
         [&](auto& s) { s.domain = domain; });
   }
-  /// Required. Where sends, writes and reads complete.
+  /// Required. The completion queue of sends, writes and reads.
   [[nodiscard]] auto send_completion_queue(const class completion_queue& queue) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue>
   {
     return this->template with<queue_pair_parameter::send_completion_queue>(
         [&](auto& s) { s.send_queue = queue; });
   }
-  /// Required. Where receives complete; may be the same as the send completion queue.
+  /// Required. The completion queue of receives; may be the same as the send completion queue.
   [[nodiscard]] auto receive_completion_queue(const class completion_queue& queue) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::receive_completion_queue>
   {
@@ -466,8 +474,8 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
-  /// device does not have, parents of different devices; `not_found` if no port is active or no GID
-  /// is usable; `resource_exhausted`; `not_supported` for extended posting; `permission` for a
+  /// device does not have, or parents of different devices; `not_found` if no port is active or no
+  /// GID is usable; `resource_exhausted`; `not_supported` for extended posting; `permission` for a
   /// queue key with its highest bit set, without CAP_NET_RAW
   [[nodiscard]] result<prepared_queue_pair<Transport, receives, posting>> build() const noexcept
     requires NoParameterMissing<Transport, Given>
@@ -476,9 +484,9 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
     return prepared_queue_pair<Transport, receives, posting>(std::move(data));
   }
 
-  /// Creates the queue pair and leaves it in RESET, for those who drive the state machine
-  /// themselves; `queue_pair::prepare` then goes on as `build` does.
-  /// \errors as `build`
+  /// Creates the queue pair and leaves it in RESET, for programs that drive the state machine
+  /// themselves; `queue_pair::prepare` then continues like `build`.
+  /// \errors those of `build`
   [[nodiscard]] result<queue_pair<Transport, queue_pair_state::reset, receives, posting>> create()
       const noexcept
     requires NoParameterMissing<Transport, Given>
@@ -487,19 +495,20 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
     return queue_pair<Transport, queue_pair_state::reset, receives, posting>(std::move(data));
   }
 
-  /// Takes in a queue pair that was made elsewhere, by librdmacm (`rdma_create_qp`) or a C program,
-  /// in the state that the device says it has (`ibv_query_qp`).
+  /// Takes over or borrows a queue pair that was created elsewhere, by librdmacm (`rdma_create_qp`)
+  /// or C code, in the state that the device reports (`ibv_query_qp`).
   ///
-  /// The builder has to be given what the queue pair was made from, and takes what is used later (a
-  /// handshake's parameters). From INIT on, port, pkey index, access flags and queue key are those
-  /// that the queue pair has; only from RESET, from where it is still to be prepared, the latter
-  /// two are required. Whoever borrows must let go before the maker destroys the queue pair;
-  /// multicast groups that it joins through the library are left then. Nobody else may change its
-  /// state meanwhile, unless the type is told (`assume_state_unchecked`).
-  /// \errors `mismatch` if the queue pair is of another transport, in another state, at another
-  /// port, or made from something else; `invalid_input` for a null pointer; `not_supported` if it
-  /// was made without extended posting, and that is asked for; as `build` for the parameters. Then
-  /// it stays the caller's
+  /// The builder must be given the objects that the queue pair was created from, and accepts the
+  /// parameters that are used later (those of a handshake). From INIT on, port, pkey index, access
+  /// flags and queue key are taken from the queue pair; the latter two are required only in RESET,
+  /// where it must still be prepared. A handle that borrows must be destroyed before the creator
+  /// destroys the queue pair; this leaves the multicast groups that were joined through the
+  /// library. No other code may change its state in the meantime, unless the type is adapted
+  /// (`assume_state_unchecked`).
+  /// \errors `mismatch` if the queue pair has another transport, state or port, or was created from
+  /// other objects; `invalid_input` for a null pointer; `not_supported` if it was created without
+  /// extended posting, and that is requested; those of `build` for the parameters. On failure it
+  /// still belongs to the caller
   template <queue_pair_state State>
   [[nodiscard]] result<queue_pair<Transport, State, receives, posting>> from_native(
       ibv_qp* native, ownership whose) const noexcept
@@ -515,7 +524,7 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
             queue_pair_parameter_set>
   friend class queue_pair_parameters;
 
-  /// With what a builder of fewer parameters was given.
+  /// Copies the settings of a builder with fewer parameters.
   template <queue_pair_parameter_set Fewer>
   explicit queue_pair_builder(const queue_pair_builder<Transport, Fewer>& other) noexcept
       : queue_pair_parameters<verbspp::queue_pair_builder, Transport, Given>(other) {}

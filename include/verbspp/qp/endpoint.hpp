@@ -18,50 +18,53 @@
 
 namespace verbspp {
 
-/// What the peer needs to know of a queue pair in order to connect to it (on UD: to send to it),
-/// and to explain why it cannot.
+/// The data that a peer needs to connect to a queue pair (on UD, to send to it), and to explain why
+/// it cannot.
 ///
-/// A plain value. It travels to the peer by any means of the caller's, as `encode` writes it.
+/// A plain value. The caller sends it to the peer by any means, as encoded by `encode`.
 struct endpoint {
   static constexpr std::size_t encoded_size = 368;
-  /// That of format version 2, and what tells of any version how long it is.
+  /// The size of format version 2, and of the beginning that determines the length of any version.
   static constexpr std::size_t former_encoded_size = 44;
 
   transport type = transport::rc;
   queue_pair_number number{};
   verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
   verbspp::lid lid{};  ///< 0 on Ethernet
-  /// On Ethernet, the one of `addresses` that is in use, or else the first. One that is not among
-  /// them was set by hand, and is the only one then.
+  /// On Ethernet, the one of `addresses` that is in use, or the first. An address that is not one
+  /// of them was set by hand, and is the only one.
   gid address{};
   verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
-  /// Its GID index was: whatever speaks against the address, it is tried.
+  /// The GID index was set by hand, so the address is tried regardless of any objections.
   bool is_address_set_by_hand = false;
-  /// The largest path MTU that this end takes: the port's active one, or less if so asked.
+  /// The largest path MTU that this end accepts: the port's active one, or less if requested.
   path_mtu mtu{};
-  /// It was asked for, and this end takes no smaller one.
+  /// The MTU was requested, and this end accepts no smaller one.
   bool is_mtu_asked_for = false;
-  /// What this end's packets carry; 0 if it takes what the peer says. Ends that say different ones
-  /// don't connect: packets would be treated well on the one way, and their acknowledgements not.
+  /// The traffic class of this end's packets; 0 to adopt the peer's. Ends with different ones do
+  /// not connect, because packets would then get a different quality of service than their
+  /// acknowledgements.
   verbspp::traffic_class traffic_class{};
-  /// The same, of service levels.
+  /// As above, for service levels.
   verbspp::service_level service_level{};
   packet_sequence_number send_psn{};
-  /// The reads and atomics that this end would like to have outstanding at the peer.
+  /// The number of reads and atomics that this end would like to have outstanding at the peer.
   read_depth reads_as_initiator{};
-  /// The reads and atomics that this end can answer at once.
+  /// The number of reads and atomics that this end can process at once.
   read_depth reads_as_target{};
-  queue_key qkey{};  ///< of UD, what datagrams have to carry; 0 otherwise
-  /// What the endpoints of one channel have in common, a random number; 0 of a plain queue pair.
+  queue_key qkey{};  ///< on UD, the key that datagrams must carry; otherwise 0
+  /// A random number that the endpoints of one channel share; 0 for a plain queue pair.
   std::uint32_t owner{};
-  /// Counts the connections of that owner, from 1; 0 of a plain queue pair. `check_newer` tells an
-  /// endpoint of an earlier one.
+  /// The number of the connection, counted from 1 for each owner; 0 for a plain queue pair.
+  /// `check_newer` detects an endpoint of an earlier connection.
   std::uint32_t generation{};
-  /// On Ethernet, what this end may be reached by: the handshake takes the pair that fits best. The
-  /// one whose GID index was set by hand is alone in it. Empty on InfiniBand.
+  /// On Ethernet, the addresses by which this end can be reached, of which the handshake selects
+  /// the pair that fits best. If the GID index was set by hand, its address is the only one. Empty
+  /// on InfiniBand.
   address_offer addresses{};
 
-  /// The 368 bytes that any machine's `decode` understands, numbers big-endian:
+  /// Encodes the endpoint as 368 bytes that `decode` accepts on any machine, with big-endian
+  /// numbers:
   ///
   /// | offset | bytes | field                                                          |
   /// | ------ | ----- | -------------------------------------------------------------- |
@@ -77,13 +80,13 @@ struct endpoint {
   /// | 12     | 1     | reads as target                                                |
   /// | 13     | 3     | send PSN                                                       |
   /// | 16     | 16    | GID                                                            |
-  /// | 32     | 4     | queue key of UD; else reserved, 0                              |
+  /// | 32     | 4     | queue key of UD; otherwise reserved, 0                         |
   /// | 36     | 4     | owner                                                          |
-  /// | 40     | 4     | generation: 0 without an owner, else at least 1                |
+  /// | 40     | 4     | generation: 0 without an owner, otherwise at least 1           |
   /// | 44     | 1     | offered addresses, 0 to 16                                     |
-  /// | 45     | 1     | traffic class; 0 for the peer's                                |
-  /// | 46     | 1     | service level, 0 to 15; 0 for the peer's                       |
-  /// | 47     | 1     | the sum of 1 if the MTU was asked for, 2 if the GID was        |
+  /// | 45     | 1     | traffic class; 0 to adopt the peer's                           |
+  /// | 46     | 1     | service level, 0 to 15; 0 to adopt the peer's                  |
+  /// | 47     | 1     | 1 if the MTU was requested, plus 2 if the GID index was set    |
   /// | 48     | 20    | the first offered address; the others follow, the rest is 0    |
   ///
   /// An offered address:
@@ -96,14 +99,14 @@ struct endpoint {
   /// | 18     | 2     | VLAN, 1 to 4094; 0 if untagged                                 |
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept;
 
-  /// Understands format version 2, too, which is the first 44 bytes alone.
+  /// Also accepts format version 2, which consists of the first 44 bytes.
   /// \errors `invalid_input` if the bytes are not an endpoint: wrong length, a field out of range,
-  /// reserved bits set, a GID or LID missing that the link layer needs, an owner without generation
-  /// or the reverse; `mismatch` if they are of another format version, whatever their length
+  /// reserved bits set, a missing GID or LID that the link layer needs, an owner without generation
+  /// or the reverse; `mismatch` if they have another format version, whatever their length
   [[nodiscard]] static result<endpoint> decode(std::span<const std::byte> bytes) noexcept;
 
-  /// For those who read from a stream: how many bytes an endpoint has that begins with these. What
-  /// is no endpoint has no more than them, and `decode` says what is wrong.
+  /// For readers of streams: the number of bytes of an endpoint that begins with these. If they do
+  /// not begin one, returns their own number, and `decode` reports the error.
   [[nodiscard]] static std::size_t encoded_size_of(
       std::span<const std::byte, former_encoded_size> beginning) noexcept;
 
@@ -112,21 +115,21 @@ struct endpoint {
 
 std::ostream& operator<<(std::ostream& out, const endpoint& end);
 
-/// Whether the two ends can be connected: transport, link layer, MTU, traffic class, service level,
-/// and on Ethernet a pair of addresses that fit. Either end comes to the same answer.
-/// \errors `mismatch` with the field and both values, or as `choose_addresses`; `invalid_input` for
-/// an endpoint that nothing can be connected to
+/// Checks that the two ends can be connected: transport, link layer, MTU, traffic class, service
+/// level, and on Ethernet a pair of addresses that fit. Both ends get the same result.
+/// \errors `mismatch` with the field and both values, or that of `choose_addresses`;
+/// `invalid_input` for an endpoint that nothing can be connected to
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
 
-/// The addresses by which two ends on Ethernet meet, as `choose_addresses` picks them. Where each
-/// end has a single one, and one of these was set by hand, they are taken if they are of the same
-/// RoCE version and family, even if scope, subnet or VLAN speak against it.
-/// \errors as `check_compatible`
+/// Selects the addresses for a connection between two ends on Ethernet, like `choose_addresses` for
+/// offers. If each end has a single one, and one of these was set by hand, they are selected if
+/// they have the same RoCE version and family, even if scope, subnet or VLAN do not fit.
+/// \errors those of `check_compatible`
 [[nodiscard]] result<address_pair> choose_addresses(const endpoint& local,
                                                     const endpoint& remote) noexcept;
 
-/// Whether `remote` is not of an earlier connection than the next one after `last`: it has another
-/// owner (or none), or a generation above that of `last`, which was connected to before.
+/// Checks that `remote` does not belong to the connection of `last`, which was connected to before,
+/// or to an earlier one: it has another owner (or none), or a generation above that of `last`.
 /// \errors `mismatch` with both generations
 [[nodiscard]] result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parameters of a queue pair, each a type that cannot be held out of range.
+/// The parameters of a queue pair, each with a type whose values are always in range.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -37,8 +37,8 @@ struct read_depth_traits {
   static constexpr value_type minimum = 0, maximum = 255;
   static constexpr const char* name = "outstanding RDMA reads and atomics (0..255)";
 };
-/// A duration in nanoseconds, rounded up; one that nanoseconds cannot hold becomes the longest, or
-/// the most negative, that they can.
+/// A duration in nanoseconds, rounded up. If nanoseconds cannot represent it, the largest, or the
+/// most negative, value that they can.
 template <std::integral Rep, class Period>
 [[nodiscard]] constexpr std::int64_t in_nanoseconds(
     std::chrono::duration<Rep, Period> duration) noexcept {
@@ -52,7 +52,8 @@ template <std::integral Rep, class Period>
       .count();
 }
 
-/// The duration of a min RNR NAK timer code, InfiniBand Architecture Specification, table 45.
+/// The duration for a min RNR NAK timer code; see the InfiniBand Architecture Specification, table
+/// 45.
 [[nodiscard]] constexpr std::int64_t rnr_timer_microseconds(std::uint8_t code) noexcept {
   constexpr std::array<std::uint32_t, 32> tens_of_microseconds{
       65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
@@ -62,13 +63,13 @@ template <std::integral Rep, class Period>
 }
 }  // namespace detail
 
-/// The number of a queue pair's first packet; both directions have one.
+/// The number of a queue pair's first packet; each direction has one.
 using packet_sequence_number = bounded<detail::packet_sequence_number_traits>;
-/// How often a request is sent again when its acknowledgement does not come in time.
+/// The number of times a request is retransmitted after an ACK timeout.
 using retry_count = bounded<detail::retry_count_traits>;
-/// How many RDMA reads and atomics may be outstanding at once.
+/// The number of RDMA reads and atomics that may be outstanding at once.
 using read_depth = bounded<detail::read_depth_traits>;
-/// How often a request is sent again when the receiver is not ready: 0..6 times, or without limit.
+/// The number of times a request is retransmitted if the receiver is not ready: 0..6, or unlimited.
 class rnr_retry_count {
   // As result<rnr_retry_count>, but instantiated only where it is used.
   template <class Argument>
@@ -99,7 +100,7 @@ class rnr_retry_count {
   }
 
   [[nodiscard]] constexpr bool is_unlimited() const noexcept { return code_ == unlimited_code; }
-  /// As the verbs encode it: 7 is unlimited.
+  /// The code in verbs, where 7 is unlimited.
   [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
   friend constexpr bool operator==(rnr_retry_count, rnr_retry_count) noexcept = default;
 
@@ -109,14 +110,15 @@ class rnr_retry_count {
   std::uint8_t code_ = 0;
 };
 
-/// How long a receiver that is not ready asks the sender to wait: 32 codes, 0.01 ms to 655.36 ms.
+/// The time that a receiver which is not ready asks the sender to wait: 32 codes, 0.01 ms to 655.36
+/// ms.
 class min_rnr_timer {
   // As result<min_rnr_timer>, but instantiated only where it is used.
   template <class Argument>
   using result_for = result<detail::dependent_on<min_rnr_timer, Argument>>;
 
  public:
-  /// Code 12, 0.64 ms.
+  /// Code 12, which is 0.64 ms.
   constexpr min_rnr_timer() noexcept = default;
   template <detail::Number Integer>
   consteval min_rnr_timer(const Integer& code) noexcept
@@ -124,7 +126,7 @@ class min_rnr_timer {
     if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum)) detail::value_is_out_of_range();
   }
   VERBSPP_DETAIL_NUMBERS_ONLY(min_rnr_timer);
-  /// A constant duration, rounded up to the next code.
+  /// From a constant duration, rounded up to the next code.
   template <std::integral Rep, class Period>
   consteval min_rnr_timer(std::chrono::duration<Rep, Period> duration) noexcept
       : code_(code_for(detail::in_nanoseconds(duration))) {
@@ -149,7 +151,7 @@ class min_rnr_timer {
     return with_code(code);
   }
 
-  /// Exact.
+  /// The exact duration.
   [[nodiscard]] constexpr std::chrono::microseconds duration() const noexcept {
     return std::chrono::microseconds(detail::rnr_timer_microseconds(code_));
   }
@@ -167,7 +169,7 @@ class min_rnr_timer {
   }
   static constexpr std::uint8_t code_for(std::int64_t nanoseconds) noexcept {
     if (nanoseconds < 0) return none;
-    // Code 0 is the longest; the others grow with the code.
+    // Code 0 is the longest; the other durations increase with the code.
     for (std::uint8_t code = 1; code <= maximum; ++code)
       if (1000 * detail::rnr_timer_microseconds(code) >= nanoseconds) return code;
     return 1000 * detail::rnr_timer_microseconds(0) >= nanoseconds ? std::uint8_t{0} : none;
@@ -176,7 +178,7 @@ class min_rnr_timer {
   std::uint8_t code_ = 12;
 };
 
-/// How long to wait for an acknowledgement before sending again: 4.096 us x 2^code, or for ever.
+/// The time to wait for an acknowledgement before retransmitting: 4.096 us x 2^code, or forever.
 ///
 /// The device may take up to four times as long.
 class ack_timeout {
@@ -185,7 +187,7 @@ class ack_timeout {
   using result_for = result<detail::dependent_on<ack_timeout, Argument>>;
 
  public:
-  /// Code 14, 67.1 ms.
+  /// Code 14, which is 67.1 ms.
   constexpr ack_timeout() noexcept = default;
   template <detail::Number Integer>
   consteval ack_timeout(const Integer& code) noexcept
@@ -194,13 +196,13 @@ class ack_timeout {
       detail::value_is_out_of_range();
   }
   VERBSPP_DETAIL_NUMBERS_ONLY(ack_timeout);
-  /// A constant duration, rounded up to the next code.
+  /// From a constant duration, rounded up to the next code.
   template <std::integral Rep, class Period>
   consteval ack_timeout(std::chrono::duration<Rep, Period> duration) noexcept
       : code_(code_for(detail::in_nanoseconds(duration))) {
     if (code_ == none) detail::value_is_out_of_range();
   }
-  /// Waits for ever: a peer that dies is never noticed.
+  /// Waits forever: a dead peer is never noticed.
   [[nodiscard]] static constexpr ack_timeout infinite() noexcept { return with_code(0); }
   /// \errors `invalid_input` outside 1..31
   template <detail::Number Integer>
@@ -222,7 +224,7 @@ class ack_timeout {
   }
 
   [[nodiscard]] constexpr bool is_infinite() const noexcept { return code_ == 0; }
-  /// Exact; `nanoseconds::max()` if infinite.
+  /// The exact duration; `nanoseconds::max()` if infinite.
   [[nodiscard]] constexpr std::chrono::nanoseconds duration() const noexcept {
     return is_infinite() ? (std::chrono::nanoseconds::max)()
                          : std::chrono::nanoseconds(nanoseconds_of(code_));

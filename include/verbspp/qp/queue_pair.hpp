@@ -58,24 +58,24 @@ concept KeepsState =
                     "a transition to another state consumes the queue pair: write "
                     "std::move(queue_pair).modify(attributes) and use the one it returns");
 
-/// A queue pair of one transport, in a state that its type names.
+/// A queue pair of one transport, in the state that its type names.
 ///
-/// `queue_pair_builder` makes a *prepared* one (INIT): it has an endpoint to give to the peer, and
-/// takes receives. Its handshake (on UD, `activate`) makes the *connected* one (RTS), which sends
-/// as well. `modify` performs every other transition of the state machine;
-/// docs/queue_pair_states.md has its diagram. The type tells what the program did; a failure moves
-/// the device's queue pair to ERR or SQE by itself, which `query_state` tells, and every completion
-/// from then on.
+/// `queue_pair_builder` creates a *prepared* one (INIT), which has an endpoint for the peer, and
+/// accepts receives. Its handshake (on UD, `activate`) returns the *connected* one (RTS), which
+/// also sends. `modify` performs every other transition of the state machine, whose diagram is in
+/// docs/queue_pair_states.md. The type reflects the program's own calls. After a failure, the
+/// device itself moves the queue pair to ERR or SQE, which `query_state` reports, and so do all
+/// later completions.
 ///
-/// One rule for what fails: a call that consumes the queue pair, and fails, has destroyed it, with
-/// the work posted to it; a call that does not consume it leaves it as it was. What was borrowed
-/// (`queue_pair_builder::from_native`) is never destroyed: its maker has it back then, in whatever
-/// state the failure left it.
+/// There is one rule for failures: if a call that consumes the queue pair fails, the queue pair has
+/// been destroyed, together with the work posted to it; a call that does not consume it leaves it
+/// unchanged. A borrowed queue pair (`queue_pair_builder::from_native`) is never destroyed: it
+/// remains with its creator, in the state in which the failure left it.
 ///
-/// A move-only owner: destroying it, or assigning to it, destroys the queue pair and gives up the
-/// work that is outstanding, without completions. It keeps its protection domain and completion
-/// queues alive, not the memory of outstanding work. Thread rule: as `ibv_qp`: posting is safe from
-/// several threads; moving, handshake and destruction need exclusive access.
+/// A move-only owner: destroying it, or assigning to it, destroys the queue pair and aborts
+/// outstanding work, without completions. It keeps its protection domain and completion queues
+/// alive, but not the memory of outstanding work. Thread rule: as for `ibv_qp`, posting is safe
+/// from several threads; moving, handshake and destruction need exclusive access.
 template <transport Transport, queue_pair_state State,
           receive_queue_kind Receives = receive_queue_kind::own,
           posting_interface Posting = posting_interface::standard>
@@ -84,7 +84,7 @@ class VERBSPP_CONSUMABLE queue_pair
                                    State, Posting>,
       public receive_queue_operations<queue_pair<Transport, State, Receives, Posting>, State,
                                       Receives> {
-  // The same, but instantiated only where it is used.
+  // As `verbspp::result`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Transport>>;
 
@@ -93,7 +93,7 @@ class VERBSPP_CONSUMABLE queue_pair
   static constexpr queue_pair_state state = State;
   static constexpr receive_queue_kind receives = Receives;
   static constexpr posting_interface posting = Posting;
-  /// The same queue pair in another state.
+  /// The type of this queue pair in another state.
   template <queue_pair_state Other>
   using in_state = queue_pair<Transport, Other, Receives, Posting>;
 
@@ -105,9 +105,9 @@ class VERBSPP_CONSUMABLE queue_pair
   queue_pair& operator=(const queue_pair&) = delete;
   ~queue_pair() = default;
 
-  // What these members refer to lives in the queue pair; of a temporary one they give copies.
+  // These members return references into the queue pair, and copies if it is a temporary.
 
-  /// What the peer needs in order to connect; of a queue pair that was moved from, an empty one.
+  /// The data that the peer needs in order to connect; empty if the queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const struct endpoint& endpoint() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return data_.local;
@@ -118,7 +118,7 @@ class VERBSPP_CONSUMABLE queue_pair
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED queue_pair_number number() const noexcept {
     return data_.local.number;
   }
-  /// What the device granted; nothing, of a queue pair that was moved from.
+  /// The granted capacities; 0 if the queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const queue_pair_capacities& capacities()
       const& noexcept VERBSPP_LIFETIMEBOUND {
     return data_.capacities;
@@ -127,13 +127,14 @@ class VERBSPP_CONSUMABLE queue_pair
     return data_.capacities;
   }
 
-  /// Connects to the peer: RTR, then RTS (`ibv_modify_qp`). The receives that are posted stay.
+  /// Connects to the peer: RTR, then RTS (`ibv_modify_qp`). Receives that were posted remain
+  /// posted.
   ///
-  /// It consumes the queue pair: on success it lives on in the result, on failure it is destroyed,
-  /// with the receives posted to it, before this returns. To try again, build a new one.
-  /// \errors `mismatch` if the two ends do not fit (before the device is asked); `invalid_input`,
-  /// `timed_out` (the peer's address does not resolve) and others from the device, with the
-  /// transition's name; `invalid_input` if this queue pair was moved from
+  /// Consumes the queue pair: on success it lives on in the result; on failure it is destroyed,
+  /// with the receives posted to it, before this call returns. To try again, build a new one.
+  /// \errors `mismatch` if the two ends are incompatible (detected before the device is called);
+  /// `invalid_input`, `timed_out` (the peer's address does not resolve) and others from the device,
+  /// with the transition's name; `invalid_input` if this queue pair was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
       handshake(struct endpoint remote) && noexcept
@@ -142,10 +143,11 @@ class VERBSPP_CONSUMABLE queue_pair
     return taken<queue_pair_state::ready_to_send>(
         [&](auto& data) { return detail::connect(data, remote); });
   }
-  /// The same to the peer that a connection manager has found, with what it says of it.
-  /// \errors `mismatch` if the builder was given another path MTU than both ends agreed on;
-  /// `invalid_input` with the attribute that is missing or not taken, or if this queue pair was
-  /// moved from; those of the device, with the transition's name
+  /// As above, for a peer found by a connection manager, with the attributes that the manager
+  /// supplies.
+  /// \errors `mismatch` if the builder was given a path MTU other than the one that both ends
+  /// agreed on; `invalid_input` with the attribute that is missing or not accepted, or if this
+  /// queue pair was moved from; those of the device, with the transition's name
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
       handshake(const managed_attributes& by) && noexcept
@@ -161,8 +163,8 @@ class VERBSPP_CONSUMABLE queue_pair
                               "std::move(queue_pair).handshake(remote_endpoint)"))
   void handshake(struct endpoint) &;
 
-  /// Brings a datagram queue pair to RTS, from where it sends to anyone. It consumes the queue pair
-  /// as the handshake does.
+  /// Brings a datagram queue pair to RTS, in which it can send to any peer. Consumes the queue pair
+  /// like the handshake.
   /// \errors `invalid_input` if this queue pair was moved from; those of the device
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
@@ -182,9 +184,9 @@ class VERBSPP_CONSUMABLE queue_pair
 
   /// Performs a transition (`ibv_modify_qp`) and returns the queue pair in its new state.
   ///
-  /// It consumes the queue pair; on failure that is destroyed. The endpoint follows what the
-  /// attributes change: the port, its addresses, the send PSN.
-  /// \errors `mismatch` for a path that the port's link layer does not have; `invalid_input`,
+  /// Consumes the queue pair, which is destroyed on failure. The endpoint is updated if the
+  /// attributes change the port, its addresses, or the send PSN.
+  /// \errors `mismatch` for a path of another link layer than the port's; `invalid_input`,
   /// `timed_out` (the path's address does not resolve) and others from the device, with the
   /// transition's name; `invalid_input` if this queue pair was moved from
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
@@ -195,8 +197,8 @@ class VERBSPP_CONSUMABLE queue_pair
       const queue_pair_attributes<Theirs, From, To, Given>& attributes) && noexcept {
     return taken<To>([&](auto& data) { return detail::modify(data, attributes); });
   }
-  /// Changes attributes within the state. After a failure they are as they were.
-  /// \errors as of the transitions
+  /// Changes attributes within the state. After a failure they are unchanged.
+  /// \errors those of the transitions
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
             queue_pair_attribute_set Given>
     requires ForThisQueuePair<Theirs, From, Transport, State> &&
@@ -206,13 +208,13 @@ class VERBSPP_CONSUMABLE queue_pair
     return detail::modify(data_, attributes);
   }
 
-  /// The transition to `To` with attributes that are known at run time only, such as those of
-  /// librdmacm's `rdma_init_qp_attr`; IBV_QP_STATE may be in the mask or not.
+  /// Performs the transition to `To` with attributes that are known only at run time, such as those
+  /// of librdmacm's `rdma_init_qp_attr`; IBV_QP_STATE in the mask is optional.
   ///
-  /// They are compared with the transition table before the device is asked. It consumes the queue
-  /// pair, and the endpoint follows, as with `modify`.
-  /// \errors `invalid_input` with the attribute that is missing or not taken, or if the attributes
-  /// are for another state; those of the device, with the transition's name
+  /// The attributes are checked against the transition table before the device is called. Consumes
+  /// the queue pair, and updates the endpoint, like `modify`.
+  /// \errors `invalid_input` with the attribute that is missing or not accepted, or if the
+  /// attributes are for another state; those of the device, with the transition's name
   template <queue_pair_state To>
     requires TransitionExists<Transport, State, To> && ChangesState<State, To>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<in_state<To>> modify_native(
@@ -220,7 +222,7 @@ class VERBSPP_CONSUMABLE queue_pair
     return taken<To>(
         [&](auto& data) { return detail::modify_native(data, State, To, attributes, attr_mask); });
   }
-  /// The same within the state. After a failure the attributes are as they were.
+  /// Changes such attributes within the state. After a failure they are unchanged.
   /// \errors as above
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> modify_native(
       const ibv_qp_attr& attributes, int attr_mask) & noexcept
@@ -229,16 +231,17 @@ class VERBSPP_CONSUMABLE queue_pair
     return detail::modify_native(data_, State, State, attributes, attr_mask);
   }
 
-  /// Gives up all outstanding work, without completions, and starts over: RESET. Completions that
-  /// the device had reported before may be in the completion queues still.
+  /// Aborts all outstanding work, without completions, and returns to RESET. Completions that the
+  /// device has reported before may still be in the completion queues.
   /// \errors `invalid_input` if this queue pair was moved from; those of the device
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::reset>>
       to_reset() && noexcept {
     return without_attributes<queue_pair_state::reset>();
   }
-  /// Stops: ERR. All outstanding work completes as flushed, and so does what is posted from now on.
-  /// \errors as `to_reset`
+  /// Stops the queue pair: ERR. All outstanding work completes as flushed, and so does all work
+  /// that is posted later.
+  /// \errors those of `to_reset`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::error>>
       to_error() && noexcept
@@ -246,10 +249,10 @@ class VERBSPP_CONSUMABLE queue_pair
   {
     return without_attributes<queue_pair_state::error>();
   }
-  /// From RESET to INIT, with the parameters that the builder was given: what `build` does after
-  /// the creation. Unless the builder was given a send PSN, the endpoint has a new one afterwards,
-  /// so that nothing of an earlier connection is mistaken for the new one's.
-  /// \errors as `to_reset`
+  /// Changes from RESET to INIT, with the parameters of the builder, as `build` does after the
+  /// creation. Unless the builder was given a send PSN, the endpoint gets a new one, so that no
+  /// packet of an earlier connection is mistaken for one of the new connection.
+  /// \errors those of `to_reset`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::init>>
       prepare() && noexcept
@@ -257,38 +260,38 @@ class VERBSPP_CONSUMABLE queue_pair
   {
     return taken<queue_pair_state::init>([](auto& data) { return detail::prepare_again(data); });
   }
-  /// The same queue pair, known to have moved to that state by itself: ERR after a failure, SQE
-  /// after one of a send on UC and UD. `query_state` tells; the word of the caller is not checked,
-  /// but what does not follow from the true state fails then.
+  /// Returns the queue pair in a state that the device has moved it to: ERR after a failure, SQE
+  /// after that of a send on UC and UD. Use `query_state` to find out. The caller's claim is not
+  /// checked, but transitions that are impossible from the actual state fail.
   template <queue_pair_state Actual>
     requires EntersByItself<Transport, State, Actual>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES in_state<Actual>
   assume_state() && noexcept {
     return in_state<Actual>(std::move(data_));
   }
-  /// The same queue pair, in whatever state the caller says: for one that was moved to another
-  /// state behind its type, by C code that was given the `native_handle`.
+  /// Returns the queue pair in any state, for a queue pair whose state was changed without its
+  /// type, by C code that was given the `native_handle`.
   ///
-  /// Nothing checks the word of the caller, and the type allows from then on what belongs to that
-  /// state. The kernel refuses a transition that does not follow from the true state; but it may
-  /// take one that nobody meant, and requests that are posted in the wrong state are the device's
-  /// to judge: it may refuse them, or lose them without a completion.
+  /// The caller's claim is not checked, and the type then allows all operations of that state. The
+  /// kernel rejects transitions that are impossible from the actual state, but it may perform one
+  /// that was not intended. For requests that are posted in the wrong state, the result depends on
+  /// the device, which may reject them or lose them without a completion.
   template <queue_pair_state Claimed>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES in_state<Claimed>
   assume_state_unchecked() && noexcept {
     return in_state<Claimed>(std::move(data_));
   }
 
-  /// The way to a queue pair, with the hop limit, traffic class and so on that the builder was
-  /// given.
-  /// \errors `mismatch`, `invalid_input` if the endpoint is none for this queue pair
+  /// The path to a queue pair, with the hop limit, traffic class and similar parameters of the
+  /// builder.
+  /// \errors `mismatch`, `invalid_input` if the endpoint is not suitable for this queue pair
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<path> path_to(
       const struct endpoint& remote) const noexcept {
     return detail::path_to(data_, remote);
   }
-  /// The same way as an address handle, for datagrams to that endpoint's number, which may have as
-  /// many bytes as the smaller MTU of both ends: longer ones are refused when they are posted.
-  /// \errors as `path_to` and `address_handle::create`
+  /// The path to an endpoint as an address handle, for datagrams to its queue pair. Their maximum
+  /// length is the smaller MTU of both ends; longer ones are rejected when they are posted.
+  /// \errors those of `path_to` and `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of(
       const struct endpoint& remote) const noexcept
     requires SendsDatagrams<Transport>
@@ -301,10 +304,11 @@ class VERBSPP_CONSUMABLE queue_pair
     return made;
   }
 
-  /// The way to a multicast group as an address handle, with the same parameters; its
-  /// `destination_group` is where to send, at most this port's MTU. Sending takes no membership.
-  /// \errors `invalid_input` if the GID is none of a group, or on InfiniBand its LID is missing; as
-  /// `address_handle::create`
+  /// The path to a multicast group as an address handle, with the same parameters. Its
+  /// `destination_group` is the destination for datagrams, whose maximum length is this port's MTU.
+  /// Sending requires no membership.
+  /// \errors `invalid_input` if the GID is not a group's, or on InfiniBand its LID is missing;
+  /// those of `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of_group(
       const gid& group, lid multicast_lid = 0) const noexcept
     requires SendsDatagrams<Transport>
@@ -315,11 +319,12 @@ class VERBSPP_CONSUMABLE queue_pair
     return made;
   }
 
-  /// Lets datagrams to a multicast group in (`ibv_attach_mcast`), until the queue pair leaves it or
-  /// is destroyed. On InfiniBand the port has to have joined the group at the subnet manager as
-  /// well (as `rdma_join_multicast` does), whose answer has the group's LID; on Ethernet that is 0,
-  /// and the host has to be in the IP group (`IP_ADD_MEMBERSHIP`), whose IPv4 address is mapped.
-  /// \errors `invalid_input` if the GID is none of a group, or the queue pair is in it already;
+  /// Accepts datagrams to a multicast group (`ibv_attach_mcast`), until the queue pair leaves it or
+  /// is destroyed. On InfiniBand, the port must also have joined the group at the subnet manager
+  /// (as `rdma_join_multicast` does), whose response contains the group's LID. On Ethernet, the LID
+  /// is 0, and the host must be a member of the IP group (`IP_ADD_MEMBERSHIP`), whose IPv4 address
+  /// is mapped.
+  /// \errors `invalid_input` if the GID is not a group's, or the queue pair has joined it already;
   /// `resource_exhausted`, `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> join_multicast(
       const gid& group, lid multicast_lid = 0) noexcept
@@ -336,10 +341,10 @@ class VERBSPP_CONSUMABLE queue_pair
     return data_.owner.leave(group, multicast_lid);
   }
 
-  /// Posts up to `Requests` receives with one doorbell: those that `fill` gives to the
-  /// `receive_batch` that it is called with. Storage for them, and for `Elements` elements, is on
-  /// the stack.
-  /// \errors as `post_receive`, with the number of receives that were posted
+  /// Posts up to `Requests` receives with one doorbell: those that `fill` adds to the
+  /// `receive_batch` that it is called with. The storage for them, and for `Elements` elements, is
+  /// on the stack.
+  /// \errors those of `post_receive`, with the number of receives that were posted
   template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result
   post_receive_batch(Fill fill)
@@ -355,18 +360,18 @@ class VERBSPP_CONSUMABLE queue_pair
                      });
   }
 
-  /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the `send_batch`
+  /// Posts up to `Requests` requests with one doorbell: those that `fill` adds to the `send_batch`
   /// that it is called with.
   ///
-  /// A linked list on the stack, with room for `Elements` elements and `InlineBytes` bytes that are
-  /// sent inline, 256 a request but no more than 16 KiB unless given (`ibv_post_send`); of a queue
-  /// pair that was built with `extended_posting`, the calls from `ibv_wr_start` to
-  /// `ibv_wr_complete`, which post either all or nothing. If `fill` throws, nothing is posted.
-  /// Nothing else can be posted to the queue pair from within `fill`: drivers hold its lock from
-  /// start to complete. `fill` must neither move nor destroy the queue pair, which posts the batch
-  /// when `fill` has returned.
-  /// \errors as of the requests alone, with the number of those that were posted; `invalid_input`
-  /// for more than there is room for
+  /// The requests form a linked list on the stack (`ibv_post_send`), with room for `Elements`
+  /// elements and `InlineBytes` bytes of inline data, by default 256 per request but at most 16
+  /// KiB. If the queue pair was built with `extended_posting`, they are calls from `ibv_wr_start`
+  /// to `ibv_wr_complete`, which post all of them or none. If `fill` throws, nothing is posted. In
+  /// `fill`, nothing else can be posted to the queue pair, because drivers hold its lock from start
+  /// to complete. `fill` must neither move nor destroy the queue pair, which posts the batch after
+  /// `fill` has returned.
+  /// \errors those of the single requests, with the number of requests that were posted;
+  /// `invalid_input` for more than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,
             std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
@@ -383,7 +388,7 @@ class VERBSPP_CONSUMABLE queue_pair
       detail::listed_posting list(storage);
       send_batch<Transport, Posting, decltype(list), Requests> batch(list);
       fill(batch);
-      // Without the attribute, what counts the batch would not stay in registers.
+      // Without the attribute, the counters of the batch would not stay in registers.
       return list.post("ibv_post_send (batch)", data_.capacities,
                        [this, &batch](auto* first, auto* rejected) __attribute__((always_inline)) {
                          const int returned = ibv_post_send(native_qp(), first, rejected);
@@ -396,19 +401,19 @@ class VERBSPP_CONSUMABLE queue_pair
     }
   }
 
-  /// The state that the device reports (`ibv_query_qp`), which may have moved to ERR or SQE by
-  /// itself.
+  /// The state that the device reports (`ibv_query_qp`), which itself may have moved the queue pair
+  /// to ERR or SQE.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_state> query_state() const noexcept {
     VERBSPP_TRY(status, detail::query(native_handle()));
     return status.state();
   }
-  /// Everything that the device tells about the queue pair (`ibv_query_qp`).
+  /// All attributes that the device reports (`ibv_query_qp`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_status> query() const noexcept {
     return detail::query(native_handle());
   }
 
-  // The handles of what the queue pair was made from: shared ones, to be copied where they are to
-  // outlive it. Those of a queue pair that was moved from are moved from, too.
+  // The objects that the queue pair was created from, as shared handles: copy them if they must
+  // outlive it. If the queue pair was moved from, so were they.
 
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()
       const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -434,7 +439,7 @@ class VERBSPP_CONSUMABLE queue_pair
   receive_completion_queue() const&& noexcept {
     return data_.owner.receive_queue();
   }
-  /// Whose receives it uses, if not its own.
+  /// The queue whose receives it uses.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class shared_receive_queue& shared_receive_queue()
       const& noexcept VERBSPP_LIFETIMEBOUND
     requires(Receives == receive_queue_kind::shared)
@@ -452,10 +457,9 @@ class VERBSPP_CONSUMABLE queue_pair
     return data_.owner.native();
   }
 
-  /// Gives the `ibv_qp` up as it is, with its work and the multicast groups that it has joined: the
-  /// way back to C, where `ibv_destroy_qp` is the caller's. It keeps nothing alive any more, so
-  /// what it was made from has to be held until it is destroyed. Null if the queue pair was moved
-  /// from.
+  /// Releases the `ibv_qp`, with its work and the multicast groups that it has joined, to C code,
+  /// which must call `ibv_destroy_qp`. As the queue pair no longer keeps anything alive, keep the
+  /// objects that it was created from until it is destroyed. Null if the queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_qp* release() && noexcept {
     auto released = std::move(data_);
     return released.owner.release();
@@ -476,7 +480,8 @@ class VERBSPP_CONSUMABLE queue_pair
     return data_.owner.native_extended();
   }
 
-  /// Gives the queue pair away: to the result in state `To` if `change` succeeds, else to the end.
+  /// Consumes the queue pair: moves it to the result, in state `To`, if `change` succeeds;
+  /// otherwise destroys it.
   template <queue_pair_state To, class Change>
   result<in_state<To>> taken(Change change) noexcept {
     auto taken = std::move(data_);
@@ -489,7 +494,7 @@ class VERBSPP_CONSUMABLE queue_pair
         [](auto& data) { return detail::modify(data, attributes_for<Transport, State, To>()); });
   }
 
-  // What is inherited gives requests here.
+  // The base classes pass requests to these functions.
   friend send_queue_operations<queue_pair, Transport, State, Posting>;
   friend receive_queue_operations<queue_pair, State, Receives>;
 
@@ -545,7 +550,7 @@ class VERBSPP_CONSUMABLE queue_pair
     return part.remote(remote_key(native->rkey));
   }
 
-  /// What a receive must be able to hold.
+  /// The minimum length of a receive.
   static constexpr std::size_t shortest_receive =
       Transport == transport::ud ? datagram_header_size : 0;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a queue pair holds whatever its state, and what is done to it out of line.
+/// The data of a queue pair in any state, and the operations on it that are not inline.
 #pragma once
 
 #include <verbspp/base/detail/dependent.hpp>
@@ -36,10 +36,10 @@ struct multicast_group {
   owned<multicast_group> next;
 };
 
-/// Owns or borrows an `ibv_qp` and keeps alive what it was made from.
+/// Owns or borrows an `ibv_qp`, and keeps alive the objects that it was created from.
 class queue_pair_owner {
  public:
-  /// \param extended the same queue pair, if it has the extended posting interface, else null
+  /// \param extended the same queue pair if it has the extended posting interface, otherwise null
   queue_pair_owner(ibv_qp* native, ibv_qp_ex* extended, ownership whose, protection_domain domain,
                    completion_queue send_queue, completion_queue receive_queue,
                    std::optional<shared_receive_queue> receives) noexcept
@@ -53,11 +53,11 @@ class queue_pair_owner {
   queue_pair_owner(const queue_pair_owner&) = delete;
   queue_pair_owner(queue_pair_owner&& other) noexcept;
   queue_pair_owner& operator=(const queue_pair_owner&) = delete;
-  /// Destroys the queue pair that was there.
+  /// Destroys the previous queue pair.
   queue_pair_owner& operator=(queue_pair_owner&& other) noexcept;
   ~queue_pair_owner();
 
-  /// Gives the queue pair up as it is; null if there is none.
+  /// Releases the queue pair, which is not destroyed; null if there is none.
   [[nodiscard]] ibv_qp* release() noexcept;
 
   [[nodiscard]] ibv_qp* native() const noexcept { return native_; }
@@ -85,16 +85,16 @@ class queue_pair_owner {
   owned<multicast_group> groups_{};
 };
 
-/// What the builder was given for the time after the creation.
+/// The parameters of the builder that are used after the creation.
 struct connection_parameters {
   port_number port{};
   verbspp::pkey_index pkey_index{};
   gid_index local_gid_index{};
   access_flags access{};          ///< RC and UC
   queue_key qkey{};               ///< UD
-  std::optional<path_mtu> mtu{};  ///< as the user asked; else the smaller of both ends'
-  std::optional<packet_sequence_number> send_psn{};     ///< else random
-  std::optional<packet_sequence_number> receive_psn{};  ///< else the peer's send PSN
+  std::optional<path_mtu> mtu{};  ///< as requested; by default, the smaller of both ends'
+  std::optional<packet_sequence_number> send_psn{};     ///< random by default
+  std::optional<packet_sequence_number> receive_psn{};  ///< by default, the peer's send PSN
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
   retry_count retries = 7;
   verbspp::min_rnr_timer min_rnr_timer{};
@@ -105,14 +105,14 @@ struct connection_parameters {
   verbspp::flow_label flow_label{};
 };
 
-/// A queue pair whatever its state, which only the types around it know. One that was moved from is
-/// empty in every member.
+/// A queue pair in any state, which only the types around it know. All members are empty if it was
+/// moved from.
 struct queue_pair_data {
   queue_pair_data(queue_pair_owner made, const endpoint& end, const queue_pair_capacities& granted,
                   const connection_parameters& given) noexcept
       : owner(std::move(made)), local(end), capacities(granted), parameters(given) {}
   queue_pair_data(queue_pair_data&& other) noexcept;
-  /// Destroys the queue pair that was there.
+  /// Destroys the previous queue pair.
   queue_pair_data& operator=(queue_pair_data&& other) noexcept;
   ~queue_pair_data() = default;
 
@@ -122,16 +122,16 @@ struct queue_pair_data {
   connection_parameters parameters;
 };
 
-/// One `ibv_modify_qp`; what it changed is then in `queue_pair` as well.
+/// Calls `ibv_modify_qp` once, and updates `queue_pair` with the changes.
 [[nodiscard]] result<void> modify(queue_pair_data& queue_pair, queue_pair_state from,
                                   queue_pair_state to, const attribute_values& values) noexcept;
 
-/// The same of attributes that may be any, checked first.
+/// As above, for any attributes, which are checked first.
 [[nodiscard]] result<void> modify_native(queue_pair_data& queue_pair, queue_pair_state from,
                                          queue_pair_state to, const ibv_qp_attr& attributes,
                                          int mask) noexcept;
 
-/// The same of attributes whose type shows that they are complete.
+/// As above, for attributes that are complete according to their type.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given>
   requires NoAttributeMissing<Transport, From, To, Given>
@@ -141,26 +141,26 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
   return modify(queue_pair, From, To, attributes.values());
 }
 
-/// RESET -> INIT with what the builder was given.
+/// RESET -> INIT with the builder's parameters.
 [[nodiscard]] result<void> bring_to_init(queue_pair_data& queue_pair) noexcept;
-/// The same of a queue pair that may have been connected before.
+/// As above, for a queue pair that may have been connected before.
 [[nodiscard]] result<void> prepare_again(queue_pair_data& queue_pair) noexcept;
-/// INIT -> RTR -> RTS, to the peer.
+/// INIT -> RTR -> RTS, connected to the peer.
 [[nodiscard]] result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept;
-/// The same to the peer that a connection manager has found.
+/// As above, for a peer found by a connection manager.
 [[nodiscard]] result<void> connect(queue_pair_data& queue_pair,
                                    const managed_attributes& by) noexcept;
 /// INIT -> RTR -> RTS of a UD queue pair.
 [[nodiscard]] result<void> activate(queue_pair_data& queue_pair) noexcept;
-/// The way to the peer, with the builder's parameters.
+/// The path to the peer, with the builder's parameters.
 [[nodiscard]] result<path> path_to(const queue_pair_data& queue_pair,
                                    const endpoint& remote) noexcept;
-/// The failure of a call that has to reach the peer, with the reason, where one can be told.
+/// Adds the reason, if it can be determined, to the failure of a call that has to reach the peer.
 [[nodiscard]] error explained(const error& cause, const endpoint& local,
                               const endpoint& remote) noexcept;
 [[nodiscard]] result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
                                          lid multicast_lid) noexcept;
-/// Null is one that was moved from.
+/// \param native null if the queue pair was moved from
 [[nodiscard]] result<queue_pair_status> query(ibv_qp* native) noexcept;
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state);
 

@@ -21,14 +21,14 @@ concept Reset = detail::because(State == queue_pair_state::reset,
                                 "only a queue pair in RESET can be prepared: see to_reset()");
 
 namespace detail {
-/// A failed send of UC and UD stops what sends, which only RTS and SQD do.
+/// A failed send on UC and UD stops the send queue, in the two states that send: RTS and SQD.
 template <transport Transport, queue_pair_state State>
 inline constexpr bool stops_sending =
     Transport != transport::rc &&
     (State == queue_pair_state::ready_to_send || State == queue_pair_state::send_queue_drained);
 }  // namespace detail
 
-/// The device moves a queue pair to `Actual` without being told to.
+/// The states that a device itself may move a queue pair to.
 template <transport Transport, queue_pair_state State, queue_pair_state Actual>
 concept EntersByItself =
     detail::because(

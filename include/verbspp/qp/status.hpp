@@ -14,9 +14,10 @@
 
 namespace verbspp {
 
-/// What the device told about a queue pair when it was asked.
+/// The result of querying a queue pair.
 ///
-/// What belongs to a connection (peer, PSNs, MTU) is meaningful once it has been set, from RTR on.
+/// The attributes of a connection (peer, PSNs, MTU) are meaningful once they have been set, from
+/// RTR on.
 class queue_pair_status {
  public:
   queue_pair_status(const ibv_qp_attr& attributes, const ibv_qp_init_attr& initial) noexcept
@@ -25,14 +26,14 @@ class queue_pair_status {
   [[nodiscard]] queue_pair_state state() const noexcept {
     return static_cast<queue_pair_state>(detail::number_of(attributes_.qp_state));
   }
-  /// True in SQD while requests that had been started are unfinished.
+  /// True in SQD while requests that were started have not finished.
   [[nodiscard]] bool is_draining() const noexcept {
     return state() == queue_pair_state::send_queue_drained && attributes_.sq_draining != 0;
   }
   [[nodiscard]] queue_pair_number destination() const noexcept {
     return queue_pair_number::assume(attributes_.dest_qp_num & queue_pair_number::maximum);
   }
-  /// The next packet's; some devices report the one that was set.
+  /// The PSN of the next packet; some devices report the one that was set.
   [[nodiscard]] packet_sequence_number send_psn() const noexcept {
     return packet_sequence_number::assume(attributes_.sq_psn & packet_sequence_number::maximum);
   }
@@ -51,7 +52,7 @@ class queue_pair_status {
             .max_receive_elements = attributes_.cap.max_recv_sge,
             .max_inline_data = attributes_.cap.max_inline_data};
   }
-  /// Everything that `ibv_query_qp` tells.
+  /// All attributes that `ibv_query_qp` reports.
   [[nodiscard]] const ibv_qp_attr& attributes() const& noexcept VERBSPP_LIFETIMEBOUND {
     return attributes_;
   }

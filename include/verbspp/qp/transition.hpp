@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The queue pair's state machine as one table: which transitions there are, and the attributes
-/// that each requires and allows. Masks, checks and the documentation all come from it.
+/// The state machine of queue pairs as one table: the existing transitions, and the attributes that
+/// each requires and allows. Masks, checks and documentation are derived from it.
 #pragma once
 
 #include <verbspp/qp/state.hpp>
@@ -14,12 +14,12 @@
 
 namespace verbspp {
 
-/// The attributes that a transition takes, as masks of `ibv_qp_attr_mask`, besides IBV_QP_STATE.
+/// The attributes that a transition accepts, as masks of `ibv_qp_attr_mask`, besides IBV_QP_STATE.
 struct transition_attributes {
   int required = 0;
   int optional = 0;
 
-  /// True if `mask` has everything that is required and nothing that is not taken.
+  /// True if `mask` has all required attributes and none that is not accepted.
   [[nodiscard]] constexpr bool accept(int mask) const noexcept {
     return (mask & required) == required && (mask & ~(required | optional | IBV_QP_STATE)) == 0;
   }
@@ -54,9 +54,9 @@ inline constexpr int drained = second_path | IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV
 
 }  // namespace detail
 
-/// Every transition but those to RESET and ERR, which take no attributes: any state can go to
-/// RESET, any but RESET to ERR. The kernel's verdict (`ib_modify_qp_is_ok`) is the measure;
-/// InfiniBand Architecture Specification, table 94.
+/// All transitions except those to RESET and ERR, which take no attributes: every state can change
+/// to RESET, and every state except RESET to ERR. The table agrees with the kernel
+/// (`ib_modify_qp_is_ok`); see the InfiniBand Architecture Specification, table 94.
 inline constexpr std::array transition_table = [] {
   using enum queue_pair_state;
   using namespace detail;
@@ -127,8 +127,8 @@ inline constexpr std::array transition_table = [] {
   });
 }();
 
-/// The attributes of a transition of one type of queue pair; empty where there is no such
-/// transition, or the library does not know the type.
+/// The attributes of a transition of one type of queue pair; empty if there is no such transition,
+/// or the library does not support the type.
 [[nodiscard]] constexpr std::optional<transition_attributes> transition(ibv_qp_type type,
                                                                         ibv_qp_state from,
                                                                         ibv_qp_state to) noexcept {
@@ -159,10 +159,11 @@ inline constexpr std::array transition_table = [] {
   return std::nullopt;
 }
 
-/// Whether the kernel takes `ibv_modify_qp` of a queue pair in state `from` to state `to` with
-/// these attributes, as far as the attributes' presence decides it.
+/// True if the kernel accepts `ibv_modify_qp` of a queue pair in state `from` to state `to` with
+/// these attributes, as far as that depends on which attributes are present.
 ///
-/// IBV_QP_CUR_STATE may be given only in RTR, RTS, SQD and SQE; the table has it nowhere else.
+/// IBV_QP_CUR_STATE may be given only in RTR, RTS, SQD and SQE; in the table, other states do not
+/// have it.
 [[nodiscard]] constexpr bool modify_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                                              int attr_mask) noexcept {
   const auto attributes = transition(type, from, to);
