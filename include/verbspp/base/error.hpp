@@ -188,7 +188,7 @@ class error {
 
   /// Writes the message, truncated to the buffer and null-terminated; does not allocate.
   /// \returns the length of the whole message, without the terminating null
-  // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
+  // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format(std::span<char> buffer) const noexcept;
   /// The message: one line with the failure, the object that it affects, and advice.
   ///
@@ -248,7 +248,7 @@ class error {
   }
   [[nodiscard]] int kind_errno() const noexcept;
   /// Writes the message without the part about the batch.
-  // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
+  // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format_cause(std::span<char> buffer) const noexcept;
 
   error_kind kind_ = error_kind::driver;

@@ -21,10 +21,10 @@ namespace verbspp {
 
 class received_datagram;
 
-/// Where a datagram goes: the way there, the queue pair, and the key that lets it in.
+/// The destination of a datagram: the path, the queue pair, and the key that it accepts.
 ///
-/// A plain value, made by `address_handle::destination`. It owns nothing: the address handle has to
-/// live until the sends that use it have completed.
+/// A plain value, created by `address_handle::destination`. It owns nothing: the address handle
+/// must live until the sends that use it have completed.
 class datagram_destination {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(
@@ -32,8 +32,8 @@ class datagram_destination {
       "a UD queue pair has no peer of its own to send to: name the destination, as "
       ".to = address_handle.destination(number, qkey)");
   static constexpr std::uint32_t unknown_size = 0xffff'ffff;
-  /// Of an address handle that the library did not make.
-  /// \param most_bytes that a datagram may have on the way there
+  /// A destination by an address handle that the library did not create.
+  /// \param most_bytes the maximum length of a datagram on this path
   datagram_destination(ibv_ah* handle, queue_pair_number number, queue_key key,
                        std::uint32_t most_bytes = unknown_size) noexcept
       : handle_(handle), number_(number), key_(key), most_bytes_(most_bytes) {}
@@ -41,7 +41,7 @@ class datagram_destination {
   [[nodiscard]] ibv_ah* handle() const noexcept { return handle_; }
   [[nodiscard]] queue_pair_number number() const noexcept { return number_; }
   [[nodiscard]] queue_key key() const noexcept { return key_; }
-  /// Posting a longer datagram is refused; `unknown_size` if nothing is known.
+  /// The length above which posting a datagram is rejected; `unknown_size` if it is unknown.
   [[nodiscard]] std::uint32_t most_bytes() const noexcept { return most_bytes_; }
 
  private:
@@ -51,31 +51,31 @@ class datagram_destination {
   std::uint32_t most_bytes_;
 };
 
-/// The way to a port or a multicast group, as UD queue pairs of one protection domain use it.
+/// The path to a port or a multicast group, for UD queue pairs of one protection domain.
 ///
 /// A move-only owner, which keeps its protection domain alive. Destroy it only after the sends that
 /// use it have completed. Thread rule: using it is safe from several threads.
 class VERBSPP_CONSUMABLE address_handle {
  public:
-  /// Resolves the path (`ibv_create_ah`): on Ethernet this finds out the peer's MAC address, and
-  /// may take as long as ARP does.
-  /// \errors `invalid_input` for a port or GID index that the device does not have or a path
+  /// Resolves the path (`ibv_create_ah`). On Ethernet this determines the peer's MAC address, and
+  /// may take as long as ARP.
+  /// \errors `invalid_input` for a port or GID index that the device does not have, or a path
   /// without address; `mismatch` for a path of the other link layer; `timed_out` if the address
   /// does not resolve; `resource_exhausted`
   [[nodiscard]] static result<address_handle> create(const class protection_domain& domain,
                                                      port_number port, const path& way) noexcept;
-  /// The way back to the sender of a datagram that arrived at that port.
-  /// \errors as `create`, and `invalid_input` if its header gives no address
+  /// The path back to the sender of a datagram that arrived at that port.
+  /// \errors those of `create`, and `invalid_input` if the datagram's header has no address
   [[nodiscard]] static result<address_handle> create_reply(
       const class protection_domain& domain, port_number port,
       const received_datagram& datagram) noexcept;
 
-  /// Takes over, or borrows, an address handle of this protection domain.
+  /// Takes over or borrows an address handle of this protection domain.
   /// \errors `invalid_input` for null, or one of another protection domain
   [[nodiscard]] static result<address_handle> from_native(const class protection_domain& domain,
                                                           ibv_ah* native, ownership whose) noexcept;
-  /// Gives the address handle away as it is: whoever takes it destroys it, before the protection
-  /// domain. Null if it was moved from.
+  /// Releases the address handle to the caller, which must destroy it before the protection domain.
+  /// Null if it was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_ah* release() && noexcept {
     return std::exchange(native_, nullptr);
   }
@@ -97,14 +97,14 @@ class VERBSPP_CONSUMABLE address_handle {
   address_handle& operator=(const address_handle&) = delete;
   ~address_handle();
 
-  /// Datagrams to this address have at most that many bytes from now on: the smaller active MTU of
-  /// both ends' ports, as `queue_pair::address_of` finds it in the endpoints. Nothing tells the
-  /// sender of a longer one, which does not arrive.
+  /// Limits later datagrams to this address to `largest`: the smaller active MTU of both ends'
+  /// ports, as `queue_pair::address_of` finds it in the endpoints. A longer datagram does not
+  /// arrive, and its sender is not notified.
   VERBSPP_CALLABLE_UNCONSUMED void limit_datagrams(path_mtu largest) noexcept {
     most_bytes_ = largest.bytes();
   }
 
-  /// The queue pair of that number at this address.
+  /// The queue pair with that number at this address.
   /// \pre this address handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
   destination(queue_pair_number number, queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {

@@ -28,13 +28,13 @@ namespace verbspp {
 
 namespace detail {
 
-/// What a failure of the extended interface means, by the largest that the batch had of each.
+/// The error for a failure of the extended interface, given the maximum of each size in the batch.
 [[nodiscard, gnu::cold]] batch_error extended_post_failure(
     int returned, std::uint32_t longest_inline, std::size_t most_elements,
     const queue_pair_capacities& granted) noexcept;
 [[nodiscard]] error batch_too_long(const char* what, std::size_t limit) noexcept;
 
-/// A batch on its way through the extended interface.
+/// A batch that is being posted by the extended interface.
 template <transport Transport, class Native>
 class extended_posting {
  public:
@@ -45,7 +45,7 @@ class extended_posting {
   }
   extended_posting(const extended_posting&) = delete;
   extended_posting& operator=(const extended_posting&) = delete;
-  /// Unless `post` was reached, nothing is posted.
+  /// Posts nothing unless `post` was called.
   VERBSPP_DATA_PATH ~extended_posting() {
     if (native_ != nullptr) [[unlikely]]
       ibv_wr_abort(native_);
@@ -60,12 +60,12 @@ class extended_posting {
     if (!traits::has_call(native_)) [[unlikely]]
       return refuse(no_such_operation(traits::name));
     native_->wr_id = tag.id;
-    // The calls say whether data is inline, but some drivers (rxe) look at the flag.
+    // The calls determine whether data is inline, but some drivers (rxe) check the flag.
     native_->wr_flags = flags_of(operation, tag);
     traits::start(native_, operation);
     const native_elements elements = traits::elements(operation);
     if (elements.is_inline) {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs has the one as the other
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs uses both for the same address
       ibv_wr_set_inline_data(native_, reinterpret_cast<void*>(elements.single.addr),
                              elements.single.length);
       if (elements.single.length > longest_inline_) longest_inline_ = elements.single.length;
@@ -75,19 +75,20 @@ class extended_posting {
     } else if (elements.size == 1) {
       ibv_wr_set_sge(native_, elements.single.lkey, elements.single.addr, elements.single.length);
     } else if constexpr (traits::has_elements) {
-      // Drivers finish the request when they are given its elements, so also where there are none.
+      // Drivers finish a request when they get its elements, so this is necessary even if it has
+      // none.
       ibv_wr_set_sge_list(native_, 0, nullptr);
     }
   }
 
-  /// Has everything refused.
+  /// Makes `post` fail, without posting anything.
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
     if (!failure_) failure_ = cause;
   }
-  /// Requests are posted together or not at all, so their places don't matter.
+  /// Requests are posted together or not at all, so their positions do not matter.
   [[nodiscard]] VERBSPP_DATA_PATH static std::size_t next_place() noexcept { return 0; }
 
-  /// Posts all, and calls `then`, or nothing.
+  /// Posts all requests and calls `then`, or posts nothing.
   template <class Then>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const queue_pair_capacities& granted,
                                                     Then then) noexcept {
@@ -102,21 +103,21 @@ class extended_posting {
 
  private:
   Native* native_;       // an ibv_qp_ex
-  const ibv_qp* outer_;  ///< of the batch around this one, in debug builds
+  const ibv_qp* outer_;  ///< the queue pair of the enclosing batch, in debug builds
   std::uint32_t longest_inline_ = 0;
-  std::size_t most_elements_ = 0;  ///< of a request of several
+  std::size_t most_elements_ = 0;  ///< if a request has several
   std::optional<error> failure_{};
 };
 
-/// The inline bytes that a list of so many requests has room for, unless told.
+/// The default number of inline bytes that a list of `Requests` requests has room for.
 template <std::size_t Requests>
 inline constexpr std::size_t usual_inline_bytes = Requests < 64 ? 256 * Requests : 16384;
 
-/// What the lists of one batch may take of the stack: threads with small stacks are usual.
+/// The maximum stack size of the lists of one batch, as threads often have small stacks.
 inline constexpr std::size_t largest_list = std::size_t{256} * 1024;
 
-/// Where the list of a batch is. Written as requests come; to clear it first would cost more than
-/// to fill it.
+/// The storage for the list of a batch. It is written as requests are added: clearing it first
+/// would cost more than filling it.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes = 0>
 struct list_storage {
   static_assert(Requests > 0, "a batch takes at least one request");
@@ -133,8 +134,8 @@ struct list_storage {
   std::byte inline_bytes[InlineBytes > 0 ? InlineBytes : 1];
 };
 
-/// A batch as a linked list. The list is elsewhere, since its address is given away: what counts it
-/// can stay in registers.
+/// A batch as a linked list. The list is a separate object because its address escapes: the
+/// counters here can stay in registers.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes>
 class listed_posting {
  public:
@@ -144,13 +145,14 @@ class listed_posting {
   listed_posting(const listed_posting&) = delete;
   listed_posting& operator=(const listed_posting&) = delete;
 
-  /// Adds a request with these elements; `fill` writes the rest of it.
+  /// Adds a request with these elements; `fill` writes its other members.
   template <class Fill>
   VERBSPP_DATA_PATH void add(const native_elements& elements, Fill fill) noexcept {
-    // One by one: clang makes a single condition of "||", which takes more instructions.
+    // Separate conditions: clang merges the operands of "||" into one, which takes more
+    // instructions.
     if (next_ == storage_.requests + Requests) [[unlikely]]
       return refuse(batch_too_long("requests of the batch", Requests));
-    // A request of one element leaves that as it is: nothing is compared where all are such.
+    // Unchanged by a request with one element: if all have one, nothing is compared.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
       if (elements.size > static_cast<std::size_t>(storage_.elements + Elements - next_element_))
@@ -175,14 +177,14 @@ class listed_posting {
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
     if (!failure_) failure_ = cause;
   }
-  /// How many requests are before the next one.
+  /// The number of requests before the next one.
   [[nodiscard]] VERBSPP_DATA_PATH std::size_t next_place() const noexcept {
     return static_cast<std::size_t>(next_ - storage_.requests);
   }
 
-  /// Posts the list by `post`, a function of its first request and of where to put the one that was
-  /// refused. What was granted, limits or just that of the elements, is a reference, since only a
-  /// failure looks at it.
+  /// Posts the list by `post`, a function of its first request and of the pointer for the rejected
+  /// one. The granted limits, or only that of the elements, are passed by reference because they
+  /// are read only after a failure.
   template <class Granted, class Post>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const char* operation, const Granted& granted,
                                                     Post post) noexcept {
@@ -208,12 +210,12 @@ class listed_posting {
             static_cast<std::size_t>(rejected - first)};
   }
 
-  /// Copies the bytes to where they stay until the list is posted; false if there is no room.
+  /// Copies the bytes to storage that lives until the list is posted; false if there is no room.
   [[nodiscard]] VERBSPP_DATA_PATH bool take_inline(const ibv_sge& bytes) noexcept {
     if (bytes.length > InlineBytes - inline_bytes_) [[unlikely]]
       return false;
     std::byte* const copy = storage_.inline_bytes + inline_bytes_;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs has the one as the other
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs uses both for the same address
     const auto* const from = reinterpret_cast<const std::byte*>(bytes.addr);
     if (bytes.length != 0) std::memcpy(copy, from, bytes.length);
     *next_element_ = {reinterpret_cast<std::uintptr_t>(copy), bytes.length, bytes.lkey};
@@ -224,17 +226,17 @@ class listed_posting {
   list_storage<Native, Requests, Elements, InlineBytes>& storage_;
   Native* next_ = storage_.requests;
   ibv_sge* next_element_ = storage_.elements;
-  std::size_t inline_bytes_ = 0;  ///< that were copied
-  /// How many there are beyond one for each request that there is room for. Below 0 there may still
-  /// be as many as the batch needs.
+  std::size_t inline_bytes_ = 0;  ///< the number of copied bytes
+  /// The number of elements beyond one for each request that there is room for. If it is negative,
+  /// there may still be enough for this batch.
   std::ptrdiff_t spare_elements_ = std::ptrdiff_t{Elements} - std::ptrdiff_t{Requests};
   std::optional<error> failure_{};
 };
 
 }  // namespace detail
 
-/// What `post_receive_batch` hands to its function: takes receives of `Shortest` bytes or more, as
-/// a `send_batch` takes requests.
+/// The argument of the function that `post_receive_batch` calls. Accepts receives of at least
+/// `Shortest` bytes, as a `send_batch` accepts requests.
 template <class List, std::size_t Shortest = 0>
 class receive_batch
     : public receive_queue_operations<receive_batch<List, Shortest>, queue_pair_state::init,
@@ -260,9 +262,10 @@ class receive_batch
   List& list_;
 };
 
-/// What `queue_pair::post_batch` hands to its function: takes all that the queue pair takes, which
-/// is posted together when the function returns. What a request views, elements as well as inline
-/// bytes, needs to live only until the call that adds it returns.
+/// The argument of the function that `queue_pair::post_batch` calls. Accepts all the requests that
+/// the queue pair accepts, and they are posted together when the function returns. Memory that a
+/// request views, elements as well as inline bytes, must live only until the call that adds the
+/// request returns.
 template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
 class send_batch
     : public send_queue_operations<send_batch<Transport, Posting, List, Requests>, Transport,
@@ -274,8 +277,8 @@ class send_batch
   send_batch& operator=(const send_batch&) = delete;
   ~send_batch() = default;
 
-  /// For the library: the windows whose binds were posted, those of the first requests, get their
-  /// new keys. Not earlier: drivers look at the old ones while they post.
+  /// For the library: gives the windows whose binds were posted, those among the first `posted`
+  /// requests, their new keys. Not earlier, because drivers read the old keys while they post.
   VERBSPP_DATA_PATH void keep_keys(std::size_t posted) noexcept {
     for (std::size_t i = 0; i < binds_; ++i)
       if (bound_[i].place < posted) bound_[i].window->rkey = bound_[i].rkey;
@@ -323,7 +326,7 @@ class send_batch
 
   List& list_;
   std::size_t binds_ = 0;
-  bound_window bound_[Requests];  // written as binds come; nothing where none does
+  bound_window bound_[Requests];  // written as binds are added; unused without binds
 };
 
 }  // namespace verbspp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How much a queue holds: what is asked for, and what a device grants.
+/// The capacities of queues: those requested, and those granted by a device.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -27,14 +27,14 @@ struct inline_size_traits {
 };
 }  // namespace detail
 
-/// The length of a send or receive queue.
+/// The number of requests that a send or receive queue holds.
 using work_request_count = bounded<detail::work_request_count_traits>;
-/// The elements that one work request may have.
+/// The number of elements that one work request may have.
 using element_count = bounded<detail::element_count_traits>;
-/// The payload that a request may carry in itself, in bytes.
+/// The number of payload bytes that a request may carry inline.
 using inline_size = bounded<detail::inline_size_traits>;
 
-/// What the device granted to a queue pair; at least what was asked for.
+/// The granted capacities of a queue pair, which are at least those requested.
 struct queue_pair_capacities {
   std::uint32_t max_send_work_requests = 0;
   std::uint32_t max_receive_work_requests = 0;

@@ -16,23 +16,23 @@
 
 namespace verbspp {
 
-/// The bytes at the front of each receive of a UD queue pair that belong to the global route
-/// header, whether the datagram had one or not.
+/// The number of bytes at the beginning of each receive of a UD queue pair that are reserved for
+/// the global route header, whether the datagram has one or not.
 inline constexpr std::size_t datagram_header_size = sizeof(ibv_grh);
 
-/// A datagram that arrived: the payload, and who sent it.
+/// A datagram that was received: its payload and its sender.
 ///
-/// It views the memory of the receive, and so lives no longer than that.
+/// A view of the memory of the receive, so it must not outlive that memory.
 class received_datagram {
  public:
-  /// `memory` is that of the receive (its first element, if it had several), and `completion` is
-  /// the receive's, of a UD queue pair.
-  /// \errors the request's own failure
+  /// `memory` is the memory of the receive (its first element, if it had several), and `completion`
+  /// is the completion of the receive, of a UD queue pair.
+  /// \errors the failure of the request
   [[nodiscard]] static work_result<received_datagram> from(const work_completion& completion,
                                                            std::span<std::byte> memory
                                                                VERBSPP_LIFETIMEBOUND) noexcept;
 
-  /// What the sender sent, as far as it lies in the memory given.
+  /// The data that the sender sent, as far as it is in `memory`.
   [[nodiscard]] std::span<std::byte> payload() const noexcept;
   [[nodiscard]] queue_pair_number source() const noexcept {
     return queue_pair_number::assume(native_.src_qp & queue_pair_number::maximum);
@@ -45,17 +45,17 @@ class received_datagram {
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
     return completed_work(native_).immediate();
   }
-  /// True if the datagram came with a global route header: always on Ethernet.
+  /// True if the datagram has a global route header, which it always has on Ethernet.
   [[nodiscard]] bool has_global_route() const noexcept {
     return (native_.wc_flags & IBV_WC_GRH) != 0 && memory_.size() >= datagram_header_size;
   }
-  /// The sender's and the receiver's (or the group's) GID from the header; empty without one.
+  /// The GID of the sender and of the receiver (or the group) in the header; empty without one.
   [[nodiscard]] std::optional<gid> source_address() const noexcept;
   [[nodiscard]] std::optional<gid> destination_address() const noexcept;
 
   [[nodiscard]] const ibv_wc& native() const noexcept { return native_; }
-  /// The 40 bytes as they arrived; undefined without a global route header. RoCE v2 over IPv4 has
-  /// its IP header in the last 20 of them.
+  /// The 40 bytes as they arrived; undefined without a global route header. With RoCE v2 over IPv4,
+  /// the last 20 are the IP header.
   [[nodiscard]] std::span<std::byte> header() const noexcept;
 
  private:

@@ -11,13 +11,13 @@
 
 namespace verbspp {
 
-/// 32 bits that travel with a send or an RDMA write and arrive in the receiver's completion.
+/// 32 bits that are sent with a send or an RDMA write, and arrive in the receiver's completion.
 ///
-/// Held in host byte order, sent in network byte order: both ends see the same number.
+/// Stored in host byte order, and sent in network byte order: both ends see the same number.
 class immediate_data {
  public:
   constexpr explicit immediate_data(std::uint32_t value) noexcept : value_(value) {}
-  /// More than 32 bits would be cut off.
+  /// Rejected, because bits beyond the 32 would be truncated.
   template <class Number>
   explicit immediate_data(Number)
       VERBSPP_DETAIL_REFUSED((std::is_arithmetic_v<Number> &&
@@ -33,7 +33,7 @@ class immediate_data {
   friend constexpr bool operator==(immediate_data, immediate_data) noexcept = default;
 
  private:
-  // Unlike htonl it is known not to block, also where nothing is optimized.
+  // Unlike htonl, known not to block, even without optimization.
   static constexpr std::uint32_t big_endian(std::uint32_t number) noexcept {
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap32(number) : number;
   }
@@ -41,8 +41,8 @@ class immediate_data {
   std::uint32_t value_;
 };
 
-/// The immediate data of an operation, if it has any. Nothing but `std::optional`, which says in
-/// words that a plain number is none.
+/// The immediate data of an operation, if it has any: a `std::optional` that rejects plain numbers
+/// with a message.
 class optional_immediate_data : public std::optional<immediate_data> {
  public:
   using std::optional<immediate_data>::optional;

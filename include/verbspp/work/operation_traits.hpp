@@ -13,39 +13,38 @@
 
 namespace verbspp {
 
-/// The use of libibverbs by an operation. Each has a specialization, in operations.hpp, which
-/// inherits from `detail::usual_operation` and has:
+/// The use of libibverbs by an operation. Each operation has a specialization, in operations.hpp,
+/// which inherits from `detail::usual_operation` and has:
 ///
 /// - `name`: the name of the call and the operation in errors;
-/// - `completes_as`: the operation that its completion reports, which a failed completion does not;
-/// - `carried_by(transport)`: whether queue pairs of that transport take it;
+/// - `completes_as`: the operation that its completion reports, which a failed completion lacks;
+/// - `carried_by(transport)`: whether queue pairs of that transport accept it;
 /// - `capability`: the bits of `ibv_qp_create_send_ops_flags` that the extended interface needs;
-/// - `offered_by(device)`: whether a device has it;
+/// - `offered_by(device)`: whether a device supports it;
 /// - `only_extended`: whether `ibv_post_send` lacks it;
-/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it; by default, that
-/// is
-///   so if its function `call` is not null;
-/// - `has_elements`, `elements(operation)`: whether it has memory of this side, and that memory;
+/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it; by default, this
+///   is the case if its function `call` is not null;
+/// - `has_elements`, `elements(operation)`: whether it uses memory of this side, and that memory;
 /// - `flags(operation)`: its `ibv_send_flags`, except signaled and inline;
-/// - `is_sound(operation)`, `unsoundness(operation)`: whether its values fit together, on any queue
-///   pair, and the error if they don't;
-/// - `describe(native, operation)`: fills its own members of a request for `ibv_post_send`;
+/// - `is_sound(operation)`, `unsoundness(operation)`: whether its values are consistent, for any
+///   queue pair, and the error if they are not;
+/// - `describe(native, operation)`: fills the members of its own in a request for `ibv_post_send`;
 /// - `start(queue_pair, operation)`: its call of the extended interface.
 template <class Operation>
 struct operation_traits;
 
 namespace detail {
 
-/// The memory of a request: a range of `ibv_sge`, or a single one, or the bytes that are sent
-/// inline, by value. No address is taken of the operation that it comes from, since that could not
-/// stay in registers then.
+/// The memory of a request, by value: a range of `ibv_sge`, a single one, or the bytes that are
+/// sent inline. It does not take the address of its operation, which could then not stay in
+/// registers.
 struct native_elements {
   ibv_sge single{};
   ibv_sge* range = nullptr;
   std::size_t size = 0;
   bool is_inline = false;
 
-  /// Where they are, if `copy` is where the single one may be.
+  /// The address of the elements; a single one is written to `copy` first.
   [[nodiscard]] VERBSPP_DATA_PATH ibv_sge* at(ibv_sge& copy) const noexcept {
     if (range != nullptr) return range;
     copy.addr = single.addr;
@@ -55,7 +54,7 @@ struct native_elements {
   }
 };
 
-/// A single one. Member by member, as elements are made.
+/// A single one, copied member by member, as in the construction of elements.
 [[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const ibv_sge& single,
                                                           bool is_inline) noexcept {
   return {.single = {single.addr, single.length, single.lkey}, .size = 1, .is_inline = is_inline};
@@ -75,7 +74,7 @@ native_of(const element_list<Element>& elements) noexcept {
   return asked ? unsigned{flag} : 0U;
 }
 
-// What is wrong with the values of an operation; out of line since it is rare.
+// The errors for inconsistent values of an operation; not inline, because they are rare.
 [[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
                                      std::uint64_t remote) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error datagram_too_long(const char* operation, std::uint64_t length,
@@ -88,16 +87,16 @@ native_of(const element_list<Element>& elements) noexcept {
                                 bool to_no_bytes) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING;
 
-/// The trait of most operations; the members of the operation say which memory and flags it has.
-/// Its functions are inline, errors included: an operation whose address is passed to a function
-/// has to be built in memory first.
+/// The trait of most operations. The members of the operation determine its memory and flags. The
+/// functions are inline, even for errors: an operation whose address is passed to a function must
+/// first be built in memory.
 template <class Operation>
 struct usual_operation {
   using value = Operation;
   static constexpr bool only_extended = false;
   static constexpr bool has_result = requires(Operation& each) { each.result; };
   static constexpr bool has_elements = has_result || requires(Operation& each) { each.elements; };
-  /// The remote memory has to be as long as the elements together.
+  /// The remote memory must be at least as long as the elements together.
   static constexpr bool is_bounded = requires(Operation& each) {
     each.elements;
     each.remote.memory();
@@ -156,7 +155,7 @@ struct usual_operation {
   }
 };
 
-/// An operation without an answer, which UC carries as well.
+/// An operation without a response, which UC carries as well.
 template <class Operation>
 struct unanswered_operation : usual_operation<Operation> {
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
@@ -172,7 +171,7 @@ struct atomic_operation : usual_operation<Operation> {
   }
 };
 
-/// An operation that makes a key void, where the device can.
+/// An operation that invalidates a key, if the device supports that.
 template <class Operation>
 struct invalidation : usual_operation<Operation> {
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {

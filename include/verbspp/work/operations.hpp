@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The operations: what a request does, as plain values, each with one trait that says what it is
-/// to libibverbs. How a request is tracked is beside it, in a tag.
+/// The operations of requests, as plain values, each with a trait that maps it to libibverbs. How a
+/// request is tracked is separate, in a tag.
 ///
-/// An operation is written where it is posted: `post_write({.elements = part, .remote = memory})`.
-/// It can be stored and returned as well; then only a *range* of elements and inline bytes are
-/// viewed, and have to live until the request was posted.
+/// An operation is usually written where it is posted: `post_write({.elements = part, .remote =
+/// memory})`. It can also be stored and returned. In that case only a *range* of elements and
+/// inline bytes are viewed, and must live until the request has been posted.
 ///
 /// To add one: its value, its trait and its place in `send_operations` here; its function in
 /// send_queue_operations.hpp; its name among `work_operation` in work_error.hpp and its source.
@@ -35,25 +35,25 @@
 
 namespace verbspp {
 
-/// How a request of the send queue is tracked: `{.id = 7}`.
+/// The tag that tracks a request of the send queue: `{.id = 7}`.
 struct work_tag {
-  std::uint64_t id = 0;  ///< comes back as the completion's `wr_id()`
-  /// Ask for a completion. Without one, the request's place in the send queue is free again only
-  /// when a later, signaled request has completed; a failure completes it in any case.
+  std::uint64_t id = 0;  ///< returned as the completion's `wr_id()`
+  /// Requests a completion. The place of an unsignaled request in the send queue is free again only
+  /// when a later, signaled request has completed. A request that fails always has a completion.
   bool signaled = true;
 };
 
-/// How a receive is tracked. It always has a completion.
+/// The tag that tracks a receive, which always has a completion.
 struct receive_tag {
-  std::uint64_t id = 0;  ///< comes back as the completion's `wr_id()`
+  std::uint64_t id = 0;  ///< returned as the completion's `wr_id()`
 };
 
-/// Takes the elements' bytes to the peer, into the receive that it posted first.
+/// Sends the bytes of the elements to the peer, into the oldest receive posted there.
 struct send_operation {
   gather_list elements{};
   optional_immediate_data immediate{};
-  bool solicited = false;  ///< wakes a peer that waits for solicited events only
-  bool fenced = false;     ///< RC: starts only when the RDMA reads posted before it have finished
+  bool solicited = false;  ///< wakes a peer that waits only for solicited events
+  bool fenced = false;     ///< RC: starts only after earlier RDMA reads and atomics have finished
 };
 
 template <>
@@ -73,7 +73,7 @@ struct operation_traits<send_operation> : detail::unanswered_operation<send_oper
   }
 };
 
-/// Takes the elements' bytes to a UD queue pair, into the receive that was posted there first.
+/// Sends the bytes of the elements to a UD queue pair, into the oldest receive posted there.
 struct datagram_operation {
   gather_list elements{};
   datagram_destination to;
@@ -113,14 +113,14 @@ struct operation_traits<datagram_operation> : detail::usual_operation<datagram_o
   }
 };
 
-/// Provides memory for one message of the peer's. It goes to a receive queue, and so has no trait
-/// of a send queue's operation.
+/// Provides memory for one message from the peer. It is posted to a receive queue, so it has no
+/// trait of a send queue's operation.
 struct receive_operation {
   scatter_list elements{};
 };
 
-/// Takes the elements' bytes into the peer's memory; only with immediate data does the peer notice,
-/// and needs a receive for it.
+/// Writes the bytes of the elements to the peer's memory. The peer is notified only if there is
+/// immediate data, and needs a receive for it.
 struct write_operation {
   gather_list elements{};
   remote_destination remote;  ///< at least as long as the elements together
@@ -151,7 +151,7 @@ struct operation_traits<write_operation> : detail::unanswered_operation<write_op
   }
 };
 
-/// Fills the elements from the peer's memory.
+/// Reads from the peer's memory into the elements.
 struct read_operation {
   scatter_list elements{};
   remote_source remote;  ///< at least as long as the elements together
@@ -174,8 +174,8 @@ struct operation_traits<read_operation> : detail::usual_operation<read_operation
   }
 };
 
-/// Replaces the remote word by `desired` if it equals `expected`; either way the result is the
-/// value that it had before, in host byte order.
+/// Replaces the remote word by `desired` if it equals `expected`. In both cases the result is its
+/// previous value, in host byte order.
 struct compare_and_swap_operation {
   scatter_element result;  ///< 8 bytes
   remote_word remote;
@@ -204,7 +204,7 @@ struct operation_traits<compare_and_swap_operation>
   }
 };
 
-/// Adds to the remote word; the result is the value that it had before, in host byte order.
+/// Adds to the remote word; the result is its previous value, in host byte order.
 struct fetch_and_add_operation {
   scatter_element result;  ///< 8 bytes
   remote_word remote;
@@ -232,12 +232,12 @@ struct operation_traits<fetch_and_add_operation>
   }
 };
 
-/// As `send_operation`, and makes an rkey of the peer's void before the peer sees the completion,
-/// which names it. What the peer granted by that rkey (a memory window, or a region where the
-/// device can) cannot be used any more.
+/// As `send_operation`, but also invalidates an rkey of the peer, before the peer sees the
+/// completion, which names it. The access that the peer granted by that rkey (to a memory window,
+/// or to a region if the device supports that) then ends.
 struct send_with_invalidate_operation {
   gather_list elements{};
-  remote_key rkey;  ///< the peer's
+  remote_key rkey;  ///< an rkey of the peer
   bool solicited = false;
   bool fenced = false;
 };
@@ -258,7 +258,7 @@ struct operation_traits<send_with_invalidate_operation>
   }
 };
 
-/// Makes an rkey of this side void.
+/// Invalidates an rkey of this side.
 struct local_invalidate_operation {
   remote_key rkey;
   bool fenced = false;
@@ -282,15 +282,15 @@ struct operation_traits<local_invalidate_operation>
 
 namespace detail {
 
-// What newer versions of libibverbs have is found by the member of `ibv_qp_ex`, since headers can't
-// ask for a version. Numbers stand where an older header has no names; test/static/enumerators.cpp
-// compares them with the names of a newer one.
+// Features of newer libibverbs versions are detected by the members of `ibv_qp_ex`, because headers
+// have no version number. Numbers are used for names that older headers lack;
+// test/static/enumerators.cpp compares them with the names in a newer one.
 template <class Native>
 inline constexpr bool knows_atomic_write = requires(Native& native) { native.wr_atomic_write; };
 template <class Native>
 inline constexpr bool knows_flush = requires(Native& native) { native.wr_flush; };
 
-/// Of `ibv_device_attr_ex::device_cap_flags_ex`, which has no names for them.
+/// Bits of `ibv_device_attr_ex::device_cap_flags_ex`, which libibverbs does not name.
 inline constexpr std::uint64_t device_flushes =
     std::uint64_t{1} << 38 | std::uint64_t{1} << 39;  // globally, persistently
 inline constexpr std::uint64_t device_writes_atomically = std::uint64_t{1} << 40;
@@ -306,11 +306,11 @@ concept LibibverbsFlushes =
     detail::because(detail::knows_flush<Native>,
                     "this libibverbs has no ibv_wr_flush: rdma-core 45 is the first with it");
 
-/// Writes eight bytes to the peer's memory in one step: whoever reads them there, the peer's
-/// processor included, sees all of the old ones or all of the new ones.
+/// Writes eight bytes to the peer's memory in one step: any reader there, including the peer's
+/// processor, sees either the old bytes or the new ones.
 struct atomic_write_operation {
-  std::uint64_t value = 0;    ///< in the byte order of this host; taken when it is posted
-  remote_destination remote;  ///< eight bytes at least, at a multiple of 8
+  std::uint64_t value = 0;    ///< in the byte order of this host; copied when it is posted
+  remote_destination remote;  ///< at least eight bytes, at a multiple of 8
   bool fenced = false;
 };
 
@@ -344,11 +344,11 @@ struct operation_traits<atomic_write_operation> : detail::usual_operation<atomic
   }
 };
 
-/// How far what was written to the peer's memory has to have come; the values are those of
+/// The placement that written data must have reached in the peer's memory, with the values of
 /// `ibv_placement_type`.
 enum class flush_placement : std::uint8_t {
-  global = 1U << 0,      ///< everybody at the peer sees it: processors and other devices
-  persistent = 1U << 1,  ///< it survives that the peer loses power
+  global = 1U << 0,      ///< visible to all processors and other devices of the peer
+  persistent = 1U << 1,  ///< survives a power loss of the peer
 };
 
 template <>
@@ -356,15 +356,15 @@ inline constexpr bool is_flag_bit<flush_placement> = true;
 
 using flush_placements = flags<flush_placement>;
 
-/// What is flushed; the values are those of `ibv_selectivity_level`.
+/// The memory that is flushed, with the values of `ibv_selectivity_level`.
 enum class flush_scope : std::uint8_t {
   range = 0,   ///< the remote memory that the operation names
-  region = 1,  ///< all of the region, or window, that its rkey belongs to
+  region = 1,  ///< the whole region, or window, that the rkey belongs to
 };
 
-/// Completes when what this queue pair wrote to the peer's memory before has come as far as it
-/// says. The rights to it, `access::flush_global` and `access::flush_persistent`, are the peer's to
-/// grant, of the region as well as of its queue pair.
+/// Completes when data that this queue pair has written to the peer's memory before has reached the
+/// placement. The peer must grant the rights for this, `access::flush_global` and
+/// `access::flush_persistent`, for the region as well as for its queue pair.
 struct flush_operation {
   remote_flushable remote;
   flush_placements placement = flush_placement::global;
@@ -410,18 +410,18 @@ struct operation_traits<flush_operation> : detail::usual_operation<flush_operati
   }
 };
 
-/// How a memory window is bound; which one, and to what, are arguments of their own.
+/// The options for binding a memory window. The window and the part are separate arguments.
 struct bind_options {
   bool fenced = false;  ///< RC
 };
 
 namespace detail {
 
-/// A bind as a request of the device: of a window of type 2, whose next key the program chooses.
-/// Only made and posted in one call, so that its references live long enough.
+/// A bind as a request: of a window of type 2, whose next key the program chooses. Created and
+/// posted only within one call, so that its references live long enough.
 struct bind_operation {
   ibv_mw* window;
-  std::uint32_t rkey;  ///< that the window has as soon as it is bound
+  std::uint32_t rkey;  ///< the key of the window from the bind on
   const ibv_mw_bind_info& part;
   bool fenced;
 
@@ -435,7 +435,7 @@ struct bind_operation {
       : window(bound), rkey(ibv_inc_rkey(bound->rkey)), part(to), fenced(options.fenced) {}
 };
 
-/// A window and what it shows are of one protection domain.
+/// True if a window and the part are in the same protection domain.
 [[nodiscard]] VERBSPP_DATA_PATH bool is_of_domain(const ibv_mw* window,
                                                   const ibv_mw_bind_info& part) noexcept {
   return window->pd == part.mr->pd;
@@ -454,7 +454,7 @@ struct operation_traits<detail::bind_operation>
     return (device.orig_attr.device_cap_flags & type_2) != 0;
   }
   static constexpr auto call = &ibv_qp_ex::wr_bind_mw;
-  /// No bytes are for windows of type 1.
+  /// Zero bytes are for windows of type 1.
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const value& operation) noexcept {
     return operation.part.length != 0 && detail::is_of_domain(operation.window, operation.part);
   }
@@ -475,8 +475,8 @@ namespace detail {
 
 template <class... Operations>
 struct operation_list {
-  /// What of `ibv_qp_create_send_ops_flags` a queue pair of that transport needs, so that its
-  /// extended interface has all that the device offers.
+  /// The `ibv_qp_create_send_ops_flags` with which a queue pair of that transport has all
+  /// operations of the device in its extended interface.
   [[nodiscard]] static std::uint64_t capabilities(transport type,
                                                   const ibv_device_attr_ex& device) noexcept {
     return ((operation_traits<Operations>::carried_by(type) &&
@@ -487,7 +487,7 @@ struct operation_list {
   }
 };
 
-/// All that a send queue takes.
+/// All operations of a send queue.
 using send_operations =
     operation_list<send_operation, datagram_operation, write_operation, read_operation,
                    compare_and_swap_operation, fetch_and_add_operation,

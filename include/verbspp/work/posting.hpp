@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How an operation becomes a request of `ibv_post_send`, and what it means when that fails.
+/// The conversion of an operation to a request of `ibv_post_send`, and the errors if that fails.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -19,14 +19,14 @@
 
 namespace verbspp::detail {
 
-/// The names of calls that belong to no operation, as errors have them.
+/// The names in errors of calls that do not belong to an operation.
 inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
-// What a failure means; out of line since it is rare.
+// The errors of failed calls; not inline, because they are rare.
 [[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
                                  std::uint32_t max_elements) noexcept VERBSPP_NONBLOCKING;
-/// The same of a request as the driver was given it.
+/// As above, for a request as it was passed to the driver.
 [[nodiscard]] error post_failure(int returned, const char* operation, const ibv_send_wr& refused,
                                  const queue_pair_capacities& granted) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] inline error post_failure(int returned, const char* operation,
@@ -40,11 +40,11 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 [[nodiscard]] error no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING;
 
-/// The queue pair of this thread's innermost batch by the extended interface, for assertions: where
-/// there are none, it stays null.
+/// The queue pair of this thread's innermost batch with the extended interface, for assertions;
+/// stays null if these are disabled.
 inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
 
-/// Lets those assertions know. \returns what was there before
+/// Records the queue pair for those assertions. \returns the previous one
 VERBSPP_DATA_PATH const ibv_qp* note_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
 #if defined(NDEBUG)
   return nullptr;
@@ -68,18 +68,18 @@ template <class Operation>
          flag_if(traits::elements(operation).is_inline, IBV_SEND_INLINE);
 }
 
-/// Whether a queue pair of that transport can be given the operation.
+/// True if the operation can be posted to a queue pair of that transport.
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH bool is_sound(const Operation& operation) noexcept {
   using traits = operation_traits<Operation>;
-  // One by one: clang makes a single condition of "||", which takes more instructions.
+  // Separate conditions: clang merges the operands of "||" into one, which takes more instructions.
   if constexpr (Transport != transport::rc)
     if ((traits::flags(operation) & IBV_SEND_FENCE) != 0) [[unlikely]]
       return false;
   return traits::is_sound(operation);
 }
-/// Why not. Inline as well: an operation whose address is given away has to be built in memory
-/// first.
+/// The reason why it can't. Inline as well, because an operation whose address escapes must first
+/// be built in memory.
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH error unsoundness(const Operation& operation) noexcept {
   using traits = operation_traits<Operation>;
@@ -88,8 +88,8 @@ template <transport Transport, class Operation>
   return traits::unsoundness(operation);
 }
 
-/// Fills a native request but for its elements and its successor. Nothing else is written: the
-/// driver looks only at what the opcode has.
+/// Fills a native request except its elements and its successor. Writes nothing else, because the
+/// driver reads only the members that the opcode uses.
 template <class Operation>
 VERBSPP_DATA_PATH void fill(ibv_send_wr& native, const Operation& operation,
                             work_tag tag) noexcept {
@@ -124,7 +124,7 @@ template <transport Transport, class Operation>
   return success();
 }
 
-/// Posts one receive by `post`, which is that of a queue pair or of a shared receive queue.
+/// Posts one receive by `post`, the function of a queue pair or of a shared receive queue.
 template <class Post>
 [[nodiscard]] VERBSPP_DATA_PATH result<void> post_one_receive(const receive_operation& operation,
                                                               receive_tag tag, const char* name,

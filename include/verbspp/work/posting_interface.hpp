@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Choices of the builder that decide how a queue pair takes work.
+/// The choices of the builder that determine how a queue pair accepts work.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -9,15 +9,15 @@
 
 namespace verbspp {
 
-/// Where a queue pair takes its receives from.
+/// The queue from which a queue pair takes its receives.
 enum class receive_queue_kind : std::uint8_t {
   own,
   shared,  ///< a `shared_receive_queue`
 };
 
-/// How a queue pair's batches are posted.
+/// The interface by which batches of a queue pair are posted.
 enum class posting_interface : std::uint8_t {
-  standard,  ///< `ibv_post_send` of a linked list, which every device has
+  standard,  ///< `ibv_post_send` with a linked list, which every device supports
   extended,  ///< `ibv_wr_start` to `ibv_wr_complete`
 };
 

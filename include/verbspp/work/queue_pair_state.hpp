@@ -9,7 +9,7 @@
 
 namespace verbspp {
 
-/// What a queue pair can do at the moment; the values are those of `ibv_qp_state`.
+/// The states of a queue pair, with the values of `ibv_qp_state`.
 enum class queue_pair_state : std::uint8_t {
   reset = IBV_QPS_RESET,
   init = IBV_QPS_INIT,  ///< receives can be posted; nothing arrives yet
@@ -17,7 +17,7 @@ enum class queue_pair_state : std::uint8_t {
   ready_to_send = IBV_QPS_RTS,
   send_queue_drained = IBV_QPS_SQD,
   send_queue_error = IBV_QPS_SQE,
-  error = IBV_QPS_ERR,  ///< everything that is outstanding or posted completes as flushed
+  error = IBV_QPS_ERR,  ///< all work that is outstanding, or posted later, completes as flushed
 };
 
 [[nodiscard]] constexpr const char* to_string(queue_pair_state state) noexcept {
@@ -45,7 +45,7 @@ concept AcceptsReceives =
     detail::because(State != queue_pair_state::reset,
                     "a queue pair in RESET takes no receives: bring it to INIT first");
 
-/// In SQD sends wait; in SQE and ERR they complete as flushed.
+/// Sends wait in SQD, and complete as flushed in SQE and ERR.
 template <queue_pair_state State>
 concept AcceptsSends =
     detail::because(State != queue_pair_state::reset && State != queue_pair_state::init,

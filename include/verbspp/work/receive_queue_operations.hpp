@@ -9,13 +9,13 @@
 
 namespace verbspp {
 
-/// What whatever has a receive queue takes: a queue pair, a shared receive queue, a batch of
-/// receives. `Poster` inherits this, and has `take(operation, tag)`.
+/// The operations of receive queues: of a queue pair, a shared receive queue, or a batch of
+/// receives. `Poster` inherits from this class, and has `take(operation, tag)`.
 ///
-/// The memory belongs to the device until the completion. On UD its first 40 bytes are for the
-/// global route header; `received_datagram` has the payload after it.
-/// \errors of queues: `would_block` if the queue is full; `invalid_input` for too many elements, or
-/// too few bytes on UD; `driver`
+/// The memory belongs to the device until the completion. On UD, its first 40 bytes are for the
+/// global route header; `received_datagram` returns the payload after it.
+/// \errors for queues: `would_block` if the queue is full; `invalid_input` for too many elements,
+/// or too few bytes on UD; `driver`
 template <class Poster, queue_pair_state State, receive_queue_kind Receives,
           class Tag = receive_tag>
 class VERBSPP_CONSUMABLE receive_queue_operations {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The one list of the operations of a send queue, with their documentation and constraints.
+/// The single list of the operations of a send queue, with their documentation and constraints.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -19,31 +19,33 @@
 namespace verbspp {
 
 namespace detail {
-/// What a send queue of that transport sends: to its peer, or to whom each datagram names.
+/// The operation that a send queue of that transport sends: to its peer, or to each datagram's own
+/// destination.
 template <transport Transport>
 using sent_by = std::conditional_t<Transport == transport::ud, datagram_operation, send_operation>;
 }  // namespace detail
 
-/// The operations that whatever has a send queue takes: a queue pair, a batch.
+/// The operations of send queues: of a queue pair, or a batch.
 ///
-/// `Poster` inherits this, and does with each what it does: a queue pair posts it and returns a
-/// `result<void>`, a batch keeps it until it is posted as a whole and returns nothing. `Poster` has
-/// `take(operation, tag)`, and `take_bind(window, part, options, tag)`, which returns the handle
-/// for peers. What the transport, the state or the posting interface does not allow does not
-/// compile. `Tag` is how the request is tracked, where that is left to who posts it.
+/// `Poster` inherits from this class, and processes each operation in its own way: a queue pair
+/// posts it and returns a `result<void>`; a batch stores it until it is posted as a whole, and
+/// returns nothing. `Poster` has `take(operation, tag)`, and
+/// `take_bind(window, part, options, tag)`, which returns the handle for peers. Operations that the
+/// transport, the state or the posting interface does not allow do not compile. `Tag` is the type
+/// by which the request is tracked, if that is left to the caller.
 ///
-/// The memory of a request must stay as it is until the request has completed. Errors are those of
-/// `Poster`; a queue pair's are:
+/// The memory of a request must not change until the request has completed. The errors depend on
+/// `Poster`; for a queue pair:
 /// \errors `would_block` if the send queue is full; `invalid_input` for too many elements or inline
-/// bytes, for values that don't fit together as described here, and for a fence on another
-/// transport than RC; `driver`
+/// bytes, for values that are inconsistent as described here, and for a fence on a transport other
+/// than RC; `driver`
 template <class Poster, transport Transport, queue_pair_state State, posting_interface Posting,
           class Tag = work_tag>
 class VERBSPP_CONSUMABLE send_queue_operations {
  public:
-  /// Sends a message into the receive that the peer posted first. On UD, sends a datagram of at
-  /// most the path MTU to the queue pair that it names, into a receive posted there; whether it
-  /// arrives, nobody tells, and the address handle must live until the completion.
+  /// Sends a message into the oldest receive that the peer has posted. On UD, sends a datagram of
+  /// at most the path MTU to the queue pair that it names, into a receive posted there. The sender
+  /// is not notified whether it arrives, and the address handle must live until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send(
       const detail::sent_by<Transport>& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires AcceptsSends<State>
@@ -60,7 +62,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "address_handle.destination(number, qkey); post_send takes {.elements, .to, .immediate, "
       ".solicited}, in this order, and then how that is tracked: {.id, .signaled}");
 
-  /// Writes to the peer's memory, which has to be at least as long as the elements together.
+  /// Writes to the peer's memory, which must be at least as long as the elements together.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_write(
       const write_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesWrites<Transport> && AcceptsSends<State>
@@ -72,8 +74,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_write needs .remote = memory of the peer, and takes {.elements, .remote, .immediate, "
       ".solicited, .fenced}, in this order, and then how that is tracked: {.id, .signaled}");
 
-  /// Reads from the peer's memory, which has to be at least as long as the elements together. The
-  /// memory here belongs to the device until the completion.
+  /// Reads from the peer's memory, which must be at least as long as the elements together. The
+  /// local memory belongs to the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_read(
       const read_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesReads<Transport> && AcceptsSends<State>
@@ -85,8 +87,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_read needs .remote = memory of the peer, and takes {.elements, .remote, .fenced}, in "
       "this order, and then how that is tracked: {.id, .signaled}");
 
-  /// Compares a word of the peer's memory, and swaps it if it is as expected, in one step. The
-  /// memory of the result, of 8 bytes, belongs to the device until the completion.
+  /// Compares a word of the peer's memory with the expected value, and replaces it if they are
+  /// equal, in one step. The memory of the result, 8 bytes, belongs to the device until the
+  /// completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_compare_and_swap(
       const compare_and_swap_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
@@ -98,8 +101,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_compare_and_swap needs .result = region.scatter(0, 8).value() and .remote = "
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .expected, .desired, "
       ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
-  /// Adds to a word of the peer's memory in one step. The memory of the result, of 8 bytes, belongs
-  /// to the device until the completion.
+  /// Adds to a word of the peer's memory in one step. The memory of the result, 8 bytes, belongs to
+  /// the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
       const fetch_and_add_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
@@ -112,9 +115,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .addend, .fenced}, in "
       "this order, and then how that is tracked: {.id, .signaled}");
 
-  /// Writes eight bytes to the peer's memory in one step, where the device can
-  /// (`ibv_wr_atomic_write`).
-  /// \errors besides, `invalid_input` if the remote memory is shorter or not aligned to 8;
+  /// Writes eight bytes to the peer's memory in one step (`ibv_wr_atomic_write`), if the device
+  /// supports that.
+  /// \errors in addition, `invalid_input` if the remote memory is shorter or not aligned to 8;
   /// `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_atomic_write(
       const atomic_write_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
@@ -130,10 +133,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
        LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
       "post_atomic_write needs .remote = memory of the peer, and takes {.value, .remote, "
       ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
-  /// Completes when what was written to the peer's memory before has come as far as asked, where
-  /// the device can (`ibv_wr_flush`).
-  /// \errors besides, `invalid_input` for no placement; `permission` for one that the peer did not
-  /// grant; `not_supported`
+  /// Completes when data that was written to the peer's memory before has reached the requested
+  /// placement (`ibv_wr_flush`), if the device supports that.
+  /// \errors in addition, `invalid_input` for no placement; `permission` for one that the peer did
+  /// not grant; `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_flush(
       const flush_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
@@ -148,8 +151,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_flush needs .remote = memory of the peer, and takes {.remote, .placement, .scope, "
       ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
 
-  /// Sends, and makes an rkey of the peer's void, where the device can:
-  /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
+  /// Sends, and invalidates an rkey of the peer, if the device supports that
+  /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send_with_invalidate(
       const send_with_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
@@ -161,7 +164,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
                            "post_send_with_invalidate needs .rkey = the remote_key of a "
                            "region or window, and takes {.elements, .rkey, .solicited, .fenced}, "
                            "in this order, and then how that is tracked: {.id, .signaled}");
-  /// Makes an rkey of this side void, where the device can.
+  /// Invalidates an rkey of this side, if the device supports that.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
       const local_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
@@ -173,14 +176,14 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_local_invalidate needs .rkey = the remote_key of a region or window, and takes {.rkey, "
       ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
 
-  /// Binds a memory window to a part of a region: once the bind has completed, in the send
-  /// completion queue, the peer has access by the handle that this returns, as far as the queue
-  /// pair's access flags allow. The window's former handle is void then, and a part of no bytes
-  /// leaves a window of type 1 without a new one. In a batch, windows are of type 2, each is bound
-  /// once, and the handle is worth something only if the bind is posted.
-  /// \errors besides, `invalid_input` if window and region are of different protection domains, or
-  /// for a window of type 2 and no bytes; `not_supported` by devices that do not bind so much at
-  /// once (2 GiB). Then the window is as it was
+  /// Binds a memory window to a part of a region. When the bind has completed, in the send
+  /// completion queue, the peer has access by the returned handle, as far as the queue pair's
+  /// access flags allow. The window's previous handle then becomes invalid. A part of zero bytes
+  /// leaves a window of type 1 unbound. In a batch, windows must be of type 2, each can be bound
+  /// once, and the handle is valid only if the bind is posted.
+  /// \errors in addition, `invalid_input` if window and region are in different protection domains,
+  /// or for a window of type 2 and zero bytes; `not_supported` by devices that cannot bind that
+  /// much at once (2 GiB). The window is then unchanged
   template <memory_window_type Type, access_flags Rights>
     requires BindsWindows<Transport> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(

@@ -9,7 +9,7 @@
 
 namespace verbspp {
 
-/// The service of a queue pair; the values are those of `ibv_qp_type`.
+/// The services of queue pairs, with the values of `ibv_qp_type`.
 enum class transport : std::uint8_t {
   rc = IBV_QPT_RC,  ///< reliable connection
   uc = IBV_QPT_UC,  ///< unreliable connection
@@ -18,7 +18,7 @@ enum class transport : std::uint8_t {
 
 [[nodiscard]] const char* to_string(transport type) noexcept;
 
-/// Has a peer of its own.
+/// Transports whose queue pair is connected to a single peer.
 template <transport Transport>
 concept Connects = detail::because(
     Transport == transport::rc || Transport == transport::uc,
@@ -37,7 +37,7 @@ concept SendsToItsPeer =
                     "a UD queue pair has no peer of its own to send to: name the destination, as "
                     ".to = address_handle.destination(number, qkey)");
 
-/// Has acknowledgements, and so retries and requests with an answer.
+/// Transports with acknowledgements, and thus with retries and with requests that have a response.
 template <transport Transport>
 concept Acknowledges =
     detail::because(Transport == transport::rc,

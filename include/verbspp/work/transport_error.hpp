@@ -11,24 +11,24 @@
 
 namespace verbspp {
 
-/// A batch of which not everything was posted.
+/// A batch of which only a part was posted, or nothing.
 class batch_error {
  public:
   constexpr batch_error() noexcept = default;
   constexpr batch_error(const error& cause, std::size_t accepted) noexcept
       : cause_(cause), accepted_(accepted) {}
 
-  /// The cause of the refusal of the first request that was not posted.
+  /// The reason why the first request that was not posted was rejected.
   [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
   /// The number of requests, the first ones, that were posted and will complete.
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
-  /// The cause as an error, which keeps how far the batch came.
+  /// The cause as an error, which keeps the number of posted requests.
   operator error() const noexcept { return detail::error_access::of_batch(cause_, accepted_); }
-  /// The batch error that an error was made from; empty if it was made from another one.
+  /// The batch error that an error was made from; empty if it was not made from one.
   [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept;
   [[nodiscard]] std::string message() const;
-  /// Throws itself as an error in an `exception`; without exceptions prints the message and aborts.
+  /// Throws the error in an `exception`; without exceptions, prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:
@@ -38,36 +38,36 @@ class batch_error {
 
 std::ostream& operator<<(std::ostream& out, const batch_error& e);
 
-/// That a batch was posted, or how far it came and why.
+/// The success of a batch, or its failure with the number of posted requests.
 using batch_result = detail::outcome<void, batch_error>;
 
-/// Either kind of failure that moving data can meet: a call that failed, or a request that did.
+/// Either kind of failure in data transfers: a call that failed, or a request that failed.
 ///
-/// Both convert to it, and so does the failure of a batch; so a function that returns a
-/// `transport_result` can pass any of them on by `VERBSPP_TRY`.
+/// Both convert to it, and so does the failure of a batch, so a function that returns a
+/// `transport_result` can pass on any of them by `VERBSPP_TRY`.
 class transport_error {
  public:
   constexpr transport_error() noexcept = default;
-  /// A failed call; or the failed request that the error was made from.
+  /// A failed call, or the failed request that the error was made from.
   transport_error(const error& call) noexcept;
   constexpr transport_error(const work_error& work) noexcept : work_(work), is_work_(true) {}
   transport_error(const batch_error& batch) noexcept : call_(batch) {}
 
-  /// The failed call; null if it was a request that failed.
+  /// The failed call; null if a request failed.
   [[nodiscard]] constexpr const error* call() const noexcept VERBSPP_LIFETIMEBOUND {
     return is_work_ ? nullptr : &call_;
   }
-  /// The failed request; null if it was a call that failed.
+  /// The failed request; null if a call failed.
   [[nodiscard]] constexpr const work_error* work() const noexcept VERBSPP_LIFETIMEBOUND {
     return is_work_ ? &work_ : nullptr;
   }
-  /// The same failure as an error, which keeps all that this one knows.
+  /// The same failure as an error, which keeps all details.
   operator error() const noexcept {
     if (is_work_) return work_;
     return call_;
   }
   [[nodiscard]] std::string message() const;
-  /// Throws what the failure itself would; without exceptions prints the message and aborts.
+  /// Throws the exception of the failure itself; without exceptions, prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:
@@ -78,7 +78,7 @@ class transport_error {
 
 std::ostream& operator<<(std::ostream& out, const transport_error& e);
 
-/// A `Value`, or why the data did not move.
+/// A `Value`, or the failure of a data transfer.
 template <class Value>
 using transport_result = detail::outcome<Value, transport_error>;
 

@@ -17,7 +17,7 @@
 
 namespace verbspp {
 
-/// What a request that succeeded tells.
+/// The details of a request that succeeded.
 class completed_work {
  public:
   explicit completed_work(const ibv_wc& native) noexcept
@@ -25,7 +25,7 @@ class completed_work {
         byte_count_(native.byte_len),
         flags_(native.wc_flags),
         immediate_(native.imm_data) {}
-  /// For the library, which keeps of a completion what a success has.
+  /// For the library, which keeps only these members of a successful completion.
   completed_work(std::uint32_t opcode, std::uint32_t byte_count, unsigned flags,
                  __be32 immediate) noexcept
       : opcode_(opcode), byte_count_(byte_count), flags_(flags), immediate_(immediate) {}
@@ -34,8 +34,8 @@ class completed_work {
     return static_cast<work_operation>(opcode_);
   }
   [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
-  /// The bytes that arrived, by a receive or an RDMA read; empty for what only sends, where the
-  /// device does not define a count.
+  /// The number of bytes that arrived, by a receive or an RDMA read; empty for requests that only
+  /// send, for which devices do not define a count.
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept {
     if (!is_receive() && opcode_ != IBV_WC_RDMA_READ) return std::nullopt;
     return byte_count_;
@@ -52,7 +52,7 @@ class completed_work {
     if ((flags_ & IBV_WC_WITH_IMM) == 0) return std::nullopt;
     return immediate_data::from_network(immediate_);
   }
-  /// The rkey that the peer's send invalidated here, if it did.
+  /// The rkey of this side that the peer's send invalidated; empty if it did not invalidate any.
   [[nodiscard]] std::optional<remote_key> invalidated_rkey() const noexcept {
     if ((flags_ & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return remote_key(immediate_);
@@ -62,20 +62,20 @@ class completed_work {
   std::uint32_t opcode_;
   std::uint32_t byte_count_;
   unsigned flags_;
-  __be32 immediate_;  // shares its place with the invalidated rkey, which is in host byte order
+  __be32 immediate_;  // in the same place as the invalidated rkey, which is in host byte order
 };
 
 /// A slot for one completion, filled by `completion_queue::poll`: success or error.
 ///
-/// Has the layout of `ibv_wc`. Nothing but `wr_id`, the queue pair and the failure can be read from
-/// one that failed, since the verbs leave the rest undefined.
+/// Has the layout of `ibv_wc`. For a failed request, only `wr_id`, the queue pair and the failure
+/// can be read, since verbs leave the other members undefined.
 class work_completion {
  public:
   work_completion() noexcept = default;
   explicit work_completion(const ibv_wc& native) noexcept : native_(native) {}
 
   [[nodiscard]] std::uint64_t wr_id() const noexcept { return native_.wr_id; }
-  /// Whose request it was, where several queue pairs share the completion queue.
+  /// The queue pair of the request, in case several share the completion queue.
   [[nodiscard]] verbspp::queue_pair_number queue_pair_number() const noexcept {
     return detail::queue_pair_number_of(native_.qp_num);
   }
@@ -83,7 +83,7 @@ class work_completion {
     return detail::number_of(native_.status) == IBV_WC_SUCCESS;
   }
   explicit operator bool() const noexcept { return is_success(); }
-  /// What the request did, or how it failed.
+  /// Returns the details of the request, or of its failure.
   [[nodiscard]] work_result<completed_work> get() const noexcept {
     if (is_success()) return completed_work(native_);
     return work_error(static_cast<work_status>(detail::number_of(native_.status)),

@@ -18,7 +18,7 @@
 
 namespace verbspp {
 
-/// What a completed request did; the values are those of `ibv_wc_opcode`.
+/// The operations of completed requests, with the values of `ibv_wc_opcode`.
 enum class work_operation : std::uint32_t {
   send = IBV_WC_SEND,
   rdma_write = IBV_WC_RDMA_WRITE,
@@ -27,17 +27,17 @@ enum class work_operation : std::uint32_t {
   fetch_and_add = IBV_WC_FETCH_ADD,
   bind_memory_window = IBV_WC_BIND_MW,
   local_invalidate = IBV_WC_LOCAL_INV,
-  flush = 8,         ///< IBV_WC_FLUSH, of rdma-core 45 and newer
-  atomic_write = 9,  ///< IBV_WC_ATOMIC_WRITE, of rdma-core 44 and newer
+  flush = 8,         ///< IBV_WC_FLUSH of rdma-core 45 and newer
+  atomic_write = 9,  ///< IBV_WC_ATOMIC_WRITE of rdma-core 44 and newer
   receive = IBV_WC_RECV,
-  /// The peer's RDMA write with immediate data, which used up a receive.
+  /// The peer's RDMA write with immediate data, which consumed a receive.
   receive_of_rdma_write = IBV_WC_RECV_RDMA_WITH_IMM,
 };
 
-/// The name; "unknown operation" for a number that is none of them.
+/// The name; "unknown operation" for any other number.
 [[nodiscard]] const char* to_string(work_operation operation) noexcept;
 
-/// How a request ended; the values are those of `ibv_wc_status`, unknown ones are kept.
+/// The status of a completed request, with the values of `ibv_wc_status`. Unknown values are kept.
 enum class work_status : std::uint32_t {
   success = IBV_WC_SUCCESS,
   local_length_error = IBV_WC_LOC_LEN_ERR,
@@ -67,21 +67,21 @@ enum class work_status : std::uint32_t {
 
 [[nodiscard]] const char* to_string(work_status status) noexcept;
 
-/// Where to look for the cause of a failed request.
+/// The area in which to look for the cause of a failed request.
 enum class work_error_class : std::uint8_t {
-  local_programming,  ///< a key, a bound, a length on this side
+  local_programming,  ///< a wrong key, bound or length on this side
   local_resource,     ///< the device or driver of this side
-  remote,             ///< the peer refused or broke off
+  remote,             ///< the peer rejected the request or aborted it
   transport,          ///< the packets violated the protocol
-  timeout,            ///< no answer, or the peer was never ready
-  flushed,            ///< not executed: the queue pair had failed before, or is being torn down
-  fatal,              ///< the device or queue pair is beyond repair
+  timeout,            ///< no response, or the peer was never ready
+  flushed,            ///< not executed: the queue pair had failed before, or is being shut down
+  fatal,              ///< the device or queue pair is unusable
   unknown,            ///< a status that this library does not know
 };
 
 [[nodiscard]] const char* to_string(work_error_class kind) noexcept;
 
-/// A request that failed: status, where to look, and what usually causes it.
+/// A request that failed: its status, the area of the cause, and the usual cause.
 class work_error {
  public:
   constexpr work_error() noexcept = default;
@@ -94,14 +94,14 @@ class work_error {
 
   [[nodiscard]] constexpr work_status status() const noexcept { return status_; }
   [[nodiscard]] work_error_class error_class() const noexcept;
-  /// The provider's own code, 0 if it gave none.
+  /// The provider's own code; 0 if it reported none.
   [[nodiscard]] constexpr std::uint32_t vendor_code() const noexcept { return vendor_code_; }
   [[nodiscard]] constexpr std::uint64_t wr_id() const noexcept { return wr_id_; }
   [[nodiscard]] constexpr verbspp::queue_pair_number queue_pair_number() const noexcept {
     return detail::queue_pair_number_of(queue_pair_number_);
   }
-  /// What the request was. The device does not tell for a failed one; so only whoever posted it
-  /// knows, and adds it by `with_operation`.
+  /// The operation of the request. The device does not report it for a failed request, so it is
+  /// known only if the code that posted the request adds it by `with_operation`.
   [[nodiscard]] constexpr std::optional<work_operation> operation() const noexcept {
     return operation_;
   }
@@ -110,27 +110,27 @@ class work_error {
     copy.operation_ = operation;
     return copy;
   }
-  /// The same of a request that was flushed, with what broke its connection: a string that lives as
-  /// long as the program; null if that is not known.
+  /// The same failure of a flushed request, with the cause that broke its connection: a string that
+  /// lives as long as the program, or null if the cause is unknown.
   [[nodiscard]] constexpr work_error with_cause(const char* cause) const noexcept {
     work_error copy = *this;
     copy.cause_ = cause;
     return copy;
   }
-  /// The same failure as an error, which keeps all that this one knows.
+  /// The same failure as an error, which keeps all details.
   operator error() const noexcept;
-  /// What an error was made from; empty if that was no failed request.
+  /// The work error that an error was made from; empty if it was not made from one.
   [[nodiscard]] static std::optional<work_error> from(const error& e) noexcept;
-  /// What usually causes this status, and what to check; of a request that was flushed, what broke
-  /// its connection, if that is known.
+  /// The usual cause of this status, and what to check. For a flushed request, the cause that broke
+  /// its connection, if it is known.
   [[nodiscard]] const char* hint() const noexcept;
-  /// Writes the message, cut and null-terminated where the buffer ends; no allocation.
+  /// Writes the message, truncated to the buffer and null-terminated; does not allocate.
   /// \returns the length of the whole message, without the terminating null
-  // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
+  // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format(std::span<char> buffer) const noexcept;
   /// One line: operation, status, numbers, hint.
   [[nodiscard]] std::string message() const;
-  /// Throws it as a `work_exception`; without exceptions prints the message and aborts.
+  /// Throws the error as a `work_exception`; without exceptions, prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:
@@ -144,7 +144,8 @@ class work_error {
 
 std::ostream& operator<<(std::ostream& out, const work_error& e);
 
-/// Thrown by `value()` of a failed request's result; `what()` is the error's message.
+/// The exception that `value()` of a failed request's result throws; `what()` is the error's
+/// message.
 class VERBSPP_EXCEPTION work_exception : public std::system_error {
  public:
   explicit work_exception(const work_error& cause);
@@ -153,10 +154,10 @@ class VERBSPP_EXCEPTION work_exception : public std::system_error {
 
  private:
   work_error error_;
-  std::array<char, 512> text_{};  // what system_error makes would add the errno's text
+  std::array<char, 512> text_{};  // the text of system_error would add the errno's text
 };
 
-/// A `Value`, or the way a request failed.
+/// A `Value`, or the failure of a request.
 template <class Value>
 using work_result = detail::outcome<Value, work_error>;
 
