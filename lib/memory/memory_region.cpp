@@ -54,7 +54,7 @@ error registration_failure(int errnum, const char* operation, std::size_t length
 result<void> check_range(const char* operation, std::uint64_t place, std::size_t length,
                          std::uint64_t start) noexcept {
   if (length == 0)
-    return error(error_kind::invalid_input, operation, "there is no memory of 0 bytes to register");
+    return error(error_kind::invalid_input, operation, "memory of 0 bytes cannot be registered");
   if (length > std::numeric_limits<std::uint64_t>::max() - start)
     return error::out_of_range(operation, "start of the region", start,
                                "the end of the region would be beyond 2^64");

@@ -64,7 +64,7 @@ void* map_aligned(std::size_t length, std::size_t alignment, std::size_t page) n
 result<page_range> page_range::allocate(std::size_t count, std::size_t size,
                                         const buffer_options& options) noexcept {
   if (count == 0)
-    return error(error_kind::invalid_input, operation, "there is no memory of 0 bytes to register");
+    return error(error_kind::invalid_input, operation, "memory of 0 bytes cannot be registered");
   if (!std::has_single_bit(options.alignment))
     return error::out_of_range(operation, "alignment (a power of two)", options.alignment);
   // Far more than there is, so that no sum below overflows.

@@ -18,13 +18,13 @@ auto attributes() {
 }
 
 // case: attribute_not_taken
-// expect: this transition does not take this attribute: the table in docs/queue_pair_states.md
+// expect: this transition does not accept this attribute: see the table in
+// expect: docs/queue_pair_states.md
 constexpr transport type = BAD(transport::uc) GOOD(transport::rc);
 auto attributes() { return attributes_for<type, init, ready_to_receive>().min_rnr_timer(12); }
 
 // case: attributes_of_another_state
-// expect: these attributes are for a transition from another state than the one that this queue
-// expect: pair is in
+// expect: these attributes are for a transition from a state that this queue pair is not in
 constexpr queue_pair_state from = BAD(send_queue_drained) GOOD(ready_to_send);
 auto drain(connected_queue_pair<transport::rc>& queue_pair) {
   return queue_pair.modify(attributes_for<transport::rc, from, from>());
@@ -88,14 +88,14 @@ auto to_init(queue_pair<transport::ud, reset> queue_pair) {
 }
 
 // case: no_such_transition
-// expect: a queue pair of this transport has no such transition: the state diagram in
+// expect: a queue pair of this transport has no such transition: see the state diagram in
 // expect: docs/queue_pair_states.md
 constexpr queue_pair_state from = BAD(init) GOOD(ready_to_receive);
 auto attributes() { return attributes_for<transport::rc, from, ready_to_send>(); }
 
 // case: optional_for_required_attribute
-// expect: this value is required, so there has to be one: ask whether the optional has it, and
-// expect: write *value
+// expect: this value is required, so an empty optional is not allowed: test it first, and write
+// expect: *value
 auto attributes(std::optional<port_number> number) {
   return attributes_for<transport::rc, reset, init>().port(GOOD(*) number);
 }

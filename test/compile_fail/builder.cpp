@@ -8,7 +8,7 @@ using namespace verbspp;
 using enum queue_pair_state;
 
 // case: adopt_reset_without_access
-// expect: the access flags are missing: a queue pair in RESET is still to be prepared
+// expect: the access flags are missing: a queue pair in RESET must still be prepared
 auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_qp* made) {
   return build_queue_pair<transport::rc>()
       .protection_domain(domain)
@@ -17,7 +17,7 @@ auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_q
 }
 
 // case: adopt_with_sizes
-// expect: a queue pair that was made elsewhere has the sizes that it was made with
+// expect: a queue pair that was created elsewhere has fixed sizes
 auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_qp* made) {
   return build_queue_pair<transport::rc>()
       .protection_domain(domain)

@@ -23,7 +23,7 @@ auto grant(channel& channel, memory_window<memory_window_type::type_2>& window,
 }
 
 // case: borrowing_what_is_not_registered
-// expect: a call that waits borrows registered memory that names all of itself: a
+// expect: a call that waits borrows registered memory that has a gather() for all of it: a
 using memory_type = BAD(std::string) GOOD(registered_buffer<>);
 void use(channel& channel, memory_type& memory) { static_cast<void>(channel.send(memory)); }
 
@@ -119,7 +119,7 @@ void use(channel& channel, BAD(const) registered_buffer<access::local_write>& bu
 }
 
 // case: filling_a_temporary
-// expect: this call fills the memory and leaves it where it is, so what arrives in a temporary is lost
+// expect: this call fills the memory in place, so data that arrives in a temporary is lost
 void use(channel& channel, registered_buffer<access::local_write> buffer,
          remote_memory<access::remote_read> there) {
 #if MUST_FAIL == 1

@@ -8,7 +8,7 @@
 using namespace verbspp;
 
 // case: completion_field_not_asked_for
-// expect: this completion queue was not created with this field: name it among the
+// expect: this completion queue was not created with this field: add it to the features
 constexpr completion_features fields =
     BAD(completion_feature::immediate) GOOD(completion_feature::timestamp);
 auto time(const extended_completed_work<fields>& work) { return work.timestamp(); }
@@ -30,7 +30,7 @@ auto poll(const queue_type& queue) {
 }
 
 // case: wait_for_extended_queue_without_channel
-// expect: this completion queue reports to no channel, so nobody can wait for it
+// expect: this completion queue has no completion channel, so no thread can wait for it
 constexpr auto fields = completion_feature::timestamp GOOD(| completion_feature::waitable);
 using queue_type = completion_queue_with<fields>;
 auto wait(const queue_type& queue) {
@@ -38,7 +38,7 @@ auto wait(const queue_type& queue) {
 }
 
 // case: wait_without_channel
-// expect: this completion queue reports to no channel, so nobody can wait for it
+// expect: this completion queue has no completion channel, so no thread can wait for it
 using queue_type = BAD(completion_queue) GOOD(waitable_completion_queue);
 auto wait(const queue_type& queue, std::span<work_completion> slots) {
   return queue.wait(slots, std::chrono::steady_clock::time_point::max());

@@ -43,7 +43,8 @@ auto post(queue_pair_type& queue_pair,
 }
 
 // case: elements_of_the_other_kind
-// expect: this is a list of the other kind of elements: what is sent needs a gather_list, what is filled a scatter_list
+// expect: this is a list of the other kind of elements: memory that is sent needs a gather_list,
+// expect: memory that is filled a scatter_list
 // within: 15
 auto post(queue_pair_type& queue_pair, const gather_list& sent, const scatter_list& filled) {
   (void)sent, (void)filled;
@@ -78,7 +79,8 @@ auto post(queue_pair_type& queue_pair, const region& memory,
 }
 
 // case: gather_element_to_be_written
-// expect: a gather element is for reading: the device needs one that it may write, from memory_region::scatter
+// expect: a gather element is read-only: the device needs an element that it may write, from
+// expect: memory_region::scatter
 // within: 15
 auto post(queue_pair_type& queue_pair, gather_element part, scatter_element result,
           const remote_memory<access::all_remote>& there, remote_word word) {
@@ -104,7 +106,8 @@ auto post(queue_pair_type& queue_pair,
 }
 
 // case: memory_for_elements
-// expect: this is not a part of registered memory: write region.gather() for what is sent, region.scatter() for what is filled
+// expect: this is not a part of registered memory: write region.gather() for memory that is sent,
+// expect: region.scatter() for memory that is filled
 // within: 15
 auto post(queue_pair_type& queue_pair, const memory_region<access::local_write>& region,
           const registered_buffer<access::local_write>& buffer, const std::string& text,
@@ -142,7 +145,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: receive_into_gather_element
-// expect: a gather element is for reading: the device needs one that it may write, from
+// expect: a gather element is read-only: the device needs an element that it may write, from
 // expect: memory_region::scatter
 using element = BAD(gather_element) GOOD(scatter_element);
 auto receive(connected_queue_pair<transport::rc>& queue_pair, element part) {
@@ -150,7 +153,8 @@ auto receive(connected_queue_pair<transport::rc>& queue_pair, element part) {
 }
 
 // case: inline_NAME
-// expect: an inline payload has the bytes of one trivially copyable object, of text, or of a span of std::byte, and not those of a pointer or view
+// expect: an inline payload consists of the bytes of one trivially copyable object, of text, or of
+// expect: a span of std::byte, but not of a pointer or view
 // within: 15
 // columns: NAME | BEYOND
 // row: span | numbers

@@ -25,7 +25,7 @@ auto post(queue_pair_type& queue_pair, gather_element part) {
 }
 
 // case: misspelt_member_of_a_receive
-// expect: post_receive takes {.elements}, and then how that is tracked: {.id}
+// expect: post_receive takes {.elements}, and then a tag, {.id}
 auto post(queue_pair_type& queue_pair, scatter_element part) {
 #if MUST_FAIL == 1
   return queue_pair.post_receive({.element = part}, {.id = 1});
@@ -37,7 +37,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part) {
 }
 
 // case: misspelt_members_of_others
-// expect: in this order, and then how that is tracked: {.id
+// expect: in this order, and then a tag, {.id
 auto post(queue_pair_type& queue_pair, scatter_element part,
           const remote_memory<access::all_remote>& there) {
   const remote_word word = remote_word::at(there).value();
@@ -61,7 +61,8 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: operation_in_the_tag
-// expect: post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then how that is tracked: {.id, .signaled}
+// expect: post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then a
+// expect: tag, {.id, .signaled}
 auto post(queue_pair_type& queue_pair, gather_element part) {
   return queue_pair.post_send(BAD({}, {.elements = part}) GOOD({.elements = part}, {}));
 }
@@ -91,7 +92,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: tracking_in_the_operation
-// expect: in this order, and then how that is tracked: {.id, .signaled}
+// expect: in this order, and then a tag, {.id, .signaled}
 auto post(queue_pair_type& queue_pair, gather_element part) {
 #if MUST_FAIL == 1
   return queue_pair.post_send({.elements = part, .id = 1});
@@ -103,7 +104,7 @@ auto post(queue_pair_type& queue_pair, gather_element part) {
 }
 
 // case: immediate_data_of_a_number
-// expect: a number is not immediate data by itself: write immediate_data(7)
+// expect: a number does not convert to immediate data: write immediate_data(7)
 auto post(queue_pair_type& queue_pair, unsigned number,
           const remote_memory<access::all_remote>& there) {
   (void)there;

@@ -12,7 +12,7 @@
 using namespace verbspp;
 
 // case: buffer_of_more_than_bytes
-// expect: only elements that are trivially copyable and trivially default constructible can be in it
+// expect: its elements must be trivially copyable and trivially default constructible
 using element = BAD(std::string) GOOD(int);
 auto add(const protection_domain& pd) {
   return registered_buffer<access::local_write, element>::allocate(pd, 8);

@@ -31,15 +31,15 @@ void receive(prepared_queue_pair<transport::rc>& queue_pair) {
 }
 
 // case: loop_over_result
-// expect: this is a result, which may hold an error: go through what it holds, as in
-// expect: for (... : q.poll(slots).value())
+// expect: this is a result, which may hold an error: iterate over its value, as in for (... :
+// expect: q.poll(slots).value())
 // within: 15
 void poll(const completion_queue& queue, std::span<work_completion> slots) {
   for (const auto& work : queue.poll(slots) GOOD(.value())) (void)work;
 }
 
 // case: result_of_reference
-// expect: a result holds no reference: return a pointer, or the value itself
+// expect: a result cannot hold a reference: return a pointer, or the value itself
 using value = int BAD(&) GOOD(*);
 int number = 1;
 

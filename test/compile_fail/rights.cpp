@@ -73,16 +73,16 @@ constexpr auto rights = access::remote_read GOOD(| access::local_write);
 auto whole(const memory_region<rights>& region) { return region.scatter(); }
 
 // case: window_part_without_window_bind
-// expect: this memory region lacks access::window_bind: it was not registered for memory windows to
-// expect: be bound to it
+// expect: this memory region lacks access::window_bind: it was not registered for binding memory
+// expect: windows
 constexpr auto rights = access::remote_read GOOD(| access::window_bind);
 auto show(const memory_region<rights>& region) {
   return region.window_part<access::remote_read>(0, 64);
 }
 
 // case: window_without_remote_right
-// expect: a memory window gives remote rights and nothing else: name access::remote_read,
-// expect: remote_write or remote_atomic
+// expect: a memory window grants only remote rights: specify access::remote_read, remote_write or
+// expect: remote_atomic
 constexpr access_flags given = BAD(access::local_write) GOOD(access::remote_write);
 auto show(const memory_region<access::local_write | access::window_bind>& region) {
   return region.window_part<given>(0, 64);
@@ -128,7 +128,8 @@ auto remote(const memory_region<access::remote_read>& region) {
 }
 
 // case: local_write_added_without_the_memory
-// expect: the memory of a region without access::local_write may be constant: to add it, give the memory as well
+// expect: the memory of a region without access::local_write may be constant: to add that right,
+// expect: pass the memory as well
 auto add(memory_region<access::local_read> region, std::span<std::byte> memory) {
   (void)memory;
   return std::move(region).change_rights<access::local_write>(GOOD(memory));

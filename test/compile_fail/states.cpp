@@ -9,7 +9,7 @@ using namespace verbspp;
 using enum queue_pair_state;
 
 // case: assume_connected
-// expect: a device moves a queue pair to no state but ERR and SQE by itself
+// expect: a device itself moves a queue pair only to ERR and SQE
 // expect: assume_state_unchecked
 auto assume(prepared_queue_pair<transport::rc> queue_pair) {
   return std::move(queue_pair)

@@ -44,7 +44,7 @@ auto first() {
 }
 
 // case: immovable_value_of_temporary
-// expect: the value can't be moved, and this result ends with the expression: keep the
+// expect: the value cannot be moved, and this result is destroyed with the expression: keep the
 // expect: result in a variable
 struct pinned {
   pinned() = default;

@@ -10,12 +10,12 @@ using enum queue_pair_state;
 
 // case: OPERATION_on_WITHOUT
 // columns: OPERATION | WITHOUT | WITH | REASON
-// row: compare_and_swap | ud | rc | UD carries nothing but sends: atomic operations need RC
-// row: fetch_and_add | uc | rc | UC carries no atomic operations, since it has no answers: they need RC
+// row: compare_and_swap | ud | rc | UD carries only sends: atomic operations need RC
+// row: fetch_and_add | uc | rc | UC carries no atomic operations, because it has no responses: they need RC
 // row: local_invalidate | uc | rc | only RC carries invalidations of an rkey
-// row: read | ud | rc | UD carries nothing but sends: an RDMA read needs RC
-// row: read | uc | rc | UC carries no RDMA reads, since it has no answers: they need RC
-// row: write | ud | uc | UD carries nothing but sends: an RDMA write needs RC or UC
+// row: read | ud | rc | UD carries only sends: an RDMA read needs RC
+// row: read | uc | rc | UC carries no RDMA reads, because it has no responses: they need RC
+// row: write | ud | uc | UD carries only sends: an RDMA write needs RC or UC
 // expect: REASON
 using queue_pair_type = connected_queue_pair<BAD(transport::WITHOUT) GOOD(transport::WITH)>;
 auto post(queue_pair_type& queue_pair, const OPERATION_operation& request) {
@@ -23,8 +23,8 @@ auto post(queue_pair_type& queue_pair, const OPERATION_operation& request) {
 }
 
 // case: access_of_datagram
-// expect: a UD queue pair is connected to nobody: handshake, path and access flags are for RC and
-// expect: UC
+// expect: a UD queue pair is not connected to a peer: handshake, path and access flags are for RC
+// expect: and UC
 constexpr transport type = BAD(transport::ud) GOOD(transport::uc);
 auto builder() { return build_queue_pair<type>().access(access::remote_write); }
 
@@ -40,7 +40,7 @@ constexpr transport type = BAD(transport::rc) GOOD(transport::ud);
 auto activate(prepared_queue_pair<type> queue_pair) { return std::move(queue_pair).activate(); }
 
 // case: bind_on_datagram
-// expect: UD carries nothing but sends, so nobody could access memory through a window: binding one
+// expect: UD carries only sends, so no peer could access memory through a window: binding one
 // expect: needs RC or UC
 using queue_pair_type = connected_queue_pair<BAD(transport::ud) GOOD(transport::uc)>;
 auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_1>& window,
@@ -57,7 +57,7 @@ auto post(queue_pair_type& queue_pair, const datagram_operation& request) {
 }
 
 // case: datagram_without_destination
-// expect: a UD queue pair has no peer of its own to send to: name the destination, as .to =
+// expect: a UD queue pair has no single peer to send to: specify the destination, as .to =
 // expect: address_handle.destination(number, qkey)
 // within: 15
 auto post(connected_queue_pair<transport::ud>& queue_pair, const datagram_destination& to) {
@@ -65,8 +65,8 @@ auto post(connected_queue_pair<transport::ud>& queue_pair, const datagram_destin
 }
 
 // case: handshake_of_datagram
-// expect: a UD queue pair is connected to nobody: handshake, path and access flags are for RC and
-// expect: UC
+// expect: a UD queue pair is not connected to a peer: handshake, path and access flags are for RC
+// expect: and UC
 constexpr transport type = BAD(transport::ud) GOOD(transport::uc);
 auto connect(prepared_queue_pair<type> queue_pair, const endpoint& remote) {
   return std::move(queue_pair).handshake(remote);

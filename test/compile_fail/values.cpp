@@ -31,7 +31,7 @@ inline constexpr NUMBER value = BAD(BEYOND) GOOD(LAST);
 inline constexpr ack_timeout timeout = std::chrono::hours(BAD(3) GOOD(2));
 
 // case: no_number
-// expect: a truth value or a character is no number: write the number
+// expect: a truth value or a character is not a number: write the number
 // within: 15
 auto setting() {
 #if MUST_FAIL == 1
@@ -52,7 +52,7 @@ auto setting() {
 }
 
 // case: number_known_at_run_time
-// expect: a value that is known only at run time has to be checked: write ::from(value)
+// expect: a value that is known only at run time must be checked: write ::from(value)
 // within: 15
 auto setting(unsigned number) {
 #if MUST_FAIL == 1
@@ -79,7 +79,8 @@ auto setting(unsigned number) {
 result<retry_count> retries(int count) { return retry_count GOOD(::from)(count); }
 
 // case: immediate_data_cut_off
-// expect: immediate data has 32 bits: say that the rest is cut off, as immediate_data(static_cast<std::uint32_t>(value))
+// expect: immediate data has 32 bits: to truncate a number, write
+// expect: immediate_data(static_cast<std::uint32_t>(value))
 // within: 15
 using number = BAD(std::uint64_t) GOOD(std::uint16_t);
 auto data(number value) { return immediate_data(value); }

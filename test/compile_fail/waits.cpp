@@ -10,7 +10,7 @@
 using namespace verbspp;
 
 // case: stop_token_that_throws
-// expect: a stop token is copied and asked where nobody could catch an exception
+// expect: a stop token is copied and tested where no exception could be caught
 struct throws_when_asked {
   bool stop_requested() const;
 };
@@ -34,7 +34,7 @@ wait_limit limit() {
 }
 
 // case: stop_token_too_large
-// expect: a stop token is kept in the limit, which has room for two pointers
+// expect: a stop token is stored in the limit, which has room for two pointers
 struct small_token {
   bool stop_requested() const noexcept;
   void* shared[2];

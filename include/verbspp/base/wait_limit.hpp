@@ -80,11 +80,11 @@ class wait_limit {
   wait_limit(time_point at, const Token& token) noexcept
       : at_(at), stop_(&detail::operations_of_stop_token<Token>) {
     static_assert(sizeof(Token) <= sizeof(token_) && alignof(Token) <= alignof(void*),
-                  "a stop token is kept in the limit, which has room for two pointers: give it one "
-                  "that refers to the rest");
+                  "a stop token is stored in the limit, which has room for two pointers: use one "
+                  "that refers to its state");
     static_assert(std::is_nothrow_copy_constructible_v<Token> && noexcept(token.stop_requested()),
-                  "a stop token is copied and asked where nobody could catch an exception: its "
-                  "copy constructor and stop_requested() have to be noexcept");
+                  "a stop token is copied and tested where no exception could be caught: its copy "
+                  "constructor and stop_requested() must be noexcept");
     ::new (static_cast<void*>(token_)) Token(token);
   }
   template <class Number, class Period, StopToken Token>

@@ -21,9 +21,9 @@ namespace verbspp {
 /// its region or window, and a peer that uses it after that gets an error.
 class remote_key {
  public:
-  VERBSPP_DETAIL_NO_DEFAULT(remote_key,
-                            "an invalidation needs to know of which key: write .rkey = "
-                            "the remote_key of a region or window");
+  VERBSPP_DETAIL_NO_DEFAULT(
+      remote_key,
+      "an invalidation needs a key: write .rkey = the remote_key of a region or window");
   /// A key that the device or a peer supplied: `remote_key(native->rkey)`. Other integer types are
   /// rejected, so that no value is truncated.
   template <std::same_as<std::uint32_t> Number>

@@ -301,8 +301,9 @@ concept RegistrableMemory =
                     "registered") &&
     detail::because(
         !std::is_volatile_v<std::remove_reference_t<std::ranges::range_reference_t<Memory>>>,
-        "volatile memory cannot be registered, since regions and elements would forget that it is: "
-        "register the objects as they are, and look at them through std::atomic_ref");
+        "volatile memory cannot be registered, because regions and elements would lose the "
+        "qualifier: register objects that are not volatile, and access them through "
+        "std::atomic_ref");
 
 /// Memory that can be registered with these rights: the device must not write to constants.
 template <class Memory, access_flags Rights>
@@ -316,13 +317,13 @@ concept WritableAsFarAs = detail::because(
 template <access_flags Rights, access_flags NewRights>
 concept AddsNoWrites = detail::because(
     Rights.contains(access::local_write) || !NewRights.contains(access::local_write),
-    "the memory of a region without access::local_write may be constant: to add it, give the "
-    "memory as well, change_rights<...>(memory)");
+    "the memory of a region without access::local_write may be constant: to add that right, pass "
+    "the memory as well, change_rights<...>(memory)");
 
 namespace detail {
 
 [[nodiscard]] inline error no_memory_to_register() noexcept {
-  return {error_kind::invalid_input, "ibv_rereg_mr", "there is no memory of 0 bytes to register"};
+  return {error_kind::invalid_input, "ibv_rereg_mr", "memory of 0 bytes cannot be registered"};
 }
 
 /// The bytes of a range as writable; the rights decide whether they are written.

@@ -30,10 +30,10 @@ enum class memory_window_type : std::uint8_t {
 
 /// Windows that are bound by a work request, which can be part of a batch.
 template <memory_window_type Type>
-concept BoundByRequest = detail::because(
-    Type == memory_window_type::type_2,
-    "a memory window of type 1 is bound by a call of its own, post_bind: only those "
-    "of type 2 can be bound in a batch");
+concept BoundByRequest =
+    detail::because(Type == memory_window_type::type_2,
+                    "a memory window of type 1 is bound by a separate call, post_bind: only "
+                    "windows of type 2 can be bound in a batch");
 
 namespace detail {
 

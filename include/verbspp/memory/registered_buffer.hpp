@@ -108,8 +108,8 @@ template <access_flags Rights>
 template <class Element>
 concept BufferElement = detail::because(
     std::is_trivially_copyable_v<Element> && std::is_trivially_default_constructible_v<Element>,
-    "the device copies bytes, and the buffer starts as zero bytes: only elements "
-    "that are trivially copyable and trivially default constructible can be in it");
+    "the device copies bytes, and a buffer is initially zero bytes: its elements must be trivially "
+    "copyable and trivially default constructible");
 
 template <class Buffer>
 class buffer_part;
@@ -154,7 +154,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
       const buffer_options& options = {}) noexcept
     requires RegistrableRights<Rights>
   {
-    static_assert(alignof(Element) <= 4096, "an element aligned to more than a page");
+    static_assert(alignof(Element) <= 4096,
+                  "an element cannot have a larger alignment than a page");
     VERBSPP_TRY(pages, page_range::allocate(count, sizeof(Element), options));
     const std::span<Element> elements(static_cast<Element*>(pages.data()), count);
     VERBSPP_TRY(region, register_memory<Rights>(domain, elements));
@@ -164,7 +165,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
                    std::move(pages), std::move(region)};
     if (owned == nullptr)
       return error(error_kind::resource_exhausted, "allocate registered buffer",
-                   "there is no memory for what the buffer owns");
+                   "there is not enough memory for the data of the buffer object");
     return registered_buffer(elements.data(), owned);
   }
 
@@ -364,7 +365,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return region().native_handle(); }
 
   friend std::ostream& operator<<(std::ostream& out, const registered_buffer& buffer) {
-    return out << buffer.region() << ", of the library's memory, " << to_string(buffer.pages())
+    return out << buffer.region() << ", allocated by the library, " << to_string(buffer.pages())
                << " pages";
   }
 

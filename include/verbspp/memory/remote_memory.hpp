@@ -45,8 +45,9 @@ void print(std::ostream& out, const remote_memory_description& memory);
 /// error.
 template <access_flags Rights>
 class remote_memory {
-  static_assert(access::any_remote.contains(Rights),
-                "remote memory has remote rights only; access::local_write is its owner's");
+  static_assert(
+      access::any_remote.contains(Rights),
+      "remote memory has only remote rights; access::local_write is a right of its owner");
 
  public:
   static constexpr access_flags rights = Rights;
@@ -129,8 +130,8 @@ class remote_destination {
       "this is a result, which may hold an error: take the value out of it, by .value() or "
       "VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_destination,
-                            "an RDMA write needs to know where to: give it .remote = memory of the "
-                            "peer, as its region.remote() or remote_memory::decode gives it");
+                            "an RDMA write needs a destination: write .remote = memory of the "
+                            "peer, from its region.remote() or remote_memory::decode");
   [[nodiscard]] constexpr const remote_memory<access::remote_write>& memory() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return memory_;
@@ -160,8 +161,8 @@ class remote_source {
       "this is a result, which may hold an error: take the value out of it, by .value() or "
       "VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_source,
-                            "an RDMA read needs to know where from: give it .remote = memory of "
-                            "the peer, as its region.remote() or remote_memory::decode gives it");
+                            "an RDMA read needs a source: write .remote = memory of the peer, from "
+                            "its region.remote() or remote_memory::decode");
   [[nodiscard]] constexpr const remote_memory<access::remote_read>& memory() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return memory_;
@@ -196,8 +197,8 @@ class remote_flushable {
                              "this is a result, which may hold an error: take the value out of it, "
                              "by .value() or VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_flushable,
-                            "a flush needs to know of what: give it .remote = memory of the "
-                            "peer, as its region.remote() or remote_memory::decode gives it");
+                            "a flush needs the memory to flush: write .remote = memory of the "
+                            "peer, from its region.remote() or remote_memory::decode");
 
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
   /// The length in bytes.

@@ -16,12 +16,11 @@
 namespace verbspp {
 
 template <class Object>
-concept RemoteObject =
-    detail::because(std::is_trivially_copyable_v<Object> && std::is_standard_layout_v<Object> &&
-                        !std::is_array_v<Object>,
-                    "only objects whose bytes are the same on both ends can be addressed remotely: "
-                    "trivially copyable, of standard layout, and no array (remote_array is for "
-                    "those)");
+concept RemoteObject = detail::because(
+    std::is_trivially_copyable_v<Object> && std::is_standard_layout_v<Object> &&
+        !std::is_array_v<Object>,
+    "only objects whose bytes are the same on both ends can be addressed remotely: trivially "
+    "copyable, with standard layout, and not an array (use remote_array)");
 
 template <class Object, access_flags Rights>
   requires RemoteObject<Object>
@@ -54,8 +53,8 @@ template <class Object>
                                                      std::uint64_t address) noexcept {
   if (address % alignof(Object) == 0) return success();
   return error::out_of_range(operation, "address", address,
-                             "the object's type has to be aligned to more; check the offset and "
-                             "that both ends mean the same type");
+                             "the object's type requires a larger alignment; check the offset, and "
+                             "that both ends use the same type");
 }
 
 }  // namespace detail
@@ -111,8 +110,8 @@ class remote_array : public remote_memory<Rights> {
       const remote_memory<Rights>& memory) noexcept {
     if (memory.length() % sizeof(Element) != 0)
       return error::out_of_range("remote_array::of", "length, bytes", memory.length(),
-                                 "it is no multiple of the element's size: check that both ends "
-                                 "mean the same type, or take a slice");
+                                 "the length is not a multiple of the element size: check that "
+                                 "both ends use the same type, or take a slice");
     VERBSPP_TRYV(detail::check_alignment<Element>("remote_array::of", memory.address()));
     return remote_array(memory);
   }

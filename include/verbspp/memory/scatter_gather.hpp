@@ -79,10 +79,10 @@ class VERBSPP_VIEW scatter_element : public gather_element {
       "this is a result, which may hold an error: take the value out of it, by .value() or "
       "VERBSPP_TRY");
   template <class Other>
-  scatter_element(const Other&) VERBSPP_DETAIL_REFUSED(
-      detail::OnlyForReading<Other>,
-      "a gather element is for reading: the device needs one that it may write, from "
-      "memory_region::scatter");
+  scatter_element(const Other&)
+      VERBSPP_DETAIL_REFUSED(detail::OnlyForReading<Other>,
+                             "a gather element is read-only: the device needs an element that it "
+                             "may write, from memory_region::scatter");
   template <class Other>
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED((!std::is_base_of_v<gather_element, Other> &&
@@ -139,12 +139,11 @@ class VERBSPP_VIEW inline_payload {
                              "this is a result, which may hold an error: take the value out of it, "
                              "by .value() or VERBSPP_TRY");
   template <class Object>
-  explicit inline_payload(const Object&)
-      VERBSPP_DETAIL_REFUSED((!InlineObject<Object> && !detail::InlineBytes<Object> &&
-                              !detail::MayLackValue<Object>),
-                             "an inline payload has the bytes of one trivially copyable object, of "
-                             "text, or of a span of std::byte, and not those of a pointer or view: "
-                             "for what it refers to, write inline_payload(std::as_bytes(span))");
+  explicit inline_payload(const Object&) VERBSPP_DETAIL_REFUSED(
+      (!InlineObject<Object> && !detail::InlineBytes<Object> && !detail::MayLackValue<Object>),
+      "an inline payload consists of the bytes of one trivially copyable object, of text, or of a "
+      "span of std::byte, but not of a pointer or view: for the bytes that it refers to, write "
+      "inline_payload(std::as_bytes(span))");
 
   [[nodiscard]] const gather_element& element() const& noexcept VERBSPP_LIFETIMEBOUND {
     return native_;
@@ -224,20 +223,20 @@ class element_list {
       "this is a result, which may hold an error: take the value out of it, by .value() or "
       "VERBSPP_TRY");
   template <class Other>
-  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
-      (detail::mistaken_for<Element, Other> == detail::mistake::for_reading),
-      "a gather element is for reading: the device needs one that it may write, from "
-      "memory_region::scatter");
+  element_list(const Other&)
+      VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::for_reading),
+                             "a gather element is read-only: the device needs an element that it "
+                             "may write, from memory_region::scatter");
   template <class Other>
-  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
-      (detail::mistaken_for<Element, Other> == detail::mistake::other_list),
-      "this is a list of the other kind of elements: what is sent needs a gather_list, what is "
-      "filled a scatter_list");
+  element_list(const Other&)
+      VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::other_list),
+                             "this is a list of the other kind of elements: memory that is sent "
+                             "needs a gather_list, memory that is filled a scatter_list");
   template <class Other>
-  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
-      (detail::mistaken_for<Element, Other> == detail::mistake::no_element),
-      "this is not a part of registered memory: write region.gather() for what is sent, "
-      "region.scatter() for what is filled");
+  element_list(const Other&)
+      VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::no_element),
+                             "this is not a part of registered memory: write region.gather() for "
+                             "memory that is sent, region.scatter() for memory that is filled");
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }

@@ -87,7 +87,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     auto* const pages = new (std::nothrow) pages_type(std::move(buffer));
     if (pages == nullptr)
       return error(error_kind::resource_exhausted, "registered_buffer::share",
-                   "there is no memory for the count; the buffer is as before");
+                   "there is not enough memory for the count; the buffer is unchanged");
     return shared_buffer(pages);
   }
 

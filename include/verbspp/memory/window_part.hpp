@@ -15,15 +15,14 @@ namespace verbspp {
 
 /// Rights of a region to which memory windows can be bound.
 template <access_flags Rights>
-concept BindableToWindows =
-    detail::because(Rights.contains(access::window_bind),
-                    "this memory region lacks access::window_bind: it was not registered for "
-                    "memory windows to be bound to it");
+concept BindableToWindows = detail::because(Rights.contains(access::window_bind),
+                                            "this memory region lacks access::window_bind: it was "
+                                            "not registered for binding memory windows");
 
 /// Rights that a memory window can grant to peers.
 template <access_flags Rights>
 concept WindowRights = detail::because(!Rights.empty() && access::all_remote.contains(Rights),
-                                       "a memory window gives remote rights and nothing else: name "
+                                       "a memory window grants only remote rights: specify "
                                        "access::remote_read, remote_write or remote_atomic");
 
 /// The verbs require local write of the region for remote write and atomics through the window.

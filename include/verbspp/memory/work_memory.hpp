@@ -42,17 +42,17 @@ concept WorkMemory =
     detail::because(!std::is_lvalue_reference_v<Memory>,
                     "work that owns its memory takes it over: write std::move(buffer); it comes "
                     "back with the result") &&
+    detail::because(enable_work_memory<std::remove_cvref_t<Memory>>,
+                    "work can own a registered_buffer or a part of one, whose bytes live as long "
+                    "as it does; for other registered memory, pass elements, and keep it alive") &&
     detail::because(
-        enable_work_memory<std::remove_cvref_t<Memory>>,
-        "work can own a registered_buffer or a part of one, whose bytes live as long as "
-        "it does; of other registered memory give elements, and keep it alive") &&
-    detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,
-                    "memory of work has a function gather(), which names all of it") &&
+        detail::HasGather<std::remove_cvref_t<Memory>>,
+        "memory of work must have a function gather() that returns an element for all of it") &&
     detail::because(std::is_nothrow_move_constructible_v<std::remove_cvref_t<Memory>> &&
                         !std::is_copy_constructible_v<std::remove_cvref_t<Memory>> &&
                         !std::is_const_v<std::remove_reference_t<Memory>>,
-                    "memory that work owns has one owner: it can be moved, without exceptions, and "
-                    "not be copied");
+                    "memory that work owns has a single owner: it must be movable without "
+                    "exceptions, and not copyable");
 
 /// Memory of which work keeps a handle: `keep()` counts it once, until the device no longer uses
 /// it.
@@ -61,8 +61,9 @@ concept SharedMemory =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>>,
                     "work can keep a shared_buffer or a part of one: write "
                     "std::move(buffer).share()") &&
-    detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,
-                    "memory of work has a function gather(), which names all of it");
+    detail::because(
+        detail::HasGather<std::remove_cvref_t<Memory>>,
+        "memory of work must have a function gather() that returns an element for all of it");
 
 /// Memory that work can own or keep, and that the device may write, for data that is received,
 /// read, or fetched.
@@ -79,14 +80,14 @@ concept FillableMemory =
 template <class Memory>
 concept OutlivesCall = detail::because(
     std::is_lvalue_reference_v<Memory> || !enable_work_memory<std::remove_cvref_t<Memory>>,
-    "this call fills the memory and leaves it where it is, so what arrives in a "
-    "temporary is lost: give it a buffer that has a name");
+    "this call fills the memory in place, so data that arrives in a temporary is lost: pass a "
+    "buffer that has a name");
 
 /// Memory that a call can borrow while it waits, and whose `gather()` returns all of it.
 template <class Memory>
 concept BorrowedMemory =
     detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,
-                    "a call that waits borrows registered memory that names all of itself: a "
-                    "buffer, a part of one, a region, a message");
+                    "a call that waits borrows registered memory that has a gather() for all of "
+                    "it: a buffer, a part of one, a region, a message");
 
 }  // namespace verbspp

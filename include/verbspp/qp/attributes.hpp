@@ -118,17 +118,15 @@ struct attribute_values {
 }  // namespace detail
 
 template <transport Transport, queue_pair_state From, queue_pair_state To>
-concept TransitionExists =
-    detail::because(detail::transition_of<Transport, From, To>.has_value(),
-                    "a queue pair of this transport has no such transition: the state diagram in "
-                    "docs/queue_pair_states.md shows those there are");
+concept TransitionExists = detail::because(detail::transition_of<Transport, From, To>.has_value(),
+                                           "a queue pair of this transport has no such transition: "
+                                           "see the state diagram in docs/queue_pair_states.md");
 
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Attribute>
-concept TakesAttribute =
-    detail::because(detail::takes<Transport, From, To, Attribute>,
-                    "this transition does not take this attribute: the table in "
-                    "docs/queue_pair_states.md shows what each one takes");
+concept TakesAttribute = detail::because(
+    detail::takes<Transport, From, To, Attribute>,
+    "this transition does not accept this attribute: see the table in docs/queue_pair_states.md");
 
 template <queue_pair_attribute_set Given, queue_pair_attribute Attribute>
 concept AttributeNotGivenYet = detail::because(

@@ -82,13 +82,13 @@ template <transport Transport, queue_pair_parameter_set Given>
 concept AccessGiven =
     detail::because(!Connects<Transport> || Given.contains(queue_pair_parameter::access),
                     "the access flags are missing: call .access(access::...) before .build() to "
-                    "say what peers may do through this queue pair");
+                    "specify what peers may do through this queue pair");
 
 template <transport Transport, queue_pair_parameter_set Given>
 concept QueueKeyGiven =
     detail::because(!SendsDatagrams<Transport> || Given.contains(queue_pair_parameter::qkey),
-                    "the queue key is missing: call .qkey(...) before .build() to say what "
-                    "datagrams have to carry to be let in");
+                    "the queue key is missing: call .qkey(...) before .build() to specify the key "
+                    "that datagrams must carry");
 
 template <transport Transport, queue_pair_parameter_set Given>
 concept NoParameterMissing = ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
@@ -107,19 +107,19 @@ concept NothingToCreate = detail::because(
         queue_pair_parameter::max_receive_work_requests | queue_pair_parameter::max_send_elements |
         queue_pair_parameter::max_receive_elements | queue_pair_parameter::max_inline_data |
         queue_pair_parameter::signal_all_sends),
-    "a queue pair that was made elsewhere has the sizes that it was made with: leave out "
-    "max_send_work_requests and the like, and signal_all_sends");
+    "a queue pair that was created elsewhere has fixed sizes: leave out max_send_work_requests and "
+    "similar parameters, and signal_all_sends");
 
 /// In RESET the queue pair must still be prepared; in later states the device has these values.
 template <transport Transport, queue_pair_state State, queue_pair_parameter_set Given>
 concept PreparationGiven =
     detail::because(State != queue_pair_state::reset || !Connects<Transport> ||
                         Given.contains(queue_pair_parameter::access),
-                    "the access flags are missing: a queue pair in RESET is still to be prepared, "
+                    "the access flags are missing: a queue pair in RESET must still be prepared, "
                     "so call .access(access::...) before .from_native<...>(...)") &&
     detail::because(State != queue_pair_state::reset || !SendsDatagrams<Transport> ||
                         Given.contains(queue_pair_parameter::qkey),
-                    "the queue key is missing: a queue pair in RESET is still to be prepared, so "
+                    "the queue key is missing: a queue pair in RESET must still be prepared, so "
                     "call .qkey(...) before .from_native<...>(...)");
 
 template <queue_pair_parameter_set Given, queue_pair_parameter Parameter>
@@ -137,8 +137,8 @@ template <queue_pair_parameter_set Given>
 concept NoOwnReceives =
     detail::because(!Given.intersects(queue_pair_parameter::max_receive_work_requests |
                                       queue_pair_parameter::max_receive_elements),
-                    "with a shared receive queue there is no receive queue of the queue pair's own "
-                    "to size");
+                    "with a shared receive queue, the queue pair has no receive queue of its own "
+                    "whose size could be set");
 
 namespace detail {
 

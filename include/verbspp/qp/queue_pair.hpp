@@ -42,9 +42,9 @@ template <transport Theirs, queue_pair_state From, transport Transport, queue_pa
 concept ForThisQueuePair =
     detail::because(Theirs == Transport,
                     "these attributes are for a queue pair of another transport") &&
-    detail::because(From == State,
-                    "these attributes are for a transition from another state than the one that "
-                    "this queue pair is in");
+    detail::because(
+        From == State,
+        "these attributes are for a transition from a state that this queue pair is not in");
 
 template <queue_pair_state From, queue_pair_state To>
 concept ChangesState =

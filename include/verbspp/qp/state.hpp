@@ -11,10 +11,10 @@
 namespace verbspp {
 
 template <queue_pair_state State>
-concept Prepared = detail::because(
-    State == queue_pair_state::init,
-    "only a prepared queue pair (in INIT), as build() returns it, has a handshake: this one is not "
-    "there yet, or is connected already");
+concept Prepared =
+    detail::because(State == queue_pair_state::init,
+                    "only a prepared queue pair (in INIT), as build() returns it, has a handshake: "
+                    "this one is not prepared yet, or is connected already");
 
 template <queue_pair_state State>
 concept Reset = detail::because(State == queue_pair_state::reset,
@@ -33,9 +33,9 @@ template <transport Transport, queue_pair_state State, queue_pair_state Actual>
 concept EntersByItself =
     detail::because(
         Actual == queue_pair_state::error || Actual == queue_pair_state::send_queue_error,
-        "a device moves a queue pair to no state but ERR and SQE by itself: for the "
-        "others there are handshake, modify, prepare and to_reset; a queue pair that "
-        "C code has moved is for assume_state_unchecked") &&
+        "a device itself moves a queue pair only to ERR and SQE: for other states, use handshake, "
+        "modify, prepare or to_reset; after C code has changed the state, use "
+        "assume_state_unchecked") &&
     detail::because(Actual != queue_pair_state::error || State != queue_pair_state::reset,
                     "a queue pair in RESET does nothing that could fail, so it does not move to "
                     "ERR") &&

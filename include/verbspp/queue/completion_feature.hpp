@@ -63,27 +63,26 @@ inline constexpr completion_features all_completion_fields =
 template <completion_features Features, completion_features Fields>
 concept HasCompletionFields =
     detail::because(Features.contains(Fields),
-                    "this completion queue was not created with this field: name it among the "
-                    "features of the queue, as in completion_queue_with<completion_feature::...>");
+                    "this completion queue was not created with this field: add it to the features "
+                    "of the queue, as in completion_queue_with<completion_feature::...>");
 
 template <completion_features Features>
-concept Waitable = detail::because(
-    Features.contains(completion_feature::waitable),
-    "this completion queue reports to no channel, so nobody can wait for it: create "
-    "it as a waitable_completion_queue, or name completion_feature::waitable among "
-    "the features of completion_queue_with");
+concept Waitable =
+    detail::because(Features.contains(completion_feature::waitable),
+                    "this completion queue has no completion channel, so no thread can wait for "
+                    "it: create it as a waitable_completion_queue, or add "
+                    "completion_feature::waitable to the features of completion_queue_with");
 
 template <completion_features Features>
 concept NeedsNoChannel =
     detail::because(!Features.contains(completion_feature::waitable),
-                    "a completion queue that can be waited for is adopted with the completion "
-                    "channel that it reports to: from_native(channel, native, ownership)");
+                    "a waitable completion queue is adopted with its completion channel: "
+                    "from_native(channel, native, ownership)");
 
 template <completion_features Features>
-concept PolledByField =
-    detail::because(detail::with_implied(Features).contains(completion_feature::extended),
-                    "this completion queue is not polled field by field: create it as an "
-                    "extended_completion_queue, or name the fields among the features of "
-                    "completion_queue_with");
+concept PolledByField = detail::because(
+    detail::with_implied(Features).contains(completion_feature::extended),
+    "this completion queue is not polled field by field: create it as an "
+    "extended_completion_queue, or add the fields to the features of completion_queue_with");
 
 }  // namespace verbspp

@@ -53,7 +53,7 @@ class send_queue_accounting {
   }
   /// Undoes the last `take`, whose request was not posted.
   constexpr void give_back(const ticket& last) noexcept {
-    assert(last.position + 1 == posted_ && "only the last ticket can be given back");
+    assert(last.position + 1 == posted_ && "only the last ticket can be returned");
     --posted_;
     if (last.signaled) signaled_up_to_ = before_last_signal_;
   }

@@ -27,10 +27,9 @@ class received_datagram;
 /// must live until the sends that use it have completed.
 class datagram_destination {
  public:
-  VERBSPP_DETAIL_NO_DEFAULT(
-      datagram_destination,
-      "a UD queue pair has no peer of its own to send to: name the destination, as "
-      ".to = address_handle.destination(number, qkey)");
+  VERBSPP_DETAIL_NO_DEFAULT(datagram_destination,
+                            "a UD queue pair has no single peer to send to: specify the "
+                            "destination, as .to = address_handle.destination(number, qkey)");
   static constexpr std::uint32_t unknown_size = 0xffff'ffff;
   /// A destination by an address handle that the library did not create.
   /// \param most_bytes the maximum length of a datagram on this path

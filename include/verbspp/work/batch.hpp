@@ -126,8 +126,8 @@ struct list_storage {
                             InlineBytes <= largest_list &&
                             Requests * sizeof(Native) + Elements * sizeof(ibv_sge) + InlineBytes <=
                                 largest_list,
-                        "the list of a batch is on the stack, and this one would take more than "
-                        "256 KiB of it: post several batches of fewer requests"));
+                        "the list of a batch is on the stack, where this one would take more than "
+                        "256 KiB: post several smaller batches"));
 
   Native requests[Requests];
   ibv_sge elements[Elements > 0 ? Elements : 1];

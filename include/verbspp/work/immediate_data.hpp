@@ -23,7 +23,7 @@ class immediate_data {
       VERBSPP_DETAIL_REFUSED((std::is_arithmetic_v<Number> &&
                               (sizeof(Number) > sizeof(std::uint32_t) ||
                                std::is_floating_point_v<Number>)),
-                             "immediate data has 32 bits: say that the rest is cut off, as "
+                             "immediate data has 32 bits: to truncate a number, write "
                              "immediate_data(static_cast<std::uint32_t>(value))");
   [[nodiscard]] static immediate_data from_network(__be32 value) noexcept {
     return immediate_data(big_endian(value));
@@ -49,9 +49,9 @@ class optional_immediate_data : public std::optional<immediate_data> {
   constexpr optional_immediate_data(const std::optional<immediate_data>& other) noexcept
       : optional(other) {}
   template <class Number>
-  optional_immediate_data(Number)
-      VERBSPP_DETAIL_REFUSED(std::is_arithmetic_v<Number>,
-                             "a number is not immediate data by itself: write immediate_data(7)");
+  optional_immediate_data(Number) VERBSPP_DETAIL_REFUSED(
+      std::is_arithmetic_v<Number>,
+      "a number does not convert to immediate data: write immediate_data(7)");
 };
 
 }  // namespace verbspp

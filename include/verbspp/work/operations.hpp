@@ -300,11 +300,11 @@ inline constexpr std::uint64_t device_writes_atomically = std::uint64_t{1} << 40
 template <class Native>
 concept LibibverbsWritesAtomically = detail::because(
     detail::knows_atomic_write<Native>,
-    "this libibverbs has no ibv_wr_atomic_write: rdma-core 44 is the first with it");
+    "this libibverbs has no ibv_wr_atomic_write, which needs rdma-core 44 or newer");
 template <class Native>
 concept LibibverbsFlushes =
     detail::because(detail::knows_flush<Native>,
-                    "this libibverbs has no ibv_wr_flush: rdma-core 45 is the first with it");
+                    "this libibverbs has no ibv_wr_flush, which needs rdma-core 45 or newer");
 
 /// Writes eight bytes to the peer's memory in one step: any reader there, including the peer's
 /// processor, sees either the old bytes or the new ones.

@@ -22,10 +22,9 @@ enum class posting_interface : std::uint8_t {
 };
 
 template <posting_interface Posting>
-concept PostsExtended =
-    detail::because(Posting == posting_interface::extended,
-                    "this operation exists in the extended posting interface only: build the queue "
-                    "pair with .extended_posting()");
+concept PostsExtended = detail::because(Posting == posting_interface::extended,
+                                        "this operation exists only in the extended posting "
+                                        "interface: build the queue pair with .extended_posting()");
 
 template <receive_queue_kind Receives>
 concept OwnReceiveQueue =

@@ -43,7 +43,7 @@ enum class queue_pair_state : std::uint8_t {
 template <queue_pair_state State>
 concept AcceptsReceives =
     detail::because(State != queue_pair_state::reset,
-                    "a queue pair in RESET takes no receives: bring it to INIT first");
+                    "a queue pair in RESET accepts no receives: bring it to INIT first");
 
 /// Sends wait in SQD, and complete as flushed in SQE and ERR.
 template <queue_pair_state State>

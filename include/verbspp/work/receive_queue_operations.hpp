@@ -28,7 +28,7 @@ class VERBSPP_CONSUMABLE receive_queue_operations {
     return static_cast<Poster&>(*this).take(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(post_receive, (OwnReceiveQueue<Receives> && AcceptsReceives<State>),
-                           "post_receive takes {.elements}, and then how that is tracked: {.id}");
+                           "post_receive takes {.elements}, and then a tag, {.id}");
 
  protected:
   receive_queue_operations() noexcept = default;

@@ -54,13 +54,13 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport != transport::ud && AcceptsSends<State>),
-      "post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then how "
-      "that is tracked: {.id, .signaled}; only UD sends datagrams, .to a destination");
+      "post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then a "
+      "tag, {.id, .signaled}; only UD sends datagrams, .to a destination");
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport == transport::ud && AcceptsSends<State>),
-      "a UD queue pair has no peer of its own to send to: name the destination, as .to = "
+      "a UD queue pair has no single peer to send to: specify the destination, as .to = "
       "address_handle.destination(number, qkey); post_send takes {.elements, .to, .immediate, "
-      ".solicited}, in this order, and then how that is tracked: {.id, .signaled}");
+      ".solicited}, in this order, and then a tag, {.id, .signaled}");
 
   /// Writes to the peer's memory, which must be at least as long as the elements together.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_write(
@@ -72,7 +72,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   VERBSPP_DETAIL_OTHERWISE(
       post_write, (CarriesWrites<Transport> && AcceptsSends<State>),
       "post_write needs .remote = memory of the peer, and takes {.elements, .remote, .immediate, "
-      ".solicited, .fenced}, in this order, and then how that is tracked: {.id, .signaled}");
+      ".solicited, .fenced}, in this order, and then a tag, {.id, .signaled}");
 
   /// Reads from the peer's memory, which must be at least as long as the elements together. The
   /// local memory belongs to the device until the completion.
@@ -82,10 +82,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
-  VERBSPP_DETAIL_OTHERWISE(
-      post_read, (CarriesReads<Transport> && AcceptsSends<State>),
-      "post_read needs .remote = memory of the peer, and takes {.elements, .remote, .fenced}, in "
-      "this order, and then how that is tracked: {.id, .signaled}");
+  VERBSPP_DETAIL_OTHERWISE(post_read, (CarriesReads<Transport> && AcceptsSends<State>),
+                           "post_read needs .remote = memory of the peer, and takes {.elements, "
+                           ".remote, .fenced}, in this order, and then a tag, {.id, .signaled}");
 
   /// Compares a word of the peer's memory with the expected value, and replaces it if they are
   /// equal, in one step. The memory of the result, 8 bytes, belongs to the device until the
@@ -100,7 +99,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       post_compare_and_swap, (CarriesAtomics<Transport> && AcceptsSends<State>),
       "post_compare_and_swap needs .result = region.scatter(0, 8).value() and .remote = "
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .expected, .desired, "
-      ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
+      ".fenced}, in this order, and then a tag, {.id, .signaled}");
   /// Adds to a word of the peer's memory in one step. The memory of the result, 8 bytes, belongs to
   /// the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
@@ -113,7 +112,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       post_fetch_and_add, (CarriesAtomics<Transport> && AcceptsSends<State>),
       "post_fetch_and_add needs .result = region.scatter(0, 8).value() and .remote = "
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .addend, .fenced}, in "
-      "this order, and then how that is tracked: {.id, .signaled}");
+      "this order, and then a tag, {.id, .signaled}");
 
   /// Writes eight bytes to the peer's memory in one step (`ibv_wr_atomic_write`), if the device
   /// supports that.
@@ -131,8 +130,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       post_atomic_write,
       (CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
        LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
-      "post_atomic_write needs .remote = memory of the peer, and takes {.value, .remote, "
-      ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
+      "post_atomic_write needs .remote = memory of the peer, and takes {.value, .remote, .fenced}, "
+      "in this order, and then a tag, {.id, .signaled}");
   /// Completes when data that was written to the peer's memory before has reached the requested
   /// placement (`ibv_wr_flush`), if the device supports that.
   /// \errors in addition, `invalid_input` for no placement; `permission` for one that the peer did
@@ -149,7 +148,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       (CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
        LibibverbsFlushes<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
       "post_flush needs .remote = memory of the peer, and takes {.remote, .placement, .scope, "
-      ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
+      ".fenced}, in this order, and then a tag, {.id, .signaled}");
 
   /// Sends, and invalidates an rkey of the peer, if the device supports that
   /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
@@ -159,11 +158,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
-  VERBSPP_DETAIL_OTHERWISE(post_send_with_invalidate,
-                           (CarriesInvalidation<Transport> && AcceptsSends<State>),
-                           "post_send_with_invalidate needs .rkey = the remote_key of a "
-                           "region or window, and takes {.elements, .rkey, .solicited, .fenced}, "
-                           "in this order, and then how that is tracked: {.id, .signaled}");
+  VERBSPP_DETAIL_OTHERWISE(
+      post_send_with_invalidate, (CarriesInvalidation<Transport> && AcceptsSends<State>),
+      "post_send_with_invalidate needs .rkey = the remote_key of a region or window, and takes "
+      "{.elements, .rkey, .solicited, .fenced}, in this order, and then a tag, {.id, .signaled}");
   /// Invalidates an rkey of this side, if the device supports that.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
       const local_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
@@ -174,7 +172,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   VERBSPP_DETAIL_OTHERWISE(
       post_local_invalidate, (CarriesInvalidation<Transport> && AcceptsSends<State>),
       "post_local_invalidate needs .rkey = the remote_key of a region or window, and takes {.rkey, "
-      ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
+      ".fenced}, in this order, and then a tag, {.id, .signaled}");
 
   /// Binds a memory window to a part of a region. When the bind has completed, in the send
   /// completion queue, the peer has access by the returned handle, as far as the queue pair's

@@ -20,10 +20,10 @@ enum class transport : std::uint8_t {
 
 /// Transports whose queue pair is connected to a single peer.
 template <transport Transport>
-concept Connects = detail::because(
-    Transport == transport::rc || Transport == transport::uc,
-    "a UD queue pair is connected to nobody: handshake, path and access flags are for RC and UC; "
-    "on UD every datagram has an address handle");
+concept Connects =
+    detail::because(Transport == transport::rc || Transport == transport::uc,
+                    "a UD queue pair is not connected to a peer: handshake, path and access flags "
+                    "are for RC and UC; on UD every datagram has an address handle");
 
 template <transport Transport>
 concept SendsDatagrams =
@@ -34,7 +34,7 @@ concept SendsDatagrams =
 template <transport Transport>
 concept SendsToItsPeer =
     detail::because(Transport != transport::ud,
-                    "a UD queue pair has no peer of its own to send to: name the destination, as "
+                    "a UD queue pair has no single peer to send to: specify the destination, as "
                     ".to = address_handle.destination(number, qkey)");
 
 /// Transports with acknowledgements, and thus with retries and with requests that have a response.
@@ -46,35 +46,32 @@ concept Acknowledges =
 
 template <transport Transport>
 concept CarriesWrites = detail::because(Transport == transport::rc || Transport == transport::uc,
-                                        "UD carries nothing but sends: an RDMA write needs RC or "
-                                        "UC");
+                                        "UD carries only sends: an RDMA write needs RC or UC");
 
 template <transport Transport>
 concept CarriesReads =
-    detail::because(Transport != transport::ud,
-                    "UD carries nothing but sends: an RDMA read needs RC") &&
+    detail::because(Transport != transport::ud, "UD carries only sends: an RDMA read needs RC") &&
     detail::because(Transport != transport::uc,
-                    "UC carries no RDMA reads, since it has no answers: they need RC");
+                    "UC carries no RDMA reads, because it has no responses: they need RC");
 
 template <transport Transport>
 concept CarriesAtomics =
     detail::because(Transport != transport::ud,
-                    "UD carries nothing but sends: atomic operations need RC") &&
+                    "UD carries only sends: atomic operations need RC") &&
     detail::because(Transport != transport::uc,
-                    "UC carries no atomic operations, since it has no answers: they need RC");
+                    "UC carries no atomic operations, because it has no responses: they need RC");
 
 template <transport Transport>
 concept CarriesAcknowledgedWrites = detail::because(
-    Transport == transport::rc, "atomic writes and flushes have answers, which only RC carries");
+    Transport == transport::rc, "atomic writes and flushes have responses, which only RC carries");
 
 template <transport Transport>
 concept CarriesInvalidation =
     detail::because(Transport == transport::rc, "only RC carries invalidations of an rkey");
 
 template <transport Transport>
-concept BindsWindows =
-    detail::because(Transport != transport::ud,
-                    "UD carries nothing but sends, so nobody could access memory through a window: "
-                    "binding one needs RC or UC");
+concept BindsWindows = detail::because(Transport != transport::ud,
+                                       "UD carries only sends, so no peer could access memory "
+                                       "through a window: binding one needs RC or UC");
 
 }  // namespace verbspp

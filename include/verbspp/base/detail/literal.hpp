@@ -14,7 +14,7 @@ concept Number = std::integral<Type> &&
                  because(!std::is_same_v<Type, bool> && !std::is_same_v<Type, char> &&
                              !std::is_same_v<Type, wchar_t> && !std::is_same_v<Type, char8_t> &&
                              !std::is_same_v<Type, char16_t> && !std::is_same_v<Type, char32_t>,
-                         "a truth value or a character is no number: write the number");
+                         "a truth value or a character is not a number: write the number");
 
 /// Returns the value of a constant that was passed by reference. If it is not a constant, compilers
 /// show the call that reads it, and so the sentence. They would not show a call whose argument
@@ -27,15 +27,15 @@ template <class Value>
 }  // namespace verbspp::detail
 
 /// The value of `constant`, in a constructor that accepts only literals.
-#define VERBSPP_DETAIL_LITERAL(constant)                                                        \
-  ::verbspp::detail::literal(constant,                                                          \
-                             "a value that is known only at run time has to be checked: write " \
+#define VERBSPP_DETAIL_LITERAL(constant)                                                      \
+  ::verbspp::detail::literal(constant,                                                        \
+                             "a value that is known only at run time must be checked: write " \
                              "::from(value)")
 
 /// Declares that truth values and characters do not convert to `Class`.
-#define VERBSPP_DETAIL_NUMBERS_ONLY(Class)                                                     \
-  template <class Other>                                                                       \
-  Class(Other) VERBSPP_DETAIL_REFUSED(                                                         \
-      (std::is_integral_v<Other> && !::verbspp::detail::Number<Other>),                        \
-      "a truth value or a character is no number: write the number, or ::from(value) for one " \
-      "that is known only at run time")
+#define VERBSPP_DETAIL_NUMBERS_ONLY(Class)                                                   \
+  template <class Other>                                                                     \
+  Class(Other) VERBSPP_DETAIL_REFUSED(                                                       \
+      (std::is_integral_v<Other> && !::verbspp::detail::Number<Other>),                      \
+      "a truth value or a character is not a number: write the number, or ::from(value) if " \
+      "it is known only at run time")

@@ -159,10 +159,10 @@ struct either<Value, Error, false>
 template <class Value, class Error>
 class [[nodiscard]] outcome {
   static_assert(!std::is_reference_v<Value>,
-                "a result holds no reference: return a pointer, or the value itself");
-  static_assert(!std::is_array_v<Value>, "a result holds no array: return a std::array");
+                "a result cannot hold a reference: return a pointer, or the value itself");
+  static_assert(!std::is_array_v<Value>, "a result cannot hold an array: return a std::array");
   static_assert(!std::is_same_v<std::remove_cv_t<Value>, Error>,
-                "a result's value can't be of the type of its error");
+                "a result's value cannot have the type of its error");
   static_assert(std::is_trivially_copyable_v<Error>);
 
   static constexpr bool is_void = std::is_void_v<Value>;
@@ -211,7 +211,7 @@ class [[nodiscard]] outcome {
   template <class Nothing = void>
   void begin() const
       VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
-                             "this is a result, which may hold an error: go through what it holds, "
+                             "this is a result, which may hold an error: iterate over its value, "
                              "as in for (... : q.poll(slots).value())");
   void end() const = delete;
 
@@ -301,8 +301,8 @@ class [[nodiscard]] outcome {
   template <class From>
   static constexpr taken take(From&& from) {
     static_assert(std::is_constructible_v<taken, From>,
-                  "the value can't be moved, and this result ends with the expression: keep the "
-                  "result in a variable");
+                  "the value cannot be moved, and this result is destroyed with the expression: "
+                  "keep the result in a variable");
     return std::forward<From>(from);
   }
   static constexpr void expect(bool holds) noexcept {

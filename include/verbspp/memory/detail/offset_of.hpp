@@ -16,8 +16,7 @@ template <class Object, class Owner, class Member>
   Member Object::* const in_object = member;  // including the offset of a base
   std::ptrdiff_t offset;
   static_assert(sizeof offset == sizeof in_object,
-                "another ABI: a pointer to a data member is no "
-                "plain offset there");
+                "unsupported ABI: a pointer to a data member is not a plain offset");
   std::memcpy(&offset, &in_object, sizeof offset);
   assert(offset >= 0);
   return static_cast<std::size_t>(offset);
