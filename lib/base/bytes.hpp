@@ -15,7 +15,7 @@ constexpr void store_big_endian(std::span<std::byte, Size> to, std::uint64_t num
     to[i] = static_cast<std::byte>(number >> 8 * (Size - 1 - i) & 0xff);
 }
 
-/// Reads such a number.
+/// Reads a number in that format.
 template <std::size_t Size>
 [[nodiscard]] constexpr std::uint64_t load_big_endian(
     std::span<const std::byte, Size> from) noexcept {
@@ -25,14 +25,15 @@ template <std::size_t Size>
   return number;
 }
 
-/// Writes a number of that size at an offset. \pre there is room for it
+/// Writes a number of `size` bytes at an offset. \pre there is room for it
 inline void put_number(std::span<std::byte> to, std::size_t at, std::uint64_t number,
                        unsigned size = 4) noexcept {
   for (unsigned i = 0; i < size; ++i)
     to[at + i] = static_cast<std::byte>(number >> 8U * (size - 1 - i) & 0xffU);
 }
 
-/// Reads a number of at most four bytes at an offset, of which the span may end the last ones.
+/// Reads a number of at most four bytes at an offset; the last bytes may be beyond the end of the
+/// span.
 [[nodiscard]] inline std::uint32_t number_at(std::span<const std::byte> from, std::size_t at,
                                              unsigned size = 4) noexcept {
   std::uint32_t number = 0;

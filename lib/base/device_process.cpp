@@ -8,7 +8,8 @@
 namespace verbspp::detail {
 
 namespace {
-/// The last process that opened a device: a child of fork inherits its parent's number; 0 for none.
+/// The last process that opened a device: a child of fork inherits the number of its parent; 0 for
+/// none.
 constinit std::atomic<pid_t> opened_by{0};
 }  // namespace
 

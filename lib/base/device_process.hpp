@@ -4,10 +4,10 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Notes that this process has opened a device, or taken in an open one.
+/// Notes that this process has opened a device, or adopted an open one.
 void note_device_process() noexcept;
 
-/// Whether this process was forked from one that had opened devices, and has opened none itself.
+/// True if this process was forked from one that had opened devices, and has opened none itself.
 [[nodiscard]] bool is_child_of_device_process() noexcept;
 
 }  // namespace verbspp::detail

@@ -15,7 +15,7 @@ namespace verbspp {
 
 namespace {
 
-/// Appends to a buffer that may be too small, and keeps count as if it were not.
+/// Appends to a buffer that may be too small, and counts as if it were not.
 class appender {
  public:
   explicit appender(std::span<char> buffer) noexcept : buffer_(buffer) {
@@ -32,7 +32,7 @@ class appender {
     if (added > 0) length_ += static_cast<std::size_t>(added);
   }
 
-  /// Appends what `write` puts into a buffer, whose whole length it returns.
+  /// Appends the text that `write` puts into a buffer; `write` returns its full length.
   template <class Write>
   void add_by(Write write) noexcept {
     length_ += write(buffer_.subspan(std::min(length_, buffer_.size())));
@@ -58,13 +58,13 @@ void add_errno(appender& out, int errnum) noexcept {
   out.add(": errno %d", errnum);
 }
 
-/// Whether an operation is one of the verbs, after which an errno says what `usual_advice` knows: a
-/// socket that was refused has nothing to do with the device.
+/// True for operations of verbs, for which `usual_advice` interprets the errno. A socket error, for
+/// instance, has nothing to do with the device.
 bool is_of_verbs(std::string_view operation) noexcept {
   return operation.starts_with("ibv_") || operation.starts_with("modify ");
 }
 
-/// What to do where nothing but the errno of a verb is known, or not even that.
+/// The advice if at most the errno of a verb is known.
 const char* usual_advice(int errnum) noexcept {
   switch (kind_of_errno(errnum)) {
     case error_kind::invalid_input:
@@ -93,7 +93,7 @@ const char* usual_advice(int errnum) noexcept {
   }
 }
 
-/// What to do where nothing but the errno of any call is known; null if that is not enough.
+/// The advice if only the errno of any call is known; null if that is not enough.
 const char* advice_on(int errnum) noexcept {
   switch (errnum) {
     case EMFILE:

@@ -9,7 +9,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Refuses what is above a limit that the device reports.
+/// Rejects a value above a limit that the device reports.
 /// \errors `invalid_input`
 [[nodiscard]] inline result<void> check_limit(const char* operation, const char* what,
                                               std::uint64_t value, int limit) noexcept {
@@ -19,7 +19,7 @@ namespace verbspp::detail {
   return success();
 }
 
-/// Whether a table of that length has the index.
+/// Rejects an index beyond a table of that length.
 /// \errors `invalid_input`
 [[nodiscard]] inline result<void> check_index(const char* operation, const char* what,
                                               std::uint64_t index, std::uint64_t length) noexcept {

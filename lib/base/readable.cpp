@@ -18,7 +18,7 @@ int make_nonblocking(int file_descriptor) noexcept {
 result<bool> wait_readable(std::span<pollfd> entries, const wait_limit& until) noexcept {
   using std::chrono::steady_clock;
   for (;;) {
-    // With a token this sleeps for a while only, and not at all once a stop was requested.
+    // With a token, this sleeps only for a short time, and not at all once a stop was requested.
     const steady_clock::time_point sleep_until = until.sleep_until();
     timespec remaining{};
     if (const auto now = steady_clock::now(); now < sleep_until) {

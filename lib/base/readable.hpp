@@ -16,22 +16,23 @@ namespace verbspp::detail {
 inline constexpr const char* device_is_gone =
     "the device is gone, or its driver has given it up: see the kernel's log";
 
-/// So that reading a file descriptor of events never blocks.
+/// Makes a file descriptor of events non-blocking, so that reading it never blocks.
 /// \returns the errno, 0 on success
 [[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
 
-/// Sleeps until one of the file descriptors is readable, hung up or in error, which their `revents`
-/// tell; false at the limit. Those below 0 are passed over.
+/// Sleeps until one of the file descriptors is readable, hung up or in error, as reported in their
+/// `revents`; returns false when the limit expires. Negative descriptors are ignored.
 [[nodiscard]] result<bool> wait_readable(std::span<pollfd> entries,
                                          const wait_limit& until) noexcept;
-/// Whether the file descriptor of a device's events that a wait has seen is still one.
+/// Checks that the file descriptor of a device's events, as a wait has seen it, still works.
 [[nodiscard]] result<void> check_alive(const pollfd& seen, const char* operation) noexcept;
-/// Both for one file descriptor of events.
+/// Combines both for one file descriptor of events.
 [[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
                                          const char* operation) noexcept;
 
-/// Reads one event: `read()` returns what `ibv_get_cq_event` and `ibv_get_async_event` do.
-/// \returns whether there was one
+/// Reads one event by `read()`, which has the return values of `ibv_get_cq_event` and
+/// `ibv_get_async_event`.
+/// \returns true if there was one
 template <class Read>
 [[nodiscard]] result<bool> read_event(Read read, const char* operation) noexcept {
   for (;;) {
@@ -40,7 +41,7 @@ template <class Read>
     const int errnum = errno;
     if (errnum == EAGAIN) return false;
     if (errnum == EINTR) continue;
-    // Half an event, or none where the descriptor was readable, sets no errno.
+    // Half an event, or none although the descriptor was readable, sets no errno.
     return error::from_errno(errnum != 0 ? errnum : EIO, operation, device_is_gone);
   }
 }

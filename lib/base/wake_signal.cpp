@@ -10,7 +10,7 @@ namespace verbspp::detail {
 
 int make_event_descriptor() noexcept { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
-// Neither can fail on an eventfd that is raised once at a time.
+// Neither can fail on an eventfd that is raised only once at a time.
 void raise(int event_descriptor) noexcept {
   static_cast<void>(::eventfd_write(event_descriptor, 1));
 }

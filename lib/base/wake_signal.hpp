@@ -8,11 +8,12 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Wakes threads that sleep on file descriptors, where a condition variable could not: each watches
-/// this one's as well. Readable until every thread that slept when it was given has woken up.
+/// Wakes threads that sleep on file descriptors, which a condition variable can't: each also
+/// watches the descriptor of the signal. It is readable until all threads that were asleep at the
+/// time of the signal have woken up.
 ///
-/// The owner's lock guards all of it; a thread holds it from where it looked at what it waits for
-/// until it has entered, so no signal falls between.
+/// The owner's lock guards all members. A thread holds it from the test of its condition until it
+/// has entered, so no signal is lost in between.
 class wake_signal {
  public:
   wake_signal() noexcept = default;
@@ -20,8 +21,8 @@ class wake_signal {
   wake_signal& operator=(const wake_signal&) = delete;
   ~wake_signal();
 
-  /// This thread is about to sleep on `descriptor()`.
-  /// \returns what it has to leave with
+  /// Registers this thread, which is about to sleep on `descriptor()`.
+  /// \returns the value to pass to `leave`
   /// \errors `resource_exhausted` for file descriptors
   [[nodiscard]] result<std::uint64_t> enter() noexcept;
   void leave(std::uint64_t entered) noexcept;
@@ -32,12 +33,12 @@ class wake_signal {
   int descriptor_ = -1;  ///< an eventfd, from the first sleep on
   std::uint64_t signals_ = 0;
   unsigned sleepers_ = 0;
-  unsigned behind_ = 0;  ///< of these, whom the last signal has yet to wake
+  unsigned behind_ = 0;  ///< the sleepers that the last signal has yet to wake
 };
 
-/// An eventfd, closed on exec and non-blocking; -1 and errno if there is none.
+/// Creates an eventfd, closed on exec and non-blocking; -1 with errno if that fails.
 [[nodiscard]] int make_event_descriptor() noexcept;
-/// Makes it readable, or not.
+/// Makes it readable, or not readable.
 void raise(int event_descriptor) noexcept;
 void lower(int event_descriptor) noexcept;
 

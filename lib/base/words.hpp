@@ -10,17 +10,17 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// An error in words that are known at run time only, such as a peer's.
+/// An error with text that is known only at run time, such as a peer's.
 ///
-/// An error owns nothing; so the words are kept for the last 64 of them, in one place for the whole
-/// process. Who prints an older one is told that its words are gone.
+/// As an error owns nothing, the text is kept for the last 64 of these, in one place for the whole
+/// process. The message of an older one says that its text has been replaced.
 [[nodiscard]] error error_in_words(error_kind kind, const char* operation, std::string_view words,
                                    int errnum = 0) noexcept;
 
-/// Up to so many characters of each are kept.
+/// The number of characters that are kept of each text.
 inline constexpr std::size_t longest_words = 400;
 
-/// The same, printed.
+/// As above, with a printf format.
 [[nodiscard, gnu::format(printf, 3, 4)]] error error_in_words_of(error_kind kind,
                                                                  const char* operation,
                                                                  const char* format, ...) noexcept;

@@ -18,7 +18,8 @@ namespace {
 
 constexpr const char* reading_event = "ibv_get_async_event";
 
-/// Of two failures the one of the higher rank is noted; 0 is none.
+/// The rank of a failure, of which a listener notes the highest; 0 for events that are not
+/// failures.
 int rank_of(const async_event& event) noexcept {
   if (event.severity() < async_event_severity::error) return 0;
   if (event.element() == async_event_element::port) return 1;
@@ -92,7 +93,8 @@ result<std::optional<async_event>> async_events::read(bool is_kept) noexcept {
     tell(event, source);
     if (is_kept) keep(event);
   }
-  // Until it is acknowledged the element cannot be destroyed, so who forgets it finds it kept.
+  // Until the event is acknowledged, its element cannot be destroyed, so `forget` finds it among
+  // the kept ones.
   ibv_ack_async_event(&source);
   return std::optional(event);
 }
@@ -236,7 +238,7 @@ void async_listener::stop() noexcept {
 }
 
 std::optional<async_event> async_listener::heard() const noexcept {
-  // What stopped listening hears nothing that could come in between.
+  // After `stop`, no other thread changes the event.
   if (source_) return source_->events->heard_by(*this);
   if (!has_heard_) return std::nullopt;
   return heard_;

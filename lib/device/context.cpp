@@ -33,7 +33,7 @@ bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
 
 }  // namespace
 
-// Not in the header, where it would cost all who include it what a new kind of span costs.
+// Not in the header, where the instantiation of another span type would slow down all includers.
 std::span<const gid_entry> gid_table::entries() const& noexcept { return {entries_.get(), size_}; }
 
 detail::context_state::context_state(ibv_context* opened, owned<async_events> events_of) noexcept
@@ -148,7 +148,7 @@ result<gid_entry> context::query_gid(port_number port, gid_index index) const no
 
 result<gid_table> context::query_gid_table(port_number port) const noexcept {
   constexpr const char* operation = "ibv_query_gid_table";
-  // The call gives the entries of all ports; so there has to be room for all of them.
+  // The call returns the entries of all ports, so there must be room for all of them.
   VERBSPP_TRY(device, query_device());
   std::size_t room = 0;
   bool found = false;

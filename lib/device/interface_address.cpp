@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* asking = "getifaddrs";
 
-/// Of the netmask; a host's own, if there is none.
+/// The number of bits in the netmask; all bits if there is none.
 std::uint8_t prefix_length_of(const ifaddrs& entry, bool is_ipv4) noexcept {
   std::optional<gid> mask = detail::gid_of(entry.ifa_netmask);
   if (!mask) return 128;
@@ -36,7 +36,7 @@ std::uint8_t prefix_length_of(const ifaddrs& entry, bool is_ipv4) noexcept {
   return static_cast<std::uint8_t>(bits);
 }
 
-/// The kernel's answer on VLANs, of which other interfaces than those have none.
+/// Queries the VLAN of an interface from the kernel, which has one only for VLAN interfaces.
 class vlan_query {
  public:
   [[nodiscard]] std::uint16_t tag_of(const char* interface) const noexcept {

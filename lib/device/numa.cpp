@@ -24,7 +24,7 @@ constexpr const char* sysfs_root = "/sys";
 constexpr const char* asking_for_node = "ask for the NUMA node";
 constexpr const char* binding_to_node = "bind the thread to the NUMA node";
 
-/// A line of the kernel's, without its end.
+/// The first line of one of the kernel's files, without its end.
 class line {
  public:
   /// Empty if there is no such file.
@@ -56,13 +56,13 @@ class line {
  private:
   line() noexcept = default;
 
-  std::array<char, 8192> text_;  // a list of processors has its commas
+  std::array<char, 8192> text_;  // large enough for a list of processors
   std::size_t size_ = 0;
 };
 
 using file_name = std::array<char, PATH_MAX>;
 
-/// Takes a number off the front of a text.
+/// Removes a number from the beginning of a text, and returns it.
 std::optional<unsigned> take_number(std::string_view& text) noexcept {
   unsigned number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -71,10 +71,10 @@ std::optional<unsigned> take_number(std::string_view& text) noexcept {
   return number;
 }
 
-/// As many processors as Linux can be built for.
+/// A set with room for as many processors as Linux can support.
 class processor_set {
  public:
-  /// Of a list as the kernel writes it: "0-3,8".
+  /// Parses a list in the kernel's format: "0-3,8".
   [[nodiscard]] static std::optional<processor_set> from(std::string_view list) noexcept {
     processor_set all;
     for (bool more = !list.empty(); more;) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* routing = "find the route to an address";
 constexpr const char* searching = "find the port towards an address";
-/// Nothing is sent there.
+/// Nothing is sent to this port.
 constexpr std::uint16_t any_port = 9;
 
 error no_route(int errnum) noexcept {
@@ -31,7 +31,7 @@ error no_route(int errnum) noexcept {
   return error::from_errno(errnum, routing);
 }
 
-/// Of the address that a connected socket has got.
+/// The local address of a connected socket.
 result<gid> local_address(int descriptor) noexcept {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
@@ -53,7 +53,7 @@ std::uint32_t interface_of(const gid& address, std::uint32_t wanted,
   return found;
 }
 
-/// Of RoCE v2 before v1.
+/// The index of the route's source address; RoCE v2 is preferred to v1.
 std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) noexcept {
   std::optional<gid_index> found;
   for (const gid_entry& each : table.entries()) {
@@ -65,7 +65,7 @@ std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) n
   return found;
 }
 
-/// Empty if the device has no port that is active and has the address.
+/// Empty if the device has no active port with the address.
 result<std::optional<port_towards>> port_of(const context& opened, const ip_route& way) noexcept {
   VERBSPP_TRY(attributes, opened.query_device());
   for (unsigned number = 1; number <= attributes.phys_port_cnt; ++number) {
@@ -109,7 +109,7 @@ result<port_towards> open_device_towards(const gid& destination) noexcept {
     const auto found = opened.has_value() ? port_of(opened.assume_value(), way)
                                           : result<std::optional<port_towards>>(opened.error());
     if (found.has_value() && found.assume_value()) return *found.assume_value();
-    // One that fails may not be the one that is looked for.
+    // A device that fails may not be the one that is needed.
     if (found.has_error()) problem = found.assume_error();
   }
   if (problem) return *problem;

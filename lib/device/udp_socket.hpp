@@ -7,7 +7,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// A socket to ask the kernel by; nothing is sent through it.
+/// A socket for queries to the kernel; nothing is sent through it.
 class udp_socket {
  public:
   explicit udp_socket(int family) noexcept
@@ -18,7 +18,7 @@ class udp_socket {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
 
-  /// Below 0, and errno as it was then, if there is none.
+  /// Negative if there is none, and errno is unchanged since the failure.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
 
  private:

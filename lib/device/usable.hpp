@@ -10,7 +10,7 @@ namespace verbspp::detail {
   return {error_kind::invalid_input, operation, "this context was moved from"};
 }
 
-/// For what shall be made of a context, before it is given to libibverbs.
+/// Checks a context before an object is created from it by libibverbs.
 /// \errors `invalid_input` if it was moved from
 [[nodiscard]] inline result<void> check_usable(const char* operation,
                                                const context& parent) noexcept {

@@ -17,17 +17,17 @@ namespace verbspp::detail {
 
 namespace {
 
-/// How many requests in flight have a page.
+/// The number of requests in flight that use a page.
 struct page_use {
-  std::uint32_t sources;  ///< from which the device reads all of it
-  std::uint32_t targets;  ///< to which it may write
+  std::uint32_t sources;  ///< requests for which the device reads the whole page
+  std::uint32_t targets;  ///< requests for which it may write there
 };
 
 /// Pages that the library has allocated.
 struct guarded_range {
   std::uint64_t start;
   std::uint64_t length;
-  std::uint64_t page;  ///< the size of one
+  std::uint64_t page;  ///< the size of each page
   owned<page_use[]> uses;
   bool is_registered = false;
   bool is_exempt = false;  ///< stays writable
@@ -38,11 +38,11 @@ struct guarded_range {
 
 std::mutex ranges_mutex;
 guarded_range* ranges = nullptr;
-// So that memory which is none of the library's needs no lock where there is no other.
+// Saves the lock for memory that the library did not allocate, while there are no such pages.
 std::atomic<bool> some_are_known = false;
 
 void protect(const guarded_range& range, std::uint64_t index, int protection) noexcept {
-  // Where it fails, a mistake is missed. NOLINTNEXTLINE(performance-no-int-to-ptr)
+  // If this fails, a mistake may be missed. NOLINTNEXTLINE(performance-no-int-to-ptr)
   static_cast<void>(::mprotect(reinterpret_cast<void*>(range.start + index * range.page),
                                range.page, protection));
 }
@@ -51,8 +51,8 @@ void make_writable(const guarded_range& range, std::uint64_t index) noexcept {
   protect(range, index, PROT_READ | PROT_WRITE);
 }
 
-/// Calls `visit(range, first, end)` with the library's pages that lie within the bytes, or with
-/// those that they touch.
+/// Calls `visit(range, first, end)` with the library's pages that lie entirely within the bytes, or
+/// with all that overlap them.
 template <class Visit>
 void for_pages(std::uint64_t address, std::uint64_t length, bool whole, Visit visit) noexcept {
   if (length == 0 || address + length < address || !some_are_known.load(std::memory_order_acquire))

@@ -50,7 +50,7 @@ error registration_failure(int errnum, const char* operation, std::size_t length
   }
 }
 
-/// What no device takes, found without asking it.
+/// Rejects ranges that no device accepts, without calling it.
 result<void> check_range(const char* operation, std::uint64_t place, std::size_t length,
                          std::uint64_t start) noexcept {
   if (length == 0)
@@ -67,7 +67,7 @@ result<void> check_range(const char* operation, std::uint64_t place, std::size_t
 }
 
 const char* usual_cause_of_staying(int errnum) noexcept {
-  // Linux' software driver has EINVAL for what others call EBUSY.
+  // Linux's software driver returns EINVAL instead of EBUSY.
   return errnum == EBUSY || errnum == EINVAL
              ? "the memory stays registered; usually a memory window is bound to it still"
              : "the memory stays registered";
@@ -130,7 +130,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   VERBSPP_TRYV(check_on_demand(registering, domain, rights));
   pages_are_registered(address, length, rights);
   errno = 0;
-  // What ibv_reg_mr and ibv_reg_mr_iova call where the rights are no constants.
+  // ibv_reg_mr and ibv_reg_mr_iova call this if the rights are not constants.
   ibv_mr* const native =
       ibv_reg_mr_iova2(domain.below().native_handle(), address, length, start, rights.bits);
   if (native == nullptr) return registration_failure(errno, registering, length);
@@ -153,7 +153,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
                         part.file_descriptor, static_cast<int>(rights.bits));
   if (native != nullptr) {
     memory_registration made(domain.below(), native, start);
-    made.tell_of_addresses();  // of the device that it belongs to
+    made.tell_of_addresses();  // they belong to the exporting device
     return made;
   }
   const int errnum = errno;
@@ -223,7 +223,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
     what |= IBV_REREG_MR_CHANGE_ACCESS;
     rights = *changes.rights;
   }
-  // Whatever changes, it is not the first registration of these pages.
+  // Whatever is changed, this is not the first registration of these pages.
   pages_are_registered(native_->addr, native_->length, rights);
   pages_are_registered(changes.memory.data(), changes.memory.size(), rights);
   errno = 0;
@@ -246,7 +246,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
   }
   const error failure = registration_failure(
       errnum, reregistering, changes.memory.empty() ? native_->length : changes.memory.size());
-  // Whoever cannot do it at all has not touched the region, although libibverbs can't tell.
+  // A driver that lacks support has not touched the region, although libibverbs can't tell that.
   const bool is_as_before = returned == IBV_REREG_MR_ERR_INPUT ||
                             returned == IBV_REREG_MR_ERR_DONT_FORK_NEW ||
                             failure.kind() == error_kind::not_supported;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* allocating = "ibv_alloc_mw";
 
-/// Whether the device says that it has windows of a type; not every driver tells the truth.
+/// True if the device reports windows of a type; not every driver reports the truth.
 bool claims(const ibv_device_attr& device, memory_window_type type) noexcept {
   constexpr unsigned first = IBV_DEVICE_MEM_WINDOW;
   constexpr unsigned second = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;

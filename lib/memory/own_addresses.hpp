@@ -6,12 +6,13 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-// Elements of some registrations have addresses that are not where the program finds the memory,
-// and may be where it has something else. Where memory is watched, these ranges are remembered.
+// The elements of some registrations have addresses that differ from those of the memory in the
+// program, which may have other memory there. If memory is watched, these ranges are recorded.
 
-/// Addresses from `start` on are those of a registration, and not the program's.
+/// Records that the addresses from `start` on belong to a registration, not to the program's
+/// memory.
 void name_otherwise(std::uint64_t start, std::uint64_t length) noexcept;
-/// That registration is gone; nothing happens if it was not told of.
+/// Removes the range of a registration that has ended; does nothing if it was not recorded.
 void name_no_more(std::uint64_t start, std::uint64_t length) noexcept;
 
 }  // namespace verbspp::detail

@@ -44,7 +44,7 @@ void* map(std::size_t length, int more_flags = 0) noexcept {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-/// Maps more than is needed where the alignment asks for it, and gives the rest back.
+/// Maps more than needed if the alignment requires it, and unmaps the rest.
 void* map_aligned(std::size_t length, std::size_t alignment, std::size_t page) noexcept {
   if (alignment <= page) return map(length);
   void* const all = map(length + alignment - page);
@@ -67,7 +67,7 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
     return error(error_kind::invalid_input, operation, "memory of 0 bytes cannot be registered");
   if (!std::has_single_bit(options.alignment))
     return error::out_of_range(operation, "alignment (a power of two)", options.alignment);
-  // Far more than there is, so that no sum below overflows.
+  // Far more than any machine has, so that no sum below overflows.
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 8;
   if (count > most / size) return error::above_limit(operation, "elements", count, most / size);
   if (options.alignment > most)
@@ -82,7 +82,7 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
         pages_appear(memory, rounded, huge_page);
         return page_range(memory, rounded, page_kind::huge);
       }
-    // None reserved. The kernel may make them of normal ones if they fit into the addresses.
+    // No huge pages are reserved. The kernel may convert normal ones if they are suitably aligned.
     if (void* const memory = map_aligned(rounded, std::max(options.alignment, huge_page), page)) {
       const bool asked = ::madvise(memory, rounded, MADV_HUGEPAGE) == 0;
       pages_appear(memory, rounded, page);

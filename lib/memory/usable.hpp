@@ -6,7 +6,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// For what shall be made in a protection domain, before it is given to libibverbs.
+/// Checks a protection domain before an object is created in it by libibverbs.
 /// \errors `invalid_input` if it was moved from
 [[nodiscard]] inline result<void> check_usable(const char* operation,
                                                const protection_domain& parent) noexcept {

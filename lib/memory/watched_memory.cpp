@@ -14,8 +14,7 @@
 #include <mutex>
 #include <new>
 
-// The sanitizer's own names, which are there if the program is linked with it.
-// NOLINTBEGIN(bugprone-reserved-identifier)
+// The sanitizer's own names, which are defined if the program is linked with it.
 extern "C" {
 [[gnu::weak]] void __asan_poison_memory_region(const volatile void* address, std::size_t size);
 [[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* address, std::size_t size);
@@ -36,8 +35,8 @@ bool is_sanitized() noexcept {
 
 #if defined(VERBSPP_HAS_VALGRIND)
 
-// The requests are instructions that do nothing on a bare processor, nor for those of valgrind's
-// tools that don't look at memory, such as callgrind: they answer 0.
+// The requests are instructions that have no effect on a real processor or under valgrind's tools
+// that do not check memory, such as callgrind: they return 0.
 bool asks_valgrind() noexcept {
   const char known = 0;
   char bits = 0;
@@ -59,11 +58,11 @@ void tell_valgrind(std::uint64_t /*address*/, std::uint64_t /*length*/,
 
 #endif
 
-/// Who looks on.
+/// The tools that watch memory.
 struct watchers {
   bool sanitizer = is_sanitized();
   bool valgrind = asks_valgrind();
-  // What the sanitizer keeps its own books in: a mistaken address there would be fatal.
+  // The sanitizer's shadow memory; passing one of its addresses to the sanitizer would be fatal.
   std::uint64_t books_begin = 0;
   std::uint64_t books_end = 0;
   std::uint64_t end_of_addresses = 0;
@@ -73,23 +72,23 @@ struct watchers {
     if (!sanitizer) return;
     std::size_t offset = 0;
     __asan_get_shadow_mapping(&scale, &offset);
-    // The stack is at the upper end of what a program can have.
+    // The stack is at the upper end of the program's addresses.
     end_of_addresses = std::bit_ceil(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)));
     books_begin = offset;
     books_end = offset + (end_of_addresses >> scale);
   }
 
   [[nodiscard]] bool are_there() const noexcept { return sanitizer || valgrind; }
-  /// Whether the sanitizer has an opinion of all of them.
+  /// True if the sanitizer tracks all of these bytes.
   [[nodiscard]] bool knows(std::uint64_t address, std::uint64_t length) const noexcept {
     return sanitizer && address + length <= end_of_addresses &&
            (address + length <= books_begin || address >= books_end);
   }
-  /// Whether the sanitizer's books say that what was there has been freed, or was a variable whose
-  /// block or function has ended.
+  /// True if, according to the sanitizer's shadow memory, the memory there has been freed, or was a
+  /// variable whose block or function has ended.
   [[nodiscard]] __attribute__((no_sanitize("address"))) bool is_gone(
       std::uint64_t address) const noexcept {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): that is how it finds them
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the sanitizer finds its entries like this
     const auto entry = *reinterpret_cast<const unsigned char*>((address >> scale) + books_begin);
     return entry == 0xfd || entry == 0xf8 || entry == 0xf5;
   }
@@ -100,7 +99,7 @@ const watchers& who_watches() noexcept {
   return those;
 }
 
-/// A range of addresses that are not the program's.
+/// A range of addresses that do not refer to the program's memory.
 struct other_range {
   std::uint64_t start;
   std::uint64_t length;
@@ -109,7 +108,7 @@ struct other_range {
 
 std::mutex other_ranges_mutex;
 other_range* other_ranges = nullptr;
-// So that programs without such registrations need no lock.
+// Saves the lock in programs without such registrations.
 std::atomic<bool> some_are_otherwise = false;
 
 bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {
@@ -120,14 +119,14 @@ bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {
   return true;
 }
 
-/// Tells the sanitizer, unless the memory is not there any more, which is reported.
+/// Informs the sanitizer, unless the memory has been freed, which is reported.
 void tell_sanitizer(const watchers& those, std::uint64_t address, std::uint64_t length,
                     bool accessible) noexcept {
-  // Both ends: what is gone is so as a whole.
+  // Checks both ends, because memory is freed as a whole.
   for (const std::uint64_t place : {address, address + length - 1})
     if (those.is_gone(place)) {
       void* const frame = __builtin_frame_address(0);
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): elements have numbers
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): elements have integer addresses
       __asan_report_error(__builtin_return_address(0), frame, frame, reinterpret_cast<void*>(place),
                           1, 1);
       return;
@@ -140,13 +139,13 @@ void tell_sanitizer(const watchers& those, std::uint64_t address, std::uint64_t 
     __asan_poison_memory_region(start, length);
 }
 
-/// Whether somebody looks on, and the memory is some of the program's.
+/// True if a tool watches memory, and the bytes are memory of the program.
 bool is_watched(const watchers& those, std::uint64_t address, std::uint64_t length) noexcept {
   return those.are_there() && address != 0 && length != 0 && address + length >= address &&
          is_of_the_program(address, length);
 }
 
-/// Tells all who look on.
+/// Informs all tools.
 void tell(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
   const watchers& those = who_watches();
   if (!is_watched(those, address, length)) return;

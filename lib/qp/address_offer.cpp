@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* choosing = "choose the addresses of a connection";
 
-/// How far an address is known, and of which family, in the order in which they are offered.
+/// The scope and family of an address, in the order of the offer.
 enum class scope : std::uint8_t {
   ipv4,
   ipv6_global,
@@ -44,7 +44,7 @@ bool is_roce_address(const gid_entry& entry) noexcept {
          !entry.address.is_multicast();
 }
 
-/// What the interfaces say of an entry; empty, and counted, if that makes it useless.
+/// Adds the properties of its interface to an entry; empty, and counted, if these make it unusable.
 std::optional<offered_address> offered_from(const gid_entry& entry,
                                             std::span<const interface_address> interfaces,
                                             unusable_addresses& unusable) noexcept {
@@ -68,8 +68,8 @@ std::optional<offered_address> offered_from(const gid_entry& entry,
     ++unusable.down;
     return std::nullopt;
   }
-  // Each port has the link-local address that is made from its MAC address, whether its interface
-  // has it or not.
+  // Each port has the link-local address that is derived from its MAC address, even if its
+  // interface does not.
   if (same == nullptr && scope_of(entry.address) != scope::ipv6_link_local) {
     ++unusable.stale;
     return std::nullopt;
@@ -79,7 +79,7 @@ std::optional<offered_address> offered_from(const gid_entry& entry,
   return offered;
 }
 
-/// Smaller is offered first.
+/// The smallest is offered first.
 auto order_of(const offered_address& offered) noexcept {
   struct order {
     scope of;
@@ -119,14 +119,14 @@ std::optional<address_reach> reach_of(const offered_address& left,
   return address_reach::routed;
 }
 
-/// A pair as either end sees it: larger is better.
+/// The quality of a pair, which is the same from either end; larger is better.
 struct quality {
   address_reach reach;
   bool same_vlan;
   bool is_v2;
-  int places;  ///< of both in their offers, less than 0
-  int worse;   ///< of the two places
-  gid lesser;  ///< of the addresses: what decides if nothing else does
+  int places;  ///< the negative sum of the places in both offers
+  int worse;   ///< the negative larger place
+  gid lesser;  ///< the two addresses break ties
   gid greater;
 
   auto operator<=>(const quality&) const noexcept = default;
@@ -156,7 +156,7 @@ bool any_pair(const address_offer& left, const address_offer& right, Fits fits) 
   });
 }
 
-/// The first thing that no pair has in common.
+/// The reason that no pair fits: the first property in which all pairs differ.
 error none_fit(const address_offer& local, const address_offer& remote) noexcept {
   const auto says = [](const char* hint) { return error(error_kind::mismatch, choosing, hint); };
   if (local.empty() || remote.empty())
@@ -206,7 +206,7 @@ address_offer offer_of(std::span<const gid_entry> table,
       std::ranges::any_of(table, [](const gid_entry& each) { return each.interface_index != 0; });
   unusable_addresses ignored;
   unusable_addresses& counts = unusable != nullptr ? *unusable : ignored;
-  // In the order of the offer; what does not fit any more is the least welcome.
+  // In the order of the offer; addresses that no longer fit are the least preferred.
   std::array<offered_address, address_offer::capacity> sorted;
   std::size_t size = 0;
   for (const gid_entry& entry : table) {

@@ -15,8 +15,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The interfaces that the GIDs name. Empty if they name none, or the kernel does not tell: then
-/// nothing is known of interfaces and their subnets.
+/// The interfaces that the GIDs name. Empty if they name none, or the kernel does not report them:
+/// interfaces and their subnets are then unknown.
 class known_interfaces {
  public:
   explicit known_interfaces(std::span<const gid_entry> gids) noexcept {
@@ -33,7 +33,7 @@ class known_interfaces {
   std::optional<result<interface_table>> asked_{};
 };
 
-/// In the words of what stands most in the way.
+/// The error for the most frequent reason.
 error no_address(const unusable_addresses& unusable, const char* operation) noexcept {
   struct reason {
     unsigned count;
@@ -71,7 +71,7 @@ port_addresses addresses_from(const gid_entry& entry, const address_offer& offer
 result<port_addresses> addresses_of(const context& context, const port_attributes& port,
                                     const std::optional<gid_index>& picked,
                                     const char* operation) noexcept {
-  // The first GID of an InfiniBand port is its own, made from its GUID.
+  // The first GID of an InfiniBand port is derived from its GUID.
   if (port.link_layer() == link_layer::infiniband) {
     VERBSPP_TRY(entry, context.query_gid(port.number(), picked.value_or(gid_index{})));
     return addresses_from(entry, {});
@@ -80,7 +80,7 @@ result<port_addresses> addresses_of(const context& context, const port_attribute
     VERBSPP_TRY(entry, context.query_gid(port.number(), *picked));
     const known_interfaces interfaces({&entry, 1});
     address_offer offer = offer_of({&entry, 1}, interfaces.entries());
-    // Whatever speaks against it: it was picked by hand.
+    // Offered regardless of any objections, because it was selected by hand.
     if (offer.empty())
       offer.add({.address = entry.address, .type = entry.type, .index = entry.index});
     return addresses_from(entry, offer);
@@ -97,7 +97,7 @@ result<port_addresses> addresses_of(const context& context, const port_attribute
 
 std::uint32_t random_number() noexcept {
   std::uint32_t bits = 0;
-  // Before the kernel's generator is seeded there is nothing better than the clock.
+  // Before the kernel's generator is seeded, the clock is the best source.
   if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
     std::timespec now{};
     std::timespec_get(&now, TIME_UTC);

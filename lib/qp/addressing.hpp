@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a queue pair gets where the user picks nothing: an address, a packet sequence number.
+/// The defaults of a queue pair for values that the user does not specify: an address, a packet
+/// sequence number.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -14,7 +15,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// What peers reach a port by.
+/// The addresses by which peers reach a port.
 struct port_addresses {
   gid address;
   gid_type type;
@@ -22,17 +23,17 @@ struct port_addresses {
   address_offer offer;  ///< empty on InfiniBand
 };
 
-/// On Ethernet all that the port offers, the first one being its address, or the one that was
-/// picked by hand alone.
+/// On Ethernet, all addresses that the port offers, of which the first is its address; or only the
+/// one that was selected by hand.
 /// \errors `not_found` if the port has no usable address, or none at the index
 [[nodiscard]] result<port_addresses> addresses_of(const context& context,
                                                   const port_attributes& port,
                                                   const std::optional<gid_index>& picked,
                                                   const char* operation) noexcept;
 
-/// An unpredictable one.
+/// Returns an unpredictable number.
 [[nodiscard]] std::uint32_t random_number() noexcept;
-/// An unpredictable one, so that no packet of an earlier connection fits by chance.
+/// Returns an unpredictable number, so that no packet of an earlier connection matches by chance.
 [[nodiscard]] packet_sequence_number random_psn() noexcept;
 
 }  // namespace verbspp::detail

@@ -6,7 +6,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// `to_string`, also for constants.
+/// As `to_string`, but also for constant expressions.
 [[nodiscard]] constexpr const char* attribute_name(queue_pair_attribute which) noexcept {
   switch (which) {
     case queue_pair_attribute::current_state:

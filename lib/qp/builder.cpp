@@ -22,7 +22,7 @@ constexpr const char* building = "build queue pair";
 constexpr std::uint32_t default_elements = 16;
 constexpr std::uint8_t default_read_depth = 16;
 
-/// What was asked for, or the default as far as the device allows it.
+/// The requested value, or the default as far as the device supports it.
 template <class Count>
 std::uint32_t or_default(const std::optional<Count>& asked, std::uint32_t preferred,
                          int limit) noexcept {
@@ -130,7 +130,7 @@ result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transpor
   return error(error_kind::not_supported, operation, advice);
 }
 
-/// By the plain call, which every provider has.
+/// Creates it by the plain call, which every provider has.
 result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept {
   ibv_qp_init_attr plain{};
   plain.send_cq = initial.send_cq;
@@ -146,7 +146,7 @@ result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept
   return native_queue_pair{created, nullptr};
 }
 
-/// Where on the device a queue pair is, and what it is given for the time after its creation.
+/// The port and addresses of a queue pair, and the parameters for the time after its creation.
 struct placement {
   port_attributes port;
   port_addresses addresses;
@@ -214,7 +214,7 @@ constexpr const char* adopting = "queue pair from_native";
 
 error not_as_said(const char* what) noexcept { return {error_kind::mismatch, adopting, what}; }
 
-/// A queue pair that was made elsewhere is what the caller says it is, as far as the pointer tells.
+/// Checks that a queue pair from elsewhere is as specified, as far as its structure shows.
 result<void> check_origin(transport type, const ibv_qp& native,
                           const queue_pair_settings& settings) noexcept {
   if (native.qp_type != static_cast<ibv_qp_type>(type))
@@ -288,7 +288,7 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
                  "this queue pair was made without the extended posting interface "
                  "(ibv_create_qp_ex with send_ops_flags): leave extended_posting out");
 
-  // From INIT on the device knows where the queue pair is, and what it lets in.
+  // From INIT on, the device has the port, the rights and the queue key of the queue pair.
   queue_pair_settings known = settings;
   if (state != queue_pair_state::reset && attributes.port_num != 0) {
     const auto port = port_number::assume(attributes.port_num);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// From a transport that is known at run time to what the concepts say of it.
+/// Conversion of a transport that is known at run time to a template argument for the concepts.
 #pragma once
 
 #include <verbspp/work/transport.hpp>
@@ -9,8 +9,8 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Calls `call` with the transport as its template argument. It has no answer for what is none of
-/// the enumerators; so that the compiler tells of one that is added, nothing here is a default.
+/// Calls `call` with the transport as its template argument. There is no default case, so that the
+/// compiler warns if an enumerator is added; other values are not allowed.
 template <class Call>
 auto by_transport(transport type, Call call) noexcept {
   switch (type) {

@@ -26,7 +26,7 @@ constexpr std::size_t offered_size = 20, offered_type_at = 16, offered_prefix_at
 static_assert(endpoint::encoded_size == offered_at + address_offer::capacity * offered_size);
 constexpr std::byte magic{0x76};
 constexpr std::byte version{3};
-/// The format before, which ends where the offered addresses begin.
+/// The previous format, which ends where the offered addresses begin.
 constexpr std::byte former_version{2};
 constexpr std::size_t former_size = endpoint::former_encoded_size;
 static_assert(former_size == offered_count_at);
@@ -34,7 +34,7 @@ static_assert(former_size == offered_count_at);
 constexpr std::uint16_t last_vlan = 4094;
 constexpr unsigned longest_prefix = 128;
 
-// Numbers that no connection can lead to: those of the management queue pairs, and of multicast.
+// Numbers that can't be connected to: those of the management queue pairs, and of multicast.
 constexpr std::uint32_t first_usable_number = 2;
 constexpr std::uint32_t multicast_number = 0xffffff;
 
@@ -51,7 +51,7 @@ error bad_field(const char* field, std::byte code) noexcept {
                              "the bytes are damaged or were not made by endpoint::encode");
 }
 
-/// What has to hold of every endpoint that something is to be connected to.
+/// Checks the requirements for an endpoint that is to be connected to.
 result<void> check_connectable(const endpoint& end, const char* operation) noexcept {
   const std::uint32_t number = end.number.value();
   if (number < first_usable_number || number == multicast_number)
@@ -119,7 +119,7 @@ result<offered_address> load_offered(offered_input in) noexcept {
                          .vlan = vlan};
 }
 
-/// Of what is behind the former format.
+/// Reads the offer, which follows the previous format.
 result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) noexcept {
   const auto count = std::to_integer<std::size_t>(in[0]);
   if (count > address_offer::capacity) return bad_field("offered addresses (0..16)", in[0]);
@@ -139,7 +139,7 @@ result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) n
   return offer;
 }
 
-/// Of what is behind the former format, too.
+/// Reads the other fields that follow the previous format.
 result<void> load_quality(std::span<const std::byte, endpoint::encoded_size> in,
                           endpoint& into) noexcept {
   constexpr std::byte highest_level{verbspp::service_level::maximum};
@@ -156,7 +156,7 @@ result<void> load_quality(std::span<const std::byte, endpoint::encoded_size> in,
   return success();
 }
 
-/// Of those of two ends either the one that is said, or that of both.
+/// Checks that both ends have the same value, or that one of them has none.
 template <class Value>
 result<void> check_same(const char* field, Value local, Value remote, const char* hint) noexcept {
   if (local == remote || local.value() == 0 || remote.value() == 0) return success();
@@ -179,12 +179,12 @@ bool is_offered(const endpoint& end) noexcept {
   });
 }
 
-/// Or nothing else is known, as of an endpoint of the former format.
+/// Also true if nothing else is known, as for an endpoint of the previous format.
 bool is_set_by_hand(const endpoint& end) noexcept {
   return end.is_address_set_by_hand || !is_offered(end);
 }
 
-/// What to choose from: one that was set by hand alone, or all.
+/// The addresses to choose from: only the one that was set by hand, or all.
 address_offer effective_offer(const endpoint& end) noexcept {
   if (is_offered(end)) return end.addresses;
   address_offer single;
@@ -242,7 +242,7 @@ std::size_t endpoint::encoded_size_of(
 }
 
 result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
-  // First what they are: another version has another length, and its own answer.
+  // Format and version first: another version has another length, and a separate error.
   bool is_former = false;
   if (bytes.size() > version_at) {
     if (bytes[magic_at] != magic)
@@ -353,7 +353,7 @@ result<address_pair> choose_addresses(const endpoint& local, const endpoint& rem
   const address_offer there = effective_offer(remote);
   if (here.size() != 1 || there.size() != 1 || (!is_set_by_hand(local) && !is_set_by_hand(remote)))
     return choose_addresses(here, there);
-  // What was set by hand is taken as it is.
+  // Addresses that were set by hand are used as they are.
   if (here[0].type != there[0].type)
     return error::mismatch("compare endpoints", "GID type", to_string(here[0].type),
                            to_string(there[0].type),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The bring-up that `build`, `handshake` and `activate` do: transitions like any user's, with what
-/// the builder was given.
+/// The steps of `build`, `handshake` and `activate`: the same transitions that programs use, with
+/// the parameters of the builder.
 #include "base/words.hpp"
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
@@ -41,7 +41,7 @@ result<void> settle_addresses(queue_pair_data& queue_pair, const endpoint& remot
   return success();
 }
 
-/// What the kernel's routing table has against the way to the peer; null if nothing.
+/// The reason why the kernel's routing table does not lead to the peer; null if it does.
 const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept {
   const auto way = find_route(remote);
   if (!way.has_value())
@@ -64,7 +64,7 @@ const char* printed(const gid& address, std::array<char, INET6_ADDRSTRLEN>& into
   return ::inet_ntop(AF_INET6, address.bytes.data(), into.data(), INET6_ADDRSTRLEN);
 }
 
-/// Names the pair, and says why it is none to rely on.
+/// Names the pair, and explains why it is unreliable.
 error in_doubt(const error& cause, const address_pair& pair) noexcept {
   std::array<char, INET6_ADDRSTRLEN> local{};
   std::array<char, INET6_ADDRSTRLEN> remote{};
@@ -114,8 +114,8 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
 
 }  // namespace
 
-// That the peer could not be reached is no wonder if its only address that fits is of another link,
-// or if the kernel would take another way.
+// Explains a peer that could not be reached if its only address that fits is on another link, or if
+// the kernel would use another route.
 error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
   const int errnum = cause.native_errno();
   if (local.link_layer != link_layer::ethernet ||
@@ -124,7 +124,7 @@ error explained(const error& cause, const endpoint& local, const endpoint& remot
   const auto pair = choose_addresses(local, remote);
   if (!pair.has_value()) return cause;
   if (pair.assume_value().is_doubtful) return in_doubt(cause, pair.assume_value());
-  // An address without a subnet is of no network interface, and not the kernel's business.
+  // An address without a subnet has no network interface, so the kernel's routes do not matter.
   const bool is_routed = pair.assume_value().reach == address_reach::routed &&
                          pair.assume_value().local.prefix_length != offered_address::unknown_prefix;
   const char* const wrong =
@@ -152,20 +152,20 @@ result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexce
     if constexpr (Connects<Transport>)
       return connect_as<Transport>(queue_pair, remote);
     else
-      __builtin_unreachable();  // its type has no handshake
+      __builtin_unreachable();  // this type has no handshake
   });
 }
 
 namespace {
 
-/// What older kernels have in their masks for RoCE, which only they understand.
+/// Bits in the masks of older kernels for RoCE, which only the kernel understands.
 constexpr int internal_of_kernel = 0xf << 21;
 
 managed_attributes::step without_internal(const managed_attributes::step& given) noexcept {
   return {.attributes = given.attributes, .mask = given.mask & ~internal_of_kernel};
 }
 
-/// The port and the partition, if they are others than the builder's.
+/// Adopts the manager's port and partition, if they differ from the builder's.
 result<void> follow_manager(queue_pair_data& queue_pair,
                             const managed_attributes::step& given) noexcept {
   using enum queue_pair_state;
@@ -184,7 +184,7 @@ result<void> follow_manager(queue_pair_data& queue_pair,
   return success();
 }
 
-/// The local address that the manager has chosen.
+/// Adopts the local address that the manager has chosen.
 void follow_address(queue_pair_data& queue_pair, const ibv_ah_attr& path) noexcept {
   if (path.is_global == 0) return;
   const auto index = gid_index::assume(path.grh.sgid_index);
@@ -220,7 +220,7 @@ result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) 
     sending.attributes.retry_cnt = given.retries.value();
     sending.attributes.rnr_retry = given.rnr_retries.code();
   }
-  // Rights are the builder's.
+  // The builder determines the rights.
   receiving.mask &= ~IBV_QP_ACCESS_FLAGS;
   VERBSPP_TRYV(follow_manager(queue_pair, by.init));
   VERBSPP_TRYV(modify_native(queue_pair, queue_pair_state::init, queue_pair_state::ready_to_receive,
@@ -240,13 +240,13 @@ result<void> activate(queue_pair_data& queue_pair) noexcept {
 
 namespace {
 
-/// What is 0 is left to the peer.
+/// A value of 0 adopts the peer's.
 template <class Value>
 Value agreed(Value local, Value remote) noexcept {
   return local.value() != 0 ? local : remote;
 }
 
-/// With what the builder was given.
+/// A route with the parameters of the builder.
 global_route route_to(const queue_pair_data& queue_pair, const gid& address, gid_index source,
                       traffic_class of_packets) noexcept {
   const connection_parameters& given = queue_pair.parameters;

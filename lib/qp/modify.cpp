@@ -22,7 +22,7 @@ constexpr std::string_view name_of(std::size_t state) noexcept {
   return to_string(static_cast<queue_pair_state>(state));
 }
 
-/// "modify INIT -> RTR" and so on, for every two states.
+/// "modify INIT -> RTR" and so on, for every pair of states.
 constexpr auto names_of_transitions = [] {
   using namespace std::string_view_literals;
   constexpr std::size_t longest = "modify RESET -> RESET"sv.size() + 1;
@@ -66,7 +66,7 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
   }
 }
 
-/// What `local` becomes at another port.
+/// Updates `local` for another port.
 result<void> move_to_port(endpoint& local, connection_parameters& parameters,
                           const context& context, port_number number,
                           const char* operation) noexcept {
@@ -88,7 +88,7 @@ error no_queue_pair(const char* operation) noexcept {
           "this queue pair was moved from, or consumed by a transition"};
 }
 
-/// Modifies the queue pair with attributes that are complete.
+/// Modifies the queue pair with complete attributes.
 result<void> apply(queue_pair_data& queue_pair, queue_pair_state from, queue_pair_state to,
                    ibv_qp_attr attributes, queue_pair_attribute_set given, const endpoint& local,
                    const connection_parameters& parameters) noexcept {
@@ -106,7 +106,7 @@ result<void> apply(queue_pair_data& queue_pair, queue_pair_state from, queue_pai
   return success();
 }
 
-/// Where attributes put the queue pair at another port, its addresses are that one's.
+/// If the attributes move the queue pair to another port, adopts the addresses of that port.
 result<void> follow_port(endpoint& local, connection_parameters& parameters, const context& context,
                          const ibv_qp_attr& attributes, queue_pair_attribute_set given,
                          const char* operation) noexcept {
@@ -118,7 +118,7 @@ result<void> follow_port(endpoint& local, connection_parameters& parameters, con
 
 constexpr int bits_of_a_mask = 32;
 
-/// A sentence for each attribute, by its bit.
+/// One sentence for each attribute, indexed by its bit.
 template <std::size_t Prefix>
 constexpr auto sentences(const char (&prefix)[Prefix]) noexcept {
   constexpr std::size_t longest_name = 24;

@@ -33,7 +33,8 @@ queue_pair_owner::queue_pair_owner(queue_pair_owner&& other) noexcept
       groups_(std::move(other.groups_)) {}
 
 queue_pair_owner& queue_pair_owner::operator=(queue_pair_owner&& other) noexcept {
-  // Taken out first, so that assigning to itself changes nothing; what was here goes with `taken`.
+  // Moved out first, so that self-assignment changes nothing; `taken` destroys the previous queue
+  // pair.
   queue_pair_owner taken(std::move(other));
   std::swap(native_, taken.native_);
   std::swap(extended_, taken.extended_);
@@ -74,7 +75,7 @@ queue_pair_owner::~queue_pair_owner() {
 }
 
 ibv_qp* queue_pair_owner::release() noexcept {
-  // With it go the references to what the queue pair was made from, and the memory of the groups.
+  // Releases the references to the parents, and the memory of the groups.
   queue_pair_owner rest(std::move(*this));
   return std::exchange(rest.native_, nullptr);
 }
@@ -86,7 +87,7 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
     return error(error_kind::invalid_input, operation,
                  "this GID is none of a multicast group: those begin with ff, and IPv4 ones are "
                  "mapped, as ::ffff:239.1.2.3");
-  // Devices take it for one and the same attachment.
+  // Devices treat a second attachment as the same one.
   for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
     if (each->address == group && each->multicast_lid == multicast_lid)
       return error(error_kind::invalid_input, operation,

@@ -24,7 +24,8 @@ namespace detail {
 
 namespace {
 
-/// Acknowledging takes a lock of libibverbs and maybe a wakeup; so not for every event.
+/// Acknowledging takes a lock of libibverbs, and perhaps a wakeup, so it is not done for every
+/// event.
 constexpr unsigned acknowledged_together = 64;
 
 }  // namespace
@@ -62,8 +63,7 @@ result<bool> completion_channel_state::read() noexcept {
   VERBSPP_TRY(got, read_event([&] { return ibv_get_cq_event(native, &source, &user_context); },
                               "ibv_get_cq_event"));
   if (!got) return false;
-  // The queue is there until the event is acknowledged; what is not acknowledged now, `forget`
-  // does.
+  // The queue exists until the event is acknowledged; `forget` acknowledges those that are left.
   completion_queue_state* const found = find(source, user_context);
   if (found == nullptr || found->events.closed) {
     ibv_ack_cq_events(source, 1);
@@ -84,7 +84,7 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held,
     if (condition()) return true;
     const bool in_time = !until.has_passed();
     if (someone_reads_) {
-      // An event that was read here would leave the other thread asleep.
+      // Reading an event here would leave the other thread asleep.
       if (!in_time) return false;
       if (until.is_forever())
         changed_.wait(held);
@@ -207,7 +207,7 @@ result<wait_end> completion_channel_state::sleep(const completion_queue_state& q
 
 void completion_channel_state::collect() noexcept {
   const std::lock_guard held(lock_);
-  // Whoever waits next is told of a failure.
+  // A failure is reported to the next thread that waits.
   for (bool more = !someone_reads_; more;) {
     const result<bool> got = read();
     more = got.has_value() && got.assume_value();

@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* adopting_queue = "completion_queue::from_native";
 
-/// Whether it takes `ibv_create_cq_ex` to make a queue.
+/// True if creating such a queue requires `ibv_create_cq_ex`.
 bool needs_extended_call(completion_features features) noexcept {
   return features.intersects(completion_feature::extended | completion_feature::single_threaded);
 }
@@ -35,7 +35,7 @@ const char* creation_of(completion_features features) noexcept {
   return needs_extended_call(features) ? "ibv_create_cq_ex" : "ibv_create_cq";
 }
 
-/// The queue itself.
+/// Creates the queue itself.
 ibv_cq* create_native(completion_queue_state& state, std::size_t capacity,
                       const ibv_device_attr& device) noexcept {
   ibv_context* const parent = state.owner.native_handle();
@@ -69,7 +69,7 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   if (capacity > limit)
     return error::above_limit(operation, "capacity, completions", capacity, limit,
                               "the limit is the device's (max_cqe)");
-  // First the state, since events find the queue by it.
+  // The state is created first, because events refer to the queue by it.
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
   if (!state) return error::from_errno(ENOMEM, operation);
@@ -87,7 +87,8 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
                     "features: ask for fewer, or take a plain completion_queue");
 }
 
-/// Whether a queue can tell these fields: what it has no function for, it was not created with.
+/// True if a queue can report these fields: it has no functions for those that it was not created
+/// with.
 bool has_fields(const ibv_cq_ex& queue, completion_features features) noexcept {
   const auto lacks = [&](completion_feature field, auto* function) {
     return features.contains(field) && function == nullptr;
@@ -160,7 +161,7 @@ completion_queue_state::~completion_queue_state() {
 }
 
 error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING {
-  // Drivers return a negative errno, but for those that have codes of their own: -1 and -2.
+  // Drivers return a negative errno, except those with their own codes: -1 and -2.
   return poll_failure(returned < -2 ? -returned : 0, "ibv_poll_cq");
 }
 
@@ -240,14 +241,14 @@ result<ibv_cq*> completion_queue::release() && noexcept {
 }
 
 bool async_event::concerns(const completion_queue& queue) const noexcept {
-  // A queue at the same address that is younger than the event is another one.
+  // A queue at the same address that is newer than the event is a different one.
   return element() == async_event_element::completion_queue && queue.state() != nullptr &&
          is_at(queue.native_handle()) && queue.state()->created_at < taken_at_;
 }
 
 std::ostream& operator<<(std::ostream& out, const completion_queue& queue) {
   if (queue.state() == nullptr) return out << "completion queue that was moved from";
-  // Not by the stream's own formatting of numbers, which the caller may have changed.
+  // Avoids the stream's number formatting, which the caller may have changed.
   out << "completion queue " << std::to_string(queue.native_handle()->handle) << ", room for "
       << std::to_string(queue.capacity());
   if (queue.state()->channel)

@@ -18,7 +18,7 @@ error start_poll_failure(int returned) noexcept {
 }
 
 error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept {
-  // As long as errno is its own.
+  // First, while errno is still that of the call.
   const error failure = poll_failure(errno_of(returned), "ibv_next_poll");
   ibv_end_poll(queue);
   free_polling_sessions = 1;
@@ -69,7 +69,7 @@ result<std::span<const work_completion>> wait_for_completions(const completion_q
 
 namespace {
 
-/// `wait_watching`, which may know better than an error what went wrong.
+/// Implements `wait_watching`, which may replace an error by the event that explains it.
 result<watched_completions> wait_listening(const completion_queue& queue,
                                            completion_queue_state& state,
                                            std::span<work_completion> slots,
@@ -108,7 +108,8 @@ result<watched_completions> wait_watching(const completion_queue& queue,
       wait_listening(queue, *state, slots, until, which,
                      {.descriptor = {.number = file_descriptor}, .listener = &state->failures});
   if (outcome.has_value()) return outcome;
-  // Why a queue can no longer be used, its event tells best, which may be on its way.
+  // The best explanation for a queue that can no longer be used is its event, which may not have
+  // arrived yet.
   if (outcome.assume_error() != error_kind::driver) return outcome;
   static_cast<void>(state->failures.look(std::chrono::milliseconds(50)));
   if (auto event = state->failures.heard())

@@ -10,8 +10,8 @@ inline constexpr const char* sessions_dont_nest =
     "this thread is polling an extended completion queue already: sessions don't nest, so take "
     "nothing from one within the function that poll_each calls";
 
-/// What the failure of a poll or a polling session is. The software device, and drivers that don't
-/// wait for themselves, say EBUSY to who polls a queue from within its session.
+/// The error for a failed poll or polling session. The software device, and drivers that do not
+/// deadlock, return EBUSY if a queue is polled within its own session.
 [[nodiscard]] error poll_failure(int errnum, const char* operation) noexcept;
 
 }  // namespace verbspp::detail

@@ -4,8 +4,8 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// What to do where a driver got no memory for a queue or a queue pair, which it locks; null if
-/// `errnum` is not about memory.
+/// The advice if a driver could not allocate memory for a queue or a queue pair, which it locks;
+/// null if `errnum` is not about memory.
 [[nodiscard]] const char* advice_on_queue_memory(int errnum) noexcept;
 
 }  // namespace verbspp::detail

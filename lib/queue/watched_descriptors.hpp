@@ -11,12 +11,12 @@
 namespace verbspp::detail {
 
 [[nodiscard]] inline pollfd entry_of(const watched_descriptor& watched) noexcept {
-  // A descriptor whose other end is closed is readable, too.
+  // A descriptor whose other end was closed is also readable.
   const short events = watched.what == watch_for::hang_up ? POLLRDHUP : POLLIN;
   return {.fd = watched.number, .events = events, .revents = 0};
 }
 
-/// Whether a descriptor of the program's, as a wait has seen it, ends that wait.
+/// True if a descriptor of the program, as a wait has seen it, ends that wait.
 [[nodiscard]] inline result<bool> ends_wait(const pollfd& seen, const char* operation) noexcept {
   if ((seen.revents & POLLNVAL) != 0)
     return error::out_of_range(operation, "the file descriptor to be watched", seen.fd,

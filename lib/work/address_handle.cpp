@@ -58,7 +58,7 @@ result<address_handle> address_handle::create_reply(const class protection_domai
                  "the memory given does not hold the datagram's global route header: give "
                  "received_datagram the memory of the whole receive");
   ibv_wc completion = datagram.native();
-  // Without the header's 40 bytes there is no header.
+  // Without the 40 bytes, there is no header.
   if (!datagram.has_global_route()) completion.wc_flags &= ~unsigned{IBV_WC_GRH};
   ibv_ah_attr address{};
   errno = 0;  // it returns -1, and does not promise to set errno

@@ -10,7 +10,7 @@ namespace verbspp {
 
 namespace {
 
-/// The errnos by which one or another provider says that a queue is full.
+/// The errnos by which providers report a full queue.
 bool means_full(int errnum) noexcept {
   return errnum == ENOMEM || errnum == EAGAIN || errnum == ENOBUFS || errnum == ENOSPC ||
          errnum == EOVERFLOW;

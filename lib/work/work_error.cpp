@@ -172,7 +172,7 @@ const char* work_error::hint() const noexcept {
 
 namespace {
 
-/// The errno that a failed request stands for.
+/// The errno for a failed request.
 int errno_of(work_error_class kind) noexcept {
   switch (kind) {
     case local_programming:
@@ -193,8 +193,8 @@ int errno_of(work_error_class kind) noexcept {
   return EIO;
 }
 
-// The facts of an error: wr_id; status, vendor code; queue pair number, and one more than the
-// operation, 0 if it is not known.
+// The facts of an error: wr_id; status and vendor code; queue pair number, and the operation plus
+// one, or 0 if it is unknown.
 constexpr detail::error_source failed_work{
     [](const error& e, std::span<char> buffer) noexcept {
       return work_error::from(e)->format(buffer);
