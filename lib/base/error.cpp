@@ -68,28 +68,27 @@ bool is_of_verbs(std::string_view operation) noexcept {
 const char* usual_advice(int errnum) noexcept {
   switch (kind_of_errno(errnum)) {
     case error_kind::invalid_input:
-      return "the driver refuses an argument, although the library found nothing wrong with it: "
-             "its "
-             "messages in the kernel's log may say which";
+      return "the driver rejects an argument in which the library found no error: its messages in "
+             "the kernel's log may say which";
     case error_kind::resource_exhausted:
-      return "the machine is out of memory, or the device of such objects: `rdma resource` counts "
-             "them";
+      return "the machine is out of memory, or the device is out of such objects: `rdma resource` "
+             "counts them";
     case error_kind::permission:
-      return "the process lacks a right: see /dev/infiniband/uverbs*, its capabilities and its "
-             "cgroup's limits";
+      return "the process lacks a permission: check /dev/infiniband/uverbs*, its capabilities and "
+             "its cgroup's limits";
     case error_kind::not_found:
-      return "the device or the object is not there any more: see the kernel's log";
+      return "the device or the object no longer exists: see the kernel's log";
     case error_kind::not_supported:
-      return "this device, its driver or this kernel cannot do it";
+      return "this device, its driver or this kernel does not support it";
     case error_kind::timed_out:
-      return "the device or the network did not answer: try again, and see the kernel's log";
+      return "the device or the network did not respond: try again, and see the kernel's log";
     case error_kind::busy:
-      return "something that was made from it, or works with it, is still there";
+      return "objects that were created from it, or use it, still exist";
     default:
       if (errnum == EIO && detail::is_child_of_device_process())
         return "this process was forked, and the device was opened by its parent: open it after "
                "the fork";
-      return "see what the driver says in the kernel's log";
+      return "see the driver's messages in the kernel's log";
   }
 }
 
@@ -141,7 +140,7 @@ const char* to_string(error_kind kind) noexcept {
 
 std::size_t error::format(std::span<char> buffer) const noexcept {
   appender out(buffer);
-  if (is_of_broken_connection_) out.add("the connection is broken, since: ");
+  if (is_of_broken_connection_) out.add("the connection is broken because of an earlier failure: ");
   out.add_by([this](std::span<char> rest) { return format_cause(rest); });
   if (is_of_batch_) out.add(" (requests of the batch posted before: %zu)", accepted_);
   return out.length();
@@ -172,7 +171,7 @@ std::size_t error::format_cause(std::span<char> buffer) const noexcept {
               static_cast<std::uint64_t>(second_.number));
       break;
     case shape::against_limit:
-      out.add(": %s: %" PRIu64 " asked for, the limit is %" PRIu64, subject_,
+      out.add(": %s: %" PRIu64 " requested, the limit is %" PRIu64, subject_,
               static_cast<std::uint64_t>(first_.number),
               static_cast<std::uint64_t>(second_.number));
       break;

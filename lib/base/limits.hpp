@@ -15,7 +15,7 @@ namespace verbspp::detail {
                                               std::uint64_t value, int limit) noexcept {
   if (value > static_cast<std::uint64_t>(std::max(limit, 0)))
     return error::above_limit(operation, what, value, static_cast<std::uint64_t>(limit),
-                              "the limit is the device's");
+                              "the device imposes this limit");
   return success();
 }
 

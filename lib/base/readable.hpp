@@ -14,7 +14,7 @@
 namespace verbspp::detail {
 
 inline constexpr const char* device_is_gone =
-    "the device is gone, or its driver has given it up: see the kernel's log";
+    "the device no longer exists, or its driver has abandoned it: see the kernel's log";
 
 /// Makes a file descriptor of events non-blocking, so that reading it never blocks.
 /// \returns the errno, 0 on success

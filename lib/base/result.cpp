@@ -24,7 +24,7 @@ void error::raise() const {
 
 void detail::throw_no_error() {
   error(error_kind::invalid_input, "result::error()",
-        "the result holds a value; ask has_error() first")
+        "the result holds a value; call has_error() first")
       .raise();
 }
 

@@ -38,8 +38,8 @@ std::size_t format_words(const error& e, std::span<char> buffer) noexcept {
           ? std::snprintf(buffer.data(), buffer.size(), "%s: %s: %.*s", e.operation(),
                           to_string(e.kind()), static_cast<int>(words.size), words.text.data())
           : std::snprintf(buffer.data(), buffer.size(),
-                          "%s: %s: the words have made room for those of newer errors",
-                          e.operation(), to_string(e.kind()));
+                          "%s: %s: newer errors have replaced the text of this one", e.operation(),
+                          to_string(e.kind()));
   return length > 0 ? static_cast<std::size_t>(length) : 0;
 }
 

@@ -25,44 +25,46 @@ struct event_description {
 };
 
 constexpr std::array events{
-    event_description{async_event_type::completion_queue_error, element::completion_queue,
-                      severity_of::error, "completion queue error",
-                      "it overran: completions are lost, and its queue pairs fail; create it anew, "
-                      "with room for all work that can be outstanding, and the queue pairs too"},
+    event_description{
+        async_event_type::completion_queue_error, element::completion_queue, severity_of::error,
+        "completion queue error",
+        "it overran: completions are lost, and its queue pairs fail; create it again, with room "
+        "for all work that can be outstanding, and its queue pairs, too"},
     event_description{async_event_type::queue_pair_fatal, element::queue_pair, severity_of::error,
                       "queue pair fatal error",
                       "the device could not report a completion or failed otherwise: the queue "
                       "pair is in the error state; destroy it"},
-    event_description{async_event_type::queue_pair_request_error, element::queue_pair,
-                      severity_of::error, "queue pair request error",
-                      "the peer asked for what this queue pair cannot do; it is in the error "
-                      "state, and the peer's request failed as a remote invalid request"},
-    event_description{async_event_type::queue_pair_access_error, element::queue_pair,
-                      severity_of::error, "queue pair access error",
-                      "the peer used an rkey that is stale, too short or without the right; the "
-                      "queue pair is in the error state, and the peer's request failed as a remote "
-                      "access error"},
+    event_description{
+        async_event_type::queue_pair_request_error, element::queue_pair, severity_of::error,
+        "queue pair request error",
+        "the peer requested an operation that this queue pair does not support; it is in the error "
+        "state, and the peer's request failed as a remote invalid request"},
+    event_description{
+        async_event_type::queue_pair_access_error, element::queue_pair, severity_of::error,
+        "queue pair access error",
+        "the peer used an rkey that is stale, for too few bytes, or lacks the right; the queue "
+        "pair is in the error state, and the peer's request failed as a remote access error"},
     event_description{async_event_type::communication_established, element::queue_pair,
                       severity_of::notice, "communication established",
                       "the peer's first packet arrived before this end was ready to send"},
-    event_description{async_event_type::send_queue_drained, element::queue_pair,
-                      severity_of::notice, "send queue drained",
-                      "all sends that had begun have finished: the queue pair's attributes may be "
-                      "changed now"},
+    event_description{
+        async_event_type::send_queue_drained, element::queue_pair, severity_of::notice,
+        "send queue drained",
+        "all sends that had started have finished: the queue pair's attributes may be changed now"},
     event_description{async_event_type::path_migrated, element::queue_pair, severity_of::notice,
-                      "path migrated", "the connection goes on over its alternate path"},
+                      "path migrated", "the connection continues on its alternate path"},
     event_description{async_event_type::path_migration_error, element::queue_pair,
                       severity_of::warning, "path migration error",
-                      "the peer asked for the alternate path, which is not usable here"},
+                      "the peer requested the alternate path, which is not usable here"},
     event_description{async_event_type::device_fatal, element::device, severity_of::fatal,
                       "device fatal error",
-                      "nothing that was made on this context works any more: destroy it all, and "
-                      "open the device again when it is back; see the kernel's log"},
+                      "all objects created on this context have failed: destroy them, and open the "
+                      "device again when it is back; see the kernel's log"},
     event_description{async_event_type::port_active, element::port, severity_of::notice,
                       "port active", "the link is up"},
     event_description{async_event_type::port_error, element::port, severity_of::error, "port error",
-                      "the link is down: connections fail when their retries are used up, and may "
-                      "go on if it comes back before"},
+                      "the link is down: connections fail when their retries are used up, and "
+                      "continue if it is up again before"},
     event_description{async_event_type::lid_change, element::port, severity_of::warning,
                       "LID change",
                       "the subnet manager gave the port another LID: peers need the new endpoint"},
@@ -71,22 +73,23 @@ constexpr std::array events{
                       "the partition table changed: a pkey index may mean another partition"},
     event_description{async_event_type::subnet_manager_change, element::port, severity_of::notice,
                       "subnet manager change",
-                      "who holds addresses of the subnet manager has to ask for them again"},
+                      "programs that use addresses of the subnet manager must query them again"},
     event_description{async_event_type::shared_receive_queue_error, element::shared_receive_queue,
                       severity_of::error, "shared receive queue error",
-                      "it takes no receives any more; destroy it and its queue pairs"},
+                      "it no longer accepts receives; destroy it and its queue pairs"},
     event_description{async_event_type::shared_receive_queue_limit_reached,
                       element::shared_receive_queue, severity_of::notice,
                       "shared receive queue limit reached",
-                      "post more receives, and set the limit again: it fires once"},
-    event_description{async_event_type::last_work_request_reached, element::queue_pair,
-                      severity_of::notice, "last work request reached",
-                      "this queue pair, which is in the error state, takes nothing more from its "
-                      "shared receive queue: when its completions are polled it may be destroyed"},
+                      "post more receives, and set the limit again: it triggers only once"},
+    event_description{
+        async_event_type::last_work_request_reached, element::queue_pair, severity_of::notice,
+        "last work request reached",
+        "this queue pair, which is in the error state, takes no more receives from its shared "
+        "receive queue: it may be destroyed after its completions have been polled"},
     event_description{async_event_type::client_reregister, element::port, severity_of::warning,
                       "client reregister",
-                      "the subnet manager forgot its clients: multicast groups and the like have "
-                      "to be joined again"},
+                      "the subnet manager has lost its registrations: multicast groups and the "
+                      "like must be joined again"},
     event_description{async_event_type::gid_change, element::port, severity_of::warning,
                       "GID change",
                       "the GID table changed: a GID index may mean another address; peers need the "

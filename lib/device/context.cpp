@@ -16,7 +16,7 @@ namespace verbspp {
 
 namespace {
 
-constexpr const char* no_such_port = "the device has no port of this number; ports count from 1";
+constexpr const char* no_such_port = "the device has no port with this number; the first port is 1";
 
 gid_entry entry_from(const ibv_gid_entry& native) noexcept {
   return {.address = gid::from_native(native.gid),
@@ -81,7 +81,7 @@ result<ibv_context*> context::release() && noexcept {
   VERBSPP_TRYV(detail::check_usable(operation, *this));
   if (!state_.is_only())
     return error(error_kind::busy, operation,
-                 "other handles of the context, or objects made from it, are still there");
+                 "other handles of the context, or objects created from it, still exist");
   ibv_context* const native = state_->native;
   state_->closed_by = ownership::borrowed;
   state_ = {};
@@ -105,7 +105,7 @@ result<std::uint64_t> context::device_clock_khz() const noexcept {
   if (errnum != 0) return error::from_errno(errnum, operation);
   if (attributes.hca_core_clock == 0)
     return error(error_kind::not_supported, operation,
-                 "the device does not tell the frequency of its clock");
+                 "the device does not report the frequency of its clock");
   return attributes.hca_core_clock;
 }
 

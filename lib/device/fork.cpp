@@ -35,7 +35,7 @@ result<void> initialize_fork() noexcept {
   if (errnum != 0)
     return error::from_errno(
         errnum, "ibv_fork_init",
-        errnum == EINVAL ? "it has to come before the first registration" : nullptr);
+        errnum == EINVAL ? "it must be called before the first registration" : nullptr);
   return success();
 }
 

@@ -108,7 +108,7 @@ class processor_set {
 };
 
 error makes_no_sense(const char* operation) noexcept {
-  return {error_kind::driver, operation, "what the kernel's file in /sys says makes no sense"};
+  return {error_kind::driver, operation, "the kernel's file in /sys cannot be parsed"};
 }
 
 }  // namespace
@@ -140,7 +140,7 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
     if (!strict) return false;
     return error(error_kind::not_supported, binding_to_node,
                  "the device belongs to no NUMA node: numa_binding::as_far_as_possible leaves the "
-                 "thread where it is then");
+                 "thread where it is");
   }
   file_name file;
   const int length =
@@ -156,8 +156,8 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
   if (errnum == 0) return true;
   if (!strict) return false;
   return error::from_errno(errnum, binding_to_node,
-                           "none of the node's processors is allowed to this thread: see its "
-                           "cpuset (`taskset -p`), and numa_binding::as_far_as_possible");
+                           "this thread may use none of the node's processors: see its cpuset "
+                           "(`taskset -p`), and numa_binding::as_far_as_possible");
 }
 
 result<std::optional<numa_node>> numa_node_of(const device& one) noexcept {

@@ -84,10 +84,10 @@ result<std::optional<port_towards>> port_of(const context& opened, const ip_rout
 result<ip_route> find_route(const gid& destination, std::uint32_t interface_index) noexcept {
   constexpr gid any_ipv4{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}};
   if (destination.is_zero() || destination == any_ipv4 || destination.is_multicast())
-    return error(error_kind::invalid_input, routing, "it is no address of a host");
+    return error(error_kind::invalid_input, routing, "it is not the address of a host");
   if (destination.is_link_local() && interface_index == 0)
     return error(error_kind::invalid_input, routing,
-                 "a link-local address is one of an interface, which has to be told, too");
+                 "a link-local address belongs to an interface, which must be specified, too");
   sockaddr_storage storage{};
   const socklen_t size = detail::store_address(destination, any_port, interface_index, storage);
   const detail::udp_socket socket(storage.ss_family);
@@ -113,9 +113,10 @@ result<port_towards> open_device_towards(const gid& destination) noexcept {
     if (found.has_error()) problem = found.assume_error();
   }
   if (problem) return *problem;
-  return error(error_kind::not_found, searching,
-               "no active RoCE port has the address from which the kernel reaches the peer: `ip "
-               "route get` shows that and its interface, `rdma link` those of the devices");
+  return error(
+      error_kind::not_found, searching,
+      "no active RoCE port has the address from which the kernel reaches the peer: `ip route get` "
+      "shows the address and its interface, `rdma link` the interfaces of the devices");
 }
 
 }  // namespace verbspp

@@ -42,9 +42,9 @@ error registration_failure(int errnum, const char* operation, std::size_t length
                         "memory or of memory regions");
     }
     case EFAULT:
-      return error::from_errno(errnum, operation,
-                               "the memory is not mapped, or is read-only although local write is "
-                               "asked for");
+      return error::from_errno(
+          errnum, operation,
+          "the memory is not mapped, or is read-only although local write is requested");
     default:
       return error::from_errno(errnum, operation);
   }
@@ -61,21 +61,21 @@ result<void> check_range(const char* operation, std::uint64_t place, std::size_t
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   if (((place ^ start) & (page - 1)) != 0)
     return error::out_of_range(operation, "start of the region", start,
-                               "devices translate whole pages: the start has to lie as many bytes "
-                               "behind a page's begin as the memory does");
+                               "devices translate whole pages: the start must have the same offset "
+                               "within a page as the memory");
   return success();
 }
 
 const char* usual_cause_of_staying(int errnum) noexcept {
   // Linux's software driver returns EINVAL instead of EBUSY.
   return errnum == EBUSY || errnum == EINVAL
-             ? "the memory stays registered; usually a memory window is bound to it still"
+             ? "the memory stays registered; usually a memory window is still bound to it"
              : "the memory stays registered";
 }
 
 error is_borrowed(const char* operation) noexcept {
   return {error_kind::invalid_input, operation,
-          "the registration is borrowed: whoever made it changes and deregisters it"};
+          "the registration is borrowed: only its owner may change or deregister it"};
 }
 
 void deregister_or_report(ibv_mr* native) noexcept {
@@ -145,7 +145,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   VERBSPP_TRYV(check_range(registering_dmabuf, part.offset, length, start));
   if (part.file_descriptor < 0)
     return error::out_of_range(registering_dmabuf, "file descriptor", part.file_descriptor,
-                               "give that of a dma-buf");
+                               "pass the descriptor of a dma-buf");
 #if defined(VERBSPP_HAS_IBV_REG_DMABUF_MR)
   errno = 0;
   ibv_mr* const native =
@@ -158,13 +158,13 @@ result<memory_registration> memory_registration::create(const protection_domain&
   }
   const int errnum = errno;
   if (kind_of_errno(errnum) == error_kind::not_supported)
-    return error::from_errno(errnum, registering_dmabuf,
-                             "neither every device nor every kernel can register a dma-buf; Linux "
-                             "5.12 is the first");
+    return error::from_errno(
+        errnum, registering_dmabuf,
+        "not every device can register a dma-buf, and the kernel must be Linux 5.12 or newer");
   if (errnum == EBADF || errnum == EINVAL)
-    return error::from_errno(errnum, registering_dmabuf,
-                             "the file descriptor has to be a dma-buf's, and offset and length to "
-                             "lie within it");
+    return error::from_errno(
+        errnum, registering_dmabuf,
+        "the file descriptor must be a dma-buf, and offset and length must lie within it");
   return registration_failure(errnum, registering_dmabuf, length);
 #else
   static_cast<void>(domain);
@@ -212,7 +212,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
     VERBSPP_TRYV(check_usable(reregistering, *changes.domain));
     if (changes.domain->context() != domain_.context())
       return error(error_kind::invalid_input, reregistering,
-                   "the protection domain is of another context than the region's");
+                   "the protection domain belongs to a context other than the region's");
     what |= IBV_REREG_MR_CHANGE_PD;
     domain = changes.domain->below().native_handle();
   }
@@ -241,7 +241,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
     range_.rkey = native_->rkey;
     if (returned != 0)
       report_destroy(errnum, reregistering,
-                     "it worked, but children of fork will not have the former memory");
+                     "it succeeded, but children of fork will not have the previous memory");
     return success();
   }
   const error failure = registration_failure(
@@ -252,16 +252,16 @@ result<void> memory_registration::change(const registration_change& changes) noe
                             failure.kind() == error_kind::not_supported;
   if (is_as_before) {
     if (failure.kind() == error_kind::not_supported)
-      return error::from_errno(errnum, reregistering,
-                               "the driver cannot change a region, which is as before: register "
-                               "the memory anew");
+      return error::from_errno(
+          errnum, reregistering,
+          "the driver cannot change a region, which is unchanged: register the memory again");
     return failure;
   }
   forget_addresses();
   range_ = {};
   deregister_or_report(std::exchange(native_, nullptr));
   return error::from_errno(errnum, reregistering,
-                           "the region could not be used any more and is gone");
+                           "the region had become unusable, and was deregistered");
 }
 
 error region_is_gone(const char* operation) noexcept {

@@ -32,13 +32,12 @@ error allocation_failure(int errnum, const protection_domain& domain,
   const bool second = claims(device.assume_value(), memory_window_type::type_2);
   const bool claimed = type == memory_window_type::type_1 ? first : second;
   if (claimed && failure == error_kind::invalid_input) return failure;
-  return failure.as(
-      error_kind::not_supported,
-      claimed  ? "the device says that it has such memory windows, but its driver has none"
-      : first  ? "this device has memory windows of type 1 only"
-      : second ? "this device has memory windows of type 2 only"
-               : "this device has no memory windows: register a region for each part that peers "
-                 "may access, and deregister it to take that back");
+  return failure.as(error_kind::not_supported,
+                    claimed  ? "the device reports such memory windows, but its driver has none"
+                    : first  ? "this device has memory windows of type 1 only"
+                    : second ? "this device has memory windows of type 2 only"
+                             : "this device has no memory windows: register a region for each part "
+                               "that peers may access, and deregister it to revoke that");
 }
 
 }  // namespace
@@ -70,9 +69,9 @@ result<void> memory_window_owner::adopt(memory_window_type type, ibv_mw* native,
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_mw is null");
   if (native->pd != domain_.native_handle())
     return error(error_kind::invalid_input, operation,
-                 "the memory window is of another protection domain");
+                 "the memory window belongs to another protection domain");
   if (native->type != static_cast<ibv_mw_type>(type))
-    return error(error_kind::invalid_input, operation, "the memory window is of the other type");
+    return error(error_kind::invalid_input, operation, "the memory window has the other type");
   native_ = native;
   whose_ = whose;
   return success();
@@ -85,7 +84,7 @@ error window_is_gone(const char* operation) noexcept {
 memory_window_owner::~memory_window_owner() {
   if (native_ != nullptr && whose_ == ownership::taken)
     report_destroy(errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw",
-                   "peers may have access through the memory window still");
+                   "peers may have access through the memory window");
 }
 
 void print(std::ostream& out, const memory_window_owner& window, memory_window_type type) {

@@ -60,7 +60,7 @@ result<protection_domain> protection_domain::create_parent(const protection_doma
   const class context& parent = domain.context();
   if (threads.state_->owner != parent)
     return error(error_kind::invalid_input, operation,
-                 "protection domain and thread domain have to be made from one context");
+                 "protection domain and thread domain must be created from the same context");
   const protection_domain below = domain.below();
   ibv_parent_domain_init_attr initial{};
   initial.pd = below.native_handle();
@@ -72,7 +72,7 @@ result<protection_domain> protection_domain::create_parent(const protection_doma
     if (failure != error_kind::not_supported) return failure;
     return failure.as(error_kind::not_supported,
                       "this driver has no parent domains: use the protection domain itself, whose "
-                      "queues lock");
+                      "queues take locks");
   }
   auto created = adopt(parent, allocated, ownership::taken, operation);
   if (created.has_error()) {
@@ -91,7 +91,7 @@ result<protection_domain> protection_domain::from_native(const class context& pa
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_pd is null");
   if (native->context != parent.native_handle())
     return error(error_kind::invalid_input, operation,
-                 "the protection domain is of another context");
+                 "the protection domain belongs to another context");
   return adopt(parent, native, whose, operation);
 }
 
@@ -100,10 +100,10 @@ result<ibv_pd*> protection_domain::release() && noexcept {
   VERBSPP_TRYV(detail::check_usable(operation, *this));
   if (state_->below)
     return error(error_kind::invalid_input, operation,
-                 "a parent domain lives on the library's thread domain");
+                 "a parent domain depends on the library's thread domain");
   if (!state_.is_only())
     return error(error_kind::busy, operation,
-                 "other handles of the protection domain, or objects made in it, are still there");
+                 "other handles of the protection domain, or objects created in it, still exist");
   ibv_pd* const native = state_->native;
   state_->destroyed_by = ownership::borrowed;
   state_ = {};

@@ -42,7 +42,8 @@ result<remote_memory_description> remote_memory_description::decode(
   const std::span<const std::byte, remote_memory_encoded_size> in(
       bytes.first<remote_memory_encoded_size>());
   if (in[magic_at] != magic)
-    return error(error_kind::invalid_input, operation, "these bytes are no remote memory handle");
+    return error(error_kind::invalid_input, operation,
+                 "these bytes are not a remote memory handle");
   if (in[version_at] != version)
     return error::mismatch(operation, "format version", std::to_integer<int>(version),
                            std::to_integer<int>(in[version_at]),
@@ -55,14 +56,14 @@ result<remote_memory_description> remote_memory_description::decode(
           static_cast<unsigned>(load_big_endian(in.subspan<rights_at, 2>())))};
   if (!access::any_remote.contains(memory.rights))
     return error::out_of_range(operation, "rights", memory.rights.bits,
-                               "the handle carries rights that are no remote access rights");
+                               "the handle contains rights that are not remote access rights");
   if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.address)
     return error(error_kind::invalid_input, operation,
                  "address and length together exceed the address space");
   if (!memory.rights.contains(needed))
     return error(error_kind::permission, operation,
-                 "the peer did not grant every right that is asked for; it has to register the "
-                 "memory with them");
+                 "the peer did not grant all of the requested rights; it must register the memory "
+                 "with them");
   return memory;
 }
 

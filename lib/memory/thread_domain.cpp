@@ -22,7 +22,7 @@ result<thread_domain> thread_domain::create(const context& parent) noexcept {
     const error failure = error::from_errno(errno, operation);
     if (failure != error_kind::not_supported) return failure;
     return failure.as(error_kind::not_supported,
-                      "this driver has no thread domains: its queues lock, whoever uses them");
+                      "this driver has no thread domains: its queues always take locks");
   }
   auto* const state = new (std::nothrow) detail::thread_domain_state(parent, allocated);
   if (state == nullptr) {

@@ -184,8 +184,8 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
         "the addresses have no scope in common: one end has link-local addresses only, or "
         "unique local ones and the other global ones");
   return says(
-      "what the two ends have in common is of different VLANs, or RoCE v1 of different "
-      "subnets, which no router carries");
+      "the addresses that the two ends have in common are in different VLANs, or RoCE v1 of "
+      "different subnets, which is not routed");
 }
 
 }  // namespace

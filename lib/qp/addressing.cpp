@@ -46,7 +46,7 @@ error no_address(const unusable_addresses& unusable, const char* operation) noex
       {unusable.down,
        "the network interfaces of the port's GIDs are down: bring them up (ip link set ... up)"},
       {unusable.stale,
-       "the port's GIDs are no addresses of its network interface any more: give it an IP address"},
+       "the port's GIDs are no longer addresses of its network interface: give it an IP address"},
       {unusable.without_interface,
        "the port's GIDs belong to no network interface: bring the interface up and give it an IP "
        "address"},

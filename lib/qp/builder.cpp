@@ -81,25 +81,26 @@ result<void> check_parents(const queue_pair_settings& settings) noexcept {
   const context& parent = settings.domain->context();
   if (settings.receives &&
       settings.receives->protection_domain().below() != settings.domain->below())
-    return error(error_kind::invalid_input, building,
-                 "the shared receive queue has to be made in the protection domain of the queue "
-                 "pair");
+    return error(
+        error_kind::invalid_input, building,
+        "the shared receive queue must be created in the protection domain of the queue pair");
   if (settings.send_queue->context() != parent || settings.receive_queue->context() != parent)
     return error(error_kind::invalid_input, building,
-                 "protection domain and completion queues have to be made from one context");
+                 "protection domain and completion queues must be created from the same context");
   constexpr access_flags known = access::local_write | access::any_remote;
   if (!known.contains(settings.connection.access))
-    return error::out_of_range(building, "access flags", settings.connection.access.bits,
-                               "a queue pair knows local write, remote write, read and atomic");
+    return error::out_of_range(
+        building, "access flags", settings.connection.access.bits,
+        "a queue pair has only the rights local write, remote write, read and atomic");
   return success();
 }
 
 error creation_failure(int errnum, const char* operation) noexcept {
-  return error::from_errno(
-      errnum, operation,
-      errnum == EINVAL ? "every limit that the device reports is kept; so usually max inline data, "
-                         "or queue length and elements are too much together"
-                       : advice_on_queue_memory(errnum));
+  return error::from_errno(errnum, operation,
+                           errnum == EINVAL
+                               ? "no limit that the device reports is exceeded; usually, max "
+                                 "inline data, or queue length and elements together, are too large"
+                               : advice_on_queue_memory(errnum));
 }
 
 struct native_queue_pair {
@@ -218,18 +219,17 @@ error not_as_said(const char* what) noexcept { return {error_kind::mismatch, ado
 result<void> check_origin(transport type, const ibv_qp& native,
                           const queue_pair_settings& settings) noexcept {
   if (native.qp_type != static_cast<ibv_qp_type>(type))
-    return not_as_said(
-        "this queue pair is of another transport than the builder's: its qp_type tells");
+    return not_as_said("this queue pair has another transport than the builder: see its qp_type");
   if (native.pd != settings.domain->native_handle())
-    return not_as_said("this queue pair was made in another protection domain");
+    return not_as_said("this queue pair was created in another protection domain");
   if (native.send_cq != settings.send_queue->native_handle() ||
       native.recv_cq != settings.receive_queue->native_handle())
-    return not_as_said("this queue pair was made with other completion queues");
+    return not_as_said("this queue pair was created with other completion queues");
   if (native.srq != (settings.receives ? settings.receives->native_handle() : nullptr))
     return not_as_said(settings.receives
-                           ? "this queue pair was made without that shared receive queue"
-                           : "this queue pair was made with a shared receive queue: give it to the "
-                             "builder as well");
+                           ? "this queue pair was created without that shared receive queue"
+                           : "this queue pair was created with a shared receive queue: give it to "
+                             "the builder as well");
   return success();
 }
 
@@ -271,7 +271,7 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
                               queue_pair_parameter_set given) noexcept {
   if (native == nullptr)
     return error(error_kind::invalid_input, adopting,
-                 "there is no queue pair to take in: the pointer is null");
+                 "there is no queue pair to adopt: the pointer is null");
   VERBSPP_TRYV(check_parents(settings));
   VERBSPP_TRYV(check_origin(type, *native, settings));
   VERBSPP_TRY(status, query(native));
@@ -285,7 +285,7 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
   ibv_qp_ex* const extended = settings.extended_posting ? ibv_qp_to_qp_ex(native) : nullptr;
   if (settings.extended_posting && extended == nullptr)
     return error(error_kind::not_supported, adopting,
-                 "this queue pair was made without the extended posting interface "
+                 "this queue pair was created without the extended posting interface "
                  "(ibv_create_qp_ex with send_ops_flags): leave extended_posting out");
 
   // From INIT on, the device has the port, the rights and the queue key of the queue pair.
@@ -293,7 +293,7 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
   if (state != queue_pair_state::reset && attributes.port_num != 0) {
     const auto port = port_number::assume(attributes.port_num);
     if (settings.port && *settings.port != port)
-      return not_as_said("this queue pair is at another port than the one that the builder names");
+      return not_as_said("this queue pair has another port than the builder");
     known.port = port;
     if (!given.contains(queue_pair_parameter::pkey_index))
       known.connection.pkey_index = pkey_index::assume(attributes.pkey_index);

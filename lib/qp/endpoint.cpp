@@ -48,7 +48,7 @@ bool is_one_of(std::byte code, std::initializer_list<Enum> values) noexcept {
 
 error bad_field(const char* field, std::byte code) noexcept {
   return error::out_of_range(decoding, field, std::to_integer<std::int64_t>(code),
-                             "the bytes are damaged or were not made by endpoint::encode");
+                             "the bytes are damaged or were not created by endpoint::encode");
 }
 
 /// Checks the requirements for an endpoint that is to be connected to.
@@ -107,12 +107,12 @@ result<offered_address> load_offered(offered_input in) noexcept {
       static_cast<std::uint16_t>(detail::load_big_endian(in.subspan<offered_vlan_at, 2>()));
   if (vlan > last_vlan)
     return error::out_of_range(decoding, "VLAN of an offered address (0..4094)", vlan,
-                               "the bytes are damaged or were not made by endpoint::encode");
+                               "the bytes are damaged or were not created by endpoint::encode");
   const gid address = load_gid(in.first<16>());
   if (address.is_zero() || address.is_multicast())
     return error(error_kind::invalid_input, decoding,
-                 "an offered address is none of a port: the bytes are damaged or were not made by "
-                 "endpoint::encode");
+                 "an offered address cannot be that of a port: the bytes are damaged or were not "
+                 "created by endpoint::encode");
   return offered_address{.address = address,
                          .type = static_cast<gid_type>(in[offered_type_at]),
                          .prefix_length = std::to_integer<std::uint8_t>(in[offered_prefix_at]),
@@ -146,7 +146,7 @@ result<void> load_quality(std::span<const std::byte, endpoint::encoded_size> in,
   if (in[service_level_at] > highest_level)
     return bad_field("service level (0..15)", in[service_level_at]);
   if (in[asked_for_at] > (mtu_asked_for | address_set_by_hand))
-    return bad_field("what was asked for (0..3)", in[asked_for_at]);
+    return bad_field("flags of requested values (0..3)", in[asked_for_at]);
   into.traffic_class =
       verbspp::traffic_class::assume(std::to_integer<std::uint8_t>(in[traffic_class_at]));
   into.service_level =
@@ -167,10 +167,9 @@ result<void> check_mtu(const endpoint& local, const endpoint& remote) noexcept {
   if ((!local.is_mtu_asked_for || local.mtu <= remote.mtu) &&
       (!remote.is_mtu_asked_for || remote.mtu <= local.mtu))
     return success();
-  return error::mismatch("compare endpoints", "path MTU, bytes", local.mtu.bytes(),
-                         remote.mtu.bytes(),
-                         "ask for no more than both ports' active MTU, or leave it to the "
-                         "handshake");
+  return error::mismatch(
+      "compare endpoints", "path MTU, bytes", local.mtu.bytes(), remote.mtu.bytes(),
+      "request at most the active MTU of both ports, or leave it to the handshake");
 }
 
 bool is_offered(const endpoint& end) noexcept {
@@ -247,7 +246,7 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() > version_at) {
     if (bytes[magic_at] != magic)
       return error(error_kind::invalid_input, decoding,
-                   "these bytes are no endpoint of verbspp; does the peer speak something else?");
+                   "these bytes are not a verbspp endpoint; does the peer use another protocol?");
     is_former = bytes[version_at] == former_version;
     if (bytes[version_at] != version && !is_former)
       return error::mismatch(decoding, "format version", std::to_integer<int>(version),
@@ -257,7 +256,7 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() != (is_former ? former_size : encoded_size))
     return error::out_of_range(decoding, is_former ? "length (44 bytes)" : "length (368 bytes)",
                                static_cast<std::int64_t>(bytes.size()),
-                               "the endpoint was truncated, or the peer speaks something else");
+                               "the endpoint was truncated, or the peer uses another protocol");
   const std::span<const std::byte, former_size> in(bytes.first<former_size>());
   if (!is_one_of(in[transport_at], {transport::rc, transport::uc, transport::ud}))
     return bad_field("transport (2..4)", in[transport_at]);
@@ -294,7 +293,7 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
   if ((end.owner == 0) != (end.generation == 0))
     return error::out_of_range(
         decoding, end.owner == 0 ? "generation (0 without an owner)" : "generation (1 or more)",
-        end.generation, "the bytes are damaged or were not made by endpoint::encode");
+        end.generation, "the bytes are damaged or were not created by endpoint::encode");
   end.address = load_gid(in.subspan<gid_at, 16>());
   if (!is_former) {
     VERBSPP_TRY(offer, load_offer(bytes.subspan(offered_count_at), end.link_layer));
@@ -332,7 +331,7 @@ result<void> check_compatible(const endpoint& local, const endpoint& remote) noe
   constexpr const char* operation = "compare endpoints";
   if (local.type != remote.type)
     return error::mismatch(operation, "transport", to_string(local.type), to_string(remote.type),
-                           "build both queue pairs of the same transport");
+                           "build both queue pairs with the same transport");
   if (local.link_layer != remote.link_layer)
     return error::mismatch(operation, "link layer", to_string(local.link_layer),
                            to_string(remote.link_layer),
@@ -340,9 +339,9 @@ result<void> check_compatible(const endpoint& local, const endpoint& remote) noe
                            "device or port");
   VERBSPP_TRYV(check_connectable(remote, operation));
   VERBSPP_TRYV(check_same("traffic class", local.traffic_class, remote.traffic_class,
-                          "give both ends the same one, or leave it to one of them"));
+                          "specify the same one at both ends, or specify it at only one end"));
   VERBSPP_TRYV(check_same("service level", local.service_level, remote.service_level,
-                          "give both ends the same one, or leave it to one of them"));
+                          "specify the same one at both ends, or specify it at only one end"));
   VERBSPP_TRYV(check_mtu(local, remote));
   if (local.link_layer == link_layer::ethernet) VERBSPP_TRYV(choose_addresses(local, remote));
   return success();
@@ -369,8 +368,8 @@ result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept 
     return success();
   return error::outdated("compare endpoints", "generation of the remote end", remote.generation,
                          last.generation,
-                         "this is an endpoint of an earlier connection; the peer has to send the "
-                         "one that it has after its reset");
+                         "this is an endpoint of an earlier connection; the peer must send the one "
+                         "that it has after its reset");
 }
 
 }  // namespace verbspp

@@ -56,7 +56,7 @@ const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept 
                       });
   return is_own ? nullptr
                 : "the peer's address does not resolve: the kernel reaches it from none of this "
-                  "port's (`ip route get`); take the port that is on the way, which "
+                  "port's addresses (`ip route get`); use the port on the route, which "
                   "open_device_towards finds";
 }
 
@@ -70,9 +70,9 @@ error in_doubt(const error& cause, const address_pair& pair) noexcept {
   std::array<char, INET6_ADDRSTRLEN> remote{};
   return error_access::with_errno(
       error_in_words_of(cause.kind(), cause.operation(),
-                        "%s does not answer %s: the two ends have only such link-local addresses "
-                        "in common, which no router carries, and probably one is between them: "
-                        "give both ports addresses of the same family and scope",
+                        "%s does not respond to %s: the two ends have only such link-local "
+                        "addresses in common, which are not routed, and probably there is a router "
+                        "between them: give both ports addresses of the same family and scope",
                         printed(pair.remote.address, remote), printed(pair.local.address, local)),
       cause.native_errno());
 }
@@ -209,7 +209,7 @@ result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) 
   if (given.mtu && given.mtu->native() != receiving.attributes.path_mtu)
     return error::mismatch("compare with the connection manager", "path MTU, bytes",
                            given.mtu->bytes(), 128 << receiving.attributes.path_mtu,
-                           "the manager takes that of the route: leave out path_mtu");
+                           "the manager uses the MTU of the route: leave out path_mtu");
   if (acknowledges(local.type)) {
     receiving.attributes.max_dest_rd_atomic =
         std::min(receiving.attributes.max_dest_rd_atomic, local.reads_as_target.value());
@@ -288,7 +288,7 @@ result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
   if (queue_pair.owner.native() == nullptr) return no_way_from_moved();
   if (!group.is_multicast())
     return error(error_kind::invalid_input, "path to the multicast group",
-                 "this GID is none of a multicast group");
+                 "this GID is not that of a multicast group");
   const global_route route = route_to(queue_pair, group, queue_pair.parameters.local_gid_index,
                                       queue_pair.parameters.traffic_class);
   const service_level level = queue_pair.parameters.service_level;

@@ -46,7 +46,7 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
     case ENETUNREACH:
     case EHOSTUNREACH:
       return "the peer's GID or LID does not resolve: check that its address is reachable from "
-             "this port (ping the IP address behind the GID), and that it is the peer's present "
+             "this port (ping the IP address behind the GID), and that it is the peer's current "
              "one";
     case EPERM:
       return given.contains(queue_pair_attribute::qkey)
@@ -56,11 +56,11 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
       if (to == queue_pair_state::ready_to_receive && given.contains(queue_pair_attribute::path))
         return "usually the GID index, the path MTU (above a port's active MTU) or the port number";
       if (given.contains(queue_pair_attribute::alternate_path))
-        return "Linux takes alternate paths on InfiniBand ports only";
+        return "Linux supports alternate paths only on InfiniBand ports";
       if (given.contains(queue_pair_attribute::ack_timeout))
-        return "usually a timeout, retry count or read depth that the device does not take";
-      return "usually the queue pair is in another state than its type says: a failure moves it to "
-             "ERR or SQE by itself, which query_state() tells";
+        return "usually a timeout, retry count or read depth that the device does not support";
+      return "usually the queue pair is not in the state of its type: after a failure, the device "
+             "itself moves it to ERR or SQE, which query_state() reports";
     default:
       return nullptr;
   }
@@ -133,7 +133,7 @@ constexpr auto sentences(const char (&prefix)[Prefix]) noexcept {
 }
 constexpr auto missing_attribute =
     sentences("this transition requires an attribute that is missing: ");
-constexpr auto strange_attribute = sentences("this transition does not take the attribute: ");
+constexpr auto strange_attribute = sentences("this transition does not accept the attribute: ");
 
 error wrong_attribute(const char* operation, const auto& sentence, int attributes) noexcept {
   const int first = std::countr_zero(static_cast<unsigned>(attributes));
@@ -171,7 +171,7 @@ result<void> modify_native(queue_pair_data& queue_pair, queue_pair_state from, q
   if ((mask & IBV_QP_STATE) != 0 &&
       number_of(attributes.qp_state) != static_cast<std::uint32_t>(to))
     return error(error_kind::invalid_input, operation,
-                 "the attributes are for a transition to another state: their qp_state tells");
+                 "the attributes are for a transition to another state: see their qp_state");
   VERBSPP_TRYV(check_modification(static_cast<ibv_qp_type>(queue_pair.local.type),
                                   static_cast<ibv_qp_state>(from), static_cast<ibv_qp_state>(to),
                                   mask));
@@ -199,8 +199,8 @@ result<void> check_modification(ibv_qp_type type, ibv_qp_state from, ibv_qp_stat
   const auto taken = transition(type, from, to);
   if (!taken)
     return error(error_kind::invalid_input, operation,
-                 "a queue pair of this type has no such transition: the state diagram in "
-                 "docs/queue_pair_states.md shows those there are");
+                 "a queue pair of this type has no such transition: see the state diagram in "
+                 "docs/queue_pair_states.md");
   if (const int missing = taken->required & ~attr_mask; missing != 0)
     return detail::wrong_attribute(operation, detail::missing_attribute, missing);
   if (const int strange = attr_mask & ~(taken->required | taken->optional | IBV_QP_STATE);

@@ -85,8 +85,8 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
   if (native_ == nullptr) return moved_from(operation);
   if (!group.is_multicast())
     return error(error_kind::invalid_input, operation,
-                 "this GID is none of a multicast group: those begin with ff, and IPv4 ones are "
-                 "mapped, as ::ffff:239.1.2.3");
+                 "this GID is not that of a multicast group: these begin with ff, and IPv4 ones "
+                 "are mapped, as in ::ffff:239.1.2.3");
   // Devices treat a second attachment as the same one.
   for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
     if (each->address == group && each->multicast_lid == multicast_lid)

@@ -68,7 +68,7 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   const auto limit = static_cast<std::size_t>(std::max(device.max_cqe, 0));
   if (capacity > limit)
     return error::above_limit(operation, "capacity, completions", capacity, limit,
-                              "the limit is the device's (max_cqe)");
+                              "the device imposes this limit (max_cqe)");
   // The state is created first, because events refer to the queue by it.
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
@@ -84,7 +84,7 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   if (!needs_extended_call(features) || failure != error_kind::not_supported) return failure;
   return failure.as(error_kind::not_supported,
                     "the device has no extended completion queues, or not with all of these "
-                    "features: ask for fewer, or take a plain completion_queue");
+                    "features: request fewer, or use a plain completion_queue");
 }
 
 /// True if a queue can report these fields: it has no functions for those that it was not created
@@ -113,7 +113,8 @@ result<reference<completion_queue_state>> adopt_queue(const context& parent,
   };
   VERBSPP_TRYV(check_usable(adopting_queue, parent));
   if (native == nullptr) return refused("there is no queue");
-  if (native->context != parent.native_handle()) return refused("the queue is of another context");
+  if (native->context != parent.native_handle())
+    return refused("the queue belongs to another context");
   if (channel && native->channel != channel->native)
     return refused("the queue reports to another completion channel, or to none");
   if (features.contains(completion_feature::extended)) {
@@ -169,13 +170,13 @@ error poll_failure(int errnum, const char* operation) noexcept VERBSPP_NONBLOCKI
   const error failure = error::from_errno(errnum, operation);
   if (errnum == EBUSY) return failure.as(error_kind::busy, sessions_dont_nest);
   return failure.as(error_kind::driver,
-                    "the completion queue is broken, usually because it overran: give it room for "
-                    "all work that can be outstanding on its queue pairs");
+                    "the completion queue is broken, usually because it overran: create it with "
+                    "room for all work that can be outstanding on its queue pairs");
 }
 
 error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
-          "there are no slots to fill, so no completion could ever be taken"};
+          "there are no slots to fill, so no completion could be taken"};
 }
 
 error moved_from_queue(const char* operation) noexcept {
@@ -234,7 +235,7 @@ result<ibv_cq*> completion_queue::release() && noexcept {
   if (!state_) return detail::moved_from_queue(operation);
   if (!state_.is_only())
     return error(error_kind::busy, operation,
-                 "other handles of the queue, or queue pairs that complete in it, are still there");
+                 "other handles of the queue, or queue pairs that complete in it, still exist");
   state_->destroyed_by = ownership::borrowed;
   state_ = {};
   return std::exchange(native_, nullptr);

@@ -7,8 +7,8 @@
 namespace verbspp::detail {
 
 inline constexpr const char* sessions_dont_nest =
-    "this thread is polling an extended completion queue already: sessions don't nest, so take "
-    "nothing from one within the function that poll_each calls";
+    "this thread is polling an extended completion queue already: sessions don't nest, so do not "
+    "poll in the function that poll_each calls";
 
 /// The error for a failed poll or polling session. The software device, and drivers that do not
 /// deadlock, return EBUSY if a queue is polled within its own session.

@@ -73,7 +73,8 @@ result<shared_receive_queue> shared_receive_queue::from_native(
   VERBSPP_TRYV(detail::check_usable(adopting, domain));
   if (native == nullptr) return error(error_kind::invalid_input, adopting, "there is no queue");
   if (native->pd != domain.native_handle())
-    return error(error_kind::invalid_input, adopting, "the queue is of another protection domain");
+    return error(error_kind::invalid_input, adopting,
+                 "the queue belongs to another protection domain");
   ibv_srq_attr attributes{};
   const int errnum = detail::errno_of(ibv_query_srq(native, &attributes));
   if (errnum != 0) return error::from_errno(errnum, "ibv_query_srq");
@@ -89,8 +90,7 @@ result<ibv_srq*> shared_receive_queue::release() && noexcept {
   if (!state_) return moved_from(releasing);
   if (!state_.is_only())
     return error(error_kind::busy, releasing,
-                 "other handles of the queue, or queue pairs that receive from it, are still "
-                 "there");
+                 "other handles of the queue, or queue pairs that receive from it, still exist");
   state_->destroyed_by = ownership::borrowed;
   state_ = {};
   return std::exchange(native_, nullptr);
@@ -101,7 +101,7 @@ result<void> shared_receive_queue::arm_limit(std::uint32_t limit) const noexcept
   if (native_ == nullptr) return moved_from(modifying);
   if (limit > capacities().max_work_requests)
     return error::above_limit(modifying, "limit, receives", limit, capacities().max_work_requests,
-                              "the queue holds no more, so the limit would be reached for ever");
+                              "the queue cannot hold more, so the limit would always be reached");
   ibv_srq_attr attributes{};
   attributes.srq_limit = limit;
   const int errnum = detail::errno_of(ibv_modify_srq(native_, &attributes, IBV_SRQ_LIMIT));

@@ -19,8 +19,7 @@ namespace verbspp::detail {
 /// True if a descriptor of the program, as a wait has seen it, ends that wait.
 [[nodiscard]] inline result<bool> ends_wait(const pollfd& seen, const char* operation) noexcept {
   if ((seen.revents & POLLNVAL) != 0)
-    return error::out_of_range(operation, "the file descriptor to be watched", seen.fd,
-                               "it is not open");
+    return error::out_of_range(operation, "the watched file descriptor", seen.fd, "it is not open");
   return seen.revents != 0;
 }
 

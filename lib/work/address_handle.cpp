@@ -55,7 +55,7 @@ result<address_handle> address_handle::create_reply(const class protection_domai
   VERBSPP_TRY(attributes, domain.context().query_port(port));
   if (attributes.link_layer() == link_layer::ethernet && !datagram.has_global_route())
     return error(error_kind::invalid_input, operation,
-                 "the memory given does not hold the datagram's global route header: give "
+                 "the memory does not contain the datagram's global route header: give "
                  "received_datagram the memory of the whole receive");
   ibv_wc completion = datagram.native();
   // Without the 40 bytes, there is no header.
@@ -78,7 +78,7 @@ result<address_handle> address_handle::from_native(const class protection_domain
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_ah is null");
   if (native->pd != domain.native_handle() && native->pd != domain.below().native_handle())
     return error(error_kind::invalid_input, operation,
-                 "the address handle is of another protection domain");
+                 "the address handle belongs to another protection domain");
   return address_handle(native, domain.below(), whose);
 }
 

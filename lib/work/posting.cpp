@@ -23,18 +23,18 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
   const int errnum = errno_of(returned);
   // Some providers report too many elements by the errno that others use for a full queue.
   if (elements > max_elements)
-    return error::above_limit(operation, "scatter-gather elements of one request", elements,
-                              max_elements,
-                              "ask the builder for more: max_send_elements, max_receive_elements");
+    return error::above_limit(
+        operation, "scatter-gather elements of one request", elements, max_elements,
+        "request more from the builder: max_send_elements, max_receive_elements");
   if (means_full(errnum))
     return error::from_errno(errnum, operation)
         .as(error_kind::would_block,
             "the queue is full: take completions first, or build the queue pair with more work "
-            "requests; unsignaled requests give their place back only with a later signaled one");
+            "requests; unsignaled requests occupy it until a later signaled one has completed");
   return error::from_errno(errnum, operation,
                            errnum == EINVAL
-                               ? "the device takes no such request in the queue pair's present "
-                                 "state, or with so much inline data, or not at all"
+                               ? "the device does not accept such a request in the queue pair's "
+                                 "current state, or with that much inline data, or not at all"
                                : nullptr);
 }
 
@@ -53,16 +53,16 @@ error detail::post_failure(int returned, const char* operation, const ibv_send_w
 error detail::inline_too_long(const char* operation, std::uint64_t length,
                               std::uint32_t limit) noexcept VERBSPP_NONBLOCKING {
   // Some providers report it by the errno that others use for a full queue.
-  return error::above_limit(operation, "bytes of inline data", length, limit,
-                            "ask the builder for more, max_inline_data, or send it from registered "
-                            "memory");
+  return error::above_limit(
+      operation, "bytes of inline data", length, limit,
+      "request more from the builder, max_inline_data, or send from registered memory");
 }
 
 error detail::datagram_too_long(const char* operation, std::uint64_t length,
                                 std::uint32_t most) noexcept VERBSPP_NONBLOCKING {
   return error::above_limit(operation, "bytes of a datagram", length, most,
                             "the port at one of the two ends carries no more in one packet: send "
-                            "several, or give both ports a larger MTU");
+                            "several, or configure a larger MTU for both ports");
 }
 
 error detail::remote_too_short(const char* operation, std::uint64_t local,
@@ -86,7 +86,7 @@ error detail::no_remote_word(const char* operation, std::uint64_t address,
                              std::uint64_t length) noexcept VERBSPP_NONBLOCKING {
   if (length < sizeof(std::uint64_t))
     return error::out_of_range(operation, "bytes of the remote memory (8 or more)", length,
-                               "an atomic write is of 8 bytes");
+                               "an atomic write has 8 bytes");
   return error::out_of_range(operation, "address (a multiple of 8)", address,
                              "an atomic write needs memory that is aligned to 8 bytes");
 }
@@ -94,9 +94,9 @@ error detail::no_remote_word(const char* operation, std::uint64_t address,
 error detail::cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING {
   if (nowhere)
     return {error_kind::invalid_input, operation,
-            "say how far: flush_placement::global, flush_placement::persistent, or both"};
+            "specify flush_placement::global, flush_placement::persistent, or both"};
   return {error_kind::permission, operation,
-          "the peer did not grant flushes of this placement: it has to register its memory with "
+          "the peer did not grant flushes with this placement: it must register its memory with "
           "access::flush_global or access::flush_persistent"};
 }
 
@@ -111,9 +111,9 @@ error detail::no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING {
 
 error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
-          to_no_bytes ? "a memory window of type 2 is not bound to no bytes, but closed by "
+          to_no_bytes ? "a memory window of type 2 cannot be bound to zero bytes: close it by "
                         "invalidating its rkey"
-                      : "the memory window and the region are of different protection domains"};
+                      : "the memory window and the region belong to different protection domains"};
 }
 
 }  // namespace verbspp

@@ -35,7 +35,7 @@ constexpr std::array statuses{
     status_description{work_status::local_queue_pair_operation_error, local_programming,
                        "local queue pair operation error",
                        "the device found the request itself inconsistent: check opcode, flags and "
-                       "that the queue pair's type carries the operation"},
+                       "that the queue pair's type supports the operation"},
     status_description{work_status::local_ee_context_operation_error, local_programming,
                        "local EE context operation error", "reliable datagrams only"},
     status_description{
@@ -45,33 +45,33 @@ constexpr std::array statuses{
     status_description{work_status::flushed, work_error_class::flushed, "flushed",
                        "not executed: the queue pair is in the error state; the cause is the first "
                        "completion that failed with another status, or the teardown"},
-    status_description{
-        work_status::memory_window_bind_error, local_programming, "memory window bind error",
-        "check that region, window and queue pair are of one protection domain, that "
-        "the region may be bound, and that a window of type 2 was invalidated since "
-        "its last bind; this window cannot be bound any more"},
+    status_description{work_status::memory_window_bind_error, local_programming,
+                       "memory window bind error",
+                       "check that region, window and queue pair belong to the same protection "
+                       "domain, that the region may be bound, and that a window of type 2 was "
+                       "invalidated since its last bind; this window cannot be bound again"},
     status_description{work_status::bad_response_error, work_error_class::transport,
                        "bad response error",
-                       "the peer answered with an unexpected packet: check that both ends are "
+                       "the peer responded with an unexpected packet: check that both ends are "
                        "connected to each other and with the same PSN"},
     status_description{work_status::local_access_error, local_programming, "local access error",
                        "the peer's RDMA write with immediate data did not fit the memory here"},
-    status_description{work_status::remote_invalid_request_error, remote,
-                       "remote invalid request error",
-                       "the peer could not take the request: its receive is too short, or the "
-                       "operation, or more reads at once than it allows, is not enabled there"},
-    status_description{work_status::remote_access_error, remote, "remote access error",
-                       "the peer refused the access: stale or wrong rkey, bounds, the right is "
-                       "missing on the region or on the peer's queue pair, or another protection "
-                       "domain"},
+    status_description{
+        work_status::remote_invalid_request_error, remote, "remote invalid request error",
+        "the peer could not accept the request: its receive is too short, the operation is not "
+        "enabled there, or there are more reads at once than it allows"},
+    status_description{
+        work_status::remote_access_error, remote, "remote access error",
+        "the peer denied the access: stale or wrong rkey, bounds, the right is missing on the "
+        "region or on the peer's queue pair, or another protection domain"},
     status_description{work_status::remote_operation_error, remote, "remote operation error",
-                       "the peer failed while it carried the request out, usually a bad receive "
-                       "buffer there; look at the peer's completions"},
-    status_description{work_status::retry_exceeded, timeout, "transport retry exceeded",
-                       "the peer did not answer: it is gone, not connected to this queue pair, or "
-                       "unreachable (address, GID type, MTU or PSN differ, or the path does not "
-                       "carry packets of this MTU); the time is ACK "
-                       "timeout x (retry count + 1)"},
+                       "the peer failed while it executed the request, usually because of a bad "
+                       "receive buffer there; check the peer's completions"},
+    status_description{
+        work_status::retry_exceeded, timeout, "transport retry exceeded",
+        "the peer did not respond: it no longer exists, is not connected to this queue pair, or is "
+        "unreachable (address, GID type, MTU or PSN differ, or the path does not carry packets of "
+        "this MTU); the time is ACK timeout x (retry count + 1)"},
     status_description{work_status::receiver_not_ready_retry_exceeded, timeout,
                        "receiver not ready, retry exceeded",
                        "the peer had no receive posted in time: post receives before the "
@@ -81,23 +81,22 @@ constexpr std::array statuses{
     status_description{work_status::remote_invalid_rd_request, remote, "remote invalid RD request",
                        "reliable datagrams only"},
     status_description{work_status::remote_aborted, remote, "remote aborted",
-                       "the peer broke the operation off"},
+                       "the peer aborted the operation"},
     status_description{work_status::invalid_ee_context_number, local_programming,
                        "invalid EE context number", "reliable datagrams only"},
     status_description{work_status::invalid_ee_context_state, local_programming,
                        "invalid EE context state", "reliable datagrams only"},
     status_description{work_status::fatal, fatal, "fatal error",
-                       "the device or the queue pair failed for good; see the kernel's log"},
+                       "the device or the queue pair failed permanently; see the kernel's log"},
     status_description{work_status::response_timeout, timeout, "response timeout",
-                       "the peer did not answer the request"},
+                       "the peer did not respond to the request"},
     status_description{work_status::general_error, local_resource, "general error",
                        "a failure of the device without a status of its own: see the vendor code "
                        "and the kernel's log"},
     status_description{work_status::tag_matching_error, local_resource, "tag matching error",
                        "see the vendor code"},
     status_description{work_status::tag_matching_rendezvous_incomplete, local_resource,
-                       "tag matching rendezvous incomplete",
-                       "software has to finish the rendezvous"},
+                       "tag matching rendezvous incomplete", "software must finish the rendezvous"},
 };
 
 constexpr status_description unknown_status{work_status::general_error, unknown, "unknown status",

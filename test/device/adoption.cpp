@@ -141,7 +141,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a registration can be borrowed and adopted an
     CHECK(failure_of(std::move(borrowed).change_rights<access::local_write>()) ==
           error_kind::invalid_input);
     CHECK_THAT(failure_of(std::move(borrowed).deregister()).message(),
-               Catch::Contains("borrowed: whoever made it"));
+               Catch::Contains("borrowed: only its owner"));
     CHECK(borrowed.length() == 32);  // NOLINT(bugprone-use-after-move): as it was
     auto moved = std::move(borrowed);
   }
@@ -211,7 +211,7 @@ TEST_CASE("null pointers and objects of another parent are not adopted") {
   check(context::from_native(nullptr, borrowed), "the ibv_context is null");
   check(protection_domain::from_native(other, nullptr, borrowed), "the ibv_pd is null");
   check(protection_domain::from_native(other, bed.domain.native_handle(), borrowed),
-        "of another context");
+        "belongs to another context");
   using region_type = memory_region<all_rights>;
   check(region_type::from_native(foreign, nullptr, borrowed), "the ibv_mr is null");
   check(region_type::from_native(foreign, region.native_handle(), borrowed),
@@ -219,11 +219,11 @@ TEST_CASE("null pointers and objects of another parent are not adopted") {
   check(dmabuf_region<>::from_native(foreign, nullptr, borrowed, 0), "the ibv_mr is null");
   check(address_handle::from_native(foreign, nullptr, borrowed), "the ibv_ah is null");
   check(address_handle::from_native(foreign, way.native_handle(), borrowed),
-        "of another protection domain");
+        "belongs to another protection domain");
   using window_type = memory_window<memory_window_type::type_2>;
   check(window_type::from_native(foreign, nullptr, borrowed), "the ibv_mw is null");
   auto window = window_type::create(bed.domain);
   if (window.has_value())
     check(window_type::from_native(foreign, window.assume_value().native_handle(), borrowed),
-          "of another protection domain");
+          "belongs to another protection domain");
 }

@@ -438,7 +438,7 @@ TEST_CASE("all parents of a queue pair must belong to one context") {
   const auto refused = [](auto outcome) {
     const error e = failure_of(std::move(outcome));
     CHECK(e == error_kind::invalid_input);
-    CHECK_THAT(e.message(), Catch::Contains("from one context"));
+    CHECK_THAT(e.message(), Catch::Contains("from the same context"));
   };
   refused(builder.send_completion_queue(foreign).receive_completion_queue(bed.left_queue).build());
   refused(builder.send_completion_queue(bed.left_queue).receive_completion_queue(foreign).build());

@@ -270,7 +270,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     const error flushed = failure_of(waiting.wait(patience));
     CHECK(work_error::from(flushed)->status() == work_status::flushed);
     CHECK_THAT(flushed.message(), Catch::Contains("flushed") && Catch::Contains("broken before") &&
-                                      Catch::Contains("the peer refused the access"));
+                                      Catch::Contains("the peer denied the access"));
   }
   SECTION("a watched descriptor that flushes all requests") {
     auto first = must(ends.left.post_receive({.elements = memory.scatter(0, 32)}));

@@ -194,7 +194,7 @@ TEST_CASE("a failure to create a thread domain or parent domain is reported with
   const failing_operation lacking(pointers.alloc_parent_domain, EOPNOTSUPP, null);
   CHECK_THAT(
       failure_of(protection_domain::create_parent(bed.domain, threads.assume_value())).message(),
-      Catch::EndsWith("use the protection domain itself, whose queues lock"));
+      Catch::EndsWith("use the protection domain itself, whose queues take locks"));
 }
 
 TEST_CASE("a failure to register memory is reported with its cause") {

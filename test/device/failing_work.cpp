@@ -297,5 +297,5 @@ TEST_CASE("a failure to read events ends every wait for them with its cause") {
                      [&](auto limit) { return bed.context.wait_async_event(limit); });
   const failing_verb gone("ibv_get_async_event", EIO);
   CHECK_THAT(failure_of(bed.context.poll_async_event()).message(),
-             Catch::Contains("device is gone"));
+             Catch::Contains("device no longer exists"));
 }

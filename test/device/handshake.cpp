@@ -368,7 +368,7 @@ TEMPLATE_TEST_CASE_SIG("an unreachable peer's error names a doubtful pair of add
   // The peer's other addresses have a scope in which this port has none.
   const gid theirs{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0x77}};
   const gid wider{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-  const std::string pair = to_string(theirs) + " does not answer " + to_string(own->address);
+  const std::string pair = to_string(theirs) + " does not respond to " + to_string(own->address);
   const address_offer ours = remote.addresses;
   remote.address = theirs;
   remote.addresses = {};

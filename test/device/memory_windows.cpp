@@ -252,7 +252,7 @@ TEST_CASE("a region cannot be destroyed while a window is bound to it and report
     const error e = failure_of(std::move(region).deregister());
     CHECK(refused(e.kind()));
     CHECK_THAT(e.message(), Catch::Contains("stays registered") &&
-                                Catch::Contains("a memory window is bound to it still"));
+                                Catch::Contains("a memory window is still bound to it"));
 
     // The destructor can report the failure only to the handler.
     window.reset();
@@ -270,7 +270,7 @@ TEST_CASE("a region cannot be destroyed while a window is bound to it and report
     set_destroy_failure_handler(before);
     REQUIRE(reports.size() == 1);
     CHECK_THAT(reports.front(), Catch::Contains("ibv_dereg_mr") &&
-                                    Catch::Contains("a memory window is bound to it still"));
+                                    Catch::Contains("a memory window is still bound to it"));
     window.reset();
     CHECK(ibv_dereg_mr(dropped) == 0);
   });

@@ -486,7 +486,7 @@ TEST_CASE("a transition that the device refuses reports that the state differs f
   CHECK(e == error_kind::invalid_input);
   CHECK(e.native_errno() == EINVAL);
   CHECK(std::string(e.operation()) == "modify RTS -> SQD");
-  CHECK_THAT(e.message(), Catch::Contains("another state than its type says"));
+  CHECK_THAT(e.message(), Catch::Contains("not in the state of its type"));
 }
 
 TEST_CASE("a failed transition destroys the queue pair and leaves nothing behind") {
@@ -588,7 +588,7 @@ TEST_CASE("a modification in ERR fails but the queue pair can still be recovered
   const error e =
       failure_of(pair.modify(attributes_for<transport::rc, init, init>().access(all_rights)));
   CHECK(std::string(e.operation()) == "modify INIT -> INIT");
-  CHECK_THAT(e.message(), Catch::Contains("another state than its type says"));
+  CHECK_THAT(e.message(), Catch::Contains("not in the state of its type"));
   auto again =
       must(must(std::move(pair).assume_state<queue_pair_state::error>().to_reset()).prepare());
   check_state(connect_to_itself(std::move(again)));

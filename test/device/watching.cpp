@@ -123,8 +123,8 @@ TEST_CASE("a wait that watches refuses invalid descriptors and empty ranges") {
   constexpr int closed = 1 << 20;
   const error e = failure_of(queue.wait_watching(into, patience, closed));
   CHECK(e == error_kind::invalid_input);
-  CHECK_THAT(e.message(), Catch::Contains("the file descriptor to be watched") &&
-                              Catch::Contains("it is not open"));
+  CHECK_THAT(e.message(),
+             Catch::Contains("the watched file descriptor") && Catch::Contains("it is not open"));
   CHECK(failure_of(queue.wait_watching({}, patience, -1)) == error_kind::invalid_input);
   const auto moved = std::move(queue);
   // NOLINTNEXTLINE(bugprone-use-after-move): this test is about what it still does

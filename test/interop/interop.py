@@ -354,8 +354,8 @@ def malformed():
     own = {
         "nothing": (b"", "ECONNRESET"),
         "truncated": (GOOD[:20], "ECONNRESET"),
-        "random": (random.Random(1).randbytes(44), "no endpoint of verbspp"),
-        "zeros": (bytes(44), "no endpoint of verbspp"),
+        "random": (random.Random(1).randbytes(44), "not a verbspp endpoint"),
+        "zeros": (bytes(44), "not a verbspp endpoint"),
         "version": (changed(1, 9), "format version"),
         "no owner": (changed(43, 1), "without an owner"),
         "transport": (changed(2, 77), "transport"),

@@ -272,12 +272,12 @@ TEST_CASE("a truncated or overlong encoding is refused with its length") {
     if (length == endpoint::encoded_size) continue;
     CHECK(why_refused(std::span(bytes).first(length)) ==
           "decode endpoint: length (368 bytes): " + std::to_string(length) +
-              " is out of range; the endpoint was truncated, or the peer speaks something else");
+              " is out of range; the endpoint was truncated, or the peer uses another protocol");
   }
 }
 
-TEST_CASE("bytes of another protocol are reported as such") {
-  CHECK(contains(why_refused(with(infiniband_bytes, 0, 0x6d)), "no endpoint of verbspp"));
+TEST_CASE("bytes of another protocol are refused as such") {
+  CHECK(contains(why_refused(with(infiniband_bytes, 0, 0x6d)), "not a verbspp endpoint"));
 }
 
 TEST_CASE("the error about another format version names both versions") {
@@ -311,7 +311,7 @@ TEST_CASE("an endpoint of the previous format is decoded and offers one address"
         endpoint::encoded_size);
   CHECK(why_refused(former) ==
         "decode endpoint: length (44 bytes): 368 is out of range; the endpoint was truncated, or "
-        "the peer speaks something else");
+        "the peer uses another protocol");
   CHECK(contains(why_refused(std::span(ethernet_bytes).first(former_size)), "length (368 bytes)"));
 }
 
@@ -320,9 +320,11 @@ TEST_CASE("offered addresses that are impossible for a port are refused") {
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 16, 0)), "GID type of an offered"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 17, 129)), "prefix length"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 18, 0x1f)), "VLAN"));
-  CHECK(contains(why_refused(with(offering_bytes, offered_at + 20, 0xff)), "none of a port"));
+  CHECK(contains(why_refused(with(offering_bytes, offered_at + 20, 0xff)),
+                 "cannot be that of a port"));
   CHECK(contains(why_refused(with(offering_bytes, former_size + 2, 16)), "service level"));
-  CHECK(contains(why_refused(with(offering_bytes, former_size + 3, 4)), "what was asked for"));
+  CHECK(
+      contains(why_refused(with(offering_bytes, former_size + 3, 4)), "flags of requested values"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 40, 1)), "reserved byte"));
   CHECK(contains(why_refused(with(infiniband_bytes, former_size, 1)), "on InfiniBand"));
 }
@@ -517,7 +519,7 @@ TEST_CASE("an endpoint of an earlier connection is refused with both generations
   };
   CHECK(refused(3, 3) ==
         "compare endpoints: generation of the remote end: 3 is not above 3, the last one; this is "
-        "an endpoint of an earlier connection; the peer has to send the one that it has after its "
+        "an endpoint of an earlier connection; the peer must send the one that it has after its "
         "reset");
   CHECK(contains(refused(2, 3), "2 is not above 3"));
   CHECK(contains(refused(1, 0xffffffff), "1 is not above 4294967295"));

@@ -112,15 +112,15 @@ TEST_CASE("the message of an error is one line with the operation and subject an
       {error::from_errno(ETIMEDOUT, "modify INIT -> RTR", "check the address"),
        "modify INIT -> RTR: Connection timed out (ETIMEDOUT); check the address"},
       {error::from_errno(524, "ibv_reg_mr"),
-       "ibv_reg_mr: errno 524; see what the driver says in the kernel's log"},
+       "ibv_reg_mr: errno 524; see the driver's messages in the kernel's log"},
       {error::from_errno(0, "ibv_reg_mr"),
-       "ibv_reg_mr: driver; see what the driver says in the kernel's log"},
+       "ibv_reg_mr: driver; see the driver's messages in the kernel's log"},
       {error::out_of_range("parameter", "retry count (0..7)", -3, "count again"),
        "parameter: retry count (0..7): -3 is out of range; count again"},
       {error::above_limit("build", "elements", UINT64_MAX, 30),
        "build: elements: 18446744073709551615 is above the limit of 30"},
       {error::from_errno(ENOMEM, "ibv_reg_mr", "raise it").against_limit("locked, bytes", 9, 8),
-       "ibv_reg_mr: Cannot allocate memory (ENOMEM): locked, bytes: 9 asked for, the limit is 8; "
+       "ibv_reg_mr: Cannot allocate memory (ENOMEM): locked, bytes: 9 requested, the limit is 8; "
        "raise it"},
       {error::mismatch("compare", "MTU", 1024, 4096, "agree"),
        "compare: MTU differs: local 1024, remote 4096; agree"},

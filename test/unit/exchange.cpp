@@ -385,6 +385,6 @@ TEST_CASE("the text of an error is kept until many later errors") {
     CHECK(left.message() == message);
     CHECK(left.failure().code() == std::errc::invalid_argument);
   }
-  CHECK(first->message().find("made room for those of newer errors") != std::string::npos);
+  CHECK(first->message().find("newer errors have replaced the text") != std::string::npos);
   CHECK(first->message().size() == first->format({}));
 }

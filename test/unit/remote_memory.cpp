@@ -76,7 +76,7 @@ TEST_CASE("a handle that lacks a requested right is refused as permission") {
   CHECK(read_write::decode(readable(0, 8, remote_key(1U)).encode()).error() ==
         error_kind::permission);
   CHECK(contains(read_write::decode(readable(0, 8, remote_key(1U)).encode()).error().message(),
-                 "the peer did not grant every right"));
+                 "the peer did not grant all"));
 }
 
 TEST_CASE("a handle whose end is beyond the address space is refused") {
@@ -104,7 +104,7 @@ TEST_CASE("a truncated or overlong handle is refused with its length") {
 
 TEST_CASE("bytes of another format or version are reported as such") {
   CHECK(contains(readable::decode(with(some_bytes, 0, 0x76)).error().message(),
-                 "no remote memory handle"));
+                 "not a remote memory handle"));
   for (const unsigned version : {0U, 2U, 255U}) {
     const auto memory = readable::decode(with(some_bytes, 1, version));
     CHECK(memory.error() == error_kind::mismatch);

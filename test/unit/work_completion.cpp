@@ -126,7 +126,7 @@ TEST_CASE("the message of a failed request is one line with all known details") 
   const auto failure = work_completion(failed(IBV_WC_REM_ABORT_ERR)).get().error();
   CHECK(failure.message() ==
         "work request: remote aborted (status 16, vendor code 0x81, wr_id 42, queue pair "
-        "0x001234); the peer broke the operation off");
+        "0x001234); the peer aborted the operation");
   const auto told = failure.with_operation(work_operation::rdma_read);
   CHECK(told.operation() == work_operation::rdma_read);
   CHECK(told.message() == "RDMA read" + failure.message().substr(std::strlen("work request")));
