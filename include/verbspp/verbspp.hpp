@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// All of verbspp.
+/// The verbs layer of verbspp: devices, memory, queues, queue pairs and work requests. Channels,
+/// and the layers above them, have their own headers.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>

@@ -16,7 +16,7 @@ struct interface_address {
   /// The VLAN of an interface without one; no tag is zero.
   static constexpr std::uint16_t untagged = 0;
 
-  gid address;  ///< IPv4 addresses as RoCE writes them, ::ffff:a.b.c.d
+  gid address;  ///< IPv4 addresses have RoCE's form ::ffff:a.b.c.d
   /// The number of leading bits that the addresses of its subnet share: 0 to 128. For IPv4, 96 more
   /// than the usual prefix length.
   std::uint8_t prefix_length = 128;

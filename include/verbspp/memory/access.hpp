@@ -18,7 +18,7 @@ enum class access_flag : unsigned {
   remote_read = IBV_ACCESS_REMOTE_READ,
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
   flush_global = 1U << 8,            ///< IBV_ACCESS_FLUSH_GLOBAL of rdma-core 45 and newer
-  flush_persistent = 1U << 9,        ///< IBV_ACCESS_FLUSH_PERSISTENT, likewise
+  flush_persistent = 1U << 9,        ///< IBV_ACCESS_FLUSH_PERSISTENT of the same versions
   window_bind = IBV_ACCESS_MW_BIND,  ///< memory windows may be bound to the memory
   on_demand = IBV_ACCESS_ON_DEMAND,
   relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,

@@ -45,7 +45,7 @@ struct protection_domain_state : counted {
 /// that was moved from returns `invalid_input`.
 class protection_domain {
  public:
-  /// `ibv_alloc_pd`.
+  /// Allocates a protection domain (`ibv_alloc_pd`).
   /// \errors `resource_exhausted`, `driver`; `invalid_input` if the context was moved from
   [[nodiscard]] static result<protection_domain> allocate(const context& parent) noexcept;
   /// Creates a parent domain (`ibv_alloc_parent_domain`) of this domain, for objects that only one

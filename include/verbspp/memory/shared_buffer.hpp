@@ -328,7 +328,7 @@ class VERBSPP_CONSUMABLE shared_part {
     return buffer_.gather(first_, count_);
   }
   /// The part, for the device to write.
-  /// \errors as `gather`
+  /// \errors those of `gather`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>
   {

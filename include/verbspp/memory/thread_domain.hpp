@@ -36,7 +36,7 @@ struct thread_domain_state : counted {
 /// uses it have been destroyed.
 class thread_domain {
  public:
-  /// `ibv_alloc_td`.
+  /// Allocates a thread domain (`ibv_alloc_td`).
   /// \errors `not_supported` if the driver has none; `resource_exhausted`, `driver`;
   /// `invalid_input` if the context was moved from
   [[nodiscard]] static result<thread_domain> create(const context& parent) noexcept;

@@ -332,7 +332,7 @@ class VERBSPP_CONSUMABLE queue_pair
   {
     return data_.owner.join(group, multicast_lid);
   }
-  /// `ibv_detach_mcast`.
+  /// Leaves a multicast group (`ibv_detach_mcast`).
   /// \errors `not_found` if the queue pair has not joined the group
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> leave_multicast(
       const gid& group, lid multicast_lid = 0) noexcept

@@ -38,11 +38,11 @@ namespace verbspp {
 /// the `wait` of its queue.
 ///
 /// A handle that was moved from is empty: its file descriptor is -1, its native handle is null, and
-/// calls that need the device return `invalid_input`. Its context must not be requested, which is
+/// calls that need the device return `invalid_input`. Requesting its context is an error, which is
 /// asserted.
 class completion_channel {
  public:
-  /// `ibv_create_comp_channel`. Its file descriptor is non-blocking.
+  /// Creates a channel (`ibv_create_comp_channel`), whose file descriptor is non-blocking.
   /// \errors `resource_exhausted`, mainly for file descriptors; `driver`
   [[nodiscard]] static result<completion_channel> create(const class context& parent) noexcept;
 

@@ -161,8 +161,8 @@ inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 /// context.
 ///
 /// A handle that was moved from is empty: its native handle is null, its capacity is 0, and calls
-/// that need the device return `invalid_input`. It must not be polled, nor its context be
-/// requested, which is asserted.
+/// that need the device return `invalid_input`. Polling it, or requesting its context, is an error,
+/// which is asserted.
 class completion_queue {
  public:
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`).

@@ -40,14 +40,14 @@ inline constinit ibv_poll_cq_attr no_poll_attributes{};
 /// \pre `free_polling_sessions` was counted down
 [[nodiscard]] error nested_polling() noexcept;
 [[nodiscard]] error start_poll_failure(int returned) noexcept;
-/// Ends the session as well.
+/// Also ends the session.
 [[nodiscard]] error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept;
 
-/// `completion_queue_with::wait`.
+/// Implements `completion_queue_with::wait`.
 [[nodiscard]] result<std::span<const work_completion>> wait_for_completions(
     const completion_queue& queue, completion_queue_state* state, std::span<work_completion> into,
     const wait_limit& until, notify_for which) noexcept;
-/// `completion_queue_with::wait_watching`.
+/// Implements `completion_queue_with::wait_watching`.
 [[nodiscard]] result<watched_completions> wait_watching(
     const completion_queue& queue, completion_queue_state* state, std::span<work_completion> into,
     const wait_limit& until, int file_descriptor, notify_for which) noexcept;

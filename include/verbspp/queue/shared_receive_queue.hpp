@@ -59,8 +59,8 @@ struct shared_receive_queue_state : counted {
 /// alive. Thread rule: as for `ibv_srq`, posting is safe from several threads.
 ///
 /// A handle that was moved from is empty: its native handle is null, its capacities are 0, and
-/// calls that need the device return `invalid_input`. It must not be used for posting, nor its
-/// protection domain be requested, which is asserted.
+/// calls that need the device return `invalid_input`. Posting to it, or requesting its protection
+/// domain, is an error, which is asserted.
 class shared_receive_queue {
  public:
   /// Creates a queue (`ibv_create_srq`) for at least `max_work_requests` receives, each with up to
@@ -111,7 +111,7 @@ class shared_receive_queue {
   /// receives are left (`ibv_modify_srq`); 0 cancels it.
   /// \errors `invalid_input` above the capacity, `driver`
   [[nodiscard]] result<void> arm_limit(std::uint32_t limit) const noexcept;
-  /// `ibv_query_srq`.
+  /// Queries the device (`ibv_query_srq`).
   /// \errors `driver`
   [[nodiscard]] result<shared_receive_queue_status> query() const noexcept;
 

@@ -463,7 +463,7 @@ struct operation_traits<detail::bind_operation>
   }
   VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = IBV_WR_BIND_MW;
-    native.imm_data = 0;  // rxe refuses another one
+    native.imm_data = 0;  // rxe rejects other values
     native.bind_mw = {.mw = operation.window, .rkey = operation.rkey, .bind_info = operation.part};
   }
   VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {

@@ -33,7 +33,8 @@ concept MayLackValue = requires(const Type& outcome) {
 /// depend on a template argument, is true. Concepts and traits do not see the function.
 ///
 /// Both compilers show the sentence in their first line. clang reports only that a deleted function
-/// is deleted, but shows the sentence of an unavailable one; constraints ignore that one, too.
+/// is deleted, but shows the sentence of an unavailable one, which does not exist for constraints
+/// either.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_REFUSED(condition, sentence) \
   requires(condition) __attribute__((unavailable(sentence)))

@@ -57,7 +57,7 @@ class reference {
       delete object_;
   }
 
-  /// Whether no other reference shares the object.
+  /// True if no other reference shares the object.
   [[nodiscard]] bool is_only() const noexcept {
     return __atomic_load_n(&object_->count_, __ATOMIC_ACQUIRE) == 1;
   }

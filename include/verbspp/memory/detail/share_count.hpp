@@ -8,8 +8,8 @@
 namespace verbspp::detail {
 
 /// The number of handles and requests that share an object. While the process has a single thread,
-/// which the C library reports from glibc 2.32 on, counting needs no atomic operation. Each of
-/// these costs more than the rest of the work for a request.
+/// which the C library reports from glibc 2.32 on, counting needs no atomic operation; one of these
+/// costs more than the rest of the work for a request.
 class share_count {
  public:
   share_count() noexcept = default;  // starts at one
