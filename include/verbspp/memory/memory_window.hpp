@@ -138,8 +138,7 @@ class VERBSPP_CONSUMABLE memory_window {
     return owner_.release();
   }
 
-  /// The key of the last bind that was posted, which invalidates it. 0 if the window was moved
-  /// from.
+  /// The key of the last bind that was posted, for an invalidation. 0 if the window was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED remote_key rkey() const noexcept {
     const ibv_mw* const native = owner_.native();
     return remote_key(native != nullptr ? native->rkey : std::uint32_t{0});

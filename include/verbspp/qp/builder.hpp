@@ -500,9 +500,9 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   ///
   /// The builder must be given the objects that the queue pair was created from, and accepts the
   /// parameters that are used later (those of a handshake). From INIT on, port, pkey index, access
-  /// flags and queue key are taken from the queue pair; the latter two are required only in RESET,
-  /// where it must still be prepared. A handle that borrows must be destroyed before the creator
-  /// destroys the queue pair; this leaves the multicast groups that were joined through the
+  /// flags and queue key default to those of the queue pair; the latter two are required only in
+  /// RESET, where it must still be prepared. A handle that borrows must be destroyed before the
+  /// creator destroys the queue pair; this leaves the multicast groups that were joined through the
   /// library. No other code may change its state in the meantime, unless the type is adapted
   /// (`assume_state_unchecked`).
   /// \errors `mismatch` if the queue pair has another transport, state or port, or was created from

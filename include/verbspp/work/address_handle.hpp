@@ -96,9 +96,9 @@ class VERBSPP_CONSUMABLE address_handle {
   address_handle& operator=(const address_handle&) = delete;
   ~address_handle();
 
-  /// Limits later datagrams to this address to `largest`: the smaller active MTU of both ends'
-  /// ports, as `queue_pair::address_of` finds it in the endpoints. A longer datagram does not
-  /// arrive, and its sender is not notified.
+  /// Sets the maximum length of datagrams for destinations that are created from now on: the
+  /// smaller active MTU of both ends' ports, as `queue_pair::address_of` finds it in the endpoints.
+  /// A longer datagram does not arrive, and its sender is not notified.
   VERBSPP_CALLABLE_UNCONSUMED void limit_datagrams(path_mtu largest) noexcept {
     most_bytes_ = largest.bytes();
   }
