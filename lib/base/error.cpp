@@ -86,7 +86,7 @@ const char* usual_advice(int errnum) noexcept {
       return "objects that were created from it, or use it, still exist";
     default:
       if (errnum == EIO && detail::is_child_of_device_process())
-        return "this process was forked, and the device was opened by its parent: open it after "
+        return "this process is a child of the one that opened the device: open the device after "
                "the fork";
       return "see the driver's messages in the kernel's log";
   }
@@ -96,9 +96,9 @@ const char* usual_advice(int errnum) noexcept {
 const char* advice_on(int errnum) noexcept {
   switch (errnum) {
     case EMFILE:
-      return "this process has no file descriptor left: raise its limit (`ulimit -n`)";
+      return "this process has no file descriptors left: raise its limit (`ulimit -n`)";
     case ENFILE:
-      return "this machine has no file descriptor left: raise its limit (`sysctl fs.file-max`)";
+      return "this machine has no file descriptors left: raise its limit (`sysctl fs.file-max`)";
     default:
       return nullptr;
   }
@@ -183,7 +183,7 @@ std::size_t error::format_cause(std::span<char> buffer) const noexcept {
       out.add(": %s differs: local %s, remote %s", subject_, first_.name, second_.name);
       break;
     case shape::outdated:
-      out.add(": %s: %" PRIu64 " is not above %" PRIu64 ", the last one", subject_,
+      out.add(": %s: %" PRIu64 " is not above %" PRIu64 ", the previous one", subject_,
               static_cast<std::uint64_t>(first_.number),
               static_cast<std::uint64_t>(second_.number));
       break;

@@ -53,7 +53,7 @@ result<void> channel::close(const wait_limit& limit) noexcept {
 }
 
 result<endpoint> channel::renew() noexcept {
-  if (is_empty()) return detail::channel_core::refusal_of_empty("renew of a channel");
+  if (is_empty()) return detail::channel_core::refusal_of_empty("renew a channel");
   VERBSPP_TRYV(core().renew(time_to_close));
   return core().connection().local();
 }

@@ -206,13 +206,13 @@ transport_result<completed_work> channel_core::take_with_care(request one,
   drop_handle();
   if (one.scope != 0 && scope == nullptr)
     return error(error_kind::invalid_input, "result of a request",
-                 "the scope that it was posted in has ended, and reported how it went");
+                 "the scope in which it was posted has ended, and has reported the outcome");
   if (!failure) return done;
   // The limit of the wait has ended the connection; the request itself was flushed.
   if (root) return *root;
   if (was_orphan)
     return error(error_kind::not_connected, "result of a request",
-                 "its channel was destroyed before the request had finished");
+                 "its channel was destroyed before the request finished");
   return *failure;
 }
 

@@ -16,10 +16,10 @@ namespace {
 
 // What a request was flushed because of, where the root of it has no words of its own.
 constexpr const char* broken_off =
-    "the queue pair went into the error state by itself, usually since the peer asked for what is "
-    "not allowed here";
-constexpr const char* too_late = "the limit of a wait had passed, which gave the connection up";
-constexpr const char* stopped = "a wait was asked to stop, which gave the connection up";
+    "the device moved the queue pair to the error state, usually because the peer requested an "
+    "operation that is not allowed here";
+constexpr const char* too_late = "a wait timed out, which closed the connection";
+constexpr const char* stopped = "a stop was requested during a wait, which closed the connection";
 
 }  // namespace
 
@@ -88,7 +88,7 @@ result<void> channel_connection::check_prepared() const noexcept {
   return error(state_ == channel_state::connected ? error_kind::busy : error_kind::not_connected,
                handshake,
                state_ == channel_state::connected
-                   ? "the channel is connected already: renew it before another handshake"
+                   ? "the channel is already connected: renew it before another handshake"
                    : "the channel is not prepared: renew it first, and give the peer its new "
                      "endpoint");
 }

@@ -69,7 +69,7 @@ result<void> channel_core::enter_hub() noexcept {
   hub_state& hub = *asked.hub.get();
   if (hub.domain() != connection_.domain())
     return error(error_kind::invalid_input, building,
-                 "the hub is of another protection domain than the channel");
+                 "the hub and the channel belong to different protection domains");
   if (asked.waiting.sleeps() && !hub.waiting().sleeps())
     return error(error_kind::invalid_input, building,
                  "the hub spins, so none of its channels can sleep: create it with another "
@@ -245,15 +245,15 @@ result<void> channel_core::renew(const wait_limit& limit) noexcept {
 
 result<void> channel_core::close(const wait_limit& limit) noexcept {
   if (state() == channel_state::closed && !connection_.has_queue_pair()) return success();
-  fail(error(error_kind::not_connected, "close of a channel", "the channel was closed"), true);
+  fail(error(error_kind::not_connected, "close a channel", "the channel was closed"), true);
   connection_.stop();
   collect_until(limit);
   destroy_queue_pair();
   connection_.set_state(channel_state::closed);
   if (guard_.is_lost())
-    return error::from_errno(connection_.destroy_errnum(), "ibv_destroy_qp",
-                             "the device has kept the queue pair: the memory of its work is not "
-                             "freed");
+    return error::from_errno(
+        connection_.destroy_errnum(), "ibv_destroy_qp",
+        "the device did not destroy the queue pair: the memory of its requests is not freed");
   return success();
 }
 

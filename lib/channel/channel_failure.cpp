@@ -23,7 +23,7 @@ const char* to_string(channel_state state) noexcept {
 }
 
 std::string channel_failure::message() const {
-  return root_.message() + " (requests flushed behind it: " + std::to_string(flushed_) + ")";
+  return root_.message() + " (requests flushed after it: " + std::to_string(flushed_) + ")";
 }
 
 std::ostream& operator<<(std::ostream& out, const channel_failure& failure) {

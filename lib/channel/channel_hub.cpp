@@ -11,7 +11,7 @@ namespace verbspp {
 
 namespace {
 
-constexpr const char* polling = "poll of a hub";
+constexpr const char* polling = "poll a hub";
 
 bool has_objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
   return hub == nullptr || into.empty() || hub->has_table();
@@ -22,7 +22,7 @@ error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept 
   if (hub == nullptr) return {error_kind::invalid_input, polling, "this hub was moved from"};
   if (into.empty()) return detail::no_slots(polling);
   return {error_kind::invalid_input, polling,
-          "its channels are in a table of clients: wait there for their turns"};
+          "its channels belong to a table of clients: wait for their turns there"};
 }
 
 }  // namespace

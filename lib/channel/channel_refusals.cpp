@@ -18,9 +18,9 @@ std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const int length = std::snprintf(
       buffer.data(), buffer.size(),
       "%s: %s, with %" PRIu64 " requests of the send queue and %" PRIu64
-      " receives outstanding; they were given up, and the connection with them: renew it%s",
-      e.operation(), was_stopped ? "a stop was requested" : "the time limit has passed", facts[0],
-      facts[1], was_stopped ? "" : ", or give more time");
+      " receives outstanding; they were aborted, and the connection was closed: renew it%s",
+      e.operation(), was_stopped ? "a stop was requested" : "the timeout expired", facts[0],
+      facts[1], was_stopped ? "" : ", or allow more time");
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
 
@@ -36,7 +36,7 @@ error channel_connection::refusal(const char* operation) const noexcept {
       return error_access::of_broken_connection(failure_->root());
     case channel_state::closed:
       return {error_kind::not_connected, operation,
-              "the channel was closed: renew it, and shake hands anew"};
+              "the channel was closed: renew it, and repeat the handshake"};
     case channel_state::connected:
       return {error_kind::invalid_input, operation,
               "this channel takes its receives from a shared receive queue: post them "
@@ -47,8 +47,8 @@ error channel_connection::refusal(const char* operation) const noexcept {
                 "this channel takes its receives from a shared receive queue: post them "
                 "there"};
       return {error_kind::not_connected, operation,
-              "the channel is not connected yet: give its endpoint to the peer, and "
-              "shake hands with the peer's"};
+              "the channel is not connected yet: send its endpoint to the peer, and call handshake "
+              "with the peer's"};
     case channel_state::empty:
       break;
   }
@@ -57,13 +57,13 @@ error channel_connection::refusal(const char* operation) const noexcept {
 
 error channel_core::refusal_of_empty(const char* operation) noexcept {
   return {error_kind::not_connected, operation,
-          "there is no channel here: it was moved from, or never built"};
+          "this channel is empty: it was moved from, or never built"};
 }
 
 error channel_core::posted_within_batch() noexcept {
   return {error_kind::busy, "ibv_post_send (batch)",
-          "something else was posted to the channel while the batch was filled: post it "
-          "before or behind"};
+          "something else was posted to the channel while the batch was being filled: post it "
+          "before or after the batch"};
 }
 
 error channel_core::not_extended(const char* operation) noexcept {
@@ -73,9 +73,10 @@ error channel_core::not_extended(const char* operation) noexcept {
 }
 
 error channel_core::ended_before(const wait_limit& limit) noexcept {
-  return limit.failure(waiting_on_channel, limit.stop_requested()
-                                               ? "a stop was requested before anything was posted"
-                                               : "the limit had passed before anything was posted");
+  return limit.failure(waiting_on_channel,
+                       limit.stop_requested()
+                           ? "a stop was requested before anything was posted"
+                           : "the timeout had expired before anything was posted");
 }
 
 error channel_core::ended_by(const wait_limit& limit) const noexcept {
@@ -86,15 +87,15 @@ error channel_core::ended_by(const wait_limit& limit) const noexcept {
 
 std::optional<error> channel_core::ended_by_drop(const error& ended) noexcept {
   if (!error_access::is_from(ended_by_limit, ended)) return std::nullopt;
-  return error_access::made(ended_by_limit, "drop of a handle whose request was on its way",
-                            nullptr, error_access::facts(ended), ended.kind());
+  return error_access::made(ended_by_limit, "drop a handle of a request in flight", nullptr,
+                            error_access::facts(ended), ended.kind());
 }
 
 error channel_core::uncarried(const char* operation, bool is_for_its_fence) const noexcept {
   if (!sends_.is_open()) return connection_.refusal(operation);
   if (is_for_its_fence) return no_fence(operation);
   return {error_kind::not_supported, operation,
-          "this channel is of transport UC, which carries sends and RDMA writes only"};
+          "this channel uses UC, which carries only sends and RDMA writes"};
 }
 
 }  // namespace verbspp::detail

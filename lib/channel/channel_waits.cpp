@@ -19,7 +19,7 @@ namespace verbspp {
 template <>
 struct operation_traits<detail::marker_operation>
     : detail::unanswered_operation<detail::marker_operation> {
-  static constexpr const char* name = "ibv_post_send (RDMA write of no bytes)";
+  static constexpr const char* name = "ibv_post_send (RDMA write of 0 bytes)";
   static constexpr work_operation completes_as = work_operation::rdma_write;
   static void describe(ibv_send_wr& native,
                        const detail::marker_operation& /*operation*/) noexcept {
@@ -37,7 +37,7 @@ namespace {
 error ended_by_descriptor() noexcept {
   return {error_kind::cancelled, waiting_on_channel,
           "the descriptor that the channel watches was closed at its other end, or is readable: "
-          "usually the peer is gone"};
+          "usually the peer has exited"};
 }
 
 }  // namespace
@@ -124,8 +124,8 @@ result<void> channel_core::make_receive_room(bool waits, call_limit limit) noexc
                  "the receive queue is full: wait for earlier receives, or build the channel "
                  "with more max_receive_work_requests");
   return error(error_kind::resource_exhausted, posting_receive,
-               "too many finished requests wait for their results to be taken: poll their "
-               "handles, or drop them");
+               "the results of too many finished requests have not been taken: poll their handles, "
+               "or drop them");
 }
 
 result<wait_end> channel_core::wait_for_message(const looking& look,

@@ -36,15 +36,15 @@ namespace detail {
 
 namespace {
 
-constexpr const char* granting = "lease of memory";
-constexpr const char* revoking = "revoke of a lease";
+constexpr const char* granting = "lease memory";
+constexpr const char* revoking = "revoke a lease";
 
 /// What one of these can fail with that has windows.
 error without_windows(const char* operation, int errnum = 0) noexcept {
   constexpr const char* hint =
-      "there are no memory windows here that requests bind and invalidate: name another way, "
-      "channel.lease<rights, lease_by::registration>(...), or lease_by::connection, which is taken "
-      "back by ending the connection";
+      "memory windows that requests can bind and invalidate are not available here: choose another "
+      "way, channel.lease<rights, lease_by::registration>(...), or lease_by::connection, which is "
+      "revoked by closing the connection";
   if (errnum == 0) return {error_kind::not_supported, operation, hint};
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
@@ -60,11 +60,11 @@ std::optional<error> end_by_limit(const error* failure) noexcept {
 result<void> check(const channel_core& core, const lease_request& request) noexcept {
   if (request.registered == nullptr) return region_is_gone(granting);
   if (request.length == 0)
-    return error(error_kind::invalid_input, granting, "there is no lease of 0 bytes");
+    return error(error_kind::invalid_input, granting, "a lease of 0 bytes cannot be granted");
   if (!core.connection().settings().queue_pair.connection.access.contains(request.rights))
     return error(error_kind::permission, granting,
-                 "peers may not do that through this channel: build it with .access(...) of these "
-                 "rights");
+                 "the channel does not allow the peer these rights: build it with .access(...) of "
+                 "these rights");
   return success();
 }
 
@@ -78,7 +78,7 @@ result<lease_book*> book_of(channel_core& core) noexcept {
 result<lease_record*> grant_window(channel_core& core, lease_book& book,
                                    const lease_request& request, bool waits,
                                    const wait_limit& until) noexcept {
-  if (core.connection().type() != transport::rc) return without_windows("lease of memory on UC");
+  if (core.connection().type() != transport::rc) return without_windows("lease memory on UC");
   VERBSPP_TRYV(book.check_windows(core));
   if (waits && !core.sends().has_room()) VERBSPP_TRYV(core.wait_for_send_room(1, until));
   VERBSPP_TRY(record, book.take_window(core.connection().domain()));
@@ -136,7 +136,7 @@ result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
                                           const lease_request& request) noexcept {
   if (request.registered->pd != core.connection().domain().below().native_handle())
     return error(error_kind::invalid_input, granting,
-                 "the memory is registered in another protection domain than the channel's");
+                 "the memory is registered in a protection domain other than the channel's");
   VERBSPP_TRY(record, new_record(core, request));
   record->key = remote_key(request.registered->rkey);
   book.open(*record, core);
@@ -159,7 +159,7 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
     case lease_by::connection:
       return grant_by_connection(core, *book, request);
   }
-  return error(error_kind::invalid_input, granting, "there is no such way to lease memory");
+  return error(error_kind::invalid_input, granting, "this value of lease_by is unknown");
 }
 
 /// Closes the window by a request. \returns the failure of the wait, if the limit ended that, and
@@ -213,7 +213,7 @@ std::optional<error> take_back(lease_record& record, call_limit limit, bool by_r
       break;
     case lease_by::connection:
       core->end_connection(error(error_kind::not_connected, revoking,
-                                 "a lease by connection was taken back, which ends it"));
+                                 "a lease by connection was revoked, which closes the connection"));
       break;
   }
   if (record.core != nullptr) core->leases()->close(record);
@@ -255,7 +255,7 @@ void lease_record::deallocate_window() noexcept {
   const int errnum = errno_of(ibv_dealloc_mw(window.release()));
   if (errnum != 0)
     outcome = error::from_errno(errnum, "ibv_dealloc_mw",
-                                "the peer may have access through the memory window still");
+                                "the peer may still have access through the memory window");
 }
 
 void lease_record::give_up() noexcept {
@@ -337,7 +337,7 @@ void lease_book::after_destruction(int errnum) noexcept {
   while (opened_ != nullptr) {
     if (errnum != 0)
       opened_->outcome = error::from_errno(errnum, "ibv_destroy_qp",
-                                           "the peer may have access through the queue pair still");
+                                           "the peer may still have access through the queue pair");
     close(*opened_);
   }
 }
@@ -361,7 +361,7 @@ result<lease_owner> lease_owner::grant(channel_core& core, const lease_request& 
 result<void> lease_owner::revoke(call_limit limit) noexcept {
   if (record_ == nullptr)
     return error(error_kind::invalid_input, revoking,
-                 "there is no lease here: it was revoked before, or moved from");
+                 "this lease is empty: it was already revoked, or moved from");
   lease_record& record = *std::exchange(record_, nullptr);
   lease_book* const book = book_of(record);
   const auto ended = take_back(record, limit, true);
@@ -402,10 +402,10 @@ result<remote_key> lease_owner::key() const noexcept {
   constexpr const char* operation = "remote memory of a lease";
   if (record_ == nullptr)
     return error(error_kind::invalid_input, operation,
-                 "there is no lease here: it was revoked, or moved from");
+                 "this lease is empty: it was revoked, or moved from");
   if (!is_open())
     return error(error_kind::not_connected, operation,
-                 record_->is_void ? "the peer has given the lease back"
+                 record_->is_void ? "the peer has returned the lease"
                                   : "the lease has ended with its connection");
   return record_->key;
 }
@@ -425,7 +425,7 @@ void lease_owner::print(std::ostream& out, access_flags rights) const {
   std::snprintf(text.data(), text.size(), ", %" PRIu64 " bytes at 0x%" PRIx64 ", rkey 0x%08" PRIx32,
                 record.granted.length, record.granted.address, record.key.value());
   out << "lease of " << rights << " by " << to_string(record.granted.by) << text.data()
-      << (is_open() ? "" : ", over");
+      << (is_open() ? "" : ", ended");
 }
 
 }  // namespace detail

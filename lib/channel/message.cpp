@@ -10,8 +10,9 @@ error message::too_long(std::size_t size) const noexcept {
 }
 
 error message::has_no_place(const char* operation) noexcept {
-  return {error_kind::invalid_input, operation,
-          "this message is empty: it was given to work, moved from, or never taken from a pool"};
+  return {
+      error_kind::invalid_input, operation,
+      "this message is empty: it was passed to a request, moved from, or never taken from a pool"};
 }
 
 }  // namespace verbspp

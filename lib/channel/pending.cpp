@@ -6,9 +6,9 @@
 namespace verbspp::detail {
 
 error pending_request::no_request() noexcept {
-  return {
-      error_kind::invalid_input, "result of a request",
-      "this handle has none: its result was taken already, it was moved from, or never had one"};
+  return {error_kind::invalid_input, "result of a request",
+          "this handle has no result: it was already taken, or the handle was moved from or never "
+          "had one"};
 }
 
 void pending_request::leave_with(kept_memory memory) noexcept {

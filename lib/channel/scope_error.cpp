@@ -10,8 +10,8 @@ scope_error::operator error() const noexcept {
   if (own_) return *own_;
   if (work_) return *work_;
   return {error_kind::invalid_input, "manual scope of a channel",
-          "requests were left without their results having been taken: poll or wait for each "
-          "handle before the function returns, or use scope"};
+          "the results of some requests were not taken: poll or wait for each handle before the "
+          "function returns, or use scope"};
 }
 
 std::string scope_error::message() const {
@@ -24,7 +24,7 @@ std::string scope_error::message() const {
   }
   if (left_ != 0) {
     if (!text.empty()) text += "; and ";
-    text += "requests left without their results having been taken: " + std::to_string(left_);
+    text += "requests whose results were not taken: " + std::to_string(left_);
   }
   return text;
 }

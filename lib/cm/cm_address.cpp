@@ -29,15 +29,15 @@ result<cm_address> cm_address::from_native(const sockaddr* native) noexcept {
   } else if (native != nullptr && native->sa_family == AF_INET6) {
     std::memcpy(&made.storage_, native, sizeof(sockaddr_in6));
   } else {
-    return error(error_kind::invalid_input, making, "only IPv4 and IPv6 have addresses here");
+    return error(error_kind::invalid_input, making, "only IPv4 and IPv6 addresses are supported");
   }
   return made;
 }
 
 result<cm_address> cm_address::from(std::string_view address, std::uint16_t port) noexcept {
   const error none(error_kind::invalid_input, making,
-                   "this is no IP address in numbers: look a name up with getaddrinfo, and give "
-                   "what it finds to cm_address::from_native");
+                   "this is not a numeric IP address: look the name up with getaddrinfo, and pass "
+                   "the result to cm_address::from_native");
   std::array<char, NI_MAXHOST> text{};
   if (address.empty() || address.size() >= text.size()) return none;
   address.copy(text.data(), address.size());

@@ -7,8 +7,9 @@ namespace {
 
 error not_there(const char* operation, cm_state state) noexcept {
   return {state == cm_state::removed ? error_kind::not_found : error_kind::not_connected, operation,
-          state == cm_state::removed ? "the device was removed: destroy all that was made on it"
-                                     : "there is no connection: this is empty, or was moved from"};
+          state == cm_state::removed
+              ? "the device was removed: destroy all objects that were created on it"
+              : "there is no connection: this is empty, or was moved from"};
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ result<void> cm_connection::wait_for_end(const wait_limit& limit) noexcept {
   constexpr const char* operation = "cm_connection::wait_for_end";
   while (state_ == cm_state::connected) {
     VERBSPP_TRY(event, wait_event(limit));
-    if (!event) return limit.failure(operation, "neither end has ended the connection");
+    if (!event) return limit.failure(operation, "neither end has closed the connection");
   }
   if (state_ == cm_state::empty || state_ == cm_state::removed) return not_there(operation, state_);
   return success();

@@ -55,7 +55,7 @@ result<cm_datagram_peer> cm_datagram_route::look_up(const wait_limit& limit,
   parameters.private_data_len = static_cast<std::uint8_t>(data.bytes().size());
   VERBSPP_TRYV(id.connect(parameters));
   VERBSPP_TRY(event, id.wait_event(limit));
-  if (!event) return limit.failure(step, "nobody has answered for the service within the limit");
+  if (!event) return limit.failure(step, "no server answered for the service in time");
   if (event->event != cm_event::established) return detail::cm_failure(*event, step);
   return cm_datagram_peer{.path = event->path,
                           .number = queue_pair_number::assume(event->queue_pair),
@@ -73,8 +73,8 @@ result<void> cm_datagram_request::answer_with(const ibv_qp* serving, queue_key k
   if (id_.is_empty() || serving == nullptr) return detail::cm_moved_from(step);
   if (key != cm_datagram_key)
     return error::mismatch(step, "queue key", key.value(), cm_datagram_key.value(),
-                           "the connection manager tells all peers its own: build the queue pair "
-                           "with .qkey(cm_datagram_key)");
+                           "the connection manager gives all peers its own queue key: build the "
+                           "queue pair with .qkey(cm_datagram_key)");
   detail::cm_identifier id = std::move(id_);
   rdma_conn_param parameters{};
   parameters.private_data = data.bytes().data();
@@ -108,14 +108,14 @@ result<cm_multicast> cm_multicast::join(const cm_address& group, const cm_addres
   constexpr const char* step = "rdma_join_multicast";
   if (group.is_empty() || local.is_empty())
     return error(error_kind::invalid_input, step,
-                 "joining takes a group's address, and the local one of the device");
+                 "joining requires the address of a group, and a local address of the device");
   VERBSPP_TRY(id, detail::cm_identifier::create(detail::cm_service::datagrams));
   VERBSPP_TRYV(id.bind(local));
   VERBSPP_TRYV(id.join(group));
   cm_multicast made(std::move(id));
   made.address_ = group;
   VERBSPP_TRY(event, made.id_.wait_event(limit));
-  if (!event) return limit.failure(step, "the group was not joined within the limit");
+  if (!event) return limit.failure(step, "the group was not joined in time");
   if (event->event != cm_event::multicast_join) return detail::cm_failure(*event, step);
   made.path_ = event->path;
   made.key_ = queue_key::assume(event->qkey);

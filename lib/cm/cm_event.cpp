@@ -81,28 +81,29 @@ const char* to_string(cm_state state) noexcept {
 const char* to_string(cm_rejection_reason reason) noexcept {
   switch (reason) {
     case cm_rejection_reason::unknown:
-      return "the peer rejects, and its link does not tell why";
+      return "the peer rejected the request, and its link layer does not report the reason";
     case cm_rejection_reason::no_queue_pair:
       return "the peer has no queue pair left";
     case cm_rejection_reason::no_resources:
       return "the peer has no resources left";
     case cm_rejection_reason::timeout:
-      return "the peer gave up waiting for the next message";
+      return "the peer timed out while it waited for the next message";
     case cm_rejection_reason::unsupported_request:
       return "the peer's manager does not support such a request";
     case cm_rejection_reason::no_listener:
-      return "nobody listens at this address and port";
+      return "no server listens at this address and port";
     case cm_rejection_reason::stale_connection:
-      return "the peer's manager has a connection of this queue pair's number still: try again "
+      return "the peer's manager still has a connection with this queue pair's number: try again "
              "with another queue pair";
     case cm_rejection_reason::not_enough_responder_resources:
       return "the peer cannot answer that many reads and atomics at once";
     case cm_rejection_reason::by_the_program:
-      return "the peer's program rejects, or has let the request go";
+      return "the peer's program rejected the request, or destroyed it";
     case cm_rejection_reason::vendor_option_not_supported:
-      return "the peer rejects a vendor's option";
+      return "the peer rejected a vendor-specific option";
   }
-  return "the peer rejects, with a reason of the InfiniBand specification: see its number";
+  return "the peer rejected the request, for a reason defined by the InfiniBand specification: see "
+         "its number";
 }
 
 }  // namespace verbspp

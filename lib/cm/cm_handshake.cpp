@@ -38,7 +38,7 @@ result<void> check_prepared(const channel& renewed) noexcept {
   if (renewed.state() == channel_state::prepared) return success();
   const bool is_connected = renewed.state() == channel_state::connected;
   return error(is_connected ? error_kind::busy : error_kind::not_connected, "connection manager",
-               is_connected ? "the channel is connected already: renew it before it connects again"
+               is_connected ? "the channel is already connected: renew it before it connects again"
                             : "the channel is not prepared: renew it first");
 }
 
@@ -49,17 +49,17 @@ result<cm_handshake> cm_handshake::start(cm_identifier id, state now, ibv_qp* qu
   if (id.is_empty() || queue_pair == nullptr) return cm_moved_from(operation);
   if (local.type != transport::rc)
     return error(error_kind::invalid_input, operation,
-                 "the connection manager connects RC only: build the channel for that, or connect "
-                 "UC by a handshake of endpoints");
+                 "the connection manager connects only RC: build the channel for RC, or connect UC "
+                 "by a handshake of endpoints");
   if (queue_pair->context->device->transport_type == IBV_TRANSPORT_IWARP)
     return error(error_kind::not_supported, operation,
                  "on iWARP the device's driver connects the queue pair by itself, which this "
-                 "library does not follow: only InfiniBand and RoCE are connected");
+                 "library does not support: use InfiniBand or RoCE");
   const char* const found = ibv_get_device_name(id.native_context()->device);
   const char* const prepared = ibv_get_device_name(queue_pair->context->device);
   if (std::strcmp(found, prepared) != 0)
     return error(error_kind::mismatch, operation,
-                 "this was prepared on another device than the one that has the address: use the "
+                 "this was prepared on a device other than the one that has the address: use the "
                  "context() of the route or request, or open that device");
   return cm_handshake(std::move(id), now, queue_pair->qp_num, queue_pair->srq != nullptr,
                       parameters, limit);
@@ -130,9 +130,9 @@ result<cm_step> cm_handshake::advance() noexcept {
   if (!event.has_value()) return refuse(event.assume_error());
   if (event.assume_value()) return take(*event.assume_value());
   if (limit_.has_passed())
-    return refuse(limit_.failure(name(), state_ == state::asked
-                                             ? "the peer has not decided within the limit"
-                                             : "the peer has not gone on within the limit"));
+    return refuse(limit_.failure(
+        name(), state_ == state::asked ? "the peer did not accept or reject the request in time"
+                                       : "the peer did not continue the handshake in time"));
   return cm_step::waiting;
 }
 
@@ -141,7 +141,7 @@ result<managed_attributes> cm_handshake::attributes() noexcept {
   if (found.has_value()) return found;
   // The kernel has none for a peer that has gone.
   return refuse(found.assume_error().as(error_kind::not_connected,
-                                        "the peer gave up before the connection was made"));
+                                        "the peer gave up before the connection was established"));
 }
 
 result<void> cm_handshake::set_connected() noexcept {

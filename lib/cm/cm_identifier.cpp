@@ -21,13 +21,13 @@ namespace verbspp::detail {
 namespace {
 
 constexpr const char* no_manager =
-    "the kernel has no connection manager here: load its module, rdma_ucm, and see that "
-    "/dev/infiniband/rdma_cm is there";
+    "the kernel's connection manager is not available: load its module, rdma_ucm, and check that "
+    "/dev/infiniband/rdma_cm exists";
 constexpr const char* no_device =
-    "no RDMA device has a way to this address: an interface that has an RDMA device has to be in "
-    "its network, or in that of its router (rdma link, ip route get)";
+    "no RDMA device has a route to this address: an interface with an RDMA device must be in its "
+    "network, or in the network of its router (rdma link, ip route get)";
 constexpr const char* no_such_local_address =
-    "no RDMA device of this host has this address (rdma link, ip address), or somebody listens at "
+    "no RDMA device of this host has this address (rdma link, ip address), or a server listens at "
     "this port of all addresses";
 
 std::size_t format_taken_port(const error& e, std::span<char> buffer) noexcept {
@@ -135,7 +135,7 @@ cm_event_data copy_of(const rdma_cm_event& native) noexcept {
 
 error cm_moved_from(const char* operation) noexcept {
   return {error_kind::invalid_input, operation,
-          "this was moved from, or is used up: its work is done, or failed"};
+          "this was moved from, or can no longer be used: its work is done, or failed"};
 }
 
 error cm_failure(const cm_event_data& event, const char* step) noexcept {
@@ -145,23 +145,23 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       const error failed = error::from_errno(errnum, step);
       if (errnum == ETIMEDOUT || errnum == EHOSTUNREACH)
         return failed.as(error_kind::timed_out,
-                         "the address does not answer: nobody has it, or its host is down (ping)");
+                         "the address does not answer: no host has it, or its host is down (ping)");
       return is_of_no_way(errnum) ? failed.as(error_kind::not_found, no_device) : failed;
     }
     case cm_event::route_error: {
       const error failed = error::from_errno(errnum, step);
       if (errnum == ETIMEDOUT)
-        return failed.as(error_kind::timed_out, "the subnet manager does not tell the route");
+        return failed.as(error_kind::timed_out, "the subnet manager did not return the route");
       return failed.as(error_kind::not_found, "there is no route to this address");
     }
     case cm_event::unreachable:
       // Of the lookup of a service it is the answer's status.
       if (event.status > 0)
         return {error_kind::not_connected, step,
-                "nobody serves at this address and port, or who does rejects"};
+                "no server listens at this address and port, or it rejected the connection"};
       return error::from_errno(errnum, step)
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
-              "the peer's host does not answer, or its program has not decided in time");
+              "the peer's host does not answer, or its program did not accept or reject in time");
     case cm_event::rejected:
       // On iWARP it is an errno.
       if (event.status < 0)
@@ -170,18 +170,19 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return {error_kind::not_connected, step,
               to_string(static_cast<cm_rejection_reason>(event.status))};
     case cm_event::disconnected:
-      return {error_kind::not_connected, step, "the peer has ended the connection already"};
+      return {error_kind::not_connected, step, "the peer has already closed the connection"};
     case cm_event::device_removal:
       return {error_kind::not_found, step,
-              "the device was removed: destroy all that was made on it"};
+              "the device was removed: destroy all objects that were created on it"};
     case cm_event::address_change:
       return {error_kind::not_connected, step,
-              "the address has moved to another device meanwhile: look for a route again"};
+              "the address has moved to another device: resolve the route again"};
     case cm_event::multicast_error:
-      return error::from_errno(errnum, step, "the multicast group was not joined, or is lost");
+      return error::from_errno(errnum, step,
+                               "joining the multicast group failed, or its membership was lost");
     default:
       return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
-                               "the connection could not be made");
+                               "the connection could not be established");
   }
 }
 
@@ -272,7 +273,7 @@ result<void> cm_identifier::resolve_address(const cm_address& source, const cm_a
   const error failed = error::from_errno(errno, "rdma_resolve_addr");
   if (errno == EADDRINUSE)
     return taken_port("rdma_resolve_addr", source.port(), EADDRINUSE,
-                      "the source's address and port have another user: choose another port");
+                      "the source address and port are already in use: choose another port");
   if (is_of_no_way(errno)) return failed.as(error_kind::not_found, no_device);
   return failed;
 }

@@ -10,8 +10,9 @@ result<cm_resolution> cm_resolution::start(const cm_address& destination,
                                            const wait_limit& limit) noexcept {
   constexpr const char* operation = "cm_route::resolve";
   if (destination.is_empty())
-    return error(error_kind::invalid_input, operation, "there is no address to look for");
-  if (limit.has_passed()) return limit.failure(operation, "the limit had passed before it began");
+    return error(error_kind::invalid_input, operation, "there is no address to resolve");
+  if (limit.has_passed())
+    return limit.failure(operation, "the timeout had expired before it began");
   VERBSPP_TRY(id, cm_identifier::create(service));
   if (options.reuse_address) VERBSPP_TRYV(id.set_reuse_address());
   if (options.type_of_service) VERBSPP_TRYV(id.set_type_of_service(*options.type_of_service));
@@ -34,8 +35,8 @@ result<bool> cm_resolution::advance() noexcept {
     if (!event.assume_value()) {
       if (limit_.has_passed())
         return fail(limit_.failure(step, state_ == state::address
-                                             ? "the address was not found within the limit"
-                                             : "the route was not found within the limit"));
+                                             ? "the address was not resolved in time"
+                                             : "the route was not resolved in time"));
       return false;
     }
     if (state_ == state::address && event.assume_value()->event == cm_event::address_resolved) {
@@ -55,7 +56,7 @@ result<cm_identifier> cm_resolution::finish() noexcept {
   VERBSPP_TRY(is_done, advance());
   if (!is_done)
     return error(error_kind::busy, "cm_resolver::finish",
-                 "the route is not found yet: call advance until it says so");
+                 "the route is not resolved yet: call advance until it returns true");
   return std::move(id_);
 }
 

@@ -33,7 +33,7 @@ template <class Request>
     VERBSPP_TRY(request, try_accept<Request>(listener));
     if (request) return std::move(*request);
     VERBSPP_TRY(is_readable, listener.wait_readable(limit));
-    if (!is_readable) return limit.failure("accept", "nobody has asked within the limit");
+    if (!is_readable) return limit.failure("accept", "no peer requested a connection in time");
   }
 }
 

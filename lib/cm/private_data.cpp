@@ -4,15 +4,15 @@
 namespace verbspp::detail {
 
 error private_data_too_long(std::size_t size, std::size_t most) noexcept {
-  return error::above_limit("private data", "bytes of private data", size, most,
-                            "it is all that the message carries: send the rest when the ends are "
-                            "connected");
+  return error::above_limit(
+      "private data", "bytes of private data", size, most,
+      "the message carries no more: send the rest when the ends are connected");
 }
 
 error private_data_too_short(std::size_t size, std::size_t wanted) noexcept {
   return error::mismatch("private data", "bytes of private data", static_cast<std::int64_t>(wanted),
                          static_cast<std::int64_t>(size),
-                         "the peer sent something else than what is looked for, or nothing");
+                         "the peer sent a value of another type, or nothing");
 }
 
 }  // namespace verbspp::detail

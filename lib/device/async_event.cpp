@@ -92,8 +92,8 @@ constexpr std::array events{
                       "like must be joined again"},
     event_description{async_event_type::gid_change, element::port, severity_of::warning,
                       "GID change",
-                      "the GID table changed: a GID index may mean another address; peers need the "
-                      "new endpoint"},
+                      "the GID table changed: a GID index may refer to another address; peers need "
+                      "the new endpoint"},
     event_description{async_event_type::work_queue_fatal, element::work_queue, severity_of::error,
                       "work queue fatal error", "the work queue has failed; destroy it"},
 };

@@ -21,7 +21,7 @@ namespace verbspp {
 namespace {
 
 constexpr const char* sysfs_root = "/sys";
-constexpr const char* asking_for_node = "ask for the NUMA node";
+constexpr const char* asking_for_node = "query the NUMA node";
 constexpr const char* binding_to_node = "bind the thread to the NUMA node";
 
 /// The first line of one of the kernel's files, without its end.

@@ -24,10 +24,9 @@ constexpr std::uint16_t any_port = 9;
 error no_route(int errnum) noexcept {
   if (errnum == ENETUNREACH || errnum == EHOSTUNREACH || errnum == EADDRNOTAVAIL ||
       errnum == EAFNOSUPPORT)
-    return {
-        error_kind::not_found, routing,
-        "the kernel has no route to it: `ip route get` says the same; give this host an address "
-        "of that network, or a route to it"};
+    return {error_kind::not_found, routing,
+            "the kernel has no route to it, as `ip route get` shows; give this host an address of "
+            "that network, or a route to it"};
   return error::from_errno(errnum, routing);
 }
 
@@ -38,7 +37,7 @@ result<gid> local_address(int descriptor) noexcept {
   if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
     return error::from_errno(errno, routing);
   const auto address = detail::gid_of(reinterpret_cast<const sockaddr*>(&storage));
-  if (!address) return error(error_kind::driver, routing, "the kernel names no IP address");
+  if (!address) return error(error_kind::driver, routing, "the kernel returned no IP address");
   return *address;
 }
 

@@ -30,7 +30,7 @@ constexpr int accepts_in_a_round = 16;
 /// Until the next try, where the system has no descriptor left.
 constexpr auto pause_without_descriptors = std::chrono::milliseconds(100);
 
-error stopping() noexcept { return {error_kind::cancelled, serving, "the server stops"}; }
+error stopping() noexcept { return {error_kind::cancelled, serving, "the server is stopping"}; }
 
 }  // namespace
 
@@ -62,7 +62,8 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
 
 result<void> acceptor_core::advance() noexcept {
   if (is_preparing_)
-    return error(error_kind::busy, serving, "advance was called by the function that it calls");
+    return error(error_kind::busy, serving,
+                 "advance was called from within the function that it calls");
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(events_.descriptor(), events.data(), events.size(), 0);
   if (count < 0 && errno != EINTR) return error::from_errno(errno, "epoll_wait");
@@ -101,10 +102,11 @@ result<void> acceptor_core::advance() noexcept {
 
 result<void> acceptor_core::wait(const wait_limit& limit) noexcept {
   if (is_stopped())
-    return error(error_kind::not_connected, serving, "it was stopped, and all clients were taken");
+    return error(error_kind::not_connected, serving,
+                 "it was stopped, and all clients have been taken");
   pollfd entry{.fd = events_.descriptor(), .events = POLLIN, .revents = 0};
   VERBSPP_TRY(is_ready, wait_readable(std::span(&entry, 1), limit));
-  if (!is_ready) return limit.failure(serving, "no client has connected until then");
+  if (!is_ready) return limit.failure(serving, "no client connected in time");
   return success();
 }
 
@@ -202,7 +204,7 @@ bool acceptor_core::make_room() noexcept {
       fail(silent,
            clients_.get()[silent].core->refuse(error(
                error_kind::busy, serving,
-               "the client did not say what it is in time, and another one needs its place")));
+               "the client did not identify itself in time, and another client needs its place")));
   }
   return free_.first != none;
 }
@@ -259,8 +261,9 @@ void acceptor_core::serve(std::uint32_t place) noexcept {
       return;  // it has gone in this round
     case client_state::waiting:
       // It has nothing to say while it waits for its turn.
-      fail(place, served.core->refuse(error(error_kind::not_connected, serving,
-                                            "the client went away while it waited for its turn")));
+      fail(place,
+           served.core->refuse(error(error_kind::not_connected, serving,
+                                     "the client disconnected while it waited for its turn")));
       return;
     case client_state::speaking:
     case client_state::shaking_hands:
@@ -309,7 +312,7 @@ void acceptor_core::fail_late(std::uint32_t place) noexcept {
   const result<exchange_step> step = clients_.get()[place].core->advance();
   fail(place, step.has_value()
                   ? clients_.get()[place].core->refuse(
-                        error(error_kind::timed_out, serving, "the client took longer than it may"))
+                        error(error_kind::timed_out, serving, "the client exceeded its time limit"))
                   : step.assume_error());
 }
 

@@ -39,10 +39,10 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
                                                    const wait_limit& limit) noexcept {
   constexpr const char* starting = "exchange: start";
   constexpr const char* not_a_stream =
-      "the file descriptor is not one of a stream socket: give it one that is connected";
+      "the file descriptor is not a stream socket: use a stream socket that is connected";
   if (setup.file_descriptor < 0)
     return error::out_of_range(starting, "file descriptor", setup.file_descriptor,
-                               "give it a stream socket that is connected");
+                               "use a stream socket that is connected");
   int type = 0;
   socklen_t size_of_type = sizeof type;
   if (::getsockopt(setup.file_descriptor, SOL_SOCKET, SO_TYPE, &type, &size_of_type) != 0)
@@ -80,9 +80,9 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
   }
   made->options_.secret = {};
   if (!made->add_hello())
-    return error::from_errno(errno, "exchange: getrandom",
-                             "the kernel gives no random numbers, by which exchanges are told "
-                             "apart");
+    return error::from_errno(
+        errno, "exchange: getrandom",
+        "the kernel returned no random numbers, which exchanges need to be distinguished");
   made->is_over_ = false;
   return made;
 }
@@ -97,7 +97,7 @@ exchange_core::exchange_core(const exchange_setup& setup, const wait_limit& limi
       limit_(limit) {}
 
 exchange_core::~exchange_core() {
-  if (!is_over_) tell(error(error_kind::cancelled, "exchange", "the program gave the exchange up"));
+  if (!is_over_) tell(error(error_kind::cancelled, "exchange", "the program aborted the exchange"));
 }
 
 void exchange_core::set_mine(const endpoint& local, std::size_t size_of_values) noexcept {
@@ -251,13 +251,13 @@ result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length)
     }
     if (came != expected)
       return error_in_words_of(error_kind::invalid_input, "exchange: read a frame",
-                               "the peer sent the frame '%s' where '%s' is due: it is not one of "
-                               "verbspp's, or the bytes are damaged",
+                               "the peer sent the frame '%s' where '%s' is expected: it does not "
+                               "use verbspp, or the bytes are damaged",
                                to_string(came), to_string(expected));
   }
   if (length > largest)
     return error::above_limit("exchange: read a frame", "length of the frame, bytes", length,
-                              largest, "the peer sends more than it may");
+                              largest, "the peer sent more than is allowed");
   return success();
 }
 
@@ -321,7 +321,7 @@ result<std::span<const std::byte>> exchange_core::opened() noexcept {
   const std::span<std::byte> content = all.first(all.size() - frame_seal::tag_size);
   if (!seal_->open(input_.first(frame_header_size), content, all.last<frame_seal::tag_size>()))
     return error(error_kind::permission, "exchange: decrypt a frame",
-                 "it is not what the peer sent: something on the way has changed it");
+                 "it differs from what the peer sent: it was changed in transit");
   return content;
 }
 
@@ -336,14 +336,14 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   VERBSPP_TRY(hello, hello_frame::decode(body));
   if (hello.nonce == nonce_)
     return error(error_kind::mismatch, comparing,
-                 "the peer sends back what it got: this side is connected to itself");
+                 "the peer echoed this side's data: this side is connected to itself");
   if (hello.is_of_equals != is_of_equals_)
-    return error::mismatch(comparing, "who connects to whom", is_of_equals_ ? "both" : "one side",
+    return error::mismatch(comparing, "which side connects", is_of_equals_ ? "both" : "one side",
                            hello.is_of_equals ? "both" : "one side",
-                           "both have to call meet, or neither");
+                           "both ends have to call meet, or neither");
   if (is_of_equals_ && hello.party == party_)
     return error(error_kind::mismatch, comparing,
-                 "this side is connected to itself: give it the peer's host and port");
+                 "this side is connected to itself: use the peer's host and port");
   lets_choose_ = is_of_equals_ && hello.party > party_;
   if (hello.application != options_.application)
     return error_in_words_of(
@@ -352,22 +352,22 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
         static_cast<int>(hello.application.size()), hello.application.data());
   if (hello.version != options_.version)
     return error::mismatch(comparing, "version of the application", options_.version, hello.version,
-                           "both ends have to be of one version");
+                           "both ends have to be of the same version");
   if (hello.has_secret != static_cast<bool>(seal_))
     return error::mismatch(comparing, "shared secret", seal_ ? "required" : "none",
                            hello.has_secret ? "required" : "none",
-                           "give both ends the same, or neither");
+                           "give both ends the same secret, or neither");
   // Else a stranger could let two connections to this program prove the secret to each other.
   if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting()) {
     const char* const role = is_accepting() ? "accepting" : "connecting";
     return error::mismatch(comparing, "role", role, role,
-                           "with a secret, the end that accepted the connection, and no other, has "
-                           "to have exchange_role::accepting among its options");
+                           "with a secret, only the end that accepted the connection has to have "
+                           "exchange_role::accepting in its options");
   }
   VERBSPP_TRYV(check_fields(theirs_, std::span(hello.fields).first(hello.field_count)));
   if (!seal_) return success();
   if (!seal_->derive(own_hello_, input_.first(input_size_)))
-    return error::from_errno(EIO, "exchange: HMAC", "libcrypto refuses to compute it");
+    return error::from_errno(EIO, "exchange: HMAC", "libcrypto failed to compute it");
   add_frame(static_cast<std::uint8_t>(frame_type::proof), seal_->own_proof());
   return success();
 }
@@ -439,32 +439,32 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = "the peer closed the connection";
   if (errnum == ENOTCONN) {
-    hint = "the socket is not connected: connect it, or give the one that accept returned";
+    hint = "the socket is not connected: connect it, or use the one that accept returned";
     return error::from_errno(errnum, "exchange", hint).as(error_kind::not_connected, hint);
   }
   switch (awaited_) {
     case awaited::hello:
       hint =
-          "the peer closed the connection before it said what it is: it was killed, or is "
-          "another program";
+          "the peer closed the connection before it sent its hello: it was killed, or is another "
+          "program";
       break;
     case awaited::proof:
     case awaited::choice:
     case awaited::decision:
     case awaited::offer:
-      hint = "the peer closed the connection after its hello, before it gave its endpoint";
+      hint = "the peer closed the connection after its hello, before it sent its endpoint";
       break;
     case awaited::connection:
     case awaited::ready:
       hint =
-          "the peer closed the connection after its endpoint, before it was ready: look at what "
-          "it said at its end";
+          "the peer closed the connection after its endpoint, before it was ready: see the error "
+          "that it reported at its end";
       break;
     case awaited::done:
     case awaited::nothing:
       hint =
-          "the peer closed the connection when it was ready, but before it knew that this side "
-          "is: it may have succeeded, and ended at once, or given up";
+          "the peer closed the connection after it was ready, but before it confirmed that this "
+          "side is: it may have succeeded and exited at once, or given up";
       break;
   }
   return error::from_errno(errnum != 0 ? errnum : ECONNRESET, "exchange", hint)
@@ -475,21 +475,21 @@ error exchange_core::at_limit() const noexcept {
   const char* hint = nullptr;
   switch (awaited_) {
     case awaited::hello:
-      hint = "the peer said nothing, or not all of its hello: it hangs, or is another program";
+      hint = "the peer sent no hello, or only a part of it: it hangs, or is another program";
       break;
     case awaited::proof:
     case awaited::choice:
     case awaited::decision:
     case awaited::offer:
-      hint = "the peer said hello, but did not give its endpoint";
+      hint = "the peer sent its hello, but not its endpoint";
       break;
     case awaited::connection:
     case awaited::ready:
-      hint = "the peer gave its endpoint, but did not become ready";
+      hint = "the peer sent its endpoint, but did not become ready";
       break;
     case awaited::done:
     case awaited::nothing:
-      hint = "the peer became ready, but did not say that it knows this side to be";
+      hint = "the peer became ready, but did not confirm that this side is";
       break;
   }
   return limit_.failure("exchange", hint);

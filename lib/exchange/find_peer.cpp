@@ -94,7 +94,7 @@ class candidates {
     }
     if (all_[next_other_].core)
       all_[next_other_].core->refuse(
-          error(error_kind::busy, meeting, "too many others connected since"));
+          error(error_kind::busy, meeting, "too many other clients have connected since"));
     return add(all_[next_other_], std::move(socket));
   }
   /// Lets each go on; the one that is agreed on, if it is.
@@ -130,7 +130,8 @@ class candidates {
   void refuse_others_than(const candidate* chosen) noexcept {
     for (candidate& each : all_) {
       if (&each == chosen || !each.core) continue;
-      each.core->refuse(error(error_kind::busy, meeting, "another connection of the two is used"));
+      each.core->refuse(
+          error(error_kind::busy, meeting, "another connection between the two ends is used"));
       each = {};
     }
   }
@@ -147,7 +148,8 @@ class candidates {
     if (!last_failure_ || !does_not_fit(*last_failure_)) last_failure_ = why;
   }
   [[nodiscard]] error at_limit() const noexcept {
-    const error late = limit_.failure(meeting, "the peer has not come, and could not be reached");
+    const error late =
+        limit_.failure(meeting, "the peer has not connected, and could not be reached");
     if (!last_failure_) return late;
     std::array<char, longest_words> words{};
     const std::size_t size = std::min(last_failure_->format(words), words.size() - 1);

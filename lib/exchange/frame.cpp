@@ -102,7 +102,7 @@ result<field_description> read_field(field_reader& in) noexcept {
   if (kind < static_cast<std::uint64_t>(field_kind::unsigned_integer) ||
       kind > static_cast<std::uint64_t>(field_kind::remote_word))
     return error::out_of_range(reading_hello, "type of a field (1..12)", kind,
-                               "the peer sends what this version does not know");
+                               "the peer sent a type that this version does not support");
   if (length > longest_field_name)
     return error::above_limit(reading_hello, "length of a structure's name", length,
                               longest_field_name);
@@ -150,8 +150,8 @@ result<frame_header> frame_header::decode(
     std::span<const std::byte, frame_header_size> bytes) noexcept {
   if (bytes[0] != frame_magic_1 || bytes[1] != frame_magic_2)
     return error(error_kind::invalid_input, reading_frame,
-                 "these bytes are no frame of an exchange: the peer is another program, or is at "
-                 "another place of its protocol");
+                 "these bytes are not a frame of an exchange: the peer is another program, or is "
+                 "at another point of its protocol");
   if (const int version = std::to_integer<int>(bytes[2]); version != frame_version)
     return error::mismatch(reading_frame, "format version", frame_version, version,
                            "both ends need the same version of verbspp's formats");
@@ -204,7 +204,7 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   VERBSPP_TRY(version, in.number(4));
   if (flags > 7 || reserved != 0)
     return error(error_kind::mismatch, reading_hello,
-                 "the peer asks for something that this version of verbspp does not know");
+                 "the peer requests a feature that this version of verbspp does not support");
   if (count > most_fields)
     return error::above_limit(reading_hello, "values that the peer sends", count, most_fields);
   if (length > longest_application)
@@ -262,12 +262,12 @@ error refused_frame::as_error() const noexcept {
                               error_kind::resource_exhausted, error_kind::not_supported};
   const bool is_shared = std::ranges::find(shared, kind) != shared.end();
   return error_in_words(is_shared ? kind : error_kind::not_connected,
-                        "exchange: the peer refused, and said", {reason.data(), size});
+                        "exchange: the peer refused, with the message", {reason.data(), size});
 }
 
 result<void> check_fields(std::span<const field_description> expected,
                           std::span<const field_description> sent) noexcept {
-  constexpr const char* comparing = "exchange: compare what the peer sends with what is expected";
+  constexpr const char* comparing = "exchange: compare the peer's values with those expected";
   for (std::size_t i = 0; i < std::min(expected.size(), sent.size()); ++i) {
     if (expected[i] == sent[i]) continue;
     return error_in_words_of(error_kind::mismatch, comparing,
@@ -281,7 +281,7 @@ result<void> check_fields(std::span<const field_description> expected,
                              sent.size());
   if (sent.size() > expected.size())
     return error_in_words_of(error_kind::mismatch, comparing,
-                             "value %zu is too many: expected %zu, but the peer sends %s as well",
+                             "value %zu is one too many: expected %zu, but the peer also sends %s",
                              expected.size() + 1, expected.size(),
                              describe(sent[expected.size()]).text.data());
   return success();

@@ -24,7 +24,7 @@ constexpr const char* using_secret = "exchange: use the shared secret";
 result<void> check_secret(std::span<const std::byte> secret) noexcept {
   if (secret.size() < frame_seal::shortest_secret)
     return error::out_of_range(using_secret, "length of the secret, bytes (16..256)", secret.size(),
-                               "a short one can be guessed: take 32 random bytes");
+                               "a short one can be guessed: use 32 random bytes");
   if (secret.size() > frame_seal::longest_secret)
     return error::above_limit(using_secret, "length of the secret, bytes", secret.size(),
                               frame_seal::longest_secret);
@@ -157,8 +157,8 @@ bool frame_seal::open(std::span<const std::byte> header, std::span<std::byte> bo
 result<owned<frame_seal>> frame_seal::create(std::span<const std::byte> secret) noexcept {
   VERBSPP_TRYV(check_secret(secret));
   return error(error_kind::not_supported, using_secret,
-               "verbspp was built without libcrypto: install OpenSSL's (libssl-dev), and build it "
-               "with -Dsecrets=enabled");
+               "verbspp was built without libcrypto: install OpenSSL (libssl-dev), and build "
+               "verbspp with -Dsecrets=enabled");
 }
 
 // Nobody has one.

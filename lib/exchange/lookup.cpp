@@ -81,7 +81,7 @@ int get_addresses(const char* host, int flags, std::uint16_t port, host_addresse
 result<host_name> host_of(std::string_view host) noexcept {
   if (host.empty() || host.find('\0') != std::string_view::npos)
     return error(error_kind::invalid_input, looking_up,
-                 "this is no host: give a name, or an address of IPv4 or IPv6");
+                 "this is not a host: use a name, or an IPv4 or IPv6 address");
   if (host.size() > longest_host)
     return error::above_limit(looking_up, "length of the host's name", host.size(), longest_host);
   host_name made{};
@@ -145,8 +145,8 @@ result<std::uint16_t> port_of(std::string_view text, bool may_be_zero) noexcept 
   const char* const end = digits.data() + digits.size();
   const auto [stopped, failed] = std::from_chars(digits.data(), end, port);
   if (failed != std::errc() || stopped != end || (port == 0 && !may_be_zero))
-    return error(error_kind::invalid_input, "port of TCP",
-                 "this is no number of a port: give one of 1 to 65535");
+    return error(error_kind::invalid_input, "TCP port",
+                 "this is not a port number: use one from 1 to 65535");
   return port;
 }
 
@@ -173,8 +173,8 @@ result<pending_lookup> pending_lookup::start(std::string_view host, std::uint16_
   if (lookups_under_way.fetch_add(1) >= most_lookups) {
     lookups_under_way.fetch_sub(1);
     return error(error_kind::resource_exhausted, looking_up,
-                 "16 lookups of names have not been answered: see why the system's do not end "
-                 "(/etc/resolv.conf), or give addresses");
+                 "16 lookups of names have not been answered: check the system's name servers "
+                 "(/etc/resolv.conf), or use addresses");
   }
   asked->owners.fetch_add(1);
   if (const int failed = start_thread(*asked); failed != 0) {

@@ -55,7 +55,7 @@ result<tcp_socket> listen_at(const socket_address& address, bool takes_both) noe
     return errno == EADDRINUSE
                ? taken_port(address)
                : error::from_errno(errno, listening,
-                                   "the port is reserved, or the address is none of this host");
+                                   "the port is reserved, or this host does not have the address");
   if (::listen(socket.descriptor(), SOMAXCONN) != 0)
     return errno == EADDRINUSE ? taken_port(address) : error::from_errno(errno, listening);
   return socket;
@@ -98,7 +98,7 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
     VERBSPP_TRY(found, detail::addresses_of_number(address, number));
     if (found.count == 0)
       return error(error_kind::invalid_input, listening,
-                   "this is no address of IPv4 or IPv6: give one of this host's, or none");
+                   "this is not an IPv4 or IPv6 address: use an address of this host, or none");
     VERBSPP_TRY(socket, listen_at(found.addresses[0], false));
     return tcp_listener(std::move(socket));
   }
@@ -133,9 +133,9 @@ result<tcp_socket> tcp_listener::accept(const wait_limit& limit) const noexcept 
     pollfd entry{.fd = socket_.descriptor(), .events = POLLIN, .revents = 0};
     VERBSPP_TRY(is_ready, detail::wait_readable(std::span(&entry, 1), limit));
     if (!is_ready)
-      return limit.failure(accepting,
-                           "nobody connected: start the peer, and check the host and "
-                           "port that it was given");
+      return limit.failure(
+          accepting,
+          "no peer connected: start the peer, and check the host and port that it was given");
   }
 }
 

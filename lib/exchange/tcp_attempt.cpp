@@ -105,7 +105,7 @@ std::optional<error> tcp_attempt::give_up_current(int errnum) noexcept {
   std::array<char, 64> other{};
   const char* what = other.data();
   if (errnum == ECONNREFUSED)
-    what = "nobody listens there";
+    what = "no program listens there";
   else if (errnum == ETIMEDOUT)
     what = "no answer in its share of the time";
   else

@@ -62,9 +62,9 @@ peer_list group::connected() noexcept {
 
 group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept {
   if (remotes.size() < size_)
-    return error::above_limit("handshake of a group", "peers", size_, remotes.size(),
-                              "give it an endpoint for each number; those of peers that are not "
-                              "prepared are not looked at");
+    return error::above_limit(
+        "handshake of a group", "peers", size_, remotes.size(),
+        "give it an endpoint for each number; those of peers that are not prepared are ignored");
   std::optional<std::uint32_t> first;
   error cause;
   std::uint32_t failed = 0;
@@ -121,18 +121,18 @@ transport_result<completed_work> group::state_of(std::uint32_t peer) const noexc
     return completed_work(detail::number_of(work_operation::send), 0, 0, 0);
   if (const auto failed = member.failure()) return failed->root();
   return error(error_kind::not_connected, connecting,
-               "it has no connection: give it one by handshake, or put another channel there");
+               "it is not connected: connect it by handshake, or put another channel there");
 }
 
 result<void> group::check(const channel& member) const noexcept {
   if (!hub_)
     return error(error_kind::invalid_input, adding,
-                 "this group is empty: make one by prepare_group or group::create");
+                 "this group is empty: create one with prepare_group or group::create");
   if (member.state() == channel_state::empty)
     return error(error_kind::invalid_input, adding, "this channel is empty");
   if (member.native_completion_queue() != hub_->native_handle())
     return error(error_kind::invalid_input, adding,
-                 "this channel completes elsewhere: build it with .hub(group.hub())");
+                 "this channel does not use the group's hub: build it with .hub(group.hub())");
   return success();
 }
 
@@ -152,7 +152,7 @@ result<void> group::put(std::uint32_t peer, channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
   if (peer >= hub_->capacity())
     return error::above_limit(adding, "the number of a peer", peer, hub_->capacity() - 1,
-                              "there are as many numbers as the hub can have channels");
+                              "the numbers are limited by the hub's capacity");
   channels_.get()[peer] = std::move(member);
   size_ = std::max(size_, peer + 1);
   return success();
@@ -184,7 +184,7 @@ void group::take_news(std::span<arrival> arrived) noexcept {
 }
 
 result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
-  if (!hub_) return error(error_kind::invalid_input, "poll of a group", "this group is empty");
+  if (!hub_) return error(error_kind::invalid_input, "poll a group", "this group is empty");
   serve();
   VERBSPP_TRY(arrived, hub_->poll(into));
   take_news(arrived);

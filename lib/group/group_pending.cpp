@@ -46,7 +46,7 @@ group_results group_pending::wait(const wait_limit& limit) noexcept {
 group_results group_pending::finish() noexcept {
   if (!results_)
     return error(error_kind::invalid_input, "results of several peers",
-                 "this handle has none: they were taken already, or it was moved from");
+                 "this handle has no results: they were already taken, or it was moved from");
   handles_ = {};
   return {std::move(results_), std::exchange(size_, 0)};
 }

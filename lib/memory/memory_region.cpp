@@ -29,11 +29,11 @@ error registration_failure(int errnum, const char* operation, std::size_t length
   switch (errnum) {
     case ENOMEM: {
       rlimit limit{};
-      const error failure = error::from_errno(
-          errnum, operation,
-          "registered memory is locked memory: raise the limit (`ulimit -l`, "
-          "/etc/security/limits.conf, LimitMEMLOCK= of systemd), which counts all registrations of "
-          "the process together");
+      const error failure =
+          error::from_errno(errnum, operation,
+                            "registered memory is locked memory: raise the limit (`ulimit -l`, "
+                            "/etc/security/limits.conf, LimitMEMLOCK= of systemd), which applies "
+                            "to all registrations of the process together");
       if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         return failure.against_limit("locked memory (RLIMIT_MEMLOCK), bytes", length,
                                      limit.rlim_cur);

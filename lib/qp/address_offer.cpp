@@ -173,16 +173,15 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
   };
   if (!any_pair(local, remote, same_version))
     return says(
-        "one end has RoCE v1 only, the other v2 only: enable the same version on both "
-        "ports");
+        "one end has only RoCE v1, the other only v2: enable the same version on both ports");
   if (!any_pair(local, remote, same_family))
     return says(
-        "one end has IPv4 addresses only, the other IPv6 only: give both interfaces "
-        "addresses of the same family");
+        "one end has only IPv4 addresses, the other only IPv6: give both interfaces addresses of "
+        "the same family");
   if (!any_pair(local, remote, same_scope))
     return says(
-        "the addresses have no scope in common: one end has link-local addresses only, or "
-        "unique local ones and the other global ones");
+        "the addresses have no scope in common: one end has only link-local addresses, or one has "
+        "unique local and the other global ones");
   return says(
       "the addresses that the two ends have in common are in different VLANs, or RoCE v1 of "
       "different subnets, which is not routed");

@@ -111,8 +111,8 @@ struct native_queue_pair {
 result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transport type) noexcept {
   constexpr const char* operation = "ibv_create_qp_ex";
   constexpr const char* advice =
-      "the device has no extended posting interface: leave extended_posting out, and batches are "
-      "posted as linked lists";
+      "the device has no extended posting interface: leave extended_posting out, so that batches "
+      "are posted as linked lists";
   ibv_device_attr_ex device{};
   if (const int errnum = errno_of(ibv_query_device_ex(initial.pd->context, nullptr, &device));
       errnum != 0)

@@ -56,18 +56,18 @@ result<void> check_connectable(const endpoint& end, const char* operation) noexc
   const std::uint32_t number = end.number.value();
   if (number < first_usable_number || number == multicast_number)
     return error::out_of_range(operation, "queue pair number (2..0xfffffe)", number,
-                               "0 and 1 belong to management, 0xffffff to multicast");
+                               "0 and 1 are reserved for management, 0xffffff for multicast");
   if (end.link_layer == link_layer::ethernet) {
     if (end.address.is_zero())
       return error(error_kind::invalid_input, operation,
                    "the GID is missing: on Ethernet (RoCE) a queue pair is addressed by GID");
     if (end.gid_type == gid_type::infiniband)
       return error(error_kind::invalid_input, operation,
-                   "the GID type is InfiniBand's, but the link layer is Ethernet");
+                   "the GID type is for InfiniBand, but the link layer is Ethernet");
   } else {
     if (end.gid_type != gid_type::infiniband)
       return error(error_kind::invalid_input, operation,
-                   "the GID type is RoCE's, but the link layer is InfiniBand");
+                   "the GID type is for RoCE, but the link layer is InfiniBand");
     if (end.lid.value() == 0)
       return error(error_kind::invalid_input, operation,
                    "the LID is missing: on InfiniBand the subnet manager has to assign one to the "

@@ -147,7 +147,7 @@ result<void> prepare_again(queue_pair_data& queue_pair) noexcept {
 result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
   if (queue_pair.owner.native() == nullptr)
     return error(error_kind::invalid_input, "handshake",
-                 "this queue pair was moved from, or has had its handshake");
+                 "this queue pair was moved from, or has already performed its handshake");
   return by_transport(queue_pair.local.type, [&]<transport Transport>() -> result<void> {
     if constexpr (Connects<Transport>)
       return connect_as<Transport>(queue_pair, remote);
@@ -201,7 +201,7 @@ void follow_address(queue_pair_data& queue_pair, const ibv_ah_attr& path) noexce
 result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) noexcept {
   if (queue_pair.owner.native() == nullptr)
     return error(error_kind::invalid_input, "handshake",
-                 "this queue pair was moved from, or has had its handshake");
+                 "this queue pair was moved from, or has already performed its handshake");
   const connection_parameters& given = queue_pair.parameters;
   const endpoint& local = queue_pair.local;
   auto receiving = without_internal(by.ready_to_receive);

@@ -91,7 +91,7 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
   for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
     if (each->address == group && each->multicast_lid == multicast_lid)
       return error(error_kind::invalid_input, operation,
-                   "the queue pair has joined this group already");
+                   "the queue pair has already joined this group");
   owned<multicast_group> joined(new (std::nothrow) multicast_group{group, multicast_lid, {}});
   if (!joined) return error::from_errno(ENOMEM, operation);
   const ibv_gid address = group.native();

@@ -283,7 +283,7 @@ result<completion_channel> completion_channel::from_native(const class context& 
                                                            ownership whose) noexcept {
   constexpr const char* operation = "completion_channel::from_native";
   VERBSPP_TRYV(detail::check_usable(operation, parent));
-  if (native == nullptr) return error(error_kind::invalid_input, operation, "there is no channel");
+  if (native == nullptr) return error(error_kind::invalid_input, operation, "the channel is null");
   if (native->context != parent.native_handle())
     return error(error_kind::invalid_input, operation, "the channel belongs to another context");
   if (const int errnum = detail::make_nonblocking(native->fd); errnum != 0)

@@ -71,7 +71,7 @@ result<shared_receive_queue> shared_receive_queue::from_native(
     const class protection_domain& domain, ibv_srq* native, ownership whose) noexcept {
   constexpr const char* adopting = "shared_receive_queue::from_native";
   VERBSPP_TRYV(detail::check_usable(adopting, domain));
-  if (native == nullptr) return error(error_kind::invalid_input, adopting, "there is no queue");
+  if (native == nullptr) return error(error_kind::invalid_input, adopting, "the queue is null");
   if (native->pd != domain.native_handle())
     return error(error_kind::invalid_input, adopting,
                  "the queue belongs to another protection domain");

@@ -60,7 +60,7 @@ static_assert(datagram_header_size + length <= place_size);
       "this rank failed to connect to the one that called it, for the reason that "
       "the errno names";
   if (errnum == EBUSY)
-    hint = "at this rank, the program has put a channel of its own there: connect it by handshake";
+    hint = "at this rank, the program has put its own channel there: connect it by handshake";
   if (errnum == ESTALE)
     hint = "this rank is connected to an earlier channel of the one that called it: mend the world";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
@@ -75,7 +75,7 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
   if (!contacts_) return error::from_errno(ENOMEM, calling);
   std::uint32_t key = 0;
   if (::getrandom(&key, sizeof key, 0) != sizeof key)
-    return error::from_errno(errno, calling, "the kernel gives no random numbers");
+    return error::from_errno(errno, calling, "the kernel returned no random numbers");
   VERBSPP_TRY(memory, registered_buffer<access::local_write>::allocate(
                           domain, (send_places + receive_places) * place_size));
   memory_.emplace(std::move(memory));
@@ -96,8 +96,8 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
                             .build());
   if (prepared.endpoint().mtu.bytes() < length)
     return error(error_kind::not_supported, calling,
-                 "datagrams are too small here: connect at their first use where the port's MTU is "
-                 "512 and more, or all at the start");
+                 "datagrams are too small here: connecting at the first use takes a port MTU of "
+                 "512 or more; else connect all at the start");
   VERBSPP_TRY(active, std::move(prepared).activate());
   queue_pair_.emplace(std::move(active));
   unsent_ = (1U << send_places) - 1;
@@ -168,8 +168,8 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
   if (trouble_) return trouble_;
   if (is_late)
     return limit.failure(calling,
-                         "this rank did not answer: it does so while it connects, waits in a step "
-                         "of all or for messages, or calls serve()");
+                         "this rank did not answer: it answers while it connects, waits in a "
+                         "collective step or for messages, or calls serve()");
   return std::nullopt;
 }
 
@@ -279,7 +279,7 @@ void first_contact::serve(group& members) noexcept {
 result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept {
   const contact& with = contacts_.get()[peer];
   if (!with.way && clock::now() < introduces_from_)
-    return error(error_kind::timed_out, calling, "the bootstrap has just been too slow");
+    return error(error_kind::timed_out, calling, "the bootstrap was too slow in a recent attempt");
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;
   return made;

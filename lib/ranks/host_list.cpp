@@ -50,7 +50,7 @@ constexpr error_source source_of_wrong_entry{
         const auto code = static_cast<unsigned char>(c);
         return code <= ' ' || code == 0x7f || c == '[' || c == ']';
       }))
-    return "a host's name has neither spaces nor brackets";
+    return "a host's name contains neither spaces nor brackets";
   if (host.ranks == 0) return "a host has to have at least one rank; leave it out";
   return nullptr;
 }
@@ -89,16 +89,17 @@ result<host_list> host_list::parse(std::string_view text) noexcept {
       if (!is_new)
         return detail::wrong_entry(
             read.hosts[other->second].ranks == host.ranks
-                ? "this host is there twice"
-                : "this host is there twice, with different numbers of ranks",
+                ? "this host is listed twice"
+                : "this host is listed twice, with different numbers of ranks",
             lines[i], host.name, lines[other->second]);
     }
     VERBSPP_TRY(made, from(read.hosts, static_cast<std::uint16_t>(read.port)));
     made.world_ = std::move(read.world);
     if (!read.size) return made;
     if (*read.size == 0 || *read.size > made.size())
-      return detail::wrong_entry("a size is at least 1, and at most what all hosts have together",
-                                 read.size_line, "size");
+      return detail::wrong_entry(
+          "a size is at least 1, and at most the number of ranks of all hosts", read.size_line,
+          "size");
     return made.first(*read.size);
   });
 }
@@ -128,7 +129,7 @@ result<host_list> host_list::read(const char* path) noexcept {
 result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16_t port) noexcept {
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     if (hosts.empty())
-      return error(error_kind::invalid_input, detail::listing, "there are no hosts in it");
+      return error(error_kind::invalid_input, detail::listing, "it contains no hosts");
     if (port == 0) return detail::wrong_entry("a port is a number from 1 to 65535", 0, "port");
     host_list made;
     made.port_ = port;
@@ -138,7 +139,7 @@ result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16
       if (const char* const wrong = detail::objection(host))
         return detail::wrong_entry(wrong, 0, host.name);
       if (!known.emplace(host.name, 0).second)
-        return detail::wrong_entry("this host is there twice", 0, host.name);
+        return detail::wrong_entry("this host is listed twice", 0, host.name);
       size += host.ranks;
     }
     if (size > detail::most_ranks)
@@ -152,7 +153,7 @@ result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16
 result<host_list> host_list::first(std::uint32_t ranks) const noexcept {
   if (ranks == 0 || ranks > size_)
     return error::above_limit(detail::listing, "ranks", ranks, size_,
-                              "a world has at least one rank, and at most those of the list");
+                              "a world has at least one rank, and at most as many as the list");
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     host_list made = *this;
     made.size_ = ranks;
@@ -187,8 +188,7 @@ result<std::uint32_t> host_list::rank_on(std::string_view host) const noexcept {
     first += each.ranks;
   }
   return error(error_kind::not_found, detail::listing,
-               "this host is not in it, by the name that it has for itself: add it, or set "
-               "VERBSPP_RANK");
+               "it does not contain this host by its own name: add the host, or set VERBSPP_RANK");
 }
 
 std::ostream& operator<<(std::ostream& out, const host_list& list) {

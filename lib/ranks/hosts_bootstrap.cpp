@@ -38,7 +38,7 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
                                               const wait_limit& limit) noexcept {
   if (rank >= hosts.size())
     return error::above_limit(joining_hosts, "rank", rank, hosts.size() - 1,
-                              "the list has less ranks");
+                              "the list has fewer ranks");
   return detail::without_exceptions(joining_hosts, [&]() -> result<hosts_bootstrap> {
     const std::span<const host_entry> listed = hosts.hosts();
     const std::string& host = listed.front().name;
@@ -51,8 +51,9 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
     if (met.has_value()) return hosts_bootstrap(std::move(met).assume_value());
     const error& cause = met.assume_error();
     if (cause.kind() != error_kind::mismatch) return cause;
-    return error(error_kind::mismatch, joining_hosts,
-                 "the ranks at the meeting point have another list of hosts, or are another world");
+    return error(
+        error_kind::mismatch, joining_hosts,
+        "the ranks at the meeting point have another list of hosts, or belong to another world");
   });
 }
 
@@ -60,7 +61,7 @@ result<hosts_bootstrap> hosts_bootstrap::from_environment(const wait_limit& limi
   const char* const path = std::getenv("VERBSPP_HOSTS");
   if (path == nullptr)
     return error(error_kind::not_found, "VERBSPP_HOSTS",
-                 "it is not set: give it the file with the list of hosts");
+                 "it is not set: set it to the file with the list of hosts");
   if (std::getenv("VERBSPP_MEETING_POINT") != nullptr)
     return error(error_kind::invalid_input, "VERBSPP_MEETING_POINT",
                  "VERBSPP_HOSTS is set, too, and that list has a meeting point: unset one of them");

@@ -49,8 +49,8 @@ class followed_text {
 };
 
 constexpr const char* known_entries =
-    "it is unknown: there are \"hosts\", \"port\", \"size\" and \"world\", and of a host \"name\" "
-    "and \"ranks\"";
+    "it is unknown: the entries are \"hosts\", \"port\", \"size\" and \"world\", and for a host "
+    "\"name\" and \"ranks\"";
 
 /// Takes the parts of the text, one after the other.
 class hosts_reader {
@@ -70,18 +70,18 @@ class hosts_reader {
                                          this, nlohmann::detail::input_format_t::json, true, true);
     // NOLINTEND(bugprone-suspicious-stringview-data-usage)
     if (wrong_) return *wrong_;
-    if (!is_read) return wrong_entry("this is no JSON", line(), {});
+    if (!is_read) return wrong_entry("this is not JSON", line(), {});
     return std::move(made_);
   }
 
   // What the parser calls; false ends it.
   bool null() { return refuse("it has no value"); }
-  bool boolean(bool /*value*/) { return refuse("it is neither a number nor a text"); }
+  bool boolean(bool /*value*/) { return refuse("it is neither a number nor a string"); }
   bool number_integer(number_integer_t /*value*/) { return refuse("it is below 0"); }
   bool number_float(number_float_t /*value*/, const string_t& /*text*/) {
-    return refuse("it is no whole number");
+    return refuse("it is not an integer");
   }
-  bool binary(binary_t& /*value*/) { return refuse("it is neither a number nor a text"); }
+  bool binary(binary_t& /*value*/) { return refuse("it is neither a number nor a string"); }
 
   bool number_unsigned(number_unsigned_t value) {
     if (value > std::numeric_limits<std::uint32_t>::max()) return refuse("it is too large");
@@ -100,7 +100,7 @@ class hosts_reader {
       made_.hosts.back().ranks = number;
       return true;
     }
-    return refuse("it is a number here");
+    return refuse("it must not be a number");
   }
 
   bool string(string_t& value) {
@@ -119,7 +119,7 @@ class hosts_reader {
       made_.world_line = line();
       return true;
     }
-    return refuse("it is a text here");
+    return refuse("it must not be a string");
   }
 
   bool start_object(std::size_t /*elements*/) {
@@ -131,7 +131,7 @@ class hosts_reader {
       made_.hosts.push_back({{}, 1});
       made_.lines.push_back(line());
     } else {
-      return refuse("it has entries of its own here");
+      return refuse("it must not be an object");
     }
     return true;
   }
@@ -144,10 +144,10 @@ class hosts_reader {
     where_ = place::behind;
     key_.clear();
     if (!seen_in_list_[0]) return refuse("\"hosts\" is missing");
-    return seen_in_list_[1] || refuse("\"port\" is missing: that of the meeting point");
+    return seen_in_list_[1] || refuse("\"port\" is missing: the port of the meeting point");
   }
   bool start_array(std::size_t /*elements*/) {
-    if (where_ != place::in_list || key_ != "hosts") return refuse("it is a list here");
+    if (where_ != place::in_list || key_ != "hosts") return refuse("it must not be a list");
     where_ = place::in_hosts;
     key_.clear();
     return true;
@@ -165,7 +165,7 @@ class hosts_reader {
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const Exception& /*cause*/) {
     key_.clear();
-    return refuse("this is no JSON");
+    return refuse("this is not JSON");
   }
 
  private:
@@ -177,7 +177,7 @@ class hosts_reader {
     const auto* const found = std::ranges::find(known, key_);
     if (found == known.end()) return refuse(known_entries);
     bool& is_seen = seen[static_cast<std::size_t>(found - known.begin())];
-    if (std::exchange(is_seen, true)) return refuse("it is there twice");
+    if (std::exchange(is_seen, true)) return refuse("it appears twice");
     return true;
   }
   [[nodiscard]] bool refuse(const char* hint) {
@@ -214,8 +214,8 @@ namespace verbspp::detail {
 
 result<hosts_text> read_hosts(std::string_view /*json*/) {
   return error(error_kind::not_supported, listing,
-               "this library was built without JSON: it takes nlohmann_json and the Meson option "
-               "json; host_list::from makes a list without it");
+               "this library was built without JSON: that takes nlohmann_json and the Meson option "
+               "json; host_list::from creates a list without it");
 }
 
 }  // namespace verbspp::detail

@@ -25,7 +25,7 @@ namespace {
 /// What PMIx says, by its own number.
 [[nodiscard]] error failed(const char* operation, pmix_status_t status) noexcept {
   return error::out_of_range(operation, "status of PMIx", status)
-      .as(error_kind::driver, "pmix_common.h has its name: look at what the launcher says");
+      .as(error_kind::driver, "pmix_common.h names it: see the launcher's output");
 }
 
 /// An answer that may come when nobody waits for it any more.
@@ -126,7 +126,7 @@ class [[gnu::visibility("hidden")]] pmix_session {
       return failed("PMIx_Fence", status);
     }
     if (!wait_for(*told, limit))
-      return limit.failure("PMIx_Fence", "not all ranks have come: PMIx does not say which");
+      return limit.failure("PMIx_Fence", "not all ranks have arrived: PMIx does not report which");
     if (told->status != PMIX_SUCCESS) return failed("PMIx_Fence", told->status);
     return success();
   }
@@ -165,8 +165,8 @@ class [[gnu::visibility("hidden")]] pmix_session {
 result<pmix_bootstrap> pmix_bootstrap::open() noexcept {
   if (!is_launched())
     return error(error_kind::not_found, "PMIx_Init",
-                 "this process was not started by a launcher that speaks PMIx: mpirun, prun, srun "
-                 "--mpi=pmix");
+                 "this process was not started by a launcher that supports PMIx: mpirun, prun, "
+                 "srun --mpi=pmix");
   return detail::without_exceptions("PMIx_Init", [&]() -> result<pmix_bootstrap> {
     auto session = std::make_shared<detail::pmix_session>();
     VERBSPP_TRYV(session->open());

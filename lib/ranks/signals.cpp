@@ -58,8 +58,7 @@ std::optional<error> signals::objection(const peer_list& ranks) noexcept {
   for (const std::uint32_t rank : ranks)
     if (const auto objects = check(rank); objects && !found) found = objects;
   if (!found && !other(rank_).is_named)
-    found =
-        error::out_of_range(collective_step, "rank", rank_, "the list lacks the rank that calls");
+    found = error::out_of_range(collective_step, "rank", rank_, "the list lacks the calling rank");
   for (const std::uint32_t rank : ranks)
     if (rank < size_) other(rank).is_named = false;
   return found;

@@ -44,34 +44,34 @@ inline constexpr const char* collective_step = "collective step of a world";
 
 [[nodiscard]] inline error other_step() noexcept {
   return {error_kind::mismatch, collective_step,
-          "this rank is at another step: all have to call the same ones, in the same order, with "
-          "the same ranks, root and type of value"};
+          "this rank is at another step: all ranks have to call the same steps, in the same order, "
+          "with the same ranks, root and type of value"};
 }
 
 [[nodiscard]] inline error told_by_others(error_kind kind) noexcept {
   return {kind, collective_step,
-          "another rank has told that it gave a step up because of this one, and why"};
+          "another rank has reported that it aborted a step because of this one, for this reason"};
 }
 /// The same, where that may have been told of the one that tells or hears it.
 [[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit, error_kind kind,
                                    bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
   if (!is_lost)
-    return {kind, collective_step, "this rank has told that it can't do its part of the step"};
+    return {kind, collective_step, "this rank has reported that it cannot do its part of the step"};
   return {kind, collective_step,
-          "this rank has told that the connection to the one that says so was lost, and gave the "
-          "step up"};
+          "this rank has reported that it lost the connection to the rank that names it, and has "
+          "aborted the step"};
 }
 
 [[nodiscard]] inline error given_up() noexcept {
   return {error_kind::timed_out, collective_step,
-          "this rank has given the step up, and is at a later one"};
+          "this rank has aborted the step, and is at a later one"};
 }
 
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
-          "the program has put a channel of its own there, or connected the world's to somebody "
-          "else: steps go by those that the world has connected"};
+          "the program has put its own channel there, or connected the world's channel to another "
+          "peer: steps use only the channels that the world has connected"};
 }
 
 /// Some bits that differ where steps do.
@@ -189,7 +189,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   };
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
-                                const char* missing = "this rank did not come") noexcept;
+                                const char* missing = "this rank did not arrive") noexcept;
   /// Waits until a request can be posted to that rank. Posting waits as well, but for the limit
   /// alone, whatever the others tell meanwhile.
   [[nodiscard]] bool has_send_room(std::uint32_t to) noexcept;

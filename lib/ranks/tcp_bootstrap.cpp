@@ -36,19 +36,19 @@ constexpr auto time_for_who = std::chrono::seconds(1);
 
 [[nodiscard]] error gone() noexcept {
   return {error_kind::not_connected, meeting,
-          "the meeting point is gone: rank 0 has ended, or the network to it"};
+          "the meeting point is lost: rank 0 has exited, or the network to it has failed"};
 }
 
 [[nodiscard]] error refusal(std::uint32_t why, const tcp_launch& launch) noexcept {
   switch (static_cast<detail::tcp_refusal>(why)) {
     case detail::tcp_refusal::no_rank:
       return error::out_of_range(meeting, "rank", launch.rank,
-                                 "the meeting point has a world of less ranks");
+                                 "the meeting point has a world with fewer ranks");
     case detail::tcp_refusal::doubled:
       return error::out_of_range(meeting, "rank", launch.rank)
           .as(error_kind::busy,
-              "the meeting point has, or had, another process of this rank: is it started twice, "
-              "or does another world meet there?");
+              "the meeting point has, or had, another process with this rank: was it started "
+              "twice, or does another world meet there?");
     case detail::tcp_refusal::other_size:
       return error::out_of_range(meeting, "size of the world", launch.size)
           .as(error_kind::mismatch,
@@ -57,12 +57,12 @@ constexpr auto time_for_who = std::chrono::seconds(1);
       return {error_kind::mismatch, meeting, "the meeting point has a world of another name"};
     case detail::tcp_refusal::too_slow:
       return {error_kind::busy, meeting,
-              "too many others connected to the meeting point before this rank had said which one "
-              "it is"};
+              "too many other clients connected to the meeting point before this rank identified "
+              "itself"};
     case detail::tcp_refusal::other_version:
       break;
   }
-  return {error_kind::mismatch, meeting, "the meeting point speaks another version"};
+  return {error_kind::mismatch, meeting, "the meeting point uses another version of the protocol"};
 }
 
 struct host_and_port {
@@ -81,8 +81,8 @@ struct host_and_port {
     if (!host.empty()) return host_and_port{host, place.substr(colon + 1)};
   }
   return error(error_kind::invalid_input, meeting,
-               "a meeting point is a host and a port, \"node17:4711\", an IPv6 address in "
-               "brackets: \"[::1]:4711\"");
+               "a meeting point is a host and a port, as in \"node17:4711\"; an IPv6 address has "
+               "brackets, as in \"[::1]:4711\"");
 }
 
 }  // namespace
@@ -154,7 +154,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (answer.assume_value().type == tcp_frame_type::left)
         return group_error(answer.assume_value().number,
                            error(error_kind::not_connected, "fence of a world",
-                                 "this rank has left: look at what its process said"),
+                                 "this rank has left: see the output of its process"),
                            1);
     }
   }
@@ -184,14 +184,14 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (connected.assume_error() != error_kind::not_connected) return connected.assume_error();
       if (limit.has_passed())
         return limit.failure(meeting,
-                             "nobody is at the meeting point: is rank 0 started, and is "
-                             "the place the right one?");
+                             "no process listens at the meeting point: has rank 0 been started, "
+                             "and are host and port right?");
       std::this_thread::sleep_for(time_between_attempts);
     }
   }
 
   [[nodiscard]] group_error who_is_missing(const wait_limit& limit) {
-    const error cause = limit.failure("fence of a world", "this rank has not come");
+    const error cause = limit.failure("fence of a world", "this rank has not arrived");
     const wait_limit soon(time_for_who);
     if (!send(tcp_frame_type::who, 0, {}, {}, soon).has_value()) return cause;
     for (;;) {
@@ -229,7 +229,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         if (wait_for(POLLOUT, limit)) continue;
         // Half a frame is none.
         if (sent != 0) socket_.close();
-        return limit.failure(meeting, "the meeting point takes nothing");
+        return limit.failure(meeting, "the meeting point does not accept data");
       } else if (errno != EINTR) {
         return gone();
       }

@@ -74,9 +74,9 @@ class values_of_ranks {
 [[nodiscard]] inline result<std::size_t> copy_value(std::span<const std::byte> value,
                                                     std::span<std::byte> into) noexcept {
   if (value.size() > into.size())
-    return error::above_limit("get what a rank has put", "bytes", value.size(), into.size(),
-                              "the other rank has put something else: do both run the same "
-                              "program?");
+    return error::above_limit(
+        "get what a rank has put", "bytes", value.size(), into.size(),
+        "the other rank has put a value of another size: do both run the same program?");
   std::ranges::copy(value, into.begin());
   return value.size();
 }

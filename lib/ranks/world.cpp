@@ -138,7 +138,7 @@ class [[gnu::visibility("hidden")]] world::state final
     introduction told{};
     VERBSPP_TRY(length, bootstrap.get(other, key("rank", 0, 0), told, limit));
     if (length < name_begins)
-      return error(error_kind::invalid_input, joining, "a rank has introduced itself by nonsense");
+      return error(error_kind::invalid_input, joining, "the introduction of a rank is invalid");
     VERBSPP_TRY(place, detail::signals::place::decode(std::span(told).first(place_size)));
     VERBSPP_TRY(mine, signals.memory());
     if (place.length() != mine.length())
@@ -165,7 +165,7 @@ class [[gnu::visibility("hidden")]] world::state final
     std::array<std::byte, longest_difference> bytes{};
     VERBSPP_TRY(length, bootstrap.get(other, key("endpoint", 0, rank), bytes, limit));
     if (!apply_difference(theirs, std::span(bytes).first(length)))
-      return error(error_kind::invalid_input, joining, "a rank's endpoint is none");
+      return error(error_kind::invalid_input, joining, "the endpoint of a rank is invalid");
     return endpoint::decode(theirs);
   }
   void connect_later(detail::owned<detail::channel_source> channels) noexcept {

@@ -75,7 +75,7 @@ constexpr std::array statuses{
     status_description{work_status::receiver_not_ready_retry_exceeded, timeout,
                        "receiver not ready, retry exceeded",
                        "the peer had no receive posted in time: post receives before the "
-                       "handshake, more of them, or raise the RNR retry count"},
+                       "handshake, post more of them, or raise the RNR retry count"},
     status_description{work_status::local_rdd_violation_error, local_programming,
                        "local RDD violation error", "reliable datagrams only"},
     status_description{work_status::remote_invalid_rd_request, remote, "remote invalid RD request",
@@ -91,8 +91,8 @@ constexpr std::array statuses{
     status_description{work_status::response_timeout, timeout, "response timeout",
                        "the peer did not respond to the request"},
     status_description{work_status::general_error, local_resource, "general error",
-                       "a failure of the device without a status of its own: see the vendor code "
-                       "and the kernel's log"},
+                       "a failure of the device that has no status of its own: see the vendor code "
+                       "and the kernel log"},
     status_description{work_status::tag_matching_error, local_resource, "tag matching error",
                        "see the vendor code"},
     status_description{work_status::tag_matching_rendezvous_incomplete, local_resource,

@@ -81,5 +81,5 @@ TEST_CASE("a route lookup is notified of an address change") {
       GENERATE(RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED));
   const auto found = cm_route::resolve(bed.listener.address(), patience);
   CHECK(found.error() == error_kind::not_connected);
-  CHECK_THAT(found.error().message(), Catch::Contains("look for a route again"));
+  CHECK_THAT(found.error().message(), Catch::Contains("resolve the route again"));
 }

@@ -49,7 +49,7 @@ TEST_CASE("an address without a listener is reported at once") {
                        .connect(bed.prepare(), patience, {.rejection = &told});
   CHECK(met.error() == error_kind::not_connected);
   CHECK(std::string(met.error().operation()) == "rdma_connect");
-  CHECK_THAT(met.error().message(), Catch::Contains("nobody listens"));
+  CHECK_THAT(met.error().message(), Catch::Contains("no server listens"));
   CHECK(told.reason == cm_rejection_reason::no_listener);
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("a rejection contains the peer's reason and data") {
   must(std::move(request).reject(std::uint32_t{4711}));
   const error why = refusal(asking);
   CHECK(why == error_kind::not_connected);
-  CHECK_THAT(why.message(), Catch::Contains("program rejects"));
+  CHECK_THAT(why.message(), Catch::Contains("program rejected"));
   CHECK(told.reason == cm_rejection_reason::by_the_program);
   CHECK(must(told.data.as<std::uint32_t>()) == 4711);
   REQUIRE(asking.rejection());
@@ -98,7 +98,8 @@ TEST_CASE("connecting to a listener that is silent times out") {
   const auto began = clock::now();
   const auto met = bed.route().connect(bed.prepare(), short_limit);
   CHECK(met.error() == error_kind::timed_out);
-  CHECK_THAT(met.error().message(), Catch::Contains("has not decided within the limit"));
+  CHECK_THAT(met.error().message(),
+             Catch::Contains("did not accept or reject the request in time"));
   CHECK(clock::now() - began < patience);
 
   // A later attempt to accept it returns an error.
@@ -173,7 +174,7 @@ TEST_CASE("a UC channel is refused") {
   const auto met =
       bed.route().connect(must(bed.device.domain.build_channel<transport::uc>().build()), patience);
   CHECK(met.error() == error_kind::invalid_input);
-  CHECK_THAT(met.error().message(), Catch::Contains("RC only"));
+  CHECK_THAT(met.error().message(), Catch::Contains("only RC"));
 }
 
 TEST_CASE("a path MTU that the connection manager does not use ends the connection at both ends") {

@@ -11,7 +11,7 @@ using namespace verbspp;
 using enum queue_pair_state;
 
 // case: attribute_given_twice
-// expect: this attribute was given already: each attribute of a transition can be given once
+// expect: this attribute was already given: each attribute of a transition can be given once
 auto attributes() {
   const auto attributes = attributes_for<transport::rc, init, ready_to_receive>();
   return attributes BAD(.path_mtu(1024)).path_mtu(2048);

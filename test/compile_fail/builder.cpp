@@ -74,7 +74,7 @@ auto build(const protection_domain& pd, const completion_queue& cq) {
 }
 
 // case: completion_queue_given_twice
-// expect: this parameter was given already: each parameter of the queue pair builder can be given
+// expect: this parameter was already given: each parameter of the queue pair builder can be given
 // expect: once
 // expect: send_completion_queue
 // completion_queue() sets both directions, so one of them is set twice.
@@ -85,7 +85,7 @@ auto set(const completion_queue& cq, const completion_queue& other) {
 }
 
 // case: parameter_given_twice
-// expect: this parameter was given already: each parameter of the queue pair builder can be given
+// expect: this parameter was already given: each parameter of the queue pair builder can be given
 // expect: once
 // expect: ack_timeout
 auto set() {
@@ -94,7 +94,7 @@ auto set() {
 }
 
 // case: required_parameter_given_twice
-// expect: this parameter was given already: each parameter of the queue pair builder can be given
+// expect: this parameter was already given: each parameter of the queue pair builder can be given
 // expect: once
 // expect: protection_domain
 auto set(const protection_domain& pd) {

@@ -57,7 +57,7 @@ auto build(const protection_domain& domain, const shared_receive_queue& queue,
 }
 
 // case: channel_parameter_given_twice
-// expect: this parameter was given already
+// expect: this parameter was already given
 // within: 15
 auto start(const protection_domain& domain) {
   const auto builder = domain.build_channel().max_send_work_requests(64);
@@ -78,7 +78,7 @@ void use(channel& channel, registered_buffer<rights>& memory,
 }
 
 // case: read_into_constant_memory
-// expect: the device writes there: only memory that was registered with
+// expect: the device writes to this memory: only memory that was registered with
 // within: 20
 void post(channel& channel, registered_buffer<access::remote_read>& buffer,
           const remote_memory<access::remote_write>& remote) {
@@ -107,7 +107,7 @@ void use(channel& channel) {
 }
 
 // case: filling_a_constant_buffer
-// expect: the device writes there: a constant buffer can't be filled
+// expect: the device writes to this memory: a constant buffer cannot be filled
 void use(channel& channel, BAD(const) registered_buffer<access::local_write>& buffer,
          remote_memory<access::remote_read> there) {
 #if MUST_FAIL == 2

@@ -17,7 +17,7 @@ auto grant(channel& to, const shared& memory) {
 }
 
 // case: lease_of_local_rights
-// expect: a lease grants remote rights and nothing else: name
+// expect: a lease grants only remote rights: name
 // expect: access::remote_read, remote_write or remote_atomic
 constexpr access_flags given = access::remote_write BAD(| access::local_write);
 auto grant(channel& to, const memory_region<access::local_write | access::window_bind>& region) {
@@ -33,7 +33,7 @@ auto grant(channel& to, const memory_region<access::window_bind>& region) {
 }
 
 // case: lease_without_window_bind
-// expect: this memory lacks access::window_bind: register it with that, or name
+// expect: this memory lacks access::window_bind: register it with that right, or choose
 // expect: another way to lease it, lease_by::registration or lease_by::connection
 constexpr lease_by way = BAD(lease_by::window) GOOD(lease_by::registration);
 auto grant(channel& to, const memory_region<access::local_write>& region) {

@@ -63,7 +63,7 @@ void leave(pending<>& borrowing, pending<registered_buffer<>>& owning) {
 }
 
 // case: lease_of_buffer_without_move
-// expect: a lease that owns its memory takes it over: write std::move(buffer)
+// expect: a lease takes ownership of its memory: write std::move(buffer)
 using leased_buffer = registered_buffer<access::local_write | access::window_bind>;
 
 auto grant(channel& to, leased_buffer buffer) {
@@ -71,7 +71,7 @@ auto grant(channel& to, leased_buffer buffer) {
 }
 
 // case: owned_memory_without_move
-// expect: work that owns its memory takes it over: write std::move(buffer); it
+// expect: a request takes ownership of its memory: write std::move(buffer); the result
 // within: 20
 void post(channel& channel, registered_buffer<>& buffer,
           const remote_memory<access::remote_write>& remote) {
@@ -115,7 +115,7 @@ auto end(lease<access::remote_write, leased_buffer> lease) {
 auto shared(registered_buffer<> buffer) { return BAD(buffer) GOOD(std::move(buffer)).share(); }
 
 // case: work_memory_of_a_region
-// expect: work can own a registered_buffer or a part of one, whose bytes live as long as it does
+// expect: a request can own a registered_buffer or a part of one, whose bytes live as long as the object
 template <class Memory>
   requires WorkMemory<Memory>
 void give(Memory&& memory);
@@ -123,7 +123,7 @@ void give(Memory&& memory);
 void use(BAD(memory_region<>) GOOD(registered_buffer<>) memory) { give(std::move(memory)); }
 
 // case: work_memory_without_move
-// expect: work that owns its memory takes it over: write std::move(buffer)
+// expect: a request takes ownership of its memory: write std::move(buffer)
 template <class Memory>
   requires WorkMemory<Memory>
 void give(Memory&& memory);

@@ -102,8 +102,8 @@ bool is_there() {
 }
 
 // case: lease_of_temporary_region
-// expect: this region is a temporary, which ends before the lease does: name
-// expect: it, and keep it until the lease is over
+// expect: this region is a temporary, which is destroyed before the lease ends: store
+// expect: it in a variable, and keep it until the lease ends
 using leased_region = memory_region<access::local_write | access::window_bind>;
 
 BAD(leased_region) GOOD(const leased_region&) memory();

@@ -29,7 +29,7 @@ constexpr transport type = BAD(transport::ud) GOOD(transport::uc);
 auto builder() { return build_queue_pair<type>().access(access::remote_write); }
 
 // case: ack_timeout_without_acknowledgements
-// expect: only RC has acknowledgements: on UC and UD there are no timeouts, no retries
+// expect: only RC has acknowledgements: UC and UD have no timeouts, no retries
 constexpr transport type = BAD(transport::uc) GOOD(transport::rc);
 auto builder() { return build_queue_pair<type>().ack_timeout(14); }
 

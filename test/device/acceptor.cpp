@@ -267,7 +267,7 @@ TEST_CASE("silent clients are disconnected when the timeout expires") {
   CHECK(serving.clients->failed() == 20);
   CHECK(serving.clients->under_way() == 0);
   CHECK(serving.offers == 0);
-  CHECK(serving.clients->last_failure()->message().find("said nothing") != std::string::npos);
+  CHECK(serving.clients->last_failure()->message().find("sent no hello") != std::string::npos);
 }
 
 TEST_CASE("clients beyond the limit on handshakes wait for their turn") {
@@ -322,7 +322,7 @@ TEST_CASE("an acceptor that stops notifies pending clients and keeps connected o
   serving.clients->stop();
   CHECK(serving.clients->is_stopped());
   wait_until([&] { return !other.advance().has_value(); }, "the refusal");
-  CHECK(failure_of(other.advance()).message().find("the server stops") != std::string::npos);
+  CHECK(failure_of(other.advance()).message().find("the server is stopping") != std::string::npos);
   CHECK(must(serving.clients->next(patience)).met.theirs == 1);
   CHECK(failure_of(serving.clients->next(patience)) == error_kind::not_connected);
   CHECK(failure_of(tcp_socket::connect("127.0.0.1", serving.port, patience)) ==
@@ -362,7 +362,7 @@ TEST_CASE("an acceptor that is stopped by its own function notifies the clients"
         return told.has_value();
       },
       "the refusal");
-  CHECK(told->message().find("the server stops") != std::string::npos);
+  CHECK(told->message().find("the server is stopping") != std::string::npos);
   CHECK(clients.is_stopped());
   CHECK(clients.under_way() == 0);
   REQUIRE(nested);

@@ -106,11 +106,11 @@ TEST_CASE("objects that are not queues of the context are not adopted") {
   };
   using queue = completion_queue;
   CHECK_THAT(refused(queue::from_native(bed.context, nullptr, ownership::taken)),
-             Catch::Contains("there is no queue"));
+             Catch::Contains("the queue is null"));
   CHECK_THAT(refused(queue::from_native(other.context, native.get(), ownership::borrowed)),
              Catch::Contains("another context"));
   CHECK_THAT(refused(completion_channel::from_native(bed.context, nullptr, ownership::taken)),
-             Catch::Contains("there is no channel"));
+             Catch::Contains("the channel is null"));
   const auto channel = c_channel(bed);
   CHECK_THAT(
       refused(completion_channel::from_native(other.context, channel.get(), ownership::borrowed)),

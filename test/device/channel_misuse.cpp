@@ -204,7 +204,7 @@ TEST_CASE("an empty channel names the call that it refuses") {
   const auto check = [](const error& refused, const char* operation) {
     CHECK(refused == error_kind::not_connected);
     CHECK(refused.operation() == std::string_view(operation));
-    CHECK_THAT(refused.message(), Catch::Contains("there is no channel here"));
+    CHECK_THAT(refused.message(), Catch::Contains("this channel is empty"));
   };
   check(error(failure_of(empty.send(send_operation(), patience))), "ibv_post_send (send)");
   check(error(failure_of(empty.receive(receive_operation(), patience))), "ibv_post_recv");

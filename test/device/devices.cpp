@@ -271,7 +271,7 @@ TEST_CASE("an EIO in a forked child reports that the parent opened the device") 
     if (!made.has_value()) made.error().format(text);
     return text;
   };
-  const std::string_view parents = "opened by its parent";
+  const std::string_view parents = "the one that opened the device";
   std::array<int, 2> pipe{};
   REQUIRE(::pipe(pipe.data()) == 0);
   const pid_t child = ::fork();

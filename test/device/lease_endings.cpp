@@ -247,7 +247,7 @@ TEST_CASE_METHOD(memory_for_windows, "the peer can return a lease by a message")
   if (done.invalidated_rkey()) {
     CHECK(done.invalidated_rkey() == far.rkey());
     CHECK_FALSE(lease.is_open());
-    CHECK_THAT(failure_of(lease.remote()).message(), Catch::Contains("given the lease back"));
+    CHECK_THAT(failure_of(lease.remote()).message(), Catch::Contains("returned the lease"));
   } else {
     // Linux' software driver sets another flag.
     WARN("the completion does not report the invalidated rkey");

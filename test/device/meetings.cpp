@@ -108,7 +108,7 @@ TEST_CASE("a meeting skips strangers and times out with the reason") {
   const held_port closed;
   const error late = failure_of(meet_at(bed, left, closed.text(), 1, 100ms));
   CHECK(late == error_kind::timed_out);
-  CHECK(late.message().find("nobody listens there") != std::string::npos);
+  CHECK(late.message().find("no program listens there") != std::string::npos);
   std::stop_source stop;
   stop.request_stop();
   CHECK(failure_of(meet_at(bed, left, closed.text(), 1, stop.get_token())) ==
@@ -148,7 +148,7 @@ TEST_CASE_METHOD(two_places, "a meeting with oneself or with an unsuitable end i
                            patience);
     });
     const error told = failure_of(meet_at(bed, left, right.port, 1, patience));
-    CHECK(told.message().find("who connects to whom differs") != std::string::npos);
+    CHECK(told.message().find("which side connects differs") != std::string::npos);
     CHECK(failure_of(other.get()) == error_kind::mismatch);
   }
   SECTION("no listener") {

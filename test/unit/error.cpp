@@ -125,7 +125,7 @@ TEST_CASE("the message of an error is one line with the operation and subject an
       {error::mismatch("compare", "MTU", 1024, 4096, "agree"),
        "compare: MTU differs: local 1024, remote 4096; agree"},
       {error::outdated("compare", "generation", 2, 3),
-       "compare: generation: 2 is not above 3, the last one"},
+       "compare: generation: 2 is not above 3, the previous one"},
       {error::mismatch("compare", "transport", "RC", "UC"),
        "compare: transport differs: local RC, remote UC"},
       {error::from_errno(ENOSPC, "ibv_post_send").as(error_kind::would_block, "the queue is full"),

@@ -119,7 +119,7 @@ TEST_CASE("a failure to connect reports the result for each address") {
   const auto refused = tcp_socket::connect("127.0.0.1", port, 10s).error();
   CHECK(refused == error_kind::not_connected);
   CHECK(refused == std::errc::connection_refused);
-  CHECK(contains(refused.message(), "127.0.0.1:" + port + ": nobody listens there"));
+  CHECK(contains(refused.message(), "127.0.0.1:" + port + ": no program listens there"));
 }
 
 TEST_CASE("an invalid host or port is refused") {
@@ -235,8 +235,9 @@ TEST_CASE("if no address of a name answers the error reports the result for each
   const auto lost = tcp_socket::connect(addresses_of_name::name, port.text(), 60s).error();
   CHECK(lost == error_kind::not_connected);
   const std::string at_end = ":" + port.text() + ": ";
-  CHECK(contains(lost.message(), "127.0.0.2" + at_end + "nobody listens there; [::1]" + at_end));
-  CHECK(contains(lost.message(), "; 127.0.0.1" + at_end + "nobody listens there"));
+  CHECK(
+      contains(lost.message(), "127.0.0.2" + at_end + "no program listens there; [::1]" + at_end));
+  CHECK(contains(lost.message(), "; 127.0.0.1" + at_end + "no program listens there"));
 }
 
 TEST_CASE("an unknown name is not found") {

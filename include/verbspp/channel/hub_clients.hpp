@@ -195,7 +195,8 @@ class hub_clients {
                                    : detail::hub_turn();
       if (taken.id != id) {
         if (taken.hub) static_cast<void>(taken.end());
-        return error(error_kind::not_connected, what, "no client has this id, or no longer");
+        return error(error_kind::not_connected, what,
+                     "no client has this id, or it has been removed");
       }
       if (taken.hub) return turn(std::move(taken), table_);
       if (limit.has_passed()) return limit.failure(what, "another thread has the client's turn");

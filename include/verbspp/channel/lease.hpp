@@ -46,15 +46,15 @@ enum class lease_by : std::uint8_t {
 
 /// The rights that a lease can grant.
 template <access_flags Rights>
-concept LeaseRights = detail::because(!Rights.empty() && access::all_remote.contains(Rights),
-                                      "a lease grants remote rights and nothing else: name "
-                                      "access::remote_read, remote_write or remote_atomic");
+concept LeaseRights = detail::because(
+    !Rights.empty() && access::all_remote.contains(Rights),
+    "a lease grants only remote rights: name access::remote_read, remote_write or remote_atomic");
 
 /// Memory of which a part can be leased with these rights, in that way.
 template <access_flags OfMemory, access_flags Rights, lease_by By>
 concept LeasableWith =
     detail::because(By != lease_by::window || OfMemory.contains(access::window_bind),
-                    "this memory lacks access::window_bind: register it with that, or name "
+                    "this memory lacks access::window_bind: register it with that right, or choose "
                     "another way to lease it, lease_by::registration or lease_by::connection") &&
     detail::because(By == lease_by::connection || OfMemory.contains(access::local_write) ||
                         !Rights.intersects(access::remote_write | access::remote_atomic),
@@ -69,12 +69,12 @@ template <class Memory>
 concept KeptByLease =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>> ||
                         enable_work_memory<std::remove_cvref_t<Memory>>,
-                    "a lease keeps a registered_buffer, a shared_buffer, or a part of one; of a "
-                    "region that you keep, name offset and length") &&
+                    "a lease keeps a registered_buffer, a shared_buffer, or a part of one; for a "
+                    "region that you keep, give offset and length") &&
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>> ||
                         (!std::is_lvalue_reference_v<Memory> && !std::is_const_v<Memory>),
-                    "a lease that owns its memory takes it over: write std::move(buffer); it comes "
-                    "back when the lease is revoked");
+                    "a lease takes ownership of its memory: write std::move(buffer); revoking the "
+                    "lease returns it");
 
 template <access_flags Rights, class Memory = void>
 class lease;
@@ -412,13 +412,13 @@ class lease_operations {
   void lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
              call_limit limit = call_limit::of_channel())
       VERBSPP_DETAIL_REFUSED(LeaseRights<Rights>,
-                             "this region is a temporary, which ends before the lease does: name "
-                             "it, and keep it until the lease is over");
+                             "this region is a temporary, which is destroyed before the lease "
+                             "ends: store it in a variable, and keep it until the lease ends");
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void post_lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length)
       VERBSPP_DETAIL_REFUSED(LeaseRights<Rights>,
-                             "this region is a temporary, which ends before the lease does: name "
-                             "it, and keep it until the lease is over");
+                             "this region is a temporary, which is destroyed before the lease "
+                             "ends: store it in a variable, and keep it until the lease ends");
 
   /// Leases a buffer, or a part of one. An owner of its memory is moved into the lease; a handle
   /// that shares it is copied.

@@ -76,13 +76,13 @@ template <class Operation, class Memory>
 // Overloads, since the functions that they hide would accept any argument.
 #define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
   VERBSPP_DETAIL_REFUSED(detail::LeftBehind<Memory>,                                              \
-                         "work that owns its memory takes it over: write std::move(buffer); it "  \
-                         "comes back with the result. To keep it, share it, or name elements of " \
-                         "it: .elements = buffer.gather().value()")
-#define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                                    \
-  VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                                    \
-                         "the device writes there: only memory that was registered with " \
-                         "access::local_write can be filled")
+                         "a request takes ownership of its memory: write std::move(buffer); the " \
+                         "result returns it. To keep it, share it, or name elements of it: "      \
+                         ".elements = buffer.gather().value()")
+#define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                             \
+  VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                             \
+                         "the device writes to this memory: only memory that was " \
+                         "registered with access::local_write can be filled")
 
 /// The operations that channels and their scopes post, and return handles for. The memory of a
 /// request is given as elements, or as an object. All of the object is sent, written or filled, and

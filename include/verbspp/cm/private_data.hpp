@@ -64,10 +64,9 @@ class private_data {
     std::memcpy(bytes_.data(), &value, sizeof(Value));
   }
   template <class Value>
-  private_data(const Value&)
-      VERBSPP_DETAIL_REFUSED(!std::is_trivially_copyable_v<Value>,
-                             "private data travels as the bytes of a value, which has to be "
-                             "trivially copyable");
+  private_data(const Value&) VERBSPP_DETAIL_REFUSED(
+      !std::is_trivially_copyable_v<Value>,
+      "private data is sent as the bytes of a value, which has to be trivially copyable");
   template <class Value>
   private_data(const Value&)
       VERBSPP_DETAIL_REFUSED(std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,

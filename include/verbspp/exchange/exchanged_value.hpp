@@ -109,7 +109,7 @@ struct exchanged_field<Structure> {
   static_assert(is_field_name(exchanged_name<Structure>),
                 "exchanged_name has to be 1 to 31 printable characters");
   static_assert(std::is_trivially_copyable_v<Structure>,
-                "a structure travels as its bytes: it has to be trivially copyable, without "
+                "a structure is sent as its bytes: it has to be trivially copyable, without "
                 "strings, containers and pointers");
   static_assert(
       std::has_unique_object_representations_v<Structure>,

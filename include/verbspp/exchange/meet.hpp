@@ -62,7 +62,7 @@ class meeting_session {
                                        const exchange_options& = {})
       VERBSPP_DETAIL_REFUSED(!std::is_void_v<Mine>,
                              "a meeting uses its listener until it is done, and this one is a "
-                             "temporary: give it a listener that has a name");
+                             "temporary: store the listener in a variable");
 
   /// Proceeds as far as possible without waiting. This includes the queue pair's handshake, which
   /// takes system calls.

@@ -70,11 +70,11 @@ concept SharedMemory =
 template <class Memory>
 concept FillableMemory =
     detail::because(detail::HasScatter<std::remove_cvref_t<Memory>>,
-                    "the device writes there: only memory that was registered with "
+                    "the device writes to this memory: only memory that was registered with "
                     "access::local_write can be filled") &&
     detail::because(!std::is_const_v<std::remove_reference_t<Memory>> ||
                         !enable_work_memory<std::remove_cvref_t<Memory>>,
-                    "the device writes there: a constant buffer can't be filled");
+                    "the device writes to this memory: a constant buffer cannot be filled");
 
 /// Memory that can still be read after the call that has filled it returns.
 template <class Memory>

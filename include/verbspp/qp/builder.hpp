@@ -123,9 +123,9 @@ concept PreparationGiven =
                     "call .qkey(...) before .from_native<...>(...)");
 
 template <queue_pair_parameter_set Given, queue_pair_parameter Parameter>
-concept NotGivenYet = detail::because(!Given.contains(Parameter),
-                                      "this parameter was given already: each parameter of the "
-                                      "queue pair builder can be given once");
+concept NotGivenYet = detail::because(
+    !Given.contains(Parameter),
+    "this parameter was already given: each parameter of the queue pair builder can be given once");
 
 template <queue_pair_parameter_set Given>
 concept NoSharedReceives =

@@ -39,10 +39,9 @@ concept SendsToItsPeer =
 
 /// Transports with acknowledgements, and thus with retries and with requests that have a response.
 template <transport Transport>
-concept Acknowledges =
-    detail::because(Transport == transport::rc,
-                    "only RC has acknowledgements: on UC and UD there are no timeouts, no retries "
-                    "and no outstanding reads to set");
+concept Acknowledges = detail::because(Transport == transport::rc,
+                                       "only RC has acknowledgements: UC and UD have no timeouts, "
+                                       "no retries and no outstanding reads to set");
 
 template <transport Transport>
 concept CarriesWrites = detail::because(Transport == transport::rc || Transport == transport::uc,
