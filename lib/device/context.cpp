@@ -26,7 +26,7 @@ gid_entry entry_from(const ibv_gid_entry& native) noexcept {
           .interface_index = native.ndev_ifindex};
 }
 
-/// Entries beyond what an address vector can index are of no use.
+/// True if an address vector can hold the index of an entry.
 bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
   return native.port_num == port.value() && native.gid_index <= gid_index::maximum;
 }

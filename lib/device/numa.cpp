@@ -27,7 +27,7 @@ constexpr const char* binding_to_node = "bind the thread to the NUMA node";
 /// The first line of one of the kernel's files, without its end.
 class line {
  public:
-  /// Empty if there is no such file.
+  /// Reads the line; empty if there is no such file.
   [[nodiscard]] static result<std::optional<line>> read(const char* path,
                                                         const char* operation) noexcept {
     const int file = ::open(path, O_RDONLY | O_CLOEXEC);

@@ -21,7 +21,7 @@ bool means_full(int errnum) noexcept {
 error detail::post_failure(int returned, const char* operation, std::size_t elements,
                            std::uint32_t max_elements) noexcept VERBSPP_NONBLOCKING {
   const int errnum = errno_of(returned);
-  // Some providers report too many elements by the errno that others use for a full queue.
+  // Some providers report too many elements with the errno that others use for a full queue.
   if (elements > max_elements)
     return error::above_limit(
         operation, "scatter-gather elements of one request", elements, max_elements,

@@ -19,7 +19,7 @@ struct status_description {
   const char* hint;
 };
 
-// Without transport and flushed, which are also the names of a type and of a status.
+// Without transport and flushed, which also name a type and a status.
 using work_error_class::fatal;
 using work_error_class::local_programming;
 using work_error_class::local_resource;
