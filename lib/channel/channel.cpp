@@ -40,7 +40,7 @@ void core_owner::print(std::ostream& out) const {
 
 namespace {
 
-/// How long a channel that is renewed may take for closing.
+/// The time limit for closing a channel that is renewed.
 constexpr auto time_to_close = std::chrono::milliseconds(100);
 
 }  // namespace

@@ -85,8 +85,8 @@ void channel_core::collect_from_hub() noexcept {
     give_up(wait_end::file_descriptor, reason_of(wait_end::file_descriptor, wait_limit::forever()));
 }
 
-/// What polling has given, if it isn't just the success of one request of the send queue. \returns
-/// whether there may be more
+/// Processes the result of a poll, unless that is one successful request of the send queue.
+/// \returns true if there may be more completions
 bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noexcept {
   if (filled < 0) {
     lose_queue(filled);
@@ -96,7 +96,7 @@ bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noe
   const ibv_wc* const end = completions + filled;
   const ibv_wc* next = completions;
   while (next != end && next->status == IBV_WC_SUCCESS && !is_receive(next->wr_id)) ++next;
-  // Of requests of the send queue that have succeeded, the last one tells of all before it.
+  // The last of several successful requests of the send queue completes all requests before it.
   if (next != completions) sends_.complete(next[-1].wr_id, guard_);
   for (; next != end; ++next) complete(*next);
   return end == std::end(completions);
@@ -112,7 +112,7 @@ void channel_core::complete_failed(const ibv_wc& completion) noexcept {
   }
   const std::uint64_t number = completion.wr_id & below_operation;
   if (sends_.is_done(number)) return;
-  // Those before it had no failure of their own.
+  // The requests before it did not fail by themselves.
   sends_.complete_until(number, guard_);
   fail_send(number, static_cast<work_operation>(completion.wr_id >> operation_at), status,
             completion.vendor_err);
@@ -208,7 +208,7 @@ transport_result<completed_work> channel_core::take_with_care(request one,
     return error(error_kind::invalid_input, "result of a request",
                  "the scope in which it was posted has ended, and has reported the outcome");
   if (!failure) return done;
-  // The limit of the wait has ended the connection; the request itself was flushed.
+  // The limit of the wait has closed the connection; the request itself was flushed.
   if (root) return *root;
   if (was_orphan)
     return error(error_kind::not_connected, "result of a request",
@@ -221,7 +221,7 @@ void channel_core::drop_with_care(request one, bool must_wait) noexcept {
   if (is_done(one)) {
     if (one.is_receive()) receives_.release(*one.slot);
   } else if ((scope != nullptr || one.keeps) && !must_wait) {
-    // The scope sees to it, or nobody's memory depends on it.
+    // The scope waits for it, or no memory of the program depends on it.
     if (one.is_receive()) one.slot->notes |= receive_slot::unheld;
   } else {
     const auto ended = wait_for(one, scope != nullptr ? scope->limit : call_limit::of_channel());

@@ -14,7 +14,7 @@ namespace verbspp::detail {
 
 namespace {
 
-// What a request was flushed because of, where the root of it has no words of its own.
+// The cause of a flushed request if the root error has no hint.
 constexpr const char* broken_off =
     "the device moved the queue pair to the error state, usually because the peer requested an "
     "operation that is not allowed here";
@@ -25,10 +25,10 @@ constexpr const char* stopped = "a stop was requested during a wait, which close
 
 channel_connection::channel_connection(channel_settings settings) noexcept
     : settings_(std::move(settings)),
-      // Zero would be the owner of nothing.
+      // Zero means that there is no owner.
       owner_(std::max(random_number(), 1U)) {}
 
-/// A queue for all that can be outstanding at once, so that it can't overrun.
+/// Creates a queue for all requests that can be outstanding at once, so that it cannot overrun.
 result<void> channel_connection::make_queue() noexcept {
   if (native_queue_ != nullptr && !queue_is_lost_) return success();
   queue_pair_settings& asked = settings_.queue_pair;
@@ -119,7 +119,7 @@ void channel_connection::stop() noexcept {
   if (native_ == nullptr) return;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // Where this fails, the queue pair will be destroyed.
+  // If this fails, the queue pair is destroyed later.
   static_cast<void>(ibv_modify_qp(native_, &attributes, IBV_QP_STATE));
 }
 
@@ -191,7 +191,7 @@ result<wait_end> channel_connection::wait(const looking& look, const wait_limit&
 bool channel_connection::watched_has_ended() const noexcept { return has_ended(watched_); }
 
 error channel_connection::heard() noexcept {
-  // A port may have come back meanwhile.
+  // The port may have recovered in the meantime.
   return failure_told_to(listener_).value_or(
       error(error_kind::driver, waiting_on_channel, "a port was down for a moment"));
 }

@@ -152,7 +152,7 @@ result<void> channel_core::prepare() noexcept {
   return success();
 }
 
-/// Completes a handshake: the channel takes requests, or is broken.
+/// Completes a handshake: the channel then accepts requests, or is broken.
 result<void> channel_core::settle(const result<void>& connected) noexcept {
   if (!connected.has_value()) {
     end_connection(connected.assume_error());
@@ -164,7 +164,7 @@ result<void> channel_core::settle(const result<void>& connected) noexcept {
 
 result<void> channel_core::connect(const endpoint& remote) noexcept {
   VERBSPP_TRYV(connection_.check_prepared());
-  // An endpoint of yesterday leaves the channel as it is.
+  // An endpoint of an earlier connection leaves the channel unchanged.
   VERBSPP_TRYV(connection_.check_newer(remote));
   return settle(connection_.connect(remote));
 }
@@ -215,7 +215,8 @@ void channel_core::destroy_queue_pair() noexcept {
   const bool had_one = connection_.has_queue_pair();
   if (had_one) {
     if (leases_ != nullptr) leases_->before_destruction();
-    // With the queue pair some devices forget what it had completed, of which a hub counts on each.
+    // Some devices drop the completions of a queue pair that is destroyed, but the hub needs each
+    // of them.
     if (member_) member_->hub->take_all();
     const int errnum = connection_.destroy_queue_pair();
     // After a failure, the device may access the memory until the queue pair is destroyed.
@@ -226,7 +227,7 @@ void channel_core::destroy_queue_pair() noexcept {
     if (had_one) member_->hub->detach(*member_.get(), !guard_.is_lost());
     collect();
   }
-  // Completions that the device has reported count; it will report no others.
+  // Completions that the device has already reported count; it reports no others.
   for (std::uint32_t before = ~0U; !is_idle() && before != outstanding();) {
     before = outstanding();
     collect();
@@ -259,7 +260,7 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
 
 void channel_core::abandon() noexcept {
   static_cast<void>(close(time_to_flush));
-  // Reports it, if that is still there.
+  // Reports the queue pair if it still exists.
   connection_.drop_queue_pair();
   is_orphan_ = true;
   sends_.set_suspect(true);

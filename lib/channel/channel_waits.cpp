@@ -9,7 +9,7 @@
 
 namespace verbspp::detail {
 
-/// A write of no bytes, which needs no memory of the peer. Its completion shows that all earlier
+/// A write of 0 bytes, which needs no memory of the peer. Its completion shows that all earlier
 /// requests have completed.
 struct marker_operation {};
 
@@ -48,7 +48,7 @@ error channel_core::reason_of(wait_end end, const wait_limit& until) noexcept {
   return connection_.heard();
 }
 
-/// What ended a wait ends the connection. \returns why
+/// Closes the connection because of the end of a wait. \returns the cause
 error channel_core::give_up(wait_end end, const error& why) noexcept {
   break_off(why);
   connection_.failure()->note_end(end);
@@ -184,8 +184,8 @@ void channel_core::mark_end(const scope_state& stream) noexcept {
   if (sends_.signaled_end() >= stream.sends_end || !sends_.is_open()) return;
   if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
-  // Where this fails, nothing will tell that those before it have finished, but the end of the
-  // connection.
+  // If this fails, only the end of the connection can show that the requests before it have
+  // finished.
   request marker;
   if (const auto marked = post(marker_operation(), marker); !marked.has_value())
     return break_off(marked.assume_error());

@@ -39,7 +39,7 @@ namespace {
 constexpr const char* granting = "lease memory";
 constexpr const char* revoking = "revoke a lease";
 
-/// What one of these can fail with that has windows.
+/// The error of an operation that needs memory windows.
 error without_windows(const char* operation, int errnum = 0) noexcept {
   constexpr const char* hint =
       "memory windows that requests can bind and invalidate are not available here: choose another "
@@ -49,8 +49,8 @@ error without_windows(const char* operation, int errnum = 0) noexcept {
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
 
-/// What ended a wait, if that was its limit. What else ends one has broken the connection, and the
-/// access with it: taking the lease back has not failed then.
+/// The failure of a wait, if its limit ended it. Any other failure has broken the connection, and
+/// so ended the access: revoking the lease has not failed in that case.
 std::optional<error> end_by_limit(const error* failure) noexcept {
   const bool is_limit = failure != nullptr &&
                         (*failure == error_kind::timed_out || *failure == error_kind::cancelled);
@@ -104,7 +104,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
   pending<> binding(&core, record->bind);
   const auto bound = binding.wait(until);
   if (bound.has_value()) return record;
-  // What key the window has now, nobody knows.
+  // The current key of the window is unknown.
   if (record->core != nullptr) book.close(*record);
   delete record;
   return error(bound.assume_error());
@@ -146,7 +146,7 @@ result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
 result<lease_record*> grant_any(channel_core& core, const lease_request& request, bool waits,
                                 call_limit limit) noexcept {
   if (core.state() != channel_state::connected) return core.connection().refusal(granting);
-  // One beginning for all waits of this call.
+  // All waits of this call share one start.
   const wait_limit until = limit.begin(core.connection().settings().default_limit);
   if (limit.has_passed()) return channel_core::ended_before(until);
   VERBSPP_TRYV(check(core, request));
@@ -162,8 +162,8 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
   return error(error_kind::invalid_input, granting, "this value of lease_by is unknown");
 }
 
-/// Closes the window by a request. \returns the failure of the wait, if the limit ended that, and
-/// the connection with it
+/// Closes the window with a request. \returns the failure of the wait, if its limit ended it, and
+/// with it the connection
 std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit& until) noexcept {
   if (!core.sends().has_room()) {
@@ -179,17 +179,17 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
 
-/// Takes back what a window let in. \returns as `invalidate`
+/// Revokes the access through a window. \returns as `invalidate`
 std::optional<error> close_window(lease_record& record, const wait_limit& until,
                                   bool by_request) noexcept {
   channel_core& core = *record.core;
-  // Maybe the peer has made the key void already.
+  // The peer may have invalidated the key already.
   core.collect();
   std::optional<error> ended;
   if (by_request && !record.is_void && core.leases()->invalidates() &&
       core.state() == channel_state::connected && !until.has_passed())
     ended = invalidate(record, core, until);
-  // A window that is gone when its bind is carried out would break the connection.
+  // Deallocating a window before its bind is executed would break the connection.
   if (record.core != nullptr && record.is_binding()) {
     const auto ended_now = core.wait_for(record.bind, until);
     if (!ended && ended_now) ended = end_by_limit(&*ended_now);
@@ -198,7 +198,7 @@ std::optional<error> close_window(lease_record& record, const wait_limit& until,
   return ended;
 }
 
-/// Ends the access. \returns as `invalidate`
+/// Revokes the access. \returns as `invalidate`
 std::optional<error> take_back(lease_record& record, call_limit limit, bool by_request) noexcept {
   std::optional<error> ended;
   channel_core* const core = record.core;
@@ -220,10 +220,10 @@ std::optional<error> take_back(lease_record& record, call_limit limit, bool by_r
   return ended;
 }
 
-/// Records of memory that the device did not give back, which is never let go.
+/// Records of memory to which the device may still have access, and which is never freed.
 lease_record* all_never_freed = nullptr;
 
-/// The lease is over: \returns whether the memory is the program's again
+/// Disposes of the record of an ended lease. \returns true if the program may reuse the memory
 bool finish(lease_record& record, lease_book* book) noexcept {
   const bool is_free = record.outcome.has_value();
   if (is_free) record.memory.let_go();
@@ -236,8 +236,8 @@ bool finish(lease_record& record, lease_book* book) noexcept {
   return is_free;
 }
 
-/// The time that a drop waits for a bind that is queued behind other requests. Then the connection
-/// is broken.
+/// The time that a drop waits for a bind that is queued behind other requests. After that, the
+/// connection is closed.
 constexpr std::chrono::nanoseconds longest_drop = std::chrono::seconds(1);
 
 std::chrono::nanoseconds limit_of_drop(const lease_record& record) noexcept {
@@ -294,7 +294,7 @@ result<lease_record*> lease_book::take_window(const protection_domain& domain) n
   }
   auto* const fresh = new (std::nothrow) lease_record(std::move(window));
   if (fresh == nullptr) return error::from_errno(ENOMEM, granting);
-  // Not before: the device could give the new one the old one's number, and with that its keys.
+  // Not earlier: the device could give the new window the number, and so the keys, of the old one.
   if (last != nullptr) {
     idle_ = last->next;
     delete last;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The leases of a channel, of which each ends with its connection at the latest.
+/// The leases of a channel. Each ends with its connection at the latest.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -19,38 +19,39 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// One lease, at a place of its own, which its handle owns; between leases, a window that is bound
-/// to nothing.
+/// One lease, at an address of its own, which its handle owns; between leases, a window that is
+/// bound to nothing.
 struct [[gnu::visibility("hidden")]] lease_record {
   explicit lease_record(memory_window_owner own_window) noexcept : window(std::move(own_window)) {}
 
-  /// Whether the window is to be given up before it is used again: it has had all keys but the one
-  /// that it was allocated with.
+  /// True if the window must be deallocated before another lease: it has had each key except the
+  /// one with which it was allocated.
   [[nodiscard]] bool is_worn() const noexcept { return binds >= 255; }
-  /// Closes it without a request, by which it is gone.
+  /// Closes the window by deallocating it, without a request.
   void deallocate_window() noexcept;
-  /// Whether the bind is on its way. \pre the lease is not over
+  /// True if the bind is in flight. \pre the lease has not ended
   [[nodiscard]] bool is_binding() const noexcept {
     return granted.by == lease_by::window && !core->is_done(bind);
   }
-  /// Gives up what it has, without the connection.
+  /// Releases the window or the registration, without the connection.
   void give_up() noexcept;
 
-  channel_core* core = nullptr;  ///< whose book it is in; null when the lease is over
+  channel_core* core =
+      nullptr;  ///< the channel whose book has the lease; null when the lease has ended
   lease_record* next = nullptr;
   lease_record* previous = nullptr;
   lease_request granted{};
   remote_key key{std::uint32_t{0}};
   memory_window_owner window;
-  std::uint32_t binds = 0;                   ///< that the window has had
-  request bind{};                            ///< the last one
-  bool is_void = false;                      ///< the window is bound to nothing (any more)
-  std::optional<memory_registration> own{};  ///< by registration
-  kept_memory memory{};                      ///< let go when the lease is over
-  result<void> outcome = success();          ///< of taking it back
+  std::uint32_t binds = 0;                   ///< the number of binds of this window
+  request bind{};                            ///< the last bind
+  bool is_void = false;                      ///< the window is not bound, or no longer
+  std::optional<memory_registration> own{};  ///< the registration of such a lease
+  kept_memory memory{};                      ///< released when the lease has ended
+  result<void> outcome = success();          ///< the outcome of the revocation
 };
 
-/// What a channel knows of its leases.
+/// The leases of one channel.
 class [[gnu::visibility("hidden")]] lease_book {
  public:
   lease_book() noexcept = default;
@@ -59,23 +60,22 @@ class [[gnu::visibility("hidden")]] lease_book {
   /// \pre no lease is open
   ~lease_book();
 
-  /// Finds out, once, whether the device has windows that serve.
+  /// Checks once whether the device has suitable windows.
   [[nodiscard]] result<void> check_windows(const channel_core& core) noexcept;
-  /// Whether requests may invalidate windows.
+  /// True if requests may invalidate windows.
   [[nodiscard]] bool invalidates() const noexcept { return invalidates_; }
 
-  /// A record with a window that is bound to nothing, under a key that it did not have before.
+  /// Returns a record with a window that is bound to nothing; its next key is a new one.
   [[nodiscard]] result<lease_record*> take_window(const protection_domain& domain) noexcept;
   void put_back(lease_record& record) noexcept;
 
   void open(lease_record& record, channel_core& core) noexcept;
   void close(lease_record& record) noexcept;
 
-  /// The queue pair is about to be destroyed: some drivers wait there for windows that it has
-  /// bound.
+  /// Called before the queue pair is destroyed: some drivers then wait for the windows bound by it.
   void before_destruction() noexcept;
   void after_destruction(int errnum) noexcept;
-  /// The peer has made a key void.
+  /// Notes that the peer has invalidated a key.
   void note_invalidated(std::uint32_t rkey) noexcept;
 
  private:

@@ -17,13 +17,13 @@ namespace verbspp::detail {
 
 namespace {
 
-/// A clock, a token, a descriptor are looked at once in so many rounds of a loop that spins.
+/// A spinning loop checks the clock, the stop token and the descriptors once in this many rounds.
 constexpr unsigned rounds_between_checks = 64;
 
-/// How often a loop that spins asks the device for asynchronous events, which takes a system call.
+/// The interval at which a spinning loop polls for asynchronous events, which takes a system call.
 constexpr auto time_between_events = std::chrono::milliseconds(10);
 
-/// How long a sleep may be where something may come that wakes nobody.
+/// The longest sleep if an awaited event may arrive without a wakeup.
 constexpr auto longest_nap = std::chrono::milliseconds(1);
 
 result<bool> look_at(const watched_descriptor& watched) noexcept {
@@ -33,7 +33,7 @@ result<bool> look_at(const watched_descriptor& watched) noexcept {
   return ends_wait(entry, waiting_on_channel);
 }
 
-/// What has ended the wait; empty if nothing has.
+/// The event that ended the wait; empty if there is none.
 result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
   if (terms.listener.has_heard()) return std::optional(wait_end::async_event);
   for (const watched_descriptor& each : {terms.descriptor, terms.another}) {
@@ -44,11 +44,11 @@ result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
   return std::optional<wait_end>();
 }
 
-/// The same after a sleep; empty if there may be something to see, which nobody has looked for.
+/// As `check`, but sleeps; empty if there may be completions to look for.
 result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noexcept {
   completion_queue_state& queue = *completion_queue_access::state_of(terms.queue);
   VERBSPP_TRY(events, queue.ask_to_be_woken(notify_for::every_completion));
-  // What came before that wakes nobody.
+  // Earlier completions wake no thread.
   const sight seen = look();
   if (seen == sight::enough) {
     queue.stay_awake();
@@ -86,12 +86,13 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       VERBSPP_TRY(end, sleep(terms, look));
       ended = end;
     }
-    // Of what has failed, completions may tell the consequences; this is the reason.
+    // Completions may only show consequences of a failure; this is the cause.
     if (ended == wait_end::completions || ended == wait_end::async_event) return *ended;
-    // What came together with the limit, or just before the peer hung up, was still in time.
+    // Completions that arrived together with the limit, or just before the peer hung up, are in
+    // time.
     if (ended) return look() == sight::enough ? wait_end::completions : *ended;
     if (sleeps) {
-      // If there is not enough now, it sleeps again at once.
+      // If there are still not enough completions, the thread sleeps again at once.
       round = rounds_between_checks - 1;
       continue;
     }
@@ -99,13 +100,13 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       VERBSPP_TRYV(terms.listener.look());
       events_at = time_between_events;
     }
-    // Whoever is to answer may need this processor.
+    // The thread that is to respond may need this processor.
     if (round != 0) sched_yield();
   }
 }
 
 std::optional<error> failure_told_to(async_listener& listener, const wait_limit& until) noexcept {
-  // What reading fails with is a consequence as well.
+  // An error from reading the events is a consequence, too.
   static_cast<void>(listener.look(until));
   const std::optional<async_event> event = listener.heard();
   if (!event) return std::nullopt;

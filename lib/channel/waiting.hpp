@@ -15,20 +15,20 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// What failures of waits are failures of.
+/// The name of the operation in errors of waits.
 inline constexpr const char* waiting_on_channel = "wait on a channel";
 
-/// What a wait sees when it looks for what it waits for.
+/// The result of looking for the awaited completions.
 enum class sight : std::uint8_t {
   enough,   ///< the wait is over
   nothing,  ///< a completion may change that
-  /// The same, but so may something that wakes nobody, such as a place that comes back to a pool: a
-  /// sleep has to be short.
+  /// A completion may change that, and so may an event without a wakeup, such as a place that is
+  /// returned to a pool; so a sleep has to be short.
   nothing_yet,
 };
 
-/// Refers to what a wait calls to look, which takes the completions that are there. After it has
-/// seen enough, it is not called again. Does not own it.
+/// A reference to the function with which a wait looks for its completions, and takes those
+/// available. The function is not called again after it has returned `enough`.
 class looking {
  public:
   template <class Look>
@@ -44,32 +44,32 @@ class looking {
   sight (*call_)(const void*) noexcept;
 };
 
-/// How to wait, and what ends it besides what is looked for.
+/// How to wait, and the events that end the wait besides the awaited completions.
 struct wait_terms {
   wait_mode mode;
-  const completion_queue& queue;  ///< if the mode sleeps, one that can be waited for
-  async_listener& listener;       ///< has to listen
+  const completion_queue& queue;  ///< can be waited for if the mode sleeps
+  async_listener& listener;       ///< is listening
   const wait_limit& until;
   watched_descriptor descriptor{};
   watched_descriptor another{};
 };
 
-/// Whether the descriptor, which is open, would end a wait now.
+/// True if the descriptor, which is open, would end a wait now.
 [[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 
-/// Waits: all that wait for completions of channels do it here. Nothing is lost between a look and
-/// a sleep, and the limit, the descriptor and what the listener hears end it however it waits.
-/// \returns what ended it: `completions` if there was enough
-/// \errors `invalid_input` if a file descriptor is not open; `driver` if the device is gone;
+/// Waits; all waits for completions of channels use this function. No event is lost between a look
+/// and a sleep. The limit, the descriptors and the listener's events end the wait in every mode.
+/// \returns the event that ended it: `completions` if there were enough
+/// \errors `invalid_input` if a file descriptor is not open; `driver` if the device has failed;
 /// `resource_exhausted` for file descriptors
 [[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;
 
-/// How long the event of a failure may come after the completions that it flushed.
+/// The time by which the event of a failure may follow the completions that were flushed by it.
 inline constexpr std::chrono::milliseconds time_of_events{20};
 
-/// What has failed, as the device told the listener, of which a failed completion or poll tells the
-/// consequence only. Reads the events that are there, and waits until the limit for one. Empty if
-/// it was told nothing.
+/// The failure that the device reported to the listener; a failed completion or poll shows only its
+/// consequence. Reads the available events, and waits for one until the limit. Empty if there is no
+/// failure.
 [[nodiscard]] std::optional<error> failure_told_to(
     async_listener& listener, const wait_limit& until = (wait_limit::time_point::min)()) noexcept;
 

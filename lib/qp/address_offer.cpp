@@ -100,7 +100,7 @@ bool share_subnet(const offered_address& left, const offered_address& right) noe
                       std::max(left.prefix_length, right.prefix_length));
 }
 
-/// Empty if the two cannot reach each other.
+/// The reach of a pair of addresses; empty if the two cannot reach each other.
 std::optional<address_reach> reach_of(const offered_address& left,
                                       const offered_address& right) noexcept {
   const scope of = scope_of(left.address);

@@ -191,7 +191,7 @@ address_offer effective_offer(const endpoint& end) noexcept {
   return single;
 }
 
-/// Whether the encoded form has a queue key.
+/// True if the encoded form has a queue key.
 bool has_qkey(transport type) noexcept {
   switch (type) {
     case transport::rc:

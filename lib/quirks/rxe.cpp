@@ -10,7 +10,7 @@ namespace {
 
 using ending = void (*)(ibv_cq_ex*);
 std::atomic<ending> rxe_end{nullptr};
-/// This thread's session has ended already: sessions don't nest.
+/// True if this thread's session has already ended; sessions do not nest.
 thread_local bool has_session_ended = false;
 
 int next_poll(ibv_cq_ex* polled) {
@@ -28,7 +28,7 @@ void end_poll(ibv_cq_ex* polled) {
 }  // namespace
 
 bool is_rxe(const ibv_device_attr& device) noexcept {
-  // The kernel's driver has no other vendor than this.
+  // The vendor and part that only the kernel's software driver reports.
   return device.vendor_id == 0xffffff && device.vendor_part_id == 0;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What Linux' own software driver, rdma_rxe, and its provider in rdma-core do otherwise than the
-/// verbs say, and what makes up for it.
+/// Deviations of Linux's software driver, rdma_rxe, and its provider in rdma-core from the verbs,
+/// and workarounds for them.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,25 +13,25 @@ namespace verbspp::detail {
 
 [[nodiscard]] bool is_rxe(const ibv_device_attr& device) noexcept;
 
-/// Makes the polling sessions of an extended queue count right, unless that was done before.
+/// Makes the polling sessions of an extended queue count correctly, unless that was done before.
 ///
-/// That of rdma-core's provider, as of 2025, steps over a completion in `ibv_next_poll`, also where
-/// that was the last one, and once more in `ibv_end_poll`, which the verbs ask for: so after each
-/// session that takes everything it tells of completions that never were. Sessions of a single
-/// completion do right; so here one as the library has them becomes several of these.
+/// The provider in rdma-core, as of 2025, advances by one completion in `ibv_next_poll`, even past
+/// the last one, and again in `ibv_end_poll`, which the verbs require. So after each session that
+/// takes all completions, it reports completions that never existed. Sessions with a single
+/// completion are correct, so a session of the library is split into several of these.
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 
-/// Whether requests may invalidate memory windows that peers may invalidate as well.
+/// True if requests may invalidate memory windows that peers may invalidate, too.
 ///
-/// rxe's of Linux 5.14, the first that has windows, to those of 2025 take a window that is bound to
-/// nothing any more for one that is bound, and the kernel follows a null pointer
+/// From Linux 5.14, the first version with windows, to those of 2025, rxe takes a window that is no
+/// longer bound for a bound one, and the kernel dereferences a null pointer
 /// (`rxe_do_invalidate_mw`). Deallocating the window is safe in either state.
 [[nodiscard]] bool may_invalidate_windows(const ibv_device_attr& device) noexcept;
 
-/// Whether a queue pair with this ACK retry count repeats its requests without end.
+/// True if a queue pair with this ACK retry count retransmits its requests without end.
 ///
-/// rxe takes 7 for that (`COMPST_ERROR_RETRY`), as the architecture says of RNR retries only: a
-/// request to a peer that is gone never fails.
+/// rxe interprets 7 like that (`COMPST_ERROR_RETRY`), which the architecture specifies only for RNR
+/// retries: a request to a peer that no longer exists never fails.
 [[nodiscard]] bool retries_without_end(const ibv_device_attr& device, std::uint8_t count) noexcept;
 
 }  // namespace verbspp::detail
