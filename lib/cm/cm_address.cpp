@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* making = "cm_address";
 
-/// IPv4 is looked at through a copy: its structure is another type than that of the storage.
+/// Copies the IPv4 structure out, since the storage has another type.
 sockaddr_in as_ipv4(const sockaddr_in6& storage) noexcept {
   sockaddr_in native{};
   std::memcpy(&native, &storage, sizeof native);
@@ -41,7 +41,8 @@ result<cm_address> cm_address::from(std::string_view address, std::uint16_t port
   std::array<char, NI_MAXHOST> text{};
   if (address.empty() || address.size() >= text.size()) return none;
   address.copy(text.data(), address.size());
-  // It knows the interfaces of link-local addresses; a number takes it no time.
+  // getaddrinfo resolves the interfaces of link-local addresses; for a numeric address it does not
+  // block.
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;
   hints.ai_socktype = SOCK_STREAM;
@@ -61,7 +62,7 @@ cm_address cm_address::any(std::uint16_t port) noexcept {
 }
 
 std::uint16_t cm_address::port() const noexcept {
-  // At the same place in both.
+  // The port is at the same offset in both structures.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   return ntohs(storage_.sin6_port);
 }

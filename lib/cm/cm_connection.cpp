@@ -19,7 +19,7 @@ result<void> cm_connection::disconnect() noexcept {
     return not_there("rdma_disconnect", state_);
   if (state_ != cm_state::connected) return success();
   state_ = cm_state::disconnected;
-  // It fails only if the peer was first.
+  // This fails only if the peer has already disconnected.
   static_cast<void>(id_.disconnect());
   return success();
 }
@@ -29,7 +29,7 @@ std::optional<cm_event> cm_connection::heard(
   if (!event) return std::nullopt;
   switch (event->event) {
     case cm_event::disconnected:
-      // The peer waits for the answer.
+      // The peer waits for this end to disconnect, too.
       if (state_ == cm_state::connected) static_cast<void>(disconnect());
       break;
     case cm_event::time_wait_exit:

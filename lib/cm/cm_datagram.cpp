@@ -15,7 +15,7 @@ static_assert(cm_datagram_key.value() == RDMA_UDP_QKEY);
 
 namespace {
 
-/// As much as this message carries of what came: links may pad.
+/// The part of the received data that this message carries: links may pad it.
 template <class Data>
 Data front_of(const detail::cm_event_data& event) noexcept {
   const auto bytes = event.private_data();

@@ -25,7 +25,7 @@ rdma_conn_param native(const cm_parameters& parameters, std::uint32_t queue_pair
   return made;
 }
 
-/// As much as this message carries of what came: links may pad.
+/// The part of the received data that this message carries: links may pad it.
 template <class Data>
 Data data_of(const cm_event_data& event) noexcept {
   const auto bytes = event.private_data();
@@ -139,7 +139,7 @@ result<cm_step> cm_handshake::advance() noexcept {
 result<managed_attributes> cm_handshake::attributes() noexcept {
   auto found = id_.attributes();
   if (found.has_value()) return found;
-  // The kernel has none for a peer that has gone.
+  // The kernel has no attributes for a peer that has disconnected.
   return refuse(found.assume_error().as(error_kind::not_connected,
                                         "the peer gave up before the connection was established"));
 }

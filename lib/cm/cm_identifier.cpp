@@ -46,19 +46,19 @@ error taken_port(const char* operation, std::uint16_t port, int errnum, const ch
       errnum);
 }
 
-/// What calls of librdmacm return, which leave the errno in `errno`.
+/// Converts the return value of a call of librdmacm, which leaves the errno in `errno`.
 result<void> outcome_of(int returned, const char* operation, const char* hint = nullptr) noexcept {
   if (returned == 0) return success();
   return error::from_errno(errno != 0 ? errno : EIO, operation, hint);
 }
 
-/// The errno of a way that there is not.
+/// True for the errnos of an address without a route.
 bool is_of_no_way(int errnum) noexcept {
   return errnum == ENODEV || errnum == ENETUNREACH || errnum == EHOSTUNREACH ||
          errnum == EADDRNOTAVAIL || errnum == ENOENT;
 }
 
-/// In whole milliseconds, as librdmacm takes it, at least one.
+/// The time left in whole milliseconds, as librdmacm expects it; at least one.
 int milliseconds_to(const wait_limit& limit) noexcept {
   using namespace std::chrono;
   constexpr milliseconds longest = hours(1);
@@ -68,12 +68,12 @@ int milliseconds_to(const wait_limit& limit) noexcept {
   return static_cast<int>(std::clamp(left, milliseconds(1), longest).count());
 }
 
-/// librdmacm takes addresses that are not const, and leaves them as they are.
+/// librdmacm takes addresses that are not const, but does not modify them.
 sockaddr* of_c(const cm_address& address) noexcept {
   return const_cast<sockaddr*>(address.native());
 }
 
-/// 0.0.0.0 or ::.
+/// True for 0.0.0.0 and ::.
 bool is_any(const cm_address& address) noexcept {
   return address == cm_address::any(address.port()) ||
          address == cm_address::from("0.0.0.0", address.port()).assume_value();
@@ -123,7 +123,7 @@ cm_event_data copy_of(const rdma_cm_event& native) noexcept {
     data = told.private_data;
   }
   if (native.event == RDMA_CM_EVENT_CONNECT_REQUEST) event.request = native.id;
-  // Of a multicast group, the private data is a pointer of the program's.
+  // In events of a multicast group, the private data is a pointer of the program.
   if (data == nullptr || native.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
       native.event == RDMA_CM_EVENT_MULTICAST_ERROR)
     event.size = 0;
@@ -155,7 +155,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return failed.as(error_kind::not_found, "there is no route to this address");
     }
     case cm_event::unreachable:
-      // Of the lookup of a service it is the answer's status.
+      // In the lookup of a service, this is the status of the response.
       if (event.status > 0)
         return {error_kind::not_connected, step,
                 "no server listens at this address and port, or it rejected the connection"};
@@ -163,7 +163,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
               "the peer's host does not answer, or its program did not accept or reject in time");
     case cm_event::rejected:
-      // On iWARP it is an errno.
+      // On iWARP, this is an errno.
       if (event.status < 0)
         return error::from_errno(errnum, step)
             .as(error_kind::not_connected, to_string(cm_rejection_reason::unknown));
@@ -205,7 +205,7 @@ result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
     rdma_destroy_id(request);
     return channel.assume_error();
   }
-  // Events that have come for it meanwhile come with it.
+  // Events that have arrived for the request are migrated with it.
   errno = 0;
   if (rdma_migrate_id(request, channel.assume_value()) != 0) {
     const int errnum = errno;
@@ -217,7 +217,7 @@ result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
 }
 
 void cm_identifier::destroy() noexcept {
-  // Requests that nobody has taken are rejected by the kernel, with the listener.
+  // The kernel rejects requests that were not taken, together with the listener.
   if (id_ != nullptr && rdma_destroy_id(id_) != 0) report_destroy(errno, "rdma_destroy_id");
   if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
   id_ = nullptr;
@@ -247,7 +247,7 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   if (rdma_bind_addr(id_, of_c(address)) == 0) return success();
   const error failed = error::from_errno(errno, operation);
   const int errnum = failed.native_errno();
-  // The kernel says so of a port that is another's at all addresses, too.
+  // The kernel also reports this for a port that another listener uses at all addresses.
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
     return taken_port(operation, address.port(), errnum, "another listener has it: choose another");
   if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_such_local_address);
@@ -292,7 +292,7 @@ result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
   errno = 0;
   if (rdma_accept(id_, &parameters) == 0) return success();
   const error failed = error::from_errno(errno, "rdma_accept");
-  // The request is not one any more.
+  // The request no longer exists.
   if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
     return failed.as(error_kind::not_connected, "the peer gave up before it was accepted");
   return failed;
@@ -358,7 +358,7 @@ result<bool> cm_identifier::wait_readable(const wait_limit& limit) const noexcep
   using std::chrono::steady_clock;
   pollfd entry{.fd = file_descriptor(), .events = POLLIN, .revents = 0};
   for (;;) {
-    // With a token this sleeps for a while only, and not at all once a stop was requested.
+    // With a stop token, the sleep is limited, and there is none once a stop was requested.
     const auto until = limit.sleep_until();
     timespec remaining{};
     if (const auto now = steady_clock::now(); now < until) {

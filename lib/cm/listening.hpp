@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What listeners of connections and of datagrams have in common.
+/// The common part of the listeners for connections and for datagrams.
 #pragma once
 
 #include <verbspp/cm/cm_options.hpp>

@@ -22,12 +22,12 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr const char* serving = "exchange_acceptor";
-// What epoll calls those that are no client.
+// The epoll data of the descriptors that are not clients.
 constexpr std::uint32_t of_listener = 0xfffffffe;
 constexpr std::uint32_t of_timer = 0xfffffffd;
-/// In one round, so that those under way have their turn.
+/// The number of accepts in one round, so that clients in progress get their turn.
 constexpr int accepts_in_a_round = 16;
-/// Until the next try, where the system has no descriptor left.
+/// The time until the next attempt if the system has no descriptors left.
 constexpr auto pause_without_descriptors = std::chrono::milliseconds(100);
 
 error stopping() noexcept { return {error_kind::cancelled, serving, "the server is stopping"}; }
@@ -129,7 +129,7 @@ void acceptor_core::free_place(std::uint32_t place) noexcept {
 
 void acceptor_core::stop() noexcept {
   listener_.close();
-  // `advance` goes on with it: the program's function may stop the acceptor that calls it.
+  // `advance` completes the stop: the program's function may stop the acceptor that calls it.
   if (is_preparing_) return;
   const std::uint32_t& oldest = under_way_list_.oldest;
   while (oldest != none) fail(oldest, clients_.get()[oldest].core->refuse(stopping()));
@@ -152,7 +152,7 @@ std::uint32_t acceptor_core::pop(place_queue& queue) noexcept {
   return place;
 }
 
-/// Out of the middle; for those that fail while they wait.
+/// Removes a place from the middle of a queue; for clients that fail while they wait.
 void acceptor_core::remove(place_queue& queue, std::uint32_t place) noexcept {
   place_queue others;
   for (std::uint32_t each = pop(queue); each != none; each = pop(queue))
@@ -160,7 +160,7 @@ void acceptor_core::remove(place_queue& queue, std::uint32_t place) noexcept {
   queue = others;
 }
 
-/// As the newest one.
+/// Appends a place as the newest one.
 void acceptor_core::enter(age_list& list, std::uint32_t place) noexcept {
   const auto links_of = [&](std::uint32_t of) -> neighbours& {
     return clients_.get()[of].*list.links;
@@ -179,8 +179,8 @@ void acceptor_core::leave(age_list& list, std::uint32_t place) noexcept {
   (leaving.behind == none ? list.newest : links_of(leaving.behind).before) = leaving.before;
 }
 
-/// The time from which the next client may have a place: any time if one is free, else the end of
-/// `time_to_greet` of the oldest client that has not greeted.
+/// The time from which the next client may have a place: any time if one is free, otherwise when
+/// `time_to_greet` ends for the oldest client that has not sent its hello.
 steady_clock::time_point acceptor_core::next_place() const noexcept {
   if (free_.first != none) return (steady_clock::time_point::min)();
   if (speaking_list_.oldest == none) return (steady_clock::time_point::max)();
@@ -192,12 +192,12 @@ bool acceptor_core::may_accept() const noexcept {
   return listener_.is_open() && steady_clock::now() >= std::max(next_accept_, next_place());
 }
 
-/// Whether there is a place for the client that has connected, if one has.
+/// True if a client has connected and there is a place for it.
 bool acceptor_core::make_room() noexcept {
   pollfd entry{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
   if (free_.first == none && ::poll(&entry, 1, 0) != 1) return false;
   while (free_.first == none && steady_clock::now() >= next_place()) {
-    // It may have spoken in the meantime.
+    // Its hello may have arrived in the meantime.
     const std::uint32_t silent = speaking_list_.oldest;
     serve_step(silent);
     if (speaking_list_.oldest == silent && free_.first == none)
@@ -213,14 +213,14 @@ result<void> acceptor_core::accept_some() noexcept {
   for (int i = 0; i < accepts_in_a_round && may_accept() && make_room(); ++i) {
     result<std::optional<tcp_socket>> accepted = listener_.try_accept();
     if (!accepted.has_value()) {
-      // It goes on when others have closed theirs.
+      // Accepting works again when other descriptors have been closed.
       note_failure(accepted.assume_error());
       next_accept_ = steady_clock::now() + pause_without_descriptors;
       return success();
     }
     if (!accepted.assume_value()) return success();
     if (options_.accepts_per_second > 0) {
-      // No more than a tenth of a second's may come at once.
+      // At most the clients of a tenth of a second may arrive at once.
       const auto distance =
           std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.accepts_per_second;
       next_accept_ =
@@ -252,15 +252,15 @@ void acceptor_core::take(tcp_socket socket) noexcept {
   serve_step(place);
 }
 
-/// What epoll says about a client.
+/// Processes an epoll event of a client.
 void acceptor_core::serve(std::uint32_t place) noexcept {
   const client& served = clients_.get()[place];
   switch (served.state) {
     case client_state::free:
     case client_state::done:
-      return;  // it has gone in this round
+      return;  // it was dropped in this round
     case client_state::waiting:
-      // It has nothing to say while it waits for its turn.
+      // A client that waits for its turn has nothing to send.
       fail(place,
            served.core->refuse(error(error_kind::not_connected, serving,
                                      "the client disconnected while it waited for its turn")));
@@ -335,7 +335,7 @@ void acceptor_core::note_failure(const error& why) noexcept {
 
 void acceptor_core::watch_client(std::uint32_t place) noexcept {
   client& watched = clients_.get()[place];
-  // Who waits for its turn sends nothing, but may go.
+  // A client that waits for its turn sends nothing, but may disconnect.
   std::uint32_t events = EPOLLRDHUP;
   if (watched.state != client_state::waiting)
     events = (watched.core->events() & POLLOUT) != 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
@@ -353,7 +353,7 @@ void acceptor_core::watch_listener() noexcept {
   listens_ = wanted;
 }
 
-/// To the next moment at which something has to be done though no socket says so.
+/// Sets the timer to the next time at which there is work without an event of a socket.
 void acceptor_core::set_timer() noexcept {
   auto next = (steady_clock::time_point::max)();
   if (under_way_list_.oldest != none)

@@ -17,7 +17,7 @@ namespace verbspp::detail {
 
 namespace {
 
-/// An endpoint of any format that there may be.
+/// Room for an endpoint of any format.
 constexpr std::size_t largest_endpoint = 1024;
 constexpr std::size_t largest_frames_out = 6 * frame_header_size + largest_hello +
                                            frame_seal::proof_size + 3 * frame_seal::tag_size +
@@ -28,7 +28,7 @@ constexpr std::size_t offer_size(std::size_t values) noexcept {
   return 2 + largest_endpoint + values;
 }
 
-/// Fills the nonce; false if the kernel's generator has nothing yet.
+/// Fills the nonce with random bytes; on failure, returns false and leaves errno set.
 bool fill_nonce(std::span<std::byte> nonce) noexcept {
   return ::getrandom(nonce.data(), nonce.size(), 0) == std::ssize(nonce);
 }
@@ -68,7 +68,7 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
   made->output_ = all.subspan(values, output);
   made->input_ = all.subspan(values + output, input);
   made->own_hello_ = all.subspan(values + output + input, largest_own_hello);
-  // The name stays behind the rest.
+  // The name is stored at the end.
   const std::span<std::byte> name = all.last(longest_application);
   std::ranges::copy(std::as_bytes(std::span(setup.options.application)), name.begin());
   made->options_.application = {reinterpret_cast<const char*>(name.data()),
@@ -106,7 +106,7 @@ void exchange_core::set_mine(const endpoint& local, std::size_t size_of_values) 
 }
 
 short exchange_core::events() const noexcept {
-  // Behind the last frame there may be bytes of the program's, which nobody waits for here.
+  // After the last frame there may be bytes for the program, which are not read here.
   const int to_read = awaited_ == awaited::nothing ? 0 : POLLIN;
   const bool has_output = output_at_ < output_end_ && broken_output_ == 0;
   return static_cast<short>(to_read | (has_output ? POLLOUT : 0));
@@ -140,7 +140,7 @@ result<exchange_step> exchange_core::advance() noexcept {
     }
     if (awaited_ == awaited::connection) return exchange_step::offered;
     if (awaited_ == awaited::decision && !limit_.has_passed()) return exchange_step::greeted;
-    // Nobody reads what is sent, and nobody said why.
+    // The peer no longer reads, and has sent no reason.
     if (broken_output_ != 0) return refuse(without_more(broken_output_));
     if (limit_.has_passed()) return refuse(at_limit());
     return exchange_step::waiting;
@@ -167,11 +167,11 @@ error exchange_core::refuse(const error& why) noexcept {
   return why;
 }
 
-/// Without waiting: who does not read until now will find the socket closed.
+/// Sends the reason without waiting: a peer that does not read in time finds the socket closed.
 void exchange_core::tell(const error& why) noexcept {
   if (is_over_) return;
   is_over_ = true;
-  // Frames that begin have to end first.
+  // A frame that was started has to be completed first.
   std::array<std::byte, refused_frame::largest> body{};
   add_frame(static_cast<std::uint8_t>(frame_type::refused),
             std::span(body).first(refused_frame::of(why).encode(body)));
@@ -188,14 +188,14 @@ void exchange_core::flush() noexcept {
     else if (errno == EAGAIN)
       return;
     else if (errno != EINTR)
-      // What the peer said before it closed may still be there to read.
+      // Data that the peer sent before it closed may still be available to read.
       broken_output_ = errno;
   }
   if (output_at_ == output_end_) output_at_ = output_end_ = 0;
 }
 
-/// Reads one frame, and no byte behind it.
-/// \returns whether it is complete
+/// Reads one frame, and no byte beyond it.
+/// \returns true if it is complete
 result<bool> exchange_core::fill() noexcept {
   for (;;) {
     std::size_t needed = frame_header_size;
@@ -219,7 +219,7 @@ result<bool> exchange_core::fill() noexcept {
   }
 }
 
-/// Whether such a frame may come now, and be so long.
+/// Checks that a frame of this type may arrive now, and that its length is allowed.
 result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length) const noexcept {
   const auto came = static_cast<frame_type>(type);
   std::size_t largest = refused_frame::largest;
@@ -282,7 +282,7 @@ result<void> exchange_core::take_frame() noexcept {
       VERBSPP_TRYV(take_offer(offered));
       has_offer_ = true;
       awaited_ = awaited_ == awaited::choice ? awaited::decision : awaited::connection;
-      return success();  // the values stay where they are
+      return success();  // the values stay in the input
     }
     case awaited::ready:
       VERBSPP_TRYV(opened());
@@ -302,7 +302,7 @@ result<void> exchange_core::take_frame() noexcept {
   return success();
 }
 
-/// Who does not choose learns of the choice by the peer's offer.
+/// The side that does not choose learns the choice from the peer's offer.
 exchange_core::awaited exchange_core::behind_greeting() const noexcept {
   return lets_choose_ ? awaited::choice : awaited::decision;
 }
@@ -311,7 +311,7 @@ std::span<std::byte> exchange_core::body() noexcept {
   return input_.subspan(frame_header_size, input_size_ - frame_header_size);
 }
 
-/// The body of the frame that has come, decrypted if there is a secret.
+/// The body of the frame that has arrived, decrypted if there is a secret.
 result<std::span<const std::byte>> exchange_core::opened() noexcept {
   const std::span<std::byte> all = body();
   if (!seal_) return all;
@@ -321,7 +321,7 @@ result<std::span<const std::byte>> exchange_core::opened() noexcept {
   const std::span<std::byte> content = all.first(all.size() - frame_seal::tag_size);
   if (!seal_->open(input_.first(frame_header_size), content, all.last<frame_seal::tag_size>()))
     return error(error_kind::permission, "exchange: decrypt a frame",
-                 "it differs from what the peer sent: it was changed in transit");
+                 "it differs from the frame that the peer sent: it was changed in transit");
   return content;
 }
 
@@ -357,7 +357,8 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
     return error::mismatch(comparing, "shared secret", seal_ ? "required" : "none",
                            hello.has_secret ? "required" : "none",
                            "give both ends the same secret, or neither");
-  // Else a stranger could let two connections to this program prove the secret to each other.
+  // Otherwise, a stranger could make two connections to this program prove the secret to each
+  // other.
   if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting()) {
     const char* const role = is_accepting() ? "accepting" : "connecting";
     return error::mismatch(comparing, "role", role, role,
@@ -410,7 +411,7 @@ void exchange_core::add_offer() noexcept {
   add_frame(static_cast<std::uint8_t>(frame_type::offer), end, values_);
 }
 
-/// There is room: each side sends each kind of frame once.
+/// There is always room, since each side sends each kind of frame once.
 void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body,
                               std::span<const std::byte> more) noexcept {
   const auto kind = static_cast<frame_type>(type);
@@ -428,14 +429,14 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
   if (is_sealed &&
       !seal_->seal(to.first(frame_header_size), to.subspan(frame_header_size, size),
                    to.subspan(frame_header_size + size).first<frame_seal::tag_size>())) {
-    // What cannot be encrypted must not leave.
+    // Data that cannot be encrypted must not be sent.
     broken_output_ = EIO;
     return;
   }
   output_end_ += frame_header_size + header.length;
 }
 
-/// Why there comes nothing more: the errno, or 0 if the peer has closed the connection.
+/// The error of a connection that has ended: the errno, or 0 if the peer has closed it.
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = "the peer closed the connection";
   if (errnum == ENOTCONN) {

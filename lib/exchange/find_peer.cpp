@@ -27,16 +27,16 @@ using std::chrono::steady_clock;
 constexpr const char* meeting = "meet a peer";
 constexpr int accepts_in_a_turn = 16;
 constexpr auto between_tries = std::chrono::milliseconds(50);
-/// How long this side tries to connect, before it begins anew.
+/// The time after which an attempt to connect starts again.
 constexpr auto time_to_connect = std::chrono::seconds(1);
 
-/// A connection that may become the one.
+/// A connection that may be selected.
 struct candidate {
   tcp_socket socket{};
   owned<exchange_core> core{};
 };
 
-/// What has to be waited for: few file descriptors, and a time.
+/// The events to wait for: a few file descriptors, and a time.
 class watched_descriptors {
  public:
   [[nodiscard]] result<void> open() noexcept {
@@ -49,9 +49,9 @@ class watched_descriptors {
     return success();
   }
   [[nodiscard]] int descriptor() const noexcept { return events_.descriptor(); }
-  /// These instead of the ones before.
+  /// Replaces the watched descriptors.
   void watch(std::span<const pollfd> entries, steady_clock::time_point until) noexcept {
-    // One that was closed since has left already; its number may be another's.
+    // A descriptor that was closed has been removed already; its number may have been reused.
     for (std::size_t i = 0; i < count_; ++i)
       ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, watched_[i], nullptr);
     count_ = 0;
@@ -73,7 +73,7 @@ class watched_descriptors {
   std::size_t count_ = 0;
 };
 
-/// The connections that may become the one.
+/// The connections that may be selected.
 class candidates {
  public:
   explicit candidates(const exchange_setup& setup, const wait_limit& limit) noexcept
@@ -85,8 +85,8 @@ class candidates {
   [[nodiscard]] result<void> add_own(tcp_socket socket) noexcept {
     return add(all_[own], std::move(socket));
   }
-  /// Adds a connection that came. If there are too many, the oldest one that has not greeted makes
-  /// room: silent strangers do not keep the peer out.
+  /// Adds a connection from another process. If there are too many, the oldest one without a hello
+  /// is dropped, so that silent strangers do not keep the peer out.
   [[nodiscard]] result<void> add_other(tcp_socket socket) noexcept {
     for (std::size_t tries = 1; tries < most; ++tries) {
       next_other_ = next_other_ % (most - 1) + 1;
@@ -97,11 +97,12 @@ class candidates {
           error(error_kind::busy, meeting, "too many other clients have connected since"));
     return add(all_[next_other_], std::move(socket));
   }
-  /// Lets each go on; the one that is agreed on, if it is.
+  /// Advances each connection; returns the one that both sides have agreed on, or null.
   ///
-  /// The side that chooses has not got its wish before the peer offers, too: the connection may be
-  /// one of an earlier meeting, of which the peer knows nothing any more. Then it chooses again.
-  /// \errors what makes it useless to try again
+  /// The choice of the side that chooses is final only when the peer offers, too: the connection
+  /// may belong to an earlier meeting that the peer no longer knows. In that case, it chooses
+  /// again.
+  /// \errors the cause if another attempt would be useless
   [[nodiscard]] result<candidate*> advance(const endpoint& local,
                                            std::span<const std::byte> values) noexcept {
     for (std::size_t i = 0; i < most; ++i) {
@@ -121,7 +122,7 @@ class candidates {
       const error why = step.assume_error();
       if (chosen_ == &each) chosen_ = nullptr;
       each = {};
-      // A stranger may be refused for whatever reason; the peer that was asked for may not.
+      // A stranger may be refused for any reason; the requested peer must fit.
       if (i == own && does_not_fit(why)) return why;
       if (i == own || does_not_fit(why)) note(why);
     }
@@ -135,7 +136,7 @@ class candidates {
       each = {};
     }
   }
-  /// What each of them waits for; those that are not there have no descriptor.
+  /// Adds the events of each connection; missing ones have no descriptor.
   void add_to(std::span<pollfd> entries) const noexcept {
     for (std::size_t i = 0; i < most; ++i) {
       if (!all_[i].core || is_put_off(all_[i])) continue;
@@ -143,7 +144,7 @@ class candidates {
       entries[i].events = all_[i].core->events();
     }
   }
-  /// What to say at the limit: best that somebody came who did not fit.
+  /// Notes the failure to report at the limit, preferably that of a peer that did not fit.
   void note(const error& why) noexcept {
     if (!last_failure_ || !does_not_fit(*last_failure_)) last_failure_ = why;
   }
@@ -159,12 +160,12 @@ class candidates {
   static constexpr std::size_t most = 8;
 
  private:
-  static constexpr std::size_t own = 0;  ///< the place of the one that this side made
+  static constexpr std::size_t own = 0;  ///< the place of this side's own connection
 
   [[nodiscard]] static bool does_not_fit(const error& why) noexcept {
     return why == error_kind::mismatch || why == error_kind::permission;
   }
-  /// One that this side may still choose, while it has chosen another.
+  /// True for a connection that this side may still choose, while it has chosen another one.
   [[nodiscard]] bool is_put_off(const candidate& each) const noexcept {
     return chosen_ != nullptr && chosen_ != &each && each.core->is_greeted();
   }
@@ -201,7 +202,7 @@ class search final : public peer_search {
     host_ = kept(host, all.subspan(largest_values));
     port_ = kept(port, all.subspan(largest_values + host.size()));
     VERBSPP_TRYV(watched_.open());
-    // What is no host or port is said at once; what else goes wrong may go better later.
+    // An invalid host or port is reported at once; other failures may be temporary.
     const result<void> started = new_attempt().start(host_, port_);
     if (!started.has_value()) {
       if (started.assume_error() == error_kind::invalid_input) return started.assume_error();
@@ -266,7 +267,7 @@ class search final : public peer_search {
       if (!has_own) return false;
     }
   }
-  /// Whether there is a new connection of this side's.
+  /// Returns true if this side has made a new connection.
   result<bool> connect() noexcept {
     if (candidates_.have_own() || (!attempt_ && steady_clock::now() < next_try_)) return false;
     result<std::optional<tcp_socket>> step = std::optional<tcp_socket>();
@@ -308,7 +309,7 @@ class search final : public peer_search {
   std::optional<error> failure_{};
   std::optional<tcp_attempt> attempt_{};
   steady_clock::time_point next_try_{};
-  owned<std::byte[]> memory_{};  ///< of the values, the host and the port
+  owned<std::byte[]> memory_{};  ///< holds the values, the host and the port
   std::span<std::byte> values_{};
   std::string_view host_{};
   std::string_view port_{};

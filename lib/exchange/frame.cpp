@@ -25,7 +25,7 @@ struct described_field {
   std::array<char, 200> text{};
 };
 
-/// In words, for a message.
+/// Describes a field in a message.
 described_field describe(const field_description& field) noexcept {
   described_field made;
   const auto print = [&made](const char* what, const field_description& of) {
@@ -257,7 +257,7 @@ result<refused_frame> refused_frame::decode(std::span<const std::byte> body) noe
 }
 
 error refused_frame::as_error() const noexcept {
-  // What is the same at both ends keeps its kind; the rest is the peer's own affair.
+  // Errors that apply to both ends keep their kind; other kinds concern only the peer.
   constexpr std::array shared{error_kind::mismatch, error_kind::permission, error_kind::busy,
                               error_kind::resource_exhausted, error_kind::not_supported};
   const bool is_shared = std::ranges::find(shared, kind) != shared.end();

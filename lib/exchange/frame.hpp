@@ -29,14 +29,14 @@ enum class frame_type : std::uint8_t {
 inline constexpr std::size_t frame_header_size = 8;
 inline constexpr std::uint8_t frame_version = 2;
 
-/// What stands in front of each frame.
+/// The header of each frame.
 struct frame_header {
   frame_type type{};
-  std::uint32_t length = 0;  ///< of the body, in bytes
+  std::uint32_t length = 0;  ///< the length of the body in bytes
 
   [[nodiscard]] std::array<std::byte, frame_header_size> encode() const noexcept;
-  /// \errors `invalid_input` if the bytes are no frame of an exchange, `mismatch` if they are one
-  /// of another version
+  /// \errors `invalid_input` if the bytes are not a frame of an exchange, `mismatch` for a frame of
+  /// another version
   [[nodiscard]] static result<frame_header> decode(
       std::span<const std::byte, frame_header_size> bytes) noexcept;
 };
@@ -47,13 +47,13 @@ inline constexpr std::size_t longest_application = 64;
 inline constexpr std::size_t largest_hello =
     nonce_size + 8 + party_size + longest_application + most_fields * (8 + longest_field_name);
 
-/// What a side says of itself at first. Text points into the bytes that it was read from.
+/// The first frame, in which a side describes itself. Text points into the bytes that were decoded.
 struct hello_frame {
   std::array<std::byte, nonce_size> nonce{};
   bool has_secret = false;
   bool is_of_equals = false;
   bool is_accepting = false;
-  std::array<std::byte, party_size> party{};  ///< among equals
+  std::array<std::byte, party_size> party{};  ///< used among equals
   std::uint32_t version = 0;
   std::string_view application{};
   std::array<field_description, most_fields> fields{};
@@ -61,11 +61,11 @@ struct hello_frame {
 
   /// \returns the length of the body
   [[nodiscard]] std::size_t encode(std::span<std::byte, largest_hello> body) const noexcept;
-  /// \errors `invalid_input` with what is wrong
+  /// \errors `invalid_input` with the problem
   [[nodiscard]] static result<hello_frame> decode(std::span<const std::byte> body) noexcept;
 };
 
-/// A reason in words, as it is told to a peer.
+/// An error, as it is sent to the peer.
 struct refused_frame {
   static constexpr std::size_t longest_reason = 300;
   static constexpr std::size_t largest = 1 + longest_reason;
@@ -77,18 +77,18 @@ struct refused_frame {
   [[nodiscard]] static refused_frame of(const error& why) noexcept;
   /// \returns the length of the body
   [[nodiscard]] std::size_t encode(std::span<std::byte, largest> body) const noexcept;
-  /// What is not printable becomes a question mark.
+  /// Replaces characters that are not printable with question marks.
   /// \errors `invalid_input` if it is empty or too long
   [[nodiscard]] static result<refused_frame> decode(std::span<const std::byte> body) noexcept;
-  /// What it is at this end.
+  /// The error that it causes at this end.
   [[nodiscard]] error as_error() const noexcept;
 };
 
-/// Whether what the peer sends is what this end expects.
+/// Checks that the peer sends the values that this end expects.
 /// \errors `mismatch` with the field
 [[nodiscard]] result<void> check_fields(std::span<const field_description> expected,
                                         std::span<const field_description> sent) noexcept;
-/// Whether the text may be an application's name.
+/// True if the text is valid as an application's name.
 [[nodiscard]] bool is_application(std::string_view name) noexcept;
 
 }  // namespace verbspp::detail

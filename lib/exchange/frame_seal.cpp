@@ -58,7 +58,7 @@ class cipher_context {
   EVP_CIPHER_CTX* context_;
 };
 
-/// The number of the frame under its key: never twice the same.
+/// The nonce of a frame: its number, which is never reused under the same key.
 std::array<std::byte, 12> numbered(std::uint64_t frame) noexcept {
   std::array<std::byte, 12> made{};
   store_big_endian(std::span(made).last<8>(), frame);
@@ -85,8 +85,8 @@ frame_seal::~frame_seal() {
 
 bool frame_seal::derive(std::span<const std::byte> own,
                         std::span<const std::byte> theirs) noexcept {
-  // Each purpose has its word, of one length; and each direction its order. The hellos say in their
-  // headers how long they are.
+  // Each purpose has its own word, all of the same length, and each direction its own order. The
+  // headers of the hellos contain their lengths.
   struct derived {
     const char* purpose;
     std::span<const std::byte> sender;
@@ -161,7 +161,7 @@ result<owned<frame_seal>> frame_seal::create(std::span<const std::byte> secret) 
                "verbspp with -Dsecrets=enabled");
 }
 
-// Nobody has one.
+// Never called, since none can be created.
 frame_seal::~frame_seal() = default;
 bool frame_seal::derive(std::span<const std::byte> /*own*/,
                         std::span<const std::byte> /*theirs*/) noexcept {

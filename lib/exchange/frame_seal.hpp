@@ -9,22 +9,24 @@
 #include <cstdint>
 #include <span>
 
-// The type is a member's of one that is exported; what it does is nobody's but the library's.
+// The type belongs to a member of an exported type; only the library uses its functions.
 #define VERBSPP_DETAIL_HIDDEN [[gnu::visibility("hidden")]]
 
 namespace verbspp::detail {
 
-/// What a shared secret does for an exchange: the proof that a side knows it, and the encryption of
-/// what follows, so that whoever merely hands on the frames of two that do learns nothing.
+/// The use of a shared secret in an exchange: each side proves that it knows the secret, and the
+/// frames after that are encrypted. A relay that forwards frames between two sides learns nothing
+/// from them.
 ///
-/// HMAC-SHA256 and AES-256-GCM, by OpenSSL's libcrypto. All keys are of this exchange, and of one
-/// direction: made of the secret and of the hellos of both sides, whose nonces are random.
+/// Uses HMAC-SHA256 and AES-256-GCM of OpenSSL's libcrypto. All keys are specific to this exchange
+/// and one direction: they are derived from the secret and from the hellos of both sides, which
+/// contain random nonces.
 class frame_seal {
  public:
   static constexpr std::size_t shortest_secret = 16;
   static constexpr std::size_t longest_secret = 256;
   static constexpr std::size_t proof_size = 32;
-  /// What sealing adds to a frame.
+  /// The number of bytes that sealing adds to a frame.
   static constexpr std::size_t tag_size = 16;
 
   /// \errors `invalid_input` for a secret that is too short or too long; `not_supported` if the
@@ -35,7 +37,7 @@ class frame_seal {
   frame_seal& operator=(const frame_seal&) = delete;
   ~frame_seal();
 
-  /// Of both hellos, as they travel.
+  /// Derives the keys and proofs from both hellos, as they are sent.
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool derive(std::span<const std::byte> own,
                                                   std::span<const std::byte> theirs) noexcept;
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN const std::array<std::byte, proof_size>& own_proof()
@@ -45,11 +47,11 @@ class frame_seal {
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool is_proof(
       std::span<const std::byte> proof) const noexcept;
 
-  /// Encrypts the body in its place, and puts the tag behind it; the header is authentic with it.
+  /// Encrypts the body in place, and writes the tag. The header is authenticated as well.
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool seal(std::span<const std::byte> header,
                                                 std::span<std::byte> body,
                                                 std::span<std::byte, tag_size> tag) noexcept;
-  /// The reverse.
+  /// Reverses `seal`; false if the header, the body or the tag was changed.
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool open(std::span<const std::byte> header,
                                                 std::span<std::byte> body,
                                                 std::span<const std::byte, tag_size> tag) noexcept;
@@ -59,7 +61,7 @@ class frame_seal {
 
   frame_seal() noexcept = default;
 
-// Without libcrypto, there is nothing to seal with.
+// Without libcrypto, these members are not used.
 #if defined(__clang__)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wunused-private-field"

@@ -28,7 +28,7 @@ using host_name = std::array<char, longest_host + 1>;
 
 }  // namespace
 
-/// Belongs to whoever asks and to the thread: the last one to go frees it.
+/// Shared by the caller and the thread; the last of the two frees it.
 struct lookup {
   host_name host{};
   std::uint16_t port = 0;
@@ -36,7 +36,7 @@ struct lookup {
   int outcome = 0;
   int errnum = 0;
   host_addresses found{};
-  std::atomic<bool> is_done{false};  ///< what was found can be read
+  std::atomic<bool> is_done{false};  ///< `found` can be read
   std::atomic<int> owners{1};
 
   void drop() noexcept {
@@ -57,7 +57,7 @@ void keep_addresses(const addrinfo* found, std::uint16_t port, host_addresses& i
     socket_address& made = into.addresses[into.count++];
     made.size = std::min<socklen_t>(each->ai_addrlen, sizeof made.storage);
     std::memcpy(&made.storage, each->ai_addr, made.size);
-    // Both families have the port at the same place.
+    // The port is at the same offset for both families.
     const in_port_t number = htons(port);
     std::memcpy(reinterpret_cast<char*>(&made.storage) + offsetof(sockaddr_in, sin_port), &number,
                 sizeof number);
@@ -89,7 +89,7 @@ result<host_name> host_of(std::string_view host) noexcept {
   return made;
 }
 
-/// Lookups whose thread has not come back.
+/// The number of lookups whose threads have not finished.
 std::atomic<int> lookups_under_way{0};
 constexpr int most_lookups = 16;
 
@@ -104,7 +104,7 @@ void* run_lookup(void* argument) noexcept {
   return nullptr;
 }
 
-/// Detached, and without the program's signals.
+/// Starts a detached thread that receives none of the program's signals.
 int start_thread(lookup& asked) noexcept {
   pthread_attr_t attributes;
   if (const int failed = ::pthread_attr_init(&attributes); failed != 0) return failed;

@@ -24,28 +24,28 @@ struct socket_address {
   [[nodiscard]] int family() const noexcept { return storage.ss_family; }
 };
 
-/// As "192.0.2.1:4711" or "[2001:db8::1]:4711".
+/// An address as text, "192.0.2.1:4711" or "[2001:db8::1]:4711".
 struct printed_address {
   explicit printed_address(const socket_address& address) noexcept;
   std::array<char, 80> text{};
 };
 
-/// A host's addresses; of more than 16, the first.
+/// The addresses of a host; only the first 16.
 struct host_addresses {
   std::array<socket_address, 16> addresses{};
   std::size_t count = 0;
 };
 
-/// The number of a port.
-/// \errors `invalid_input` if it is none; 0 is one only if it may be
+/// Parses a port number.
+/// \errors `invalid_input` if the text is not a port number; 0 is one only if `may_be_zero`
 [[nodiscard]] result<std::uint16_t> port_of(std::string_view text, bool may_be_zero) noexcept;
-/// Of an address in numbers, which takes no time: none if it is a name.
+/// Parses a numeric address, without blocking; returns no address for a name.
 [[nodiscard]] result<host_addresses> addresses_of_number(std::string_view host,
                                                          std::uint16_t port) noexcept;
 struct lookup;
 
-/// A name that the system looks up, on a thread which lasts as long as that: who drops this does
-/// not wait for it. A move-only owner.
+/// A lookup of a name by the system, on a thread of its own. The destructor does not wait for the
+/// thread, which ends with the lookup. A move-only owner.
 class pending_lookup {
  public:
   pending_lookup() noexcept = default;
@@ -58,14 +58,14 @@ class pending_lookup {
   }
   ~pending_lookup();
 
-  /// \errors `invalid_input` for what is no name; `resource_exhausted`
+  /// \errors `invalid_input` for an invalid name; `resource_exhausted`
   [[nodiscard]] static result<pending_lookup> start(std::string_view host,
                                                     std::uint16_t port) noexcept;
   [[nodiscard]] bool is_under_way() const noexcept { return asked_ != nullptr; }
   [[nodiscard]] bool is_answered() const noexcept;
-  /// Readable when it is answered.
+  /// A file descriptor that is readable when the lookup is answered.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// The answer, once it is there.
+  /// The answer, once the lookup is answered.
   /// \errors `not_found` if the name has no address
   [[nodiscard]] result<host_addresses> addresses() const noexcept;
 

@@ -27,7 +27,7 @@ using detail::socket_address;
 constexpr const char* listening = "listen at TCP";
 constexpr const char* accepting = "accept over TCP";
 
-/// Whether accepting again may succeed: what is told there is of one who has gone.
+/// True if accepting again may succeed, because the error concerns a client that has disconnected.
 bool is_passing(int errnum) noexcept {
   constexpr std::array passing{EINTR,       ECONNABORTED, EPROTO,    ENETDOWN,
                                ENOPROTOOPT, ENONET,       EHOSTDOWN, EHOSTUNREACH,
@@ -104,7 +104,7 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
   }
   VERBSPP_TRY(any6, detail::addresses_of_number("::", number));
   result<tcp_socket> socket = listen_at(any6.addresses[0], true);
-  // Where the kernel has no IPv6.
+  // The kernel has no IPv6.
   if (!socket.has_value() && socket.error().native_errno() == EAFNOSUPPORT) {
     VERBSPP_TRY(any4, detail::addresses_of_number("0.0.0.0", number));
     socket = listen_at(any4.addresses[0], false);

@@ -40,7 +40,7 @@ void tcp_attempt::take_addresses(const host_addresses& found) noexcept {
   found_ = found;
   const auto now = clock::now();
   until_all_ = limit_.deadline();
-  // Neither sum overflows.
+  // Neither expression overflows.
   if (until_all_ > now && time_to_connect_ < until_all_ - now) until_all_ = now + time_to_connect_;
 }
 
@@ -68,12 +68,12 @@ result<std::optional<tcp_socket>> tcp_attempt::advance() noexcept {
   }
 }
 
-/// 0, or the errno.
+/// Returns 0 or the errno.
 int tcp_attempt::begin_next() noexcept {
   const socket_address& address = found_.addresses[next_];
   const auto left = static_cast<int>(found_.count - next_);
   ++next_;
-  // So that those behind it have their share.
+  // The remaining addresses get equal shares of the time.
   const auto now = clock::now();
   until_ = until_all_ == (clock::time_point::max)()
                ? until_all_
@@ -84,7 +84,7 @@ int tcp_attempt::begin_next() noexcept {
   return ::connect(current_.descriptor(), address.get(), address.size) == 0 ? 0 : errno;
 }
 
-/// 0, or the errno, which at the end of its share is ETIMEDOUT; nothing as long as it goes on.
+/// Returns 0 or the errno, ETIMEDOUT at the end of the share; empty while it is in progress.
 std::optional<int> tcp_attempt::outcome_of_current() noexcept {
   pollfd entry{.fd = current_.descriptor(), .events = POLLOUT, .revents = 0};
   const int ready = ::poll(&entry, 1, 0);
@@ -99,7 +99,7 @@ std::optional<int> tcp_attempt::outcome_of_current() noexcept {
                                                                                          : errno;
 }
 
-/// The failure of all, if this was the last one.
+/// Returns the failure of all addresses if this was the last one.
 std::optional<error> tcp_attempt::give_up_current(int errnum) noexcept {
   current_.close();
   std::array<char, 64> other{};

@@ -16,29 +16,28 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Frames are small, and waited for.
+/// Disables Nagle's algorithm, since frames are small and awaited by the peer.
 void send_at_once(int descriptor) noexcept;
 
-/// Connects to a host: looks up its name, and tries one address after the other, each for its share
-/// of the time. It waits for nothing itself. Not movable while it is under way: it stays where it
-/// is.
+/// Connects to a host: looks up its name, and tries one address after another, each for its share
+/// of the time. It never blocks. Not movable.
 class tcp_attempt {
  public:
-  /// \param time_to_connect for all addresses, once they are known
+  /// \param time_to_connect the limit for all addresses, once they are known
   explicit tcp_attempt(const wait_limit& limit, std::chrono::nanoseconds time_to_connect =
                                                     (std::chrono::nanoseconds::max)()) noexcept
       : limit_(limit), time_to_connect_(time_to_connect) {}
 
-  /// \errors `invalid_input` for what is no host or port; `resource_exhausted`
+  /// \errors `invalid_input` for an invalid host or port; `resource_exhausted`
   [[nodiscard]] result<void> start(std::string_view host, std::string_view port) noexcept;
-  /// Does what can be done without waiting. Nothing as long as it goes on.
+  /// Proceeds as far as possible without waiting. Empty while the attempt is in progress.
   /// \errors as `tcp_socket::connect`
   [[nodiscard]] result<std::optional<tcp_socket>> advance() noexcept;
 
-  /// What to wait for before it can go on.
+  /// The descriptor and events to wait for before the next `advance`.
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] short events() const noexcept;
-  /// When it can go on though nothing has happened.
+  /// The time of the next `advance` even if no event occurs.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
  private:
@@ -53,11 +52,11 @@ class tcp_attempt {
   std::chrono::nanoseconds time_to_connect_;
   pending_lookup lookup_{};
   host_addresses found_{};
-  std::size_t next_ = 0;       ///< of the addresses, behind the current one
-  tcp_socket current_{};       ///< on its way to the address in front of that
-  clock::time_point until_{};  ///< of the current one's share
+  std::size_t next_ = 0;       ///< the address to try after the current one
+  tcp_socket current_{};       ///< is being connected to the address before that
+  clock::time_point until_{};  ///< the end of the current address's share
   clock::time_point until_all_{};
-  /// What became of the addresses, one behind the other.
+  /// The outcomes of the addresses, one after another.
   std::array<char, longest_words> account_{};
   std::size_t account_size_ = 0;
 };

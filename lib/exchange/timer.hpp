@@ -9,11 +9,11 @@
 
 namespace verbspp::detail {
 
-/// Has a timerfd of the monotonic clock become readable then; never at the clock's maximum.
+/// Makes a timerfd of the monotonic clock readable at that time; never for the clock's maximum.
 inline void set_timer(int timer, std::chrono::steady_clock::time_point at) noexcept {
   itimerspec set{};
   if (at != (std::chrono::steady_clock::time_point::max)()) {
-    // Zero would stop it.
+    // Zero would disarm the timer.
     const auto since =
         std::max(std::chrono::nanoseconds(1), std::chrono::nanoseconds(at.time_since_epoch()));
     set.it_value.tv_sec = static_cast<std::time_t>(since.count() / 1'000'000'000);

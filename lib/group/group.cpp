@@ -11,7 +11,7 @@ namespace verbspp {
 namespace {
 
 constexpr const char* adding = "add a channel to a group";
-/// How long who connects to this end may wait for an answer, while this one sleeps.
+/// The longest time that a peer waits for an answer while this end sleeps.
 constexpr auto time_between_services = std::chrono::milliseconds(1);
 constexpr const char* connecting = "connect peers of a group";
 
@@ -138,8 +138,8 @@ result<void> group::check(const channel& member) const noexcept {
 
 result<std::uint32_t> group::add(channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
-  // There is room for as many as the hub can have, of which this is one; but some numbers are of
-  // members that are still to be connected.
+  // There is room for as many members as the hub's capacity, which includes this one; but some
+  // numbers are reserved for members that are not connected yet.
   for (std::uint32_t peer = 0; peer < hub_->capacity(); ++peer) {
     if (channels_.get()[peer].state() != channel_state::empty || is_due(peer)) continue;
     VERBSPP_TRYV(put(peer, std::move(member)));
@@ -167,7 +167,7 @@ std::optional<std::uint32_t> group::peer_of(channel_id id) noexcept {
   const auto is_that = [&](const channel& each) {
     return each.state() != channel_state::empty && each.id() == id;
   };
-  // What is noted may be outdated: members are assigned by the program, too.
+  // The noted number may be outdated, since the program may assign members, too.
   std::uint32_t& noted = by_index_.get()[id.index];
   if (noted < size_ && is_that(channels_.get()[noted])) return noted;
   const channel* const end = channels_.get() + size_;
