@@ -95,13 +95,13 @@ std::size_t signals::blame::post_questions(bool& has_all) noexcept {
     const std::uint32_t rank = told_[i].peer;
     const place* const theirs = of_.place_at(peers_, rank);
     if (!told_[i].result.has_value() || peers_.is_due(rank) || theirs == nullptr) continue;
-    // By a read, which the device at the other end answers.
+    // The question is an RDMA read, which the device at the other end answers.
     const auto into =
         of_.memory_->scatter(of_.layout_.at(signal_word::answer_of, rank), sizeof(std::uint64_t));
     const auto from =
         theirs->slice(of_.layout_.at(signal_word::joined_with, of_.rank_), sizeof(std::uint64_t));
     if (!into.has_value() || !from.has_value()) continue;
-    // Behind other work, the time of an answer says nothing about the device.
+    // Behind other requests, the time of an answer does not depend on the device alone.
     peers_[rank].poll();
     of_.other(rank).is_behind_work =
         channel_access::core_of(peers_[rank]).sends().outstanding() != 0;
@@ -149,7 +149,7 @@ transport_result<completed_work> signals::blame::check_answer(
   if (!answered.has_value()) return answered;
   const std::uint64_t answer = look(of_.data() + of_.layout_.at(signal_word::answer_of, rank));
   const std::uint64_t joined = of_.other(rank).counts.joined;
-  // Before the limit, a rank that has not come is not missing.
+  // Before the limit, a rank that has not arrived is not missing.
   if (is_over_ && answer >> 16 < joined) return missing(failed_.cause, "this rank has not arrived");
   if (answer >> 16 == joined && answer != (joined << 16 | tag_)) return other_step();
   return answered;

@@ -18,7 +18,7 @@
 
 namespace verbspp::detail {
 
-/// Finds out which ranks are to blame for a step that failed, and tells the others.
+/// Determines which ranks are to blame for a failed step, and notifies the others.
 class [[gnu::visibility("hidden")]] signals::blame {
  public:
   blame(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
@@ -31,24 +31,24 @@ class [[gnu::visibility("hidden")]] signals::blame {
 
  private:
   void find() noexcept;
-  /// As far as this rank knows, without memory to ask the others.
+  /// Writes the cause to the others as far as this rank knows it, without memory to ask them.
   void tell_without_results(const error& lacking) noexcept;
-  /// Reads the counts of all connected ranks without a result, and notes the ranks that have not
-  /// come, if the wait for them is over by its limit. Late answers arrive by themselves. \returns
-  /// whether all connected ranks have a result then
+  /// Reads the counts of all connected ranks without a result. If the limit of the wait has passed,
+  /// notes the ranks that have not arrived. Late answers arrive by themselves. \returns true if all
+  /// connected ranks have a result
   bool ask() noexcept;
-  /// \returns the number of ranks that are asked now
+  /// \returns the number of ranks that are being asked
   std::size_t post_questions(bool& has_all) noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept;
-  /// The error of that rank that is known without an answer of it.
+  /// The error of a rank, if it is known without an answer from that rank.
   [[nodiscard]] std::optional<error> trouble_with(std::uint32_t rank) const noexcept;
-  /// Replaces those that left because of another rank by that one.
+  /// Blames the culprits named in farewells instead of the ranks that left because of them.
   void explain() noexcept;
-  /// All that this rank can ask have come: it blames the one that it waited for, or that one's
-  /// culprit. \returns whether that is a guess
+  /// Called if all ranks that could be asked have arrived: blames the rank that this one waited
+  /// for, or that rank's culprit. \returns true if that is a guess
   [[nodiscard]] bool guess() noexcept;
-  /// The rank to blame first, and why: the surest one. \pre there is one
+  /// The rank to blame first, and the cause: the one with the highest certainty. \pre there is one
   [[nodiscard]] farewell reason() const noexcept;
   [[nodiscard]] farewell reason_of_waiting() const noexcept {
     return {.culprit = *failed_.with,
@@ -67,7 +67,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
   std::uint16_t tag_;
   const step_limits& limits_;
   failed_step failed_;
-  bool is_over_;  ///< by its limit
+  bool is_over_;  ///< the limit of the wait has passed
   owned<peer_result[]> all_{};
   std::span<peer_result> told_{};
   std::optional<error> own_cause_{};        ///< the cause if this rank could not do its part

@@ -28,7 +28,7 @@ class tree {
   [[nodiscard]] bool has_parent() const noexcept { return place_ != 0; }
   [[nodiscard]] std::uint32_t parent() const noexcept { return at(place_ & (place_ - 1)); }
   [[nodiscard]] std::uint32_t children() const noexcept { return children_; }
-  /// The one of most ranks is the last.
+  /// The child with the largest subtree is the last one.
   [[nodiscard]] std::uint32_t child(std::uint32_t number) const noexcept {
     return at(place_ + (1U << number));
   }
@@ -44,8 +44,8 @@ class tree {
   std::uint32_t children_ = 0;
 };
 
-/// Takes the value of the parent, if there is one, and gives it to the children, by way of this
-/// rank's memory: to the one of most ranks first.
+/// Takes the value of the parent, if there is one, and gives it to the children from this rank's
+/// memory, to the child with the largest subtree first.
 template <class Step>
 void hand_down(Step& now, const tree& around, std::span<std::byte> value, std::byte* memory,
                std::size_t at) noexcept {
@@ -104,7 +104,7 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
 
 group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
                                   std::span<std::byte> all, const wait_limit& limit) noexcept {
-  // In each round a rank passes on all that it has, to a rank twice as far away.
+  // In each round, a rank passes on all values that it has, to a rank twice as far away.
   const std::size_t size = mine.size();
   const std::size_t values = layout_.values_of_all(++all_gathers_);
   const auto to = [&](std::uint64_t distance) noexcept {

@@ -13,7 +13,7 @@
 
 namespace verbspp::detail {
 
-/// The number that a variable is set to, as `hint` describes it.
+/// The number in an environment variable; `hint` describes valid values.
 [[nodiscard]] inline result<std::uint32_t> number_from_environment(const char* variable,
                                                                    const char* hint) noexcept {
   const char* const text = std::getenv(variable);

@@ -10,25 +10,26 @@
 
 namespace verbspp::detail {
 
-/// The cause for which a rank has given a step up. It writes it to the other ranks of the step as
-/// one word: the low bits of the count of their steps, two flags, the kind of error, and the
+/// The cause for which a rank has aborted a step. The rank writes it to the other ranks of the step
+/// as one word: the low bits of the count of their steps, two flags, the kind of error, and the
 /// culprit, which may be this rank.
 ///
-/// It is news of that step alone. A rank that waits in the step and reads it fails as well, unless
-/// the cause is only a limit. There are two words for each pair of ranks, in turn, so that the next
-/// step does not overwrite the first at once. A rank that cannot write one, for lack of room,
-/// leaves it out: the others find out by themselves. No memory has to be allocated for it.
+/// A farewell concerns only that step. A rank that waits in the step and reads it fails as well,
+/// unless the cause is only a limit. Each pair of ranks has two words, used in turn, so that the
+/// next step does not overwrite the first one at once. A rank that has no room to write a farewell
+/// leaves it out, and the others detect the failure themselves. Farewells need no memory
+/// allocation.
 struct farewell {
   std::uint32_t culprit;
   error_kind kind;
   bool is_lost;
-  bool has_refused;  ///< the culprit itself has reported that it can't do its part
+  bool has_refused;  ///< the culprit itself has reported that it cannot do its part
 
   [[nodiscard]] constexpr std::uint64_t encode(std::uint64_t joined) const noexcept {
     return joined << count_at | (is_lost ? lost_bit : 0) | (has_refused ? refused_bit : 0) |
            static_cast<std::uint64_t>(kind) << kind_at | std::uint64_t{culprit};
   }
-  /// \returns nothing for a word of another step, or without sense
+  /// \returns nothing for a word of another step, or an invalid one
   [[nodiscard]] static constexpr std::optional<farewell> decode(std::uint64_t word,
                                                                 std::uint64_t joined) noexcept {
     const std::uint64_t kind = (word >> kind_at) & kind_bits;
@@ -40,7 +41,7 @@ struct farewell {
                     .is_lost = (word & lost_bit) != 0,
                     .has_refused = (word & refused_bit) != 0};
   }
-  /// Whether the word is of a later step than the one with that count.
+  /// True if the word belongs to a later step than the one with that count.
   [[nodiscard]] static constexpr bool is_later(std::uint64_t word, std::uint64_t joined) noexcept {
     constexpr std::uint64_t half = std::uint64_t{1} << (63 - count_at);
     const std::uint64_t ahead = (word - (joined << count_at)) >> count_at;

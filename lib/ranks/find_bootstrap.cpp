@@ -10,7 +10,7 @@
 namespace verbspp {
 
 result<any_bootstrap> find_bootstrap(const wait_limit& limit) noexcept {
-  // What was set for this library is meant for it, whoever started the process.
+  // Variables of this library take precedence, however the process was started.
   if (std::getenv("VERBSPP_HOSTS") != nullptr) {
     VERBSPP_TRY(launched, hosts_bootstrap::from_environment(limit));
     return any_bootstrap(std::move(launched));

@@ -21,13 +21,13 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr const char* calling = "connect ranks of a world";
-/// How soon one calls again that got no answer, at first and at last.
+/// The time after which an unanswered call is repeated: at first, and at most.
 constexpr auto first_pause = std::chrono::milliseconds(2);
 constexpr auto longest_pause = std::chrono::milliseconds(100);
-/// How long one that is ready calls one that has not said that it is.
+/// The time for which a ready end calls another one that has not reported that it is ready.
 constexpr auto time_for_others = std::chrono::milliseconds(100);
-/// How long the bootstrap may take for what is known to be there already: a moment, since nothing
-/// else is done meanwhile. Where that does not suffice, nobody is introduced for some more.
+/// The limit for the bootstrap to return data that should already be available. It is short, since
+/// this rank does nothing else in that time. After a timeout, no rank is introduced for a while.
 constexpr auto time_to_meet = std::chrono::milliseconds(200);
 constexpr auto time_between_failures = std::chrono::seconds(1);
 
@@ -54,7 +54,7 @@ static_assert(datagram_header_size + length <= place_size);
   return {number_of(work_operation::send), 0, 0, 0};
 }
 
-/// What a rank has refused by that errno.
+/// The error for a refusal with this errno.
 [[nodiscard]] error refused(int errnum) noexcept {
   const char* hint =
       "this rank failed to connect to the one that called it, for the reason that "
@@ -62,7 +62,7 @@ static_assert(datagram_header_size + length <= place_size);
   if (errnum == EBUSY)
     hint = "at this rank, the program has put its own channel there: connect it by handshake";
   if (errnum == ESTALE)
-    hint = "this rank is connected to an earlier channel of the one that called it: mend the world";
+    hint = "this rank is connected to an earlier channel of the one that called it: call mend()";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 
@@ -91,7 +91,7 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
                             .port(like.port)
                             .gid_index(like.gid_index)
                             .pkey_index(like.connection.pkey_index)
-                            // Those with the highest bit are for the privileged.
+                            // Queue keys with the highest bit set need privileges.
                             .qkey(queue_key::assume(key & 0x7fff'ffffU))
                             .build());
   if (prepared.endpoint().mtu.bytes() < length)
@@ -155,7 +155,8 @@ result<endpoint> first_contact::renew(group& members, std::uint32_t peer,
     return members[peer].endpoint();
   }
   VERBSPP_TRY(local, members[peer].renew());
-  // Until it is settled. If it never is, the peer can be called as at first.
+  // Applies until the channel is settled. If that never happens, the peer can be called as at
+  // first.
   contact& with = contacts_.get()[peer];
   with.stage = progress::made;
   with.is_other_ready = false;
@@ -203,7 +204,7 @@ first_contact::what_is_left first_contact::call(group& members, calls& those,
     if (!those.is_open[i]) continue;
     left.is_any_due = left.is_any_due || is_still_due;
     left.is_any_open = true;
-    // A round goes on where the places to send from have run out.
+    // A round continues later if it has run out of places to send from.
     if (i < those.said || !has_places) continue;
     has_places = say(members, each.peer, true);
     if (has_places) those.said = i + 1;
@@ -234,7 +235,7 @@ group_results first_contact::connect(group& members, const peer_list& peers,
     const bool is_late = limit.has_passed();
     const what_is_left left = call(members, those, limit, is_late);
     if (!left.is_any_due && !ready) {
-      // Now they are told so, soon and often: there is not much time for that.
+      // Now the peers are notified soon and often, since there is little time for that.
       ready = next = now;
       pause = first_pause;
     }
@@ -264,7 +265,7 @@ void first_contact::serve(group& members) noexcept {
           std::span(memory_->data(), memory_->size()).subspan(place * place_size, place_size);
       const auto arrived = received_datagram::from(each, bytes);
       if (!arrived.has_value()) {
-        // Posted again, it would only come back.
+        // If it were posted again, it would fail again.
         note_trouble(arrived.assume_error());
         continue;
       }
@@ -303,8 +304,8 @@ void first_contact::take(group& members, queue_pair_number source,
   if (!remote.has_value()) return;
   const progress before = with.stage;
   with.heard = mark_of(remote.assume_value());
-  // Who is not known cannot be answered, and calls again. A rank that has put what others are to
-  // know of it before it called is known at once.
+  // A rank that is not known yet cannot be answered, and calls again. A rank that has put its
+  // introduction before it called is known at once.
   const result<void> made = answer(members, from);
   if (!with.way) return;
   with.trouble = made.has_value() ? 0 : made.assume_error().code().value();
@@ -314,7 +315,7 @@ void first_contact::take(group& members, queue_pair_number source,
   if (is_of_these && with.stage == progress::connected && (says & is_connected_bit) != 0)
     with.stage = progress::ready;
   if (is_of_these && (says & is_ready_bit) != 0) with.is_other_ready = true;
-  // The other end may go on, too, as soon as it knows.
+  // The other end can continue, too, as soon as it knows.
   const bool is_done = before < progress::ready && with.stage == progress::ready;
   if ((says & wants_answer_bit) != 0 || is_done) say(members, from, false);
 }
@@ -328,7 +329,8 @@ void first_contact::go_on(group& members, std::uint32_t peer,
     with.connected_to = mark_of(remote);
     in_.note_connected(peer);
   } else if (members[peer].state() != channel_state::prepared) {
-    // A channel that failed tells why; an endpoint of yesterday has left it as it was.
+    // A channel that failed reports the cause; an endpoint of an earlier connection has left it
+    // unchanged.
     with.stage = progress::ready;
   }
 }

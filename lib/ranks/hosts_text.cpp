@@ -19,7 +19,7 @@ namespace {
 
 using json = nlohmann::json;
 
-/// Hands out a text's characters, and tells how far that has come.
+/// Iterates over the characters of a text, and records the furthest position.
 class followed_text {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -52,7 +52,7 @@ constexpr const char* known_entries =
     "it is unknown: the entries are \"hosts\", \"port\", \"size\" and \"world\", and for a host "
     "\"name\" and \"ranks\"";
 
-/// Takes the parts of the text, one after the other.
+/// Receives the parts of the text from the parser, one after another.
 class hosts_reader {
  public:
   using number_integer_t = json::number_integer_t;
@@ -74,7 +74,7 @@ class hosts_reader {
     return std::move(made_);
   }
 
-  // What the parser calls; false ends it.
+  // The functions that the parser calls; false stops it.
   bool null() { return refuse("it has no value"); }
   bool boolean(bool /*value*/) { return refuse("it is neither a number nor a string"); }
   bool number_integer(number_integer_t /*value*/) { return refuse("it is below 0"); }
@@ -184,7 +184,7 @@ class hosts_reader {
     if (!wrong_) wrong_ = wrong_entry(hint, line(), key_);
     return false;
   }
-  /// The parser has gone one character too far where a number ended.
+  /// The current line. At the end of a number, the parser has read one character too many.
   [[nodiscard]] std::uint32_t line() const {
     std::string_view read = text_.substr(0, static_cast<std::size_t>(furthest_ - text_.data()));
     const std::size_t last = read.find_last_not_of(" \t\r\n");

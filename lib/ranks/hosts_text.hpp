@@ -17,7 +17,7 @@ namespace verbspp::detail {
 
 inline constexpr const char* listing = "list of hosts";
 
-/// What a text says, with where it says it.
+/// The entries of a text, with their lines.
 struct hosts_text {
   std::vector<host_entry> hosts{};
   std::vector<std::uint32_t> lines{};
@@ -29,12 +29,12 @@ struct hosts_text {
   std::uint32_t size_line = 0;
 };
 
-/// Something is wrong on that line with what is named so; `other` is a line that has to do with it,
-/// or 0. Of the name, 16 bytes are kept. Line 0: there are no lines.
+/// An error about the entry `name` on a line; `other` is a related line, or 0. 16 bytes of the name
+/// are kept. Line 0 means that there are no lines.
 [[nodiscard]] error wrong_entry(const char* hint, std::uint32_t line, std::string_view name,
                                 std::uint32_t other = 0) noexcept;
 
-/// \errors as `host_list::parse`, for what can be seen without knowing all of it
+/// \errors as `host_list::parse`, for problems that are visible in a single entry
 [[nodiscard]] result<hosts_text> read_hosts(std::string_view json);
 
 }  // namespace verbspp::detail

@@ -11,7 +11,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// Where the ranks of one process meet.
+/// The shared state of the ranks of one process.
 class [[gnu::visibility("hidden")]] local_meeting {
  public:
   explicit local_meeting(std::uint32_t size) : values(size) {}
@@ -40,7 +40,7 @@ std::uint32_t local_bootstrap::size() const noexcept {
 }
 
 result<void> local_bootstrap::put(std::string_view key, std::span<const std::byte> value) noexcept {
-  return detail::without_exceptions("put of a rank", [&]() -> result<void> {
+  return detail::without_exceptions("put a value", [&]() -> result<void> {
     const std::lock_guard guard(meeting_->lock);
     meeting_->values.put(rank_, key, value);
     return success();
@@ -56,7 +56,7 @@ group_result<void> local_bootstrap::fence(const wait_limit& limit) noexcept {
       const auto missing = meeting_->values.missing_at(fence);
       return group_error(missing.first, limit.failure("fence of a world"), missing.count);
     }
-    // In slices, since a limit may be for ever, which not every clock can add to.
+    // In slices, since not every clock can add a limit that never expires.
     const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
     meeting_->arrived.wait_until(guard, std::min(limit.sleep_until(), slice));
   }
@@ -66,11 +66,12 @@ group_result<void> local_bootstrap::fence(const wait_limit& limit) noexcept {
 result<std::size_t> local_bootstrap::get(std::uint32_t rank, std::string_view key,
                                          std::span<std::byte> into,
                                          const wait_limit& /*limit*/) noexcept {
-  return detail::without_exceptions("get of a rank", [&]() -> result<std::size_t> {
+  return detail::without_exceptions("get the value of a rank", [&]() -> result<std::size_t> {
     const std::lock_guard guard(meeting_->lock);
     const auto* const value = meeting_->values.get(rank, key);
     if (value == nullptr)
-      return error(error_kind::not_found, "get what a rank has put", "it has put nothing there");
+      return error(error_kind::not_found, "get the value of a rank",
+                   "the rank has put no value with this key");
     return detail::copy_value(*value, into);
   });
 }

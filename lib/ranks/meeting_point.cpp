@@ -15,17 +15,17 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// How long whoever connects may take to say which rank it is.
+/// The time for a client to send its rank.
 constexpr auto time_for_hello = std::chrono::seconds(10);
-/// How long rank 0 waits for the others to leave.
+/// The time for which rank 0 waits for the others to leave.
 constexpr auto time_to_leave = std::chrono::seconds(5);
-/// How often the thread looks whether it is to end.
+/// The interval at which the thread checks whether it has to end.
 constexpr int look_every_ms = 50;
-/// The number of strangers, which have not said who they are, beside all ranks. Above this number,
-/// the next one waits until the oldest has been there for this time, and takes its place.
+/// The number of strangers, which have not sent their rank, in addition to all ranks. Above this
+/// number, the next one waits until the oldest has been connected for this time, and replaces it.
 constexpr std::size_t more_strangers = 256;
 constexpr auto time_among_strangers = std::chrono::milliseconds(500);
-/// What one who does not read may let lie.
+/// The limit of the unsent bytes for a rank that does not read.
 constexpr std::size_t most_unsent = std::size_t{64} << 20;
 
 }  // namespace
@@ -36,7 +36,7 @@ meeting_point::meeting_point(tcp_listener listener, std::uint32_t size, std::str
       values_(size),
       presence_(size, presence::not_yet) {
   thread_ = std::thread([this] {
-    // Without memory, all connections end, and the ranks see that.
+    // Without memory, all connections are closed, which the ranks notice.
     static_cast<void>(without_exceptions("meeting point", [this]() -> result<void> {
       serve();
       return success();
@@ -82,10 +82,10 @@ void meeting_point::serve() {
   }
 }
 
-/// The one that has to go before another one may come; the end of all if there is room. Nothing if
-/// there is no room yet.
+/// The stranger that has to leave before another client may connect; the end iterator if there is
+/// room. Empty if there is no room yet.
 std::optional<meeting_point::place> meeting_point::place_for_next() {
-  // The oldest comes first.
+  // The visitors are in the order of their arrival.
   const auto is_stranger = [](const visitor& each) { return !each.rank && !each.is_gone; };
   if (static_cast<std::size_t>(std::ranges::count_if(visitors_, is_stranger)) <
       values_.size() + more_strangers)
@@ -211,7 +211,7 @@ void meeting_point::look_at_fences() {
       each.waits_at = 0;
       continue;
     }
-    // Who left first, the others may have left because of.
+    // The others may have left because of the rank that left first.
     const auto missing = std::ranges::find_if(
         left_, [&](std::uint32_t rank) { return values_.fences_of(rank) < each.waits_at; });
     if (missing == left_.end()) continue;

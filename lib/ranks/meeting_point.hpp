@@ -18,14 +18,14 @@
 
 namespace verbspp::detail {
 
-/// Where the ranks of a world meet: a listener, and a thread that serves all who come, as they are
-/// ready, without waiting for anybody in particular.
+/// The meeting point of the ranks of a world: a listener, and a thread that serves all clients as
+/// they are ready, without waiting for any one of them.
 class [[gnu::visibility("hidden")]] meeting_point {
  public:
   meeting_point(tcp_listener listener, std::uint32_t size, std::string name);
   meeting_point(const meeting_point&) = delete;
   meeting_point& operator=(const meeting_point&) = delete;
-  /// Waits until all ranks have left, but not for ever.
+  /// Waits until all ranks have left, up to a limit.
   ~meeting_point();
 
  private:
@@ -36,7 +36,7 @@ class [[gnu::visibility("hidden")]] meeting_point {
     std::optional<std::uint32_t> rank{};
     std::uint32_t waits_at = 0;  ///< the fence, 0 for none
     std::chrono::steady_clock::time_point came{};
-    bool is_leaving = false;  ///< once all is sent
+    bool is_leaving = false;  ///< closes once all data is sent
     bool is_gone = false;
   };
 

@@ -22,13 +22,13 @@ namespace verbspp {
 
 namespace {
 
-/// What PMIx says, by its own number.
+/// The error for a status of PMIx, with its number.
 [[nodiscard]] error failed(const char* operation, pmix_status_t status) noexcept {
   return error::out_of_range(operation, "status of PMIx", status)
       .as(error_kind::driver, "pmix_common.h names it: see the launcher's output");
 }
 
-/// An answer that may come when nobody waits for it any more.
+/// An answer that may arrive when no thread waits for it any more.
 struct answer {
   std::mutex lock{};
   std::condition_variable came{};
@@ -37,7 +37,7 @@ struct answer {
   std::vector<std::byte> bytes{};
 };
 
-/// Whoever is to answer has a share of it.
+/// A reference for the callback that delivers the answer.
 [[nodiscard]] void* share(const std::shared_ptr<answer>& of) {
   return new std::shared_ptr<answer>(of);
 }
@@ -54,7 +54,7 @@ void tell(void* shared, pmix_status_t status, const pmix_value_t* value) noexcep
   to.is_there = true;
   to.came.notify_all();
 }
-/// \returns whether it came
+/// \returns true if the answer has arrived
 [[nodiscard]] bool wait_for(answer& what, const wait_limit& limit) {
   std::unique_lock guard(what.lock);
   while (!what.is_there) {
@@ -69,7 +69,7 @@ void tell(void* shared, pmix_status_t status, const pmix_value_t* value) noexcep
 
 namespace detail {
 
-/// The process' connection to its launcher.
+/// The connection of this process to its launcher.
 class [[gnu::visibility("hidden")]] pmix_session {
  public:
   pmix_session() noexcept = default;
@@ -105,7 +105,7 @@ class [[gnu::visibility("hidden")]] pmix_session {
     given.type = PMIX_BYTE_OBJECT;
     given.data.bo.bytes = reinterpret_cast<char*>(bytes.data());
     given.data.bo.size = bytes.size();
-    // It is copied.
+    // PMIx copies the value.
     const pmix_status_t status = PMIx_Put(PMIX_GLOBAL, std::string(key).c_str(), &given);
     if (status != PMIX_SUCCESS) return failed("PMIx_Put", status);
     return success();
@@ -119,7 +119,7 @@ class [[gnu::visibility("hidden")]] pmix_session {
     const pmix_status_t status = PMIx_Fence_nb(
         nullptr, 0, nullptr, 0,
         [](pmix_status_t came, void* to) noexcept { tell(to, came, nullptr); }, shared);
-    // Done already, without a call.
+    // Completed already, without a callback.
     if (status == PMIX_OPERATION_SUCCEEDED) tell(shared, PMIX_SUCCESS, nullptr);
     if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED) {
       delete static_cast<std::shared_ptr<answer>*>(shared);
@@ -149,7 +149,7 @@ class [[gnu::visibility("hidden")]] pmix_session {
     }
     if (!wait_for(*told, limit)) return limit.failure("PMIx_Get");
     if (told->status == PMIX_ERR_NOT_FOUND)
-      return error(error_kind::not_found, "PMIx_Get", "the rank has put nothing there");
+      return error(error_kind::not_found, "PMIx_Get", "the rank has put no value with this key");
     if (told->status != PMIX_SUCCESS) return failed("PMIx_Get", told->status);
     return copy_value(told->bytes, into);
   }
@@ -178,7 +178,7 @@ result<pmix_bootstrap> pmix_bootstrap::open() noexcept {
 
 namespace detail {
 
-/// There is none.
+/// A stub without PMIx.
 class [[gnu::visibility("hidden")]] pmix_session {
  public:
   [[nodiscard]] static error none() noexcept {

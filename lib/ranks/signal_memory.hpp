@@ -29,7 +29,7 @@ namespace verbspp::detail {
     *static_cast<volatile std::byte*>(to + i) = *static_cast<const volatile std::byte*>(from + i);
 }
 
-/// The words that each rank's memory has for each rank.
+/// The words in each rank's memory, one of each kind for each rank.
 enum class signal_word : std::uint8_t {
   signal_from,
   joined_with,
@@ -48,12 +48,12 @@ enum class signal_word : std::uint8_t {
   count,
 };
 
-/// The layout of each rank's memory: the words by their kind, each kind by rank; then two values of
-/// each rank; then twice the values of all ranks, one behind the other; then two of its own.
+/// The layout of each rank's memory: the words by kind, each kind by rank; then two values of each
+/// rank; then two sets of the values of all ranks; then two values of its own.
 ///
-/// Values from a rank go into its two places in turn, each with its number written behind it. The
-/// receiver returns the number when it needs the value no longer, and the sender is never more than
-/// two ahead of that. So a value is the one of its step, however late the receiver comes.
+/// Values from a rank go into its two places in turn, each followed by its number. The receiver
+/// returns the number when it no longer needs the value, and the sender is never more than two
+/// values ahead of that. So a value always belongs to its step, however late the receiver is.
 class signal_layout {
  public:
   static constexpr std::size_t largest_value = 256;
@@ -67,7 +67,7 @@ class signal_layout {
                                                   std::uint64_t number) const noexcept {
     return at(number % 2 == 0 ? signal_word::number_from : signal_word::other_number_from, rank);
   }
-  /// A step has its farewells by its count.
+  /// The place of a step's farewell depends on its count.
   [[nodiscard]] constexpr std::size_t farewell_from(std::uint32_t rank,
                                                     std::uint64_t joined) const noexcept {
     return at(joined % 2 == 0 ? signal_word::farewell_from : signal_word::other_farewell_from,
@@ -86,7 +86,7 @@ class signal_layout {
     return value_from(ranks_, 0) + std::size_t{ranks_} * (turn % 2) * largest_value;
   }
   /// This rank's own values. There are two, since the one that goes up a tree may be in flight when
-  /// the other goes down.
+  /// the other one goes down.
   [[nodiscard]] constexpr std::size_t own_value(std::uint32_t which) const noexcept {
     return values_of_all(0) + std::size_t{ranks_} * 2 * largest_value + which * largest_value;
   }

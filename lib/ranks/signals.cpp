@@ -94,7 +94,7 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
   std::uint64_t listed = ranks.size();
   for (const std::uint32_t rank : ranks) listed = mixed(listed, rank);
   const std::uint16_t tag = tag_of({static_cast<std::uint64_t>(kind), listed});
-  // Also where it has failed already, all signals are counted, as the others do.
+  // Even if the step has already failed, all signals are counted, as at the other ranks.
   return run_step(peers, ranks, tag, limit, [&](step& now) noexcept {
     const auto note = [&](std::uint32_t rank) noexcept { now.note(rank); };
     run_barrier(kind, ranks, rank_, note, note);
@@ -125,7 +125,8 @@ std::optional<farewell> signals::farewell_of(std::uint32_t rank,
   std::optional<farewell> why =
       farewell::decode(look(data() + layout_.farewell_from(rank, joined)), joined);
   if (why && why->culprit == rank_) {
-    // It is here; but who has lost it is lost to it, too.
+    // This rank is there; but for a rank that has lost its connection to this one, that rank is
+    // lost, too.
     if (!why->is_lost) return std::nullopt;
     why->culprit = rank;
   }
@@ -146,7 +147,8 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why,
   std::size_t open = 0;
   for (const std::uint32_t rank : ranks) {
     const place* const theirs = place_at(peers, rank);
-    // Who can't be told finds out itself, and who has given this step up needs no news of it.
+    // A rank that cannot be notified detects the failure itself, and one that has aborted this step
+    // needs no notification.
     if (rank == rank_ || (rank == why.culprit && !why.is_lost) || peers.is_due(rank) ||
         theirs == nullptr || farewell_of(rank, ranks))
       continue;

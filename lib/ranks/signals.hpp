@@ -30,10 +30,11 @@
 namespace verbspp::detail {
 
 /// The signals and values of steps, which ranks write into each other's memory (`signal_layout`),
-/// as their counts say (`signal_counts`). A step that fails is the matter of `blame`, and ends with
-/// a word to the others (`farewell`).
+/// as their counts require (`signal_counts`). A step that fails is handled by `blame`, and ends
+/// with a word to the other ranks (`farewell`).
 ///
-/// Beside each count is a tag of the step, by which ranks notice that they do different things.
+/// Each count is stored with a tag of the step, by which ranks notice that they execute different
+/// steps.
 class [[gnu::visibility("hidden")]] signals {
  public:
   static constexpr access_flags rights =
@@ -53,31 +54,31 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] bool knows_memory_of(std::uint32_t rank) const noexcept {
     return other(rank).memory.has_value();
   }
-  /// The world has connected that rank by this channel. What the program puts there instead, or
-  /// connects to somebody else, leads to who knows where: nothing is written by it.
+  /// Notes the channel by which the world has connected that rank. If the program puts another
+  /// channel there, or connects it to another peer, nothing is written through it.
   void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
 
   [[nodiscard]] signal_counts::encoded counts_with(std::uint32_t rank) const noexcept {
     return other(rank).counts.encode(all_gathers_);
   }
-  /// Both ends go on from the same counts. \pre nothing is under way between them
+  /// Makes both ends continue from the same counts. \pre nothing is in flight between them
   void agree(std::uint32_t rank, const signal_counts::encoded& theirs) noexcept;
 
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                       const wait_limit& limit) noexcept;
-  /// Counts what the others count, and tells them why this rank does not come.
+  /// Counts the signals as the others do, and notifies them why this rank does not take part.
   void leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                          const error& cause, const wait_limit& limit) noexcept;
   [[nodiscard]] group_results broadcast(group& peers, std::span<std::byte> value,
                                         std::uint32_t root, const wait_limit& limit) noexcept;
-  /// `all` is used by the root alone.
+  /// Only the root uses `all`.
   [[nodiscard]] group_results gather(group& peers, std::span<const std::byte> mine,
                                      std::span<std::byte> all, std::uint32_t root,
                                      const wait_limit& limit) noexcept;
   [[nodiscard]] group_results all_gather(group& peers, std::span<const std::byte> mine,
                                          std::span<std::byte> all,
                                          const wait_limit& limit) noexcept;
-  /// Throws what `combine` throws.
+  /// Throws the exceptions of `combine`.
   [[nodiscard]] group_results all_reduce(group& peers, std::span<std::byte> value,
                                          combining combine, void* context, const wait_limit& limit);
 
@@ -85,23 +86,23 @@ class [[gnu::visibility("hidden")]] signals {
   class step;
   class blame;
 
-  /// How sure it is who is to blame for a step that failed.
+  /// How certain the culprit of a failed step is.
   enum class certainty : std::uint8_t {
-    waited_for,  ///< this rank waited for that one, which may have waited for others
+    waited_for,  ///< this rank waited for it, and it may have waited for others
     known,
-    refused,  ///< it has reported that it can't do its part
-    lost,     ///< and its connection is broken, here or at who has told so
+    refused,  ///< the culprit has reported that it cannot do its part
+    lost,     ///< and its connection is broken, at this rank or at the one that reported it
   };
   struct failed_step {
     bool has_failed = false;
-    std::optional<std::uint32_t> with{};  ///< nobody if it was this rank, as for lack of memory
+    std::optional<std::uint32_t> with{};  ///< empty if it was this rank, as for lack of memory
     error cause{};
     certainty how = certainty::waited_for;
-    bool is_itself_lost = false;             ///< as the rank `with` has reported
-    std::optional<group_results> reached{};  ///< those that were to be connected for the step
+    bool is_itself_lost = false;             ///< the rank `with` has reported this
+    std::optional<group_results> reached{};  ///< the ranks that were to be connected for the step
   };
 
-  /// The owners of both ends of a channel, which stay the same when they are renewed.
+  /// The owners of both ends of a channel, which do not change when the channel is renewed.
   struct ends {
     std::uint32_t here = 0;
     std::uint32_t there = 0;
@@ -111,10 +112,10 @@ class [[gnu::visibility("hidden")]] signals {
   struct other_rank {
     signal_counts counts{};
     std::optional<place> memory{};
-    ends connected{};             ///< of the channel by which the world connects this rank to it
-    bool is_named = false;        ///< by the list that is checked, or as a partner in the step
+    ends connected{};       ///< the ends of the channel by which the world connects this rank to it
+    bool is_named = false;  ///< named by the list that is checked, or as a partner in the step
     bool is_expected = false;     ///< to give a value in the present step
-    bool is_behind_work = false;  ///< the read of its count
+    bool is_behind_work = false;  ///< the read of its count is queued behind other requests
   };
   [[nodiscard]] other_rank& other(std::uint32_t rank) const noexcept { return others_.get()[rank]; }
 
@@ -123,7 +124,7 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] peer_list everybody() const noexcept {
     return std::span<const std::uint32_t>(everybody_.get(), size_);
   }
-  /// This rank has come to a step with these.
+  /// Counts that this rank has joined a step with these ranks.
   void join(const peer_list& ranks, std::uint16_t tag) noexcept;
   /// Calls the function with a step, in a scope of the group.
   template <class Function>
@@ -131,20 +132,21 @@ class [[gnu::visibility("hidden")]] signals {
                                        const wait_limit& limit, Function function);
   void tell(group& peers, const peer_list& ranks, const farewell& why,
             const step_limits& limits) noexcept;
-  /// That this rank can't do its part.
+  /// Writes to the others that this rank cannot do its part.
   void tell_own(group& peers, const peer_list& ranks, error_kind kind,
                 const step_limits& limits) noexcept {
     tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false, .has_refused = true},
          limits);
   }
-  /// Why that rank has given up the step of these ranks that this one is in; nothing if it has told
-  /// nothing, or no sense.
+  /// The reason why that rank has aborted this rank's current step with these ranks; empty if it
+  /// has written none, or an invalid one.
   [[nodiscard]] std::optional<farewell> farewell_of(std::uint32_t rank,
                                                     const peer_list& ranks) const noexcept;
-  /// Whether that rank has given up a later step: this one, too, unless what it owes has come.
+  /// True if that rank has aborted a later step; then it has aborted this one, too, unless its part
+  /// of it has arrived.
   [[nodiscard]] bool has_gone_on(std::uint32_t rank) const noexcept;
   [[nodiscard]] static ends ends_of(const channel& of) noexcept;
-  /// The memory of that rank; null if it is not the world that has connected this one to it.
+  /// The memory of that rank; null if the channel is not the one that the world has connected.
   [[nodiscard]] const place* place_at(const group& peers, std::uint32_t rank) const noexcept;
 
   [[nodiscard]] std::byte* data() noexcept { return memory_->data(); }
@@ -155,12 +157,13 @@ class [[gnu::visibility("hidden")]] signals {
   signal_layout layout_{0};
   std::uint64_t all_gathers_ = 0;
   wait_mode waiting_ = wait_mode::spin();
-  /// What is posted and not waited for keeps it: the program may take channels out of the world.
+  /// Kept by requests that are not waited for, since the program may take channels out of the
+  /// world.
   std::optional<shared_buffer<rights>> memory_{};
   owned<other_rank[]> others_{};
   owned<std::uint32_t[]> everybody_{};
-  owned<std::uint32_t[]> partners_{};  ///< the ranks with which the present step is
-  owned<kept_pending[]> unwaited_{};   ///< requests while this rank asks or tells others
+  owned<std::uint32_t[]> partners_{};  ///< the ranks that take part in the current step
+  owned<kept_pending[]> unwaited_{};   ///< requests while this rank asks or notifies others
 };
 
 /// The first peer's failure, as results.

@@ -17,14 +17,14 @@ namespace verbspp::detail {
 
 namespace {
 
-/// A rank that waits for a word that another writes has no event to sleep for.
+/// The sleep of a rank that waits for a word from another rank, for which there is no event.
 constexpr auto nap = std::chrono::microseconds(50);
 constexpr unsigned rounds_before_yield = 64;
-/// How often who waits looks whether the rank is connected still, and what others have told; and
-/// how often it writes nothing to it, for the device to find out.
+/// The interval at which a waiting rank checks the connection and the farewells of others; and the
+/// interval at which it writes 0 bytes to the rank, so that the device detects a lost connection.
 constexpr auto time_between_looks = std::chrono::milliseconds(10);
 constexpr auto time_between_probes = std::chrono::seconds(1);
-/// How many values may be there, or on their way, that the receiver has not done with.
+/// The number of values that may be stored or in flight until the receiver has released them.
 constexpr std::uint64_t places_of_values = 2;
 
 }  // namespace
@@ -58,14 +58,15 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   }
   if (now < looks->next_probe) return;
   looks->next_probe = now + time_between_probes;
-  // What is on its way already finds it out as well, and the limit tells, too.
+  // Requests in flight detect a lost connection as well, and so does the limit.
   const auto left = limit_.remaining();
   if (channel_access::core_of(with).sends().outstanding() != 0 ||
       (left && *left < time_between_probes))
     return;
   const auto nowhere = of_.other(for_rank).memory->slice(0, 0);
   if (!nowhere.has_value()) return;
-  // Nobody waits for it, the end of the step neither: who has done its part may leave.
+  // Neither this rank nor the end of the step waits for it: a rank that has done its part may
+  // leave.
   static_cast<void>(with.post_write({.elements = {}, .remote = nowhere.assume_value()}));
 }
 
@@ -86,7 +87,7 @@ bool signals::step::wait_until(std::uint32_t for_rank, Condition holds,
         sched_yield();
       continue;
     }
-    // What came together with it was still in time.
+    // Data that arrived together with the failure was in time.
     if (holds()) {
       failed_ = {.reached = std::move(failed_.reached)};
       return true;
@@ -116,7 +117,7 @@ void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
 bool signals::step::has_send_room(std::uint32_t to) noexcept {
   channel& with = peers_[to];
   const channel_core& core = channel_access::core_of(with);
-  // Where nothing is taken any more, posting tells why.
+  // If the channel accepts nothing any more, posting returns the cause.
   const auto takes = [&]() noexcept { return core.sends().has_room() || !with.is_connected(); };
   return wait_until(
       to, [&]() noexcept { return takes() || (with.poll(), takes()); },
@@ -141,7 +142,7 @@ void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
     return success();
   }();
   if (posted.has_value()) return;
-  // If that one is connected, it is not its fault.
+  // If the rank is connected, it is not to blame.
   const auto with = peers_[to].is_connected() ? std::nullopt : std::optional<std::uint32_t>(to);
   fail(with, posted.assume_error(), certainty::waited_for);
 }
@@ -166,7 +167,7 @@ void signals::step::await(std::uint32_t from) noexcept {
   if (!wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; })) return;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
-  // It goes on to later steps also when it has given this one up.
+  // A rank goes on to later steps even if it has aborted this one.
   if (seen >> 16 > wanted) check_farewell(from);
 }
 
@@ -188,20 +189,20 @@ void signals::step::begin() noexcept {
     failed_.reached.emplace(
         peers_.connect(partners, wait_limit(limit_.deadline(), news_or_stop(*this))));
     if (has_failed()) {
-      // Those that are not reached then are not to blame.
+      // Ranks that could not be reached in that case are not to blame.
       failed_.reached.reset();
     } else if (failed_.reached->has_error()) {
       const group_error missing = failed_.reached->error();
       fail(missing.peer(), missing, certainty::known);
     }
   }
-  // What waits for and writes to a partner relies on that.
+  // Waits for a partner, and writes to it, rely on this.
   for (const std::uint32_t rank : partners)
     if (!has_failed() && of_.place_at(peers_, rank) == nullptr)
       fail(rank, not_of_the_world(), certainty::known);
   for (const std::uint32_t rank : partners) {
     if (!std::exchange(of_.other(rank).is_expected, false)) continue;
-    // What this rank has not taken of earlier steps that failed, it never will.
+    // Values of earlier, failed steps that this rank has not taken are never taken.
     signal_counts& with = of_.other(rank).counts;
     if (with.released + 1 < with.expected) give_back(rank, with.expected - 1);
   }
@@ -237,7 +238,7 @@ const std::byte* signals::step::take(std::uint32_t from) noexcept {
   if (!has_come) return nullptr;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
-  // Its next value has come, and it writes them in order.
+  // Its next value has arrived, and values are written in order.
   if (seen >> 16 != wanted) check_farewell(from);
   if (seen >> 16 != wanted) fail(from, given_up(), certainty::known);
   return has_failed() ? nullptr : of_.data() + of_.layout_.value_from(from, wanted);

@@ -26,11 +26,11 @@
 
 namespace verbspp::detail {
 
-/// Between two polls for the answers of others, and for their acknowledgements.
+/// The interval of polls for answers and acknowledgements of other ranks.
 inline constexpr auto time_between_polls = std::chrono::microseconds(50);
 
-/// Posts a request that finishes by itself, unless the queue is full. \returns a handle without
-/// a request if it could not be posted
+/// Posts a request that completes without a wait, unless the queue is full. \returns a handle
+/// without a request if it could not be posted
 template <class Operation>
 [[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation,
                                          const kept_memory& memory) noexcept {
@@ -52,7 +52,7 @@ inline constexpr const char* collective_step = "collective step of a world";
   return {kind, collective_step,
           "another rank has reported that it aborted a step because of this one, for this reason"};
 }
-/// The same, where that may have been told of the one that tells or hears it.
+/// As above, for a farewell whose culprit may be the rank that wrote it or the one that reads it.
 [[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit, error_kind kind,
                                    bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
@@ -74,7 +74,7 @@ inline constexpr const char* collective_step = "collective step of a world";
           "peer: steps use only the channels that the world has connected"};
 }
 
-/// Some bits that differ where steps do.
+/// Mixes a value into a hash by which steps are distinguished.
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
   return (hash ^ value) * 0x100'0000'01b3U;
 }
@@ -84,9 +84,11 @@ inline constexpr const char* collective_step = "collective step of a world";
   return static_cast<std::uint16_t>(hash ^ (hash >> 32));
 }
 
-/// What a rank does in one step, until it fails: then it does nothing more.
+/// The part of a rank in one step. After a failure, its functions only count.
 ///
-/// All that it will signal, give and take is counted first, so that the counts are the others',
+/// All signals and values of the step are counted first, so that the counts match those of the
+/// other ranks however the step ends. In one step, at most one value goes each way between two
+/// ranks.
 /// however the step ends. In one step, at most one value goes each way between two ranks.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
@@ -101,18 +103,19 @@ class [[gnu::visibility("hidden")]] signals::step {
         limit_(limits.waiting()) {}
   step(const step&) = delete;
   step& operator=(const step&) = delete;
-  /// Unless it has ended, what it called has thrown, and the others are told so.
+  /// If the step has not ended, the function that it called has thrown, and the others are
+  /// notified.
   ~step() {
     if (!has_ended_) of_.tell_own(peers_, ranks_, error_kind::cancelled, limits_);
   }
 
-  /// The step is with that rank.
+  /// Adds a rank that takes part in the step.
   void note(std::uint32_t with) noexcept;
-  /// Connects those with whom it is that are still to be connected. All at once, since each of them
-  /// waits for the others, too.
+  /// Connects the partners that are not connected yet, all at once, since each of them waits for
+  /// the others, too.
   void begin() noexcept;
 
-  /// Counts them, also where the step has failed.
+  /// Counted even if the step has failed.
   void signal(std::uint32_t to) noexcept;
   void await(std::uint32_t from) noexcept;
 
@@ -121,22 +124,22 @@ class [[gnu::visibility("hidden")]] signals::step {
     ++of_.other(to).counts.given;
   }
   void expect(std::uint32_t from) noexcept;
-  /// A piece of this rank's memory into the place for the value that was promised.
+  /// Writes a part of this rank's memory to the place of the promised value.
   void give(std::uint32_t to, std::size_t from, std::size_t size) noexcept;
-  /// The number alone, behind what was written elsewhere by `write`, once there is `room`.
+  /// Writes only the number, after the value was written elsewhere by `write`, once there is room.
   [[nodiscard]] bool has_room(std::uint32_t to) noexcept;
   void write(std::uint32_t to, std::size_t from, std::size_t size, std::size_t into) noexcept;
   void write_number(std::uint32_t to) noexcept;
-  /// Waits for the value that was expected. \returns where it is; null if the step has failed
+  /// Waits for the expected value. \returns its address; null if the step has failed
   [[nodiscard]] const std::byte* take(std::uint32_t from) noexcept;
-  /// Copies it, and gives the place back. \returns whether it came
+  /// Copies the value, and releases its place. \returns true if the value has arrived
   [[nodiscard]] bool take_into(std::uint32_t from, std::span<std::byte> value) noexcept;
-  /// What was taken may be written again.
+  /// Allows the sender to overwrite the value that was taken.
   void release(std::uint32_t from) noexcept;
 
-  /// It does nothing, but counts what the others count.
+  /// Makes the step fail at once; it then counts as the other ranks do.
   void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
-  /// Whether it failed, and how.
+  /// Ends the step. \returns whether and how it failed
   [[nodiscard]] failed_step end() noexcept {
     has_ended_ = true;
     return std::move(failed_);
@@ -154,28 +157,27 @@ class [[gnu::visibility("hidden")]] signals::step {
     failed_.cause = cause;
     failed_.how = how;
   }
-  /// That the values up to that number may be written again.
+  /// Allows the sender to overwrite the values up to that number.
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, signal_word source, std::size_t into,
                   std::uint64_t value) noexcept;
-  /// Whether the word of that number says the same step; fails if not.
+  /// Fails unless the word with that number has the tag of the same step.
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
-  /// Whether that rank, which is at a later step, has given this one up; fails if so.
+  /// Fails if that rank, which is at a later step, has aborted this one.
   void check_farewell(std::uint32_t from) noexcept;
-  /// The step has failed, as that rank has told.
+  /// Fails with the cause that the rank has written.
   void heed(std::uint32_t from, const farewell& why) noexcept;
-  /// When who waits looks next at the connection, and when it writes nothing by it.
+  /// The times of the next check of the connection, and of the next write of 0 bytes.
   struct lookout {
     std::chrono::steady_clock::time_point next{};
     std::chrono::steady_clock::time_point next_probe{};
   };
-  /// Whether the connection to that rank is broken, or others have told of a rank that is lost: the
-  /// step has failed then.
+  /// Fails if the connection to that rank is broken, or if others have reported a rank as lost.
   void look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept;
-  /// Whether any rank has told that it has given the step up, and not only as its limit has passed:
-  /// then this one has failed, too. Looks from time to time.
+  /// Fails if any rank has reported that it has aborted the step for a cause other than its limit.
+  /// Checks from time to time.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
-  /// Ends what a step waits for, when there is news of it, or a stop was requested.
+  /// Ends a wait of the step when there is such a report, or a stop was requested.
   class news_or_stop {
    public:
     explicit news_or_stop(step& of) noexcept : of_(&of) {}
@@ -190,20 +192,20 @@ class [[gnu::visibility("hidden")]] signals::step {
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
                                 const char* missing = "this rank did not arrive") noexcept;
-  /// Waits until a request can be posted to that rank. Posting waits as well, but for the limit
-  /// alone, whatever the others tell meanwhile.
+  /// Waits until a request can be posted to that rank. Posting would wait as well, but only for the
+  /// limit, whatever the other ranks report.
   [[nodiscard]] bool has_send_room(std::uint32_t to) noexcept;
 
   signals& of_;
   group& peers_;
-  group_scope* scope_;  ///< null where it has failed before it began
+  group_scope* scope_;  ///< null if the step failed before it began
   const peer_list& ranks_;
   std::uint16_t tag_;
   const step_limits& limits_;
   const wait_limit& limit_;  ///< the first part, for each wait of the step
   failed_step failed_{};
   bool has_ended_ = false;
-  std::uint32_t partners_ = 0;  ///< how many
+  std::uint32_t partners_ = 0;  ///< the number of partners
   std::chrono::steady_clock::time_point next_look_at_news_{};
 };
 
@@ -219,13 +221,13 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
         join(ranks, tag);
         step now(*this, peers, &scope, ranks, tag, limits);
         function(now);
-        // What was posted is waited for later: it may take until the limit.
+        // The posted requests are waited for later, as that may take until the limit.
         if (failed_step failed = now.end(); failed.has_failed)
           found.emplace(*this, peers, ranks, tag, limits, std::move(failed));
       },
       limit);
   if (!has_begun) {
-    // For lack of memory: a rank that does not come.
+    // For lack of memory, this rank does not take part.
     for (const std::uint32_t rank : ranks) ++other(rank).counts.joined;
     step now(*this, peers, nullptr, ranks, tag, limits);
     now.leave_out(done.error());

@@ -27,11 +27,11 @@ using detail::tcp_frame;
 using detail::tcp_frame_type;
 
 constexpr const char* meeting = "meet the ranks of a world";
-/// How soon one that came too early tries again.
+/// The interval of attempts to connect before the meeting point exists.
 constexpr auto time_between_attempts = std::chrono::milliseconds(20);
-/// No limit, or a far one, is looked at again.
+/// The longest single sleep, even for a far limit or none.
 constexpr auto longest_sleep = std::chrono::seconds(60);
-/// How long the meeting point may take to say who is missing.
+/// The time for the meeting point to name the missing ranks.
 constexpr auto time_for_who = std::chrono::seconds(1);
 
 [[nodiscard]] error gone() noexcept {
@@ -89,7 +89,7 @@ struct host_and_port {
 
 namespace detail {
 
-/// One rank's connection to the meeting point, and that itself at rank 0.
+/// The connection of one rank to the meeting point; at rank 0, also the meeting point itself.
 class [[gnu::visibility("hidden")]] tcp_rank {
  public:
   explicit tcp_rank(const tcp_launch& launch) noexcept : launch_(launch) {}
@@ -124,7 +124,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (static_cast<tcp_refusal>(answer.number) != tcp_refusal::too_slow || limit.has_passed())
         return refusal(answer.number, launch_);
     }
-    // What it refers to belongs to the caller.
+    // The referenced text belongs to the caller.
     launch_.meeting_point = {};
     launch_.name = {};
     return success();
@@ -132,14 +132,14 @@ class [[gnu::visibility("hidden")]] tcp_rank {
 
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) {
     if (key.size() > longest_tcp_key)
-      return error::above_limit("put of a rank", "bytes of the key", key.size(), longest_tcp_key);
+      return error::above_limit("put a value", "bytes of the key", key.size(), longest_tcp_key);
     if (value.size() > largest_tcp_value)
-      return error::above_limit("put of a rank", "bytes", value.size(), largest_tcp_value);
+      return error::above_limit("put a value", "bytes", value.size(), largest_tcp_value);
     return send(tcp_frame_type::put, 0, key, value, wait_limit(std::chrono::seconds(30)));
   }
 
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) {
-    // Also those that did not go before their limits, or the others would be ahead from then on.
+    // Includes fences that were not sent before their limits, or the other ranks would be ahead.
     for (++fences_; fences_sent_ < fences_; ++fences_sent_)
       VERBSPP_TRYV(send(tcp_frame_type::fence, 0, {}, {}, limit));
     for (;;) {
@@ -164,16 +164,17 @@ class [[gnu::visibility("hidden")]] tcp_rank {
     VERBSPP_TRYV(send(tcp_frame_type::get, rank, key, {}, limit));
     for (;;) {
       VERBSPP_TRY(answer, receive(limit));
-      if (answer.number != rank || answer.key != key) continue;  // of an earlier one
+      if (answer.number != rank || answer.key != key) continue;  // an answer to an earlier request
       if (answer.type == tcp_frame_type::no_value)
-        return error(error_kind::not_found, "get what a rank has put", "it has put nothing there");
+        return error(error_kind::not_found, "get the value of a rank",
+                     "the rank has put no value with this key");
       if (answer.type == tcp_frame_type::value) return copy_value(answer.value, into);
     }
   }
 
  private:
   [[nodiscard]] result<void> connect(const host_and_port& place, const wait_limit& limit) {
-    // At rank 0 the thread of this process is there already.
+    // At rank 0, the meeting point is a thread of this process.
     const std::string_view host = launch_.rank == 0 ? "localhost" : place.host;
     for (;;) {
       auto connected = tcp_socket::connect(host, place.port, limit);
@@ -203,10 +204,10 @@ class [[gnu::visibility("hidden")]] tcp_rank {
     }
   }
 
-  /// Waits until the socket is ready. \returns whether it is, and not the limit's
+  /// Waits until the socket is ready. \returns false at the limit
   [[nodiscard]] bool wait_for(short events, const wait_limit& limit) const noexcept {
     for (;;) {
-      // A thousand ranks that wait are not to be awake all the time.
+      // A thousand waiting ranks must not be awake all the time.
       const auto now = std::chrono::steady_clock::now();
       const auto end = std::clamp(limit.sleep_until(), now, now + longest_sleep);
       const auto sleep = std::chrono::ceil<std::chrono::milliseconds>(end - now);
@@ -227,7 +228,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         sent += static_cast<std::size_t>(now);
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (wait_for(POLLOUT, limit)) continue;
-        // Half a frame is none.
+        // After a partial frame, the connection is useless.
         if (sent != 0) socket_.close();
         return limit.failure(meeting, "the meeting point does not accept data");
       } else if (errno != EINTR) {
@@ -254,7 +255,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   tcp_launch launch_;
-  std::unique_ptr<meeting_point> point_{};  // goes last, when this rank's own socket is closed
+  std::unique_ptr<meeting_point>
+      point_{};  // destroyed last, after this rank's own socket is closed
   tcp_socket socket_{};
   tcp_frames in_{};
   std::uint32_t fences_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What ranks and their meeting point say to each other: frames of 11 bytes, a key and a value.
+/// The protocol between ranks and their meeting point: frames with a header of 11 bytes, a key and
+/// a value.
 #pragma once
 
 #include "base/bytes.hpp"
@@ -20,16 +21,16 @@ namespace verbspp::detail {
 
 enum class tcp_frame_type : std::uint8_t {
   hello = 1,     ///< number: rank; key: the world's name; value: magic, version, size
-  welcome = 2,   ///< nothing
-  refused = 3,   ///< number: why
+  welcome = 2,   ///< empty
+  refused = 3,   ///< number: the reason
   put = 4,       ///< key and value
-  fence = 5,     ///< nothing
-  released = 6,  ///< number: how many fences all have come to
-  get = 7,       ///< number: whose; key
-  value = 8,     ///< number and key as asked; value
-  no_value = 9,  ///< number and key as asked
-  who = 10,      ///< nothing: who is missing at this rank's fence
-  missing = 11,  ///< number: the first one; value: how many
+  fence = 5,     ///< empty
+  released = 6,  ///< number: the number of fences that all ranks have reached
+  get = 7,       ///< number: the rank; key
+  value = 8,     ///< number and key of the request; value
+  no_value = 9,  ///< number and key of the request
+  who = 10,      ///< empty: asks which ranks are missing at this rank's fence
+  missing = 11,  ///< number: the first missing rank; value: their number
   left = 12,     ///< number: a rank that left before this rank's fence
 };
 
@@ -72,15 +73,15 @@ inline void append_frame(std::vector<std::byte>& to, tcp_frame_type type, std::u
   to.insert(to.end(), value.begin(), value.end());
 }
 
-/// Takes frames out of bytes as they come.
+/// Splits a stream of bytes into frames.
 class tcp_frames {
  public:
   void add(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
-  /// The number of bytes that are not a whole frame yet.
+  /// The number of bytes that are not a complete frame yet.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_.size() - at_; }
-  /// Whether these are bytes of no frame.
+  /// True if the bytes are not a frame.
   [[nodiscard]] bool is_wrong() const noexcept {
     const auto rest = this->rest();
     if (rest.empty()) return false;

@@ -21,10 +21,10 @@
 
 namespace verbspp::detail {
 
-/// As many as a group can have.
+/// The largest number of ranks; a group cannot have more members.
 inline constexpr std::uint32_t most_ranks = 65'535;
 
-/// What ranks have put, and how many fences each has come to.
+/// The values that ranks have put, and the number of fences that each has reached.
 class values_of_ranks {
  public:
   explicit values_of_ranks(std::uint32_t size) : fences_(size), last_(size) {}
@@ -41,7 +41,7 @@ class values_of_ranks {
     const auto found = values_.find({rank, std::string(key)});
     return found != values_.end() ? &found->second : nullptr;
   }
-  /// The rank has come to one more fence. \returns its number
+  /// Notes that the rank has reached its next fence. \returns the fence's number
   std::uint32_t arrive(std::uint32_t rank) noexcept {
     const std::uint32_t fence = ++fences_[rank];
     if (fence - 1 == all_at_ && --last_ == 0) {
@@ -65,23 +65,23 @@ class values_of_ranks {
 
  private:
   std::map<std::pair<std::uint32_t, std::string>, std::vector<std::byte>> values_{};
-  std::uint32_t all_at_ = 0;  ///< the fence that all have come to
+  std::uint32_t all_at_ = 0;  ///< the fence that all have reached
   std::vector<std::uint32_t> fences_;
-  std::uint32_t last_;  ///< how many have come to no further one
+  std::uint32_t last_;  ///< the number of ranks that have not passed that fence
 };
 
-/// Copies what was put to where it is to be.
+/// Copies a value that was put to its destination.
 [[nodiscard]] inline result<std::size_t> copy_value(std::span<const std::byte> value,
                                                     std::span<std::byte> into) noexcept {
   if (value.size() > into.size())
     return error::above_limit(
-        "get what a rank has put", "bytes", value.size(), into.size(),
+        "get the value of a rank", "bytes", value.size(), into.size(),
         "the other rank has put a value of another size: do both run the same program?");
   std::ranges::copy(value, into.begin());
   return value.size();
 }
 
-/// Calls what allocates where nobody can catch an exception.
+/// Calls a function that allocates, from where no exception may leave.
 template <class Function>
 [[nodiscard]] auto without_exceptions(const char* operation, Function function) noexcept
     -> decltype(function()) {

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* joining = "join a world";
 using rank_name = bounded_text<96>;
 
-/// The keys of what is put: what it is, of which exchange, for whom.
+/// The key of a value: its kind, the exchange to which it belongs, and the rank that it is for.
 class key {
  public:
   key(const char* what, std::uint64_t turn, std::uint32_t whose) noexcept {
@@ -45,14 +45,15 @@ class key {
   return rank_name::from(std::string_view(text.data())).value();
 }
 
-/// What each rank tells all: its memory, an endpoint, and its name at the end.
+/// The introduction that each rank puts for all: its memory, an endpoint, and its name at the end.
 constexpr std::size_t place_size = detail::signals::place::encoded_size;
 constexpr std::size_t name_begins = place_size + endpoint::encoded_size;
 using encoded_endpoint = std::array<std::byte, endpoint::encoded_size>;
 using introduction = std::array<std::byte, name_begins + 96>;
 
-// The endpoints of a rank differ in numbers only, and n x n of them are at the meeting point: the
-// bytes that differ, in runs, each with two bytes for where it begins, and one for its length.
+// The endpoints of a rank differ only in a few numbers, and the meeting point stores n x n of them.
+// So only the differing bytes are stored, in runs, each with two bytes for its offset and one for
+// its length.
 constexpr std::size_t run_header = 3;
 constexpr std::size_t longest_run = 255;
 constexpr std::size_t longest_difference = 2 * endpoint::encoded_size;
@@ -65,7 +66,7 @@ std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoin
       ++at;
       continue;
     }
-    // A run goes on over what is the same, where another header would be as long.
+    // A run continues over equal bytes where another header would be as long.
     std::size_t end = at + 1;
     for (std::size_t next = end; next < to.size() && next - end < run_header; ++next)
       if (from[next] != to[next]) end = next + 1;
@@ -77,7 +78,7 @@ std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoin
   }
   return written;
 }
-/// \returns whether it was one
+/// \returns true if the bytes are a valid difference
 [[nodiscard]] bool apply_difference(encoded_endpoint& to,
                                     std::span<const std::byte> difference) noexcept {
   while (difference.size() > run_header) {
@@ -92,7 +93,7 @@ std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoin
   return difference.empty();
 }
 
-/// What a rank says of its connection to another.
+/// The state of a rank's connection to another.
 enum class connection_state : std::uint64_t { connected, broken, untouched };
 struct state_of_pair {
   connection_state state;
@@ -115,13 +116,13 @@ class [[gnu::visibility("hidden")]] world::state final
   }
   ~state() = default;
 
-  /// What all ranks have, however they are connected.
+  /// Creates the state that all worlds have, however their ranks are connected.
   [[nodiscard]] result<void> open(const protection_domain& domain, wait_mode waiting) noexcept {
     names = detail::owned<rank_name[]>(new (std::nothrow) rank_name[size]);
     if (!names) return error::from_errno(ENOMEM, joining);
     return signals.open(domain, rank, size, waiting);
   }
-  /// Tells the others what this rank is called, where its memory is, and that endpoint.
+  /// Puts this rank's introduction: its name, its memory, and that endpoint.
   [[nodiscard]] result<void> introduce(const endpoint& local) noexcept {
     VERBSPP_TRY(memory, signals.memory());
     own_endpoint = local.encode();
@@ -132,7 +133,7 @@ class [[gnu::visibility("hidden")]] world::state final
     std::ranges::copy(std::as_bytes(std::span(name.view())), told.begin() + name_begins);
     return bootstrap.put(key("rank", 0, 0), std::span(told).first(name_begins + name.size()));
   }
-  /// \returns the endpoint, as it is encoded
+  /// \returns the encoded endpoint
   [[nodiscard]] result<encoded_endpoint> get_to_know(std::uint32_t other,
                                                      const wait_limit& limit) noexcept {
     introduction told{};
@@ -153,7 +154,7 @@ class [[gnu::visibility("hidden")]] world::state final
     std::ranges::copy(std::span(told).subspan(place_size, bytes.size()), bytes.begin());
     return bytes;
   }
-  /// Gives the endpoint for one rank, of all of which most is the same.
+  /// Puts the endpoint for one rank, as the difference to this rank's common endpoint.
   [[nodiscard]] result<void> put_endpoint_for(std::uint32_t other, const endpoint& local) noexcept {
     std::array<std::byte, longest_difference> bytes{};
     const std::size_t length = write_difference(own_endpoint, local.encode(), bytes);
@@ -190,12 +191,12 @@ class [[gnu::visibility("hidden")]] world::state final
   any_bootstrap bootstrap;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  std::uint64_t turns = 0;  ///< of what goes by the bootstrap
+  std::uint64_t turns = 0;  ///< counts the exchanges by the bootstrap
   detail::owned<rank_name[]> names{};
   detail::signals signals{};
   detail::owned<detail::channel_source> source{};
-  std::optional<detail::first_contact> contact{};  ///< if connections are made at their first use
-  group peers{};  // goes first: nothing lands in the signals' memory then
+  std::optional<detail::first_contact> contact{};  ///< if ranks are connected at their first use
+  group peers{};  // destroyed first, so that no write can reach the signals' memory any more
 
  private:
   [[nodiscard]] result<endpoint> meet(std::uint32_t other,
@@ -245,7 +246,7 @@ group_result<world> world::connect(any_bootstrap launched, prepared_group prepar
     }();
     if (!connected.has_value()) return with_rank(rank, connected.assume_error());
   }
-  // Nobody sends to who is not ready.
+  // No rank sends before all are ready.
   VERBSPP_TRYV(own.bootstrap.fence(limit));
   return world(std::move(made));
 }
@@ -359,9 +360,9 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "mend a world", "it was moved from");
   state& own = *state_.get();
   const std::uint64_t turn = ++own.turns;
-  // Those who have connected to this end meanwhile are not in need of it.
+  // Ranks that have connected to this end by now need no new connection.
   own.peers.serve();
-  // What one end finds broken, the other may not have seen yet.
+  // One end may see a broken connection before the other does.
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const state_of_pair mine{own.state_of(rank), own.signals.counts_with(rank)};
     VERBSPP_TRYV(own.bootstrap.put(key("pair", turn, rank), std::as_bytes(std::span(&mine, 1))));
