@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What ranks that connect say to each other, one thing after another.
+/// The datagrams of ranks that connect, one at a time.
 
 #include "../device/failing_device.hpp"
 #include "worlds.hpp"
@@ -17,21 +17,20 @@ namespace {
 
 [[nodiscard]] void* function_of_device(const char* name) { return ::dlsym(RTLD_DEFAULT, name); }
 
-/// Lets the software device do nothing by itself, until the end of the scope; where the tests don't
-/// run on it, the test is skipped.
+/// Suspends the software device until the end of the scope. Skips the test on other devices.
 class held_device {
  public:
   held_device() {
     auto* const hold =
         reinterpret_cast<void (*)(unsigned long long)>(function_of_device("softverbs_hold"));
     if (hold == nullptr || !device_name().starts_with("soft"))
-      SKIP("only the software device goes step by step");
+      SKIP("only the software device can be stepped");
     hold(1);
   }
   ~held_device() { reinterpret_cast<void (*)()>(function_of_device("softverbs_go_on"))(); }
   held_device(const held_device&) = delete;
   held_device& operator=(const held_device&) = delete;
-  /// All that was posted arrives.
+  /// Delivers all posted requests.
   static void deliver() noexcept {
     auto* const step = reinterpret_cast<int (*)()>(function_of_device("softverbs_step"));
     while (step() != 0) {
@@ -39,7 +38,7 @@ class held_device {
   }
 };
 
-/// Stops a wait when that holds, which is asked on the thread that waits.
+/// Stops a wait when the condition holds; the waiting thread evaluates it.
 template <class Condition>
 class when {
  public:
@@ -52,7 +51,9 @@ class when {
 
 }  // namespace
 
-TEST_CASE("what has come to a rank that mends is heard first, and what works is left alone") {
+TEST_CASE(
+    "reconnecting a world processes received datagrams first and leaves working connections "
+    "alone") {
   lazy_worlds all(2);
   group& calls = all.ranks[0].peers();
   group& answers = all.ranks[1].peers();
@@ -64,7 +65,7 @@ TEST_CASE("what has come to a rank that mends is heard first, and what works is 
       return !calls.is_due(1);
     };
     CHECK(calls.connect({1}, wait_limit(clock::now() + patience, when(is_connected))));
-    // What 0 says last is that it is connected. It is there, but 1 has not looked.
+    // The last datagram of 0 says that it is connected. It has arrived, but 1 has not polled.
     held_device::deliver();
   }
   CHECK(answers.is_due(0));
@@ -74,7 +75,7 @@ TEST_CASE("what has come to a rank that mends is heard first, and what works is 
   CHECK(answers[0].endpoint().generation == before);
 }
 
-TEST_CASE("a rank that is connected goes on calling one that has not heard of it") {
+TEST_CASE("a connected rank goes on calling a peer that does not know it yet") {
   lazy_worlds all(2);
   group& calls = all.ranks[0].peers();
   group& answers = all.ranks[1].peers();
@@ -83,7 +84,7 @@ TEST_CASE("a rank that is connected goes on calling one that has not heard of it
   const auto goes_on = [&] {
     {
       std::optional<failing_device> failing;
-      // What 0 says when it is connected.
+      // The datagram that 0 sends when it is connected.
       if (!has_lost && !calls.is_due(1)) {
         failing.emplace("packet:*=lost");
         has_lost = true;

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Text of a fixed size, whose order tells how it was put together.
+/// Text of a fixed size, which shows the order in which it was combined.
 struct text {
   std::array<char, 256> letters{};
 
@@ -53,7 +53,7 @@ struct line {
 }  // namespace
 
 TEST_CASE("collective steps have the right values for each size and root") {
-  // With and without room in the request itself.
+  // With and without room for inline data.
   for (const std::uint32_t inline_bytes : {0U, 64U})
     for (std::uint32_t count = 1; count <= 9; ++count) {
       local_worlds all(count, inline_bytes);
@@ -69,14 +69,14 @@ TEST_CASE("collective steps have the right values for each size and root") {
           const std::vector<line> gathered = must(mine.gather(own, root, patience));
           require(gathered.size() == (rank == root ? count : 0), "values at the root only");
           const std::vector<line> of_all = must(mine.all_gather(own, patience));
-          require(of_all.size() == count, "as many values as ranks");
+          require(of_all.size() == count, "one value per rank");
           line expected{};
           for (std::uint32_t each = 0; each < count; ++each) {
             require(of_all[each] == line_of(each, round), "the values of all");
-            require(rank != root || gathered[each] == line_of(each, round), "what is gathered");
+            require(rank != root || gathered[each] == line_of(each, round), "the gathered values");
             expected = composed(expected, line_of(each, round));
           }
-          require(must(mine.all_reduce(own, composed, patience)) == expected, "what is composed");
+          require(must(mine.all_reduce(own, composed, patience)) == expected, "the composed value");
           require(must(mine.broadcast(static_cast<std::uint8_t>(rank), root, patience)) == root,
                   "a byte");
         }
@@ -104,13 +104,13 @@ TEST_CASE("values are combined in an order that depends on the size alone") {
   }
 }
 
-TEST_CASE("who is slow gets each value, and who is fast waits for it") {
+TEST_CASE("a slow rank gets each value and a fast one waits for it") {
   constexpr std::uint32_t rounds = 50;
   local_worlds all(4);
   std::atomic<std::uint32_t> at_root{0};
   on_threads(4, [&](std::uint32_t rank) {
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      // Rank 1 gets what it gets of the root, which has two places for it.
+      // The value of rank 1 comes from the root, which has two places for it.
       if (rank == 1 && round == 0) wait_until([&] { return at_root == 2; }, "the root to go ahead");
       // steady: makes this rank late in most rounds; any order has to pass
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -130,7 +130,7 @@ TEST_CASE("who is slow gets each value, and who is fast waits for it") {
   });
 }
 
-TEST_CASE("a collective step that timed out names who is missing, and the next ones work",
+TEST_CASE("a collective step that timed out names the missing rank and the next steps work",
           "[long]") {
   constexpr std::uint32_t count = 5;
   const std::vector<std::function<group_result<void>(world&, const wait_limit&)>> steps{
@@ -152,7 +152,7 @@ TEST_CASE("a collective step that timed out names who is missing, and the next o
       },
   };
   local_worlds all(count);
-  // More often than there are places for values.
+  // More rounds than there are places for values.
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const bool is_for_all = i < 2;
@@ -161,13 +161,13 @@ TEST_CASE("a collective step that timed out names who is missing, and the next o
         if (rank == 2) wait_until([&] { return done == count - 1; }, "the others to be done");
         const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 3000ms);
         ++done;
-        // In the others, somebody passes on, or gives, and is done.
+        // In the other steps, a rank that only forwards or gives a value succeeds.
         const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);
         if (rank == 2) return;
-        require(stepped.has_value() != has_to_fail, "who waits for rank 2 to fail");
+        require(stepped.has_value() != has_to_fail, "the ranks that wait for rank 2 to fail");
         if (has_to_fail)
           require(blames(stepped.assume_error(), 2, error_kind::timed_out), "2 to be missing");
-        require(all.ranks[rank].peers().connected().size() == count, "nothing to be broken");
+        require(all.ranks[rank].peers().connected().size() == count, "no connection to be broken");
       });
     }
     on_threads(count, [&](std::uint32_t rank) {
@@ -185,7 +185,7 @@ TEST_CASE("a collective step that timed out names who is missing, and the next o
   }
 }
 
-TEST_CASE("who comes late to a broadcast gets the value that was for it") {
+TEST_CASE("a rank that is late to a broadcast gets the value of that broadcast") {
   local_worlds all(2);
   std::atomic<bool> is_ahead{false};
   on_threads(2, [&](std::uint32_t rank) {
@@ -193,7 +193,7 @@ TEST_CASE("who comes late to a broadcast gets the value that was for it") {
     if (rank == 0) {
       must(mine.broadcast(1, 0, patience));
       must(mine.broadcast(2, 0, patience));
-      // Rank 1 has not even taken the first.
+      // Rank 1 has not even received the first value.
       require(blames(failure_of(mine.broadcast(3, 0, 100ms)), 1, error_kind::timed_out),
               "1 to be missing");
       is_ahead = true;
@@ -203,20 +203,21 @@ TEST_CASE("who comes late to a broadcast gets the value that was for it") {
     wait_until([&] { return is_ahead.load(); }, "the root to go ahead");
     require(must(mine.broadcast(0, 0, patience)) == 1, "the first");
     require(must(mine.broadcast(0, 0, patience)) == 2, "the second");
-    // The third never was sent: the fourth tells.
+    // The third value was never sent, as the fourth shows.
     require(blames(failure_of(mine.broadcast(0, 0, patience)), 0, error_kind::timed_out),
-            "the third to be given up");
+            "the third to be aborted");
     require(must(mine.broadcast(0, 0, patience)) == 4, "the fourth");
   });
 }
 
-TEST_CASE("collective steps work again when what broke is mended") {
+TEST_CASE("collective steps work again after broken connections are reconnected") {
   local_worlds all(5);
   for (std::uint32_t round = 0; round < 3; ++round) {
     break_link(all.ranks[0], all.ranks[4]);
     on_threads(5, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
-      // 0 and 4 are neighbours in the tree; what the others get depends on who fails first.
+      // 0 and 4 are neighbours in the tree; the results of the others depend on which one fails
+      // first.
       const auto sum = mine.all_reduce(rank, std::plus<>(), 3s);
       require(sum.has_value() || (rank != 0 && rank != 4) || sum.assume_error().peer() == 4 - rank,
               "the other end to be blamed");
@@ -233,8 +234,10 @@ TEST_CASE("collective steps work again when what broke is mended") {
   }
 }
 
-TEST_CASE("after a mend, values arrive at ranks that have entered different numbers of steps") {
-  // The root, whose values are not taken; and the other rank, whose expected values do not come.
+TEST_CASE(
+    "after a world is reconnected values arrive at ranks that have entered different numbers of "
+    "steps") {
+  // The root, whose values are not taken; and the other rank, whose expected values do not arrive.
   for (const std::uint32_t ahead : {0U, 1U}) {
     local_worlds all(2);
     const auto comes_alone = [&] {
@@ -251,7 +254,7 @@ TEST_CASE("after a mend, values arrive at ranks that have entered different numb
       for (std::uint32_t round = 0; round < 5; ++round)
         require(must(mine.broadcast(round, 0, patience)) == round, "the root's value");
     });
-    // Each rank comes to three more steps alone, and there is still room for later values.
+    // Each rank enters three more steps alone, and there is still room for later values.
     comes_alone();
     for (std::uint32_t round = 0; round < 3; ++round)
       static_cast<void>(all.ranks[1 - ahead].broadcast(2000 + round, 0, patience));
@@ -264,11 +267,12 @@ TEST_CASE("after a mend, values arrive at ranks that have entered different numb
 
 namespace {
 
-/// What combining throws here; not what tells of a failed requirement.
+/// The exception of combining in this test; a failed requirement throws another type.
 struct no_sum {};
 
-/// Sums where combining throws at one rank, which all learn, between two that go well. The first
-/// one connects: who waits for a connection to a rank is not told what that rank knows.
+/// Sums in which combining throws at one rank, as all ranks learn, between two sums that succeed.
+/// The first sum connects the ranks: a rank that waits for a connection does not get the other
+/// rank's reports.
 void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
   const auto count = static_cast<std::uint32_t>(ranks.size());
   std::atomic<std::uint32_t> done{0};
@@ -294,7 +298,7 @@ void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
         has_thrown = true;
       }
       require(has_thrown == (rank == thrower), "one rank to throw");
-      require(std::chrono::steady_clock::now() < start + 2 * patience, "the others to be told");
+      require(std::chrono::steady_clock::now() < start + 2 * patience, "the others to be notified");
       ++done;
       wait_until([&] { return done >= count * (round + 1); }, "all to be done", 4 * patience);
     }
@@ -304,15 +308,15 @@ void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
 
 }  // namespace
 
-TEST_CASE("what combining throws leaves the step, of which the others are told") {
+TEST_CASE("an exception from combining leaves the step and the others are notified") {
   local_worlds all(4);
   throw_in_sums(all.ranks, 2);
-  // It is connected to two others alone, which pass on what it tells.
+  // It is connected only to two other ranks, which forward its report.
   lazy_worlds some(8);
   throw_in_sums(some.ranks, 6);
 }
 
-TEST_CASE("ranks that do different things find that out", "[long]") {
+TEST_CASE("ranks that execute different steps detect it", "[long]") {
   local_worlds all(2);
   const auto differ = [&](auto first, auto second) {
     on_threads(2, [&](std::uint32_t rank) {
@@ -345,7 +349,7 @@ TEST_CASE("ranks that do different things find that out", "[long]") {
          [](world& mine) { return mine.barrier(4s, barrier_kind::dissemination); });
 }
 
-TEST_CASE("a root that is no rank is refused") {
+TEST_CASE("a root that is not a rank is refused") {
   local_worlds one(1);
   CHECK(static_cast<error>(failure_of(one.ranks[0].broadcast(1, 1, patience))).kind() ==
         error_kind::invalid_input);

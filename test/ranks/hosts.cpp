@@ -28,7 +28,7 @@ namespace {
   return failure_of(host_list::from(hosts, port));
 }
 
-/// A file for as long as it lives.
+/// A temporary file with that text.
 class file_of {
  public:
   explicit file_of(std::string_view text) {
@@ -55,7 +55,7 @@ void forget_launch() {
 
 }  // namespace
 
-TEST_CASE("a list of hosts says where each rank runs") {
+TEST_CASE("a list of hosts gives the host of each rank") {
   const host_list hosts = list_of({{"node1", 1}, {"node2", 3}, {"::1", 2}}, 4711);
   CHECK(hosts.size() == 6);
   CHECK(hosts.port() == 4711);
@@ -85,7 +85,7 @@ TEST_CASE("a list of hosts says where each rank runs") {
         std::string::npos);
 }
 
-TEST_CASE("ranks meet by a list of hosts, if all have the same one") {
+TEST_CASE("ranks meet by a list of hosts if all have the same list") {
   const testbed bed;
   const held_port port;
   const host_list hosts = list_of({{"localhost", 3}}, port.number());
@@ -125,7 +125,7 @@ TEST_CASE("a list of hosts is read from JSON with comments") {
   CHECK(must(host_list::parse(R"({"port":1,"hosts":["a"]})")) == list_of({{"a", 1}}, 1));
 }
 
-TEST_CASE("what is wrong with a list of hosts is said with its line and name") {
+TEST_CASE("errors in a list of hosts are reported with line and name") {
   struct wrong {
     const char* text;
     std::vector<const char*> words;
@@ -202,7 +202,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
     return "{\"port\": " + port.text() + ", \"hosts\": [" + hosts + "]}";
   };
   {
-    // Alone, by its name; then as the first of several.
+    // As the only host, found by its name; then as the first of several.
     const file_of alone(with_hosts("\"" + std::string(own.data()) + "\""));
     ::setenv("VERBSPP_HOSTS", alone.path(), 1);
     CHECK(must(find_bootstrap(patience)).size() == 1);
@@ -220,7 +220,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
   CHECK(why_not().message().find("VERBSPP_WORLD_SIZE") != std::string::npos);
   ::unsetenv("VERBSPP_WORLD_SIZE");
   ::unsetenv("VERBSPP_RANK");
-  CHECK(why_not() == error_kind::not_found);  // not the name that this host has for itself
+  CHECK(why_not() == error_kind::not_found);  // not this host's own name
   ::setenv("VERBSPP_MEETING_POINT", "localhost:1", 1);
   CHECK(why_not().message().find("VERBSPP_MEETING_POINT") != std::string::npos);
   forget_launch();
@@ -228,7 +228,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
 
 #else
 
-TEST_CASE("without JSON, a file of hosts is refused in words") {
+TEST_CASE("without JSON a file of hosts is refused with an explanation") {
   CHECK(failure_of(host_list::parse("{}")) == error_kind::not_supported);
 }
 

@@ -33,7 +33,7 @@ namespace {
   return {all.begin(), all.end()};
 }
 
-/// Stops a wait of that rank when none of those is still to be connected.
+/// Stops a wait of that rank when it is connected to all of those ranks.
 class when_none_is_due {
  public:
   when_none_is_due(world& of, const std::vector<std::uint32_t>& ranks) : of_(&of), ranks_(&ranks) {}
@@ -46,7 +46,7 @@ class when_none_is_due {
 
 using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
 
-/// Memory of each rank, in which each other has a cell.
+/// The memory of each rank, in which each other rank has a cell.
 [[nodiscard]] std::vector<cells> cells_of(const lazy_worlds& all) {
   const auto count = static_cast<std::uint32_t>(all.ranks.size());
   std::vector<cells> made;
@@ -57,7 +57,7 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return made;
 }
 
-/// What a rank writes into its cell at that peer.
+/// The write of a rank into its cell at a peer.
 [[nodiscard]] result<write_operation> into_cell(std::vector<cells>& of, std::uint32_t from,
                                                 std::uint32_t to) {
   VERBSPP_TRY(memory, of[to].remote());
@@ -66,11 +66,11 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return write_operation{.elements = elements, .remote = place};
 }
 
-/// A bootstrap that lets rank 1 wait when that asks for rank 0, once.
+/// A bootstrap that delays rank 1 once when it asks for rank 0.
 struct slow_bootstrap {
   struct notes {
-    std::optional<std::chrono::nanoseconds> limit{};  ///< of who was let wait
-    clock::time_point end{};                          ///< of that
+    std::optional<std::chrono::nanoseconds> limit{};  ///< the limit of the delayed call
+    clock::time_point end{};                          ///< the end of that call
     std::optional<clock::time_point> next{};
   };
   local_bootstrap of;
@@ -88,7 +88,7 @@ struct slow_bootstrap {
         noted->limit = limit.remaining().value_or(patience);
         while (!limit.has_passed()) std::this_thread::yield();
         noted->end = clock::now();
-        return limit.failure("get what a rank has put");
+        return limit.failure("get the value of a rank");
       }
       if (!noted->next) noted->next = clock::now();
     }
@@ -98,7 +98,7 @@ struct slow_bootstrap {
 
 }  // namespace
 
-TEST_CASE("nobody is connected before the first use, and then the two that are concerned") {
+TEST_CASE("no ranks are connected before the first use which connects only the two involved") {
   lazy_worlds all(4);
   for (world& each : all.ranks) {
     CHECK(each.size() == 4);
@@ -117,7 +117,7 @@ TEST_CASE("nobody is connected before the first use, and then the two that are c
   CHECK(connected_of(all.ranks[3]) == std::vector<std::uint32_t>{1, 3});
   CHECK(connected_of(all.ranks[0]) == std::vector<std::uint32_t>{0});
   CHECK_FALSE(all.ranks[1].name(3).empty());
-  // Once: the same queue pair afterwards.
+  // Only once: the queue pair stays the same.
   const ibv_qp* const before = all.ranks[1].peers()[3].native_handle();
   CHECK(all.ranks[1].peers().connect({3, 1, 3}, patience));
   CHECK(all.ranks[1].peers()[3].native_handle() == before);
@@ -129,7 +129,7 @@ TEST_CASE("nobody is connected before the first use, and then the two that are c
   CHECK(into.bytes() == from.bytes());
 }
 
-TEST_CASE("both ends start at once, many times, and have one connection") {
+TEST_CASE("both ends start at once many times and get one connection") {
   for (std::uint32_t round = 0; round < 50; ++round) {
     lazy_worlds all(2);
     buffer<> memory[]{buffer<>(all.bed.domain, 64), buffer<>(all.bed.domain, 64)};
@@ -142,7 +142,7 @@ TEST_CASE("both ends start at once, many times, and have one connection") {
       buffer<> news(all.bed.domain, pattern(64, rank));
       auto receive =
           must(mine.peers()[1 - rank].post_receive({.elements = memory[rank].scatter()}));
-      // A receive that is not posted yet is waited for by the device.
+      // The device waits for a receive that is not posted yet.
       must(mine.peers()[1 - rank].send({.elements = news.gather()}, patience));
       must(receive.wait(patience));
     });
@@ -151,7 +151,7 @@ TEST_CASE("both ends start at once, many times, and have one connection") {
   }
 }
 
-TEST_CASE("scatter, scopes and each step of all connect those that they are with") {
+TEST_CASE("scatter and scopes and each collective step connect the ranks involved") {
   constexpr std::uint32_t count = 6;
   const auto with =
       [&](const std::function<void(lazy_worlds&, std::vector<cells>&, std::uint32_t)>& use,
@@ -160,7 +160,7 @@ TEST_CASE("scatter, scopes and each step of all connect those that they are with
         std::vector<cells> memory = cells_of(all);
         on_threads(count, [&](std::uint32_t rank) {
           use(all, memory, rank);
-          // Whoever is served late is served here.
+          // A rank that is served late is served here.
           require(all.ranks[rank].barrier(patience, last).has_value(), "the last barrier");
         });
       };
@@ -178,13 +178,13 @@ TEST_CASE("scatter, scopes and each step of all connect those that they are with
         for (std::uint32_t round = 1; round <= 3; ++round) {
           ++come;
           require(all.ranks[rank].barrier(patience, kind).has_value(), "the barrier");
-          require(come >= round * count, "all to have come");
+          require(come >= round * count, "all to have arrived");
         }
         connected += static_cast<std::uint32_t>(all.ranks[rank].peers().connected().size());
       };
       with(use, kind);
-      // Each to itself; at both ends, the edges of the tree or the star; or those that are 1, 2 and
-      // 4 ranks away, on a ring of 6.
+      // Each rank to itself; at both ends, the edges of the tree or the star; or those 1, 2 and 4
+      // ranks away, on a ring of 6.
       CHECK(connected == count + (kind == barrier_kind::dissemination ? 6U * 4 : 2U * 5));
     }
   }
@@ -198,11 +198,11 @@ TEST_CASE("scatter, scopes and each step of all connect those that they are with
           require(must(mine.all_gather(rank, patience)).back() == 5, "all values");
         }));
   }
-  SECTION("scatter to those who wait in a barrier") {
+  SECTION("scatter to ranks that wait in a barrier") {
     with([&](lazy_worlds& all, std::vector<cells>& memory, std::uint32_t rank) {
       world& mine = all.ranks[rank];
       const auto to = [&](std::uint32_t peer) { return into_cell(memory, rank, peer); };
-      // Only half of them start.
+      // Only every second rank starts.
       if (rank % 2 == 0)
         require(mine.peers().scatter(mine.peers().all(), to, patience).has_value(), "the scatter");
       require(mine.barrier(patience).has_value(), "the barrier");
@@ -233,23 +233,23 @@ TEST_CASE("scatter, scopes and each step of all connect those that they are with
   }
 }
 
-TEST_CASE("a rank that does not answer is told by its number, and called again at the next use",
+TEST_CASE("a rank that does not answer is reported by number and called again at the next use",
           "[long]") {
   lazy_worlds all(4);
   std::vector<cells> memory = cells_of(all);
   world& mine = all.ranks[0];
   const auto to = [&](std::uint32_t peer) { return into_cell(memory, 0, peer); };
   const auto first_rank_serves = [&] { all.ranks[1].serve(); };
-  // In two seconds it may not come to its turn on a busy machine.
+  // In two seconds, it may not get a processor on a busy machine.
   while_served(first_rank_serves,
                [&] { require(mine.peers().connect({1}, patience).has_value(), "1 to answer"); });
   while_served(first_rank_serves, [&] {
-    // 1 has answered, 2 and 3 do not; 7 is none.
+    // 1 has answered, 2 and 3 do not; there is no rank 7.
     const group_results reached = mine.peers().connect({1, 2, 0, 3, 7}, 2s);
-    require(reached.size() == 5 && reached.failed() == 3, "who failed");
+    require(reached.size() == 5 && reached.failed() == 3, "the number of failures");
     require(kind_of(reached[1]) == error_kind::timed_out, "2 to be late");
     require(kind_of(reached[3]) == error_kind::timed_out, "3 to be late");
-    require(kind_of(reached[4]) == error_kind::invalid_input, "7 to be none");
+    require(kind_of(reached[4]) == error_kind::invalid_input, "7 not to be a rank");
     const group_results scattered = mine.peers().scatter({1, 2}, to, 2s);
     require(scattered.failed() == 1, "one to fail");
     require(kind_of(scattered[1]) == error_kind::timed_out, "2 to be late");
@@ -261,7 +261,7 @@ TEST_CASE("a rank that does not answer is told by its number, and called again a
           return success();
         },
         2s);
-    require(scoped.has_value(), "nothing that was posted to fail");
+    require(scoped.has_value(), "no posted request to fail");
     const group_results barrier = mine.barrier({0, 2}, 300ms);
     require(barrier.size() == 2 && !barrier[1].result.has_value(), "2 to be missing");
   });
@@ -273,7 +273,7 @@ TEST_CASE("a rank that does not answer is told by its number, and called again a
   CHECK(memory[2][0] == 100);
 }
 
-TEST_CASE("ranks that do not answer keep no others from being called") {
+TEST_CASE("ranks that do not answer do not prevent calls to others") {
   constexpr std::uint32_t silent = 20;
   lazy_worlds all(2 * silent);
   std::vector<std::uint32_t> others;
@@ -283,16 +283,17 @@ TEST_CASE("ranks that do not answer keep no others from being called") {
     for (const std::uint32_t rank : answering) all.ranks[rank].serve();
   };
   while_served(serve, [&] {
-    // As long as it takes for those who answer.
+    // As long as the answering ranks take.
     const wait_limit until(clock::now() + 3 * patience, when_none_is_due(all.ranks[0], answering));
     const group_results reached = all.ranks[0].peers().connect(others, until);
-    require(reached.size() == others.size() && reached.failed() == silent, "who failed");
+    require(reached.size() == others.size() && reached.failed() == silent,
+            "the number of failures");
     for (const peer_result& each : reached)
       require(each.result.has_value() == (each.peer > silent), "the silent ones to fail");
   });
 }
 
-TEST_CASE("the program's own channels are left alone, and take no number of a rank") {
+TEST_CASE("the program's own channels are left alone and take no rank's number") {
   const testbed bed;
   std::vector<local_bootstrap> launched = local_bootstrap::create(3);
   std::vector<std::optional<world>> made(3);
@@ -307,7 +308,7 @@ TEST_CASE("the program's own channels are left alone, and take no number of a ra
   const auto build = [&](group& in) {
     return channel(must(bed.domain.build_channel().hub(in.hub()).build()));
   };
-  // Beyond the ranks, whose numbers are theirs.
+  // Gets a number beyond those of the ranks, which are reserved for them.
   const std::uint32_t added = must(peers.add(build(peers)));
   CHECK(added == 3);
   must(peers[added].handshake(peers[added].endpoint()));
@@ -317,7 +318,7 @@ TEST_CASE("the program's own channels are left alone, and take no number of a ra
   CHECK(peers.all().size() == 5);
   CHECK(peers.remove(4).state() == channel_state::prepared);
   CHECK(peers.all().size() == 4);
-  // One that the program connects by itself, at both ends.
+  // A channel that the program itself connects, at both ends.
   must(peers.put(1, build(peers)));
   must(theirs.put(0, build(theirs)));
   const ibv_qp* const own = peers[1].native_handle();
@@ -329,7 +330,7 @@ TEST_CASE("the program's own channels are left alone, and take no number of a ra
   };
   while_served(serve, [&] {
     const group_results reached = peers.connect({1, 2, added, 4}, patience);
-    require(reached.size() == 4, "each to be told of");
+    require(reached.size() == 4, "one result for each");
     require(reached[0].result.has_value(), "the program's channel to 1");
     require(reached[1].result.has_value(), "2 to be connected");
     require(reached[2].result.has_value(), "the member beyond the world");
@@ -337,18 +338,19 @@ TEST_CASE("the program's own channels are left alone, and take no number of a ra
   });
   CHECK(peers[1].native_handle() == own);
   CHECK(theirs.connect({0}, 100ms));
-  // Who has a channel of the program's there does not answer with another.
+  // A rank with a channel of the program in that place does not answer with another one.
   must(made[2]->peers().put(1, build(made[2]->peers())));
   while_served([&] { made[2]->serve(); },
                [&] {
                  const group_results reached = theirs.connect({2}, patience);
                  require(reached.failed() == 1, "2 to refuse");
-                 require(kind_of(reached[0]) == error_kind::not_connected, "it to say so");
+                 require(kind_of(reached[0]) == error_kind::not_connected,
+                         "its refusal to be reported");
                });
   CHECK(made[2]->peers()[1].state() == channel_state::prepared);
 }
 
-TEST_CASE("a scope takes nothing for a rank that did not answer, which can be called again") {
+TEST_CASE("a scope refuses requests to a rank that did not answer and can be called again") {
   lazy_worlds all(2);
   buffer<> memory(all.bed.domain, 64);
   group& peers = all.ranks[0].peers();
@@ -366,7 +368,7 @@ TEST_CASE("a scope takes nothing for a rank that did not answer, which can be ca
   CHECK(peers[1].is_connected());
 }
 
-TEST_CASE("a rank that has left does not answer, and its connections break") {
+TEST_CASE("a rank that has left does not answer and its connections break") {
   lazy_worlds all(3);
   on_threads(3, [&](std::uint32_t rank) {
     if (rank == 2) return;
@@ -381,18 +383,18 @@ TEST_CASE("a rank that has left does not answer, and its connections break") {
   CHECK_FALSE(barrier[2].result);
 }
 
-TEST_CASE("why those whom a rank waits for did not come, they tell it", "[long]") {
+TEST_CASE("the ranks that a rank waits for report why they did not arrive", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
   const std::vector<std::uint32_t> others{0, 1, 2, 3, 4, 5, 6, 8};
-  // For whom each waits, in a tree: 6 for the first, up to its limit, and the others until that one
-  // has given up.
+  // The rank that each one waits for, in a tree: 6 waits for `first` up to its limit, and the
+  // others until that rank has given up.
   const std::array<std::uint32_t, count> waits_for{4, 0, 0, 2, 6, 4, first, first, 0};
   std::array<std::atomic<bool>, count> has_given_up{};
   lazy_worlds all(count);
   std::atomic<std::uint32_t> ready{0};
   on_threads(count, [&](std::uint32_t rank) {
-    // It answers nobody, and who waits for it is the only one that calls it.
+    // It answers no rank, and only the rank that waits for it calls it.
     if (rank == first) return;
     world& mine = all.ranks[rank];
     require(mine.peers().connect(others, patience).has_value(), "the others");
@@ -407,12 +409,12 @@ TEST_CASE("why those whom a rank waits for did not come, they tell it", "[long]"
   });
 }
 
-TEST_CASE("ranks that are connected at their first use are mended, the others left alone") {
+TEST_CASE("ranks connected at their first use are reconnected and the others left alone") {
   lazy_worlds all(4);
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     if (rank < 2) require(mine.peers().connect({1 - rank}, patience).has_value(), "0 and 1");
-    // 2 has called 3, which did not answer: one end has begun.
+    // 2 has called 3, which did not answer, so only one end has started.
     if (rank == 2) require(!mine.peers().connect({3}, 50ms).has_value(), "3 not to answer");
     require(must(mine.exchange(rank, patience)).size() == 4, "all to be there");
   });
@@ -426,9 +428,9 @@ TEST_CASE("ranks that are connected at their first use are mended, the others le
   });
 }
 
-TEST_CASE("ranks are connected over a network that loses, doubles and swaps what they say",
+TEST_CASE("ranks connect over a network that loses and duplicates and reorders datagrams",
           "[long]") {
-  // Not more of them, or a request is lost as often as the channels repeat it.
+  // With higher rates, a request may be lost as often as the channels retransmit it.
   const failing_device bad("packet:10%=lost; packet:10%=doubled; packet:10%=swapped");
   for (int round = 0; round < 10; ++round) {
     lazy_worlds all(3);
@@ -448,7 +450,7 @@ TEST_CASE("ranks are connected over a network that loses, doubles and swaps what
   }
 }
 
-/// Ends a mend when the channel to that rank has been renewed.
+/// Stops `mend` when the channel to that rank has been renewed.
 class when_renewed {
  public:
   when_renewed(world& of, std::uint32_t rank)
@@ -462,7 +464,7 @@ class when_renewed {
   std::uint32_t before_;
 };
 
-TEST_CASE("a mend that ended midway leaves ranks that connect at the next use", "[long]") {
+TEST_CASE("after an incomplete reconnection ranks connect at the next use", "[long]") {
   lazy_worlds all(3);
   on_threads(2, [&](std::uint32_t rank) {
     require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(), "0 and 1");
@@ -475,7 +477,7 @@ TEST_CASE("a mend that ended midway leaves ranks that connect at the next use", 
     else
       require(
           !mine.mend(wait_limit(clock::now() + patience, when_renewed(mine, 1 - rank))).has_value(),
-          "the mend to end");
+          "the reconnection to end");
   });
   std::atomic<bool> is_done{false};
   on_threads(3, [&](std::uint32_t rank) {
@@ -490,26 +492,26 @@ TEST_CASE("a mend that ended midway leaves ranks that connect at the next use", 
   });
 }
 
-TEST_CASE("why the other end could not connect is told") {
+TEST_CASE("the reason why the other end could not connect is reported") {
   lazy_worlds all(2);
-  // The first one is that of the end which calls, several times if it has to wait.
+  // The first queue pair belongs to the calling end, which may call several times.
   std::optional<failing_device> failing(std::in_place, "ibv_create_qp:2+=ENOMEM");
   group& peers = all.ranks[0].peers();
-  while_served([&] { all.ranks[1].serve(); },
-               [&] {
-                 const group_results reached = peers.connect({1}, patience);
-                 failing.reset();
-                 const group_results again = peers.connect({1}, patience);
-                 require(reached.failed() == 1, "1 to have no queue pair");
-                 require(kind_of(reached[0]) == error_kind::not_connected, "it to say so");
-                 require(
-                     static_cast<error>(reached[0].result.assume_error()).native_errno() == ENOMEM,
-                     "why");
-                 require(again.has_value(), "1 to be connected at the next use");
-               });
+  while_served(
+      [&] { all.ranks[1].serve(); },
+      [&] {
+        const group_results reached = peers.connect({1}, patience);
+        failing.reset();
+        const group_results again = peers.connect({1}, patience);
+        require(reached.failed() == 1, "1 to have no queue pair");
+        require(kind_of(reached[0]) == error_kind::not_connected, "its refusal to be reported");
+        require(static_cast<error>(reached[0].result.assume_error()).native_errno() == ENOMEM,
+                "why");
+        require(again.has_value(), "1 to be connected at the next use");
+      });
 }
 
-TEST_CASE("a refusal of an earlier call is not taken for one of this call") {
+TEST_CASE("a refusal of an earlier call is not mistaken for one of this call") {
   lazy_worlds all(2);
   group& peers = all.ranks[0].peers();
   const group_results unanswered = peers.connect({1}, 20ms);
@@ -517,7 +519,7 @@ TEST_CASE("a refusal of an earlier call is not taken for one of this call") {
   CHECK(kind_of(unanswered[0]) == error_kind::timed_out);
   {
     const failing_device failing("ibv_create_qp:1+=ENOMEM");
-    // Time for a mistake to show: without one, it passes whatever was refused by then.
+    // Time for a defect to show: without one, the test passes whatever was refused by then.
     const wait_limit until = 50ms;
     while (!until.has_passed()) all.ranks[1].serve();
   }
@@ -525,7 +527,7 @@ TEST_CASE("a refusal of an earlier call is not taken for one of this call") {
                [&] { require(peers.connect({1}, patience).has_value(), "1 to be connected"); });
 }
 
-TEST_CASE("that this end's datagrams fail is not taken for the others' silence") {
+TEST_CASE("failing datagrams of this end are not mistaken for silence of the others") {
   lazy_worlds all(2);
   const failing_device failing("send-completion:1=local_protection_error");
   const group_results reached = all.ranks[0].peers().connect({1}, patience);
@@ -536,7 +538,7 @@ TEST_CASE("that this end's datagrams fail is not taken for the others' silence")
   CHECK(kind_of(again[0]) == kind_of(reached[0]));
 }
 
-TEST_CASE("with a pool, who waits for messages answers those who connect") {
+TEST_CASE("with a pool a rank that waits for messages answers calls") {
   const testbed bed;
   std::vector<local_bootstrap> launched = local_bootstrap::create(3);
   std::vector<std::uint32_t> seen;
@@ -560,8 +562,7 @@ TEST_CASE("with a pool, who waits for messages answers those who connect") {
   CHECK(seen == std::vector<std::uint32_t>{1, 2});
 }
 
-TEST_CASE("a rank that waits for another one to answer heeds what the others tell of the step",
-          "[long]") {
+TEST_CASE("a rank that waits for an answer heeds reports of others about the step", "[long]") {
   lazy_worlds all(4);
   constexpr std::uint32_t gone = 2;
   constexpr std::uint32_t silent = 3;
@@ -577,13 +578,12 @@ TEST_CASE("a rank that waits for another one to answer heeds what the others tel
     const group_results none =
         all.ranks[rank].barrier({0, 1, silent, gone}, 3 * patience, barrier_kind::binary_tree);
     require(blamed(none) == std::vector<std::uint32_t>{gone},
-            none.has_value() ? "nobody is blamed" : none.message().c_str());
-    require(std::chrono::steady_clock::now() < start + 2 * patience, "news, before the limit");
+            none.has_value() ? "no rank is blamed" : none.message().c_str());
+    require(std::chrono::steady_clock::now() < start + 2 * patience, "the report before the limit");
   });
 }
 
-TEST_CASE(
-    "a bootstrap that is slow holds up who serves for a moment, and is not asked again soon") {
+TEST_CASE("a slow bootstrap delays a serving rank only briefly and is not asked again soon") {
   const testbed bed;
   std::vector<local_bootstrap> launched = local_bootstrap::create(2);
   slow_bootstrap::notes noted;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What ranks tell each other of a step that they give up, and of whom; that it disturbs nobody
-/// else, and is not taken for news of another step.
+/// The reports of ranks about aborted steps and the ranks to blame. They disturb no other ranks,
+/// and are not mistaken for reports about another step.
 
 #include "../device/failing_device.hpp"
 #include "../sanitized.hpp"
@@ -28,7 +28,7 @@ namespace {
 
 using numbers = std::vector<std::uint32_t>;
 
-/// Where threads wait for each other, as often as they like.
+/// A meeting of threads, which can be repeated any number of times.
 class meeting {
  public:
   explicit meeting(std::uint32_t size) : size_(size) {}
@@ -44,10 +44,10 @@ class meeting {
 
 void require_blamed(const group_results& done, const numbers& ranks, int line = __builtin_LINE()) {
   require(blamed(done) == ranks,
-          done.has_value() ? "nobody is blamed" : done.error().message().c_str(), line);
+          done.has_value() ? "no rank is blamed" : done.error().message().c_str(), line);
 }
 
-/// Breaks the connection of two ranks at both ends, and makes another one between the same
+/// Breaks the connection of two ranks at both ends, and creates another one between the same
 /// processes, as programs may.
 void renew_link(world& one, world& other) {
   channel& here = one.peers()[other.rank()];
@@ -60,7 +60,7 @@ void renew_link(world& one, world& other) {
 
 using memory_of_ranks = registered_buffer<access::local_write | access::remote_write>;
 
-/// Fills the send queue of that channel with what the other end takes when it likes.
+/// Fills the send queue of that channel with sends that the other end receives later.
 [[nodiscard]] std::vector<pending<>> fill(channel& with, const memory_of_ranks& memory) {
   std::vector<pending<>> filled;
   for (;;) {
@@ -69,7 +69,7 @@ using memory_of_ranks = registered_buffer<access::local_write | access::remote_w
     filled.push_back(std::move(posted).assume_value());
   }
 }
-/// Takes it there.
+/// Receives them at the other end.
 void take(channel& with, const memory_of_ranks& memory, std::vector<pending<>>& filled) {
   for (pending<>& each : filled) {
     must(with.receive({.elements = must(memory.scatter(24, 8))}, patience));
@@ -77,7 +77,7 @@ void take(channel& with, const memory_of_ranks& memory, std::vector<pending<>>& 
   }
 }
 
-/// A bootstrap that notes where each rank's memory for steps is, as it tells the others.
+/// A bootstrap that records the address of each rank's memory for steps, as it is introduced.
 struct watched_bootstrap {
   local_bootstrap of;
   std::vector<std::byte>* introduced;
@@ -96,7 +96,7 @@ struct watched_bootstrap {
 
 }  // namespace
 
-TEST_CASE("those who stay when a rank has left learn it in each later step, long before the limit",
+TEST_CASE("after a rank has left the others learn it in each later step long before the limit",
           "[long]") {
   constexpr std::uint32_t gone = 7;
   constexpr std::uint32_t count = 9;
@@ -126,19 +126,19 @@ TEST_CASE("those who stay when a rank has left learn it in each later step, long
       const auto start = std::chrono::steady_clock::now();
       const group_error failed = step(mine, 3 * patience);
       require(failed.peer() == gone && failed.failed() == 1, failed.message().c_str());
-      require(std::chrono::steady_clock::now() < start + 2 * patience, "the news to come");
-      others("the others to be told, too");
+      require(std::chrono::steady_clock::now() < start + 2 * patience, "the report to arrive");
+      others("the others to be notified, too");
     }
   });
 }
 
-TEST_CASE("what is asked and told waits for nobody's work, and breaks no other connection",
+TEST_CASE("questions and reports do not wait for requests and break no other connection",
           "[long]") {
   local_worlds all(5);
   constexpr std::uint32_t gone = 4;
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   world& mine = all.ranks[0];
-  // Work that nobody takes yet: one request, and all that there is room for.
+  // Requests that are not received yet: one request, and a full send queue.
   auto waits = must(mine.peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
   std::vector<pending<>> filled = fill(mine.peers()[3], memory);
   const auto all_are_connected = [&] {
@@ -146,13 +146,13 @@ TEST_CASE("what is asked and told waits for nobody's work, and breaks no other c
         numbers{1, 2, 3}, [&](std::uint32_t rank) { return mine.peers()[rank].is_connected(); });
   };
 
-  // It waits for 1 alone.
+  // It waits only for 1.
   const group_results late = mine.barrier({0, 1, 2, 3}, 50ms, barrier_kind::binary_tree);
   CHECK(kind_of(late) == error_kind::timed_out);
   CHECK(std::ranges::count(blamed(late), 1U) == 1);
   CHECK(all_are_connected());
 
-  // It waits for who has left alone.
+  // It waits only for the rank that has left.
   {
     const world leaves = std::move(all.ranks[gone]);
   }
@@ -167,8 +167,8 @@ TEST_CASE("what is asked and told waits for nobody's work, and breaks no other c
 
 namespace {
 
-/// A step of 1, 2 and 0, in that order, which `spoil` has rank 2 leave or give up, while 0 has no
-/// room to signal 1, which waits for 2.
+/// A step of 1, 2 and 0, in that order. `spoil` makes rank 2 leave or abort it, while 0 has no room
+/// to signal 1, which waits for 2.
 void learn_without_room(const std::function<void(world&, const numbers&)>& spoil) {
   local_worlds all(3, 0, 1);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
@@ -178,29 +178,28 @@ void learn_without_room(const std::function<void(world&, const numbers&)>& spoil
   on_threads(2, [&](std::uint32_t rank) {
     const auto start = clock::now();
     require_blamed(all.ranks[rank].barrier(list, 3 * patience, barrier_kind::binary_tree), {2});
-    require(clock::now() < start + 2 * patience, "the news to come");
+    require(clock::now() < start + 2 * patience, "the report to arrive");
   });
   take(all.ranks[1].peers()[0], memory, filled);
 }
 
 }  // namespace
 
-TEST_CASE(
-    "a rank that waits for room to post its part of a step heeds what the others tell of it") {
+TEST_CASE("a rank that waits for room to post its part of a step heeds reports of others") {
   learn_without_room([](world& mine, const numbers& list) {
     const failing_device failing("ibv_post_send:1=EIO");
     CHECK(mine.barrier(list, patience, barrier_kind::binary_tree).has_error());
   });
 }
 
-// Not on rxe, which counts what is not acknowledged also while the receiver isn't ready: there 0
-// has given 1 up by the time that 1 finds 2 gone.
-TEST_CASE("a rank that waits for room learns who has left, from a receiver that is not ready",
+// Not on rxe, which counts retries even while the receiver is not ready: there, 0 has closed the
+// connection to 1 by the time that 1 detects the loss of 2.
+TEST_CASE("a rank that waits for room learns from a receiver that is not ready which rank has left",
           "[long]") {
   learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });
 }
 
-TEST_CASE("a rank that does not take what was posted to it is missing, and stays connected") {
+TEST_CASE("a rank that does not receive requests is reported missing and stays connected") {
   local_worlds all(2, 0, 1);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   std::vector<pending<>> filled = fill(all.ranks[0].peers()[1], memory);
@@ -215,10 +214,10 @@ TEST_CASE("a rank that does not take what was posted to it is missing, and stays
   });
 }
 
-TEST_CASE("news of a later step is none of an earlier one, which a late rank finds good") {
+TEST_CASE("a report about a later step does not fail an earlier one for a late rank") {
   for (const numbers& list : {numbers{1, 2}, numbers{2, 1}}) {
     local_worlds all(3);
-    // 1 gives up a step with 2, and one with all, before 2 comes to the first.
+    // 1 aborts a step with 2, and one with all ranks, before 2 enters the first.
     for (const numbers& ranks : {list, numbers{0, 1, 2}}) {
       const group_results done = all.ranks[1].barrier(ranks, 50ms);
       CHECK(kind_of(done) == error_kind::timed_out);
@@ -230,16 +229,16 @@ TEST_CASE("news of a later step is none of an earlier one, which a late rank fin
   }
 }
 
-TEST_CASE("a late rank learns because of whom another one has given the step up, and the next one",
+TEST_CASE("a late rank learns which rank made another one abort the step and the next one too",
           "[long]") {
   for (const barrier_kind kind : {barrier_kind::binary_tree, barrier_kind::dissemination}) {
     local_worlds all(3);
     const numbers list{1, 0, 2};
     for (int round = 0; round < 2; ++round)
       CHECK(blamed(all.ranks[1].barrier(list, 50ms, kind)) == numbers{0, 2});
-    // Limits of which a part suffices to hear that the others have come.
+    // A part of these limits suffices to learn that the other ranks have arrived.
     CHECK(blamed(all.ranks[0].barrier(list, 2s, kind)) == numbers{2});
-    // So all have come, when the last one does.
+    // When the last rank arrives, all have arrived.
     const group_results last = all.ranks[2].barrier(list, 2s, kind);
     CHECK(blamed(last) == numbers{0});
     CHECK(kind_of(last) == error_kind::timed_out);
@@ -267,7 +266,7 @@ TEST_CASE("a late rank notices at once that another one has gone on") {
   }
 }
 
-TEST_CASE("who was lost once, and is back, is not named when another one leaves", "[long]") {
+TEST_CASE("a rank that was lost and is back is not named when another one leaves", "[long]") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[2]);
   meeting every(4);
@@ -286,11 +285,11 @@ TEST_CASE("who was lost once, and is back, is not named when another one leaves"
       return;
     }
     require_blamed(mine.barrier(3 * patience), {3});
-    others("the others to be told, too");
+    others("the others to be notified, too");
   });
 }
 
-TEST_CASE("of two ranks that have left, none is excused by the other", "[long]") {
+TEST_CASE("neither of two ranks that have left is excused because of the other", "[long]") {
   local_worlds all(5);
   for (const std::uint32_t gone : {2U, 3U}) {
     const world leaves = std::move(all.ranks[gone]);
@@ -299,7 +298,7 @@ TEST_CASE("of two ranks that have left, none is excused by the other", "[long]")
   meeting others(3);
   on_threads(5, [&](std::uint32_t rank) {
     if (rank == 2 || rank == 3) return;
-    // 0 and 1 are with both of them in each step.
+    // 0 and 1 share each step with both of them.
     bool has_seen_2 = false;
     bool has_seen_3 = false;
     for (int round = 0; round < 4; ++round) {
@@ -309,15 +308,16 @@ TEST_CASE("of two ranks that have left, none is excused by the other", "[long]")
       require(!named.empty() && std::ranges::includes(numbers{2, 3}, named), "2 or 3 to be named");
       const bool sees_2 = std::ranges::count(named, 2U) == 1;
       const bool sees_3 = std::ranges::count(named, 3U) == 1;
-      require((sees_2 || !has_seen_2) && (sees_3 || !has_seen_3), "who was named is named again");
+      require((sees_2 || !has_seen_2) && (sees_3 || !has_seen_3),
+              "the named rank to be named again");
       has_seen_2 = !all.ranks[rank].peers()[2].is_connected();
       has_seen_3 = !all.ranks[rank].peers()[3].is_connected();
-      others("the others to be told, too");
+      others("the others to be notified, too");
     }
   });
 }
 
-TEST_CASE("a step ends when it is to, though all have come by then") {
+TEST_CASE("a step ends on a stop request even if all ranks have arrived by then") {
   local_worlds all(2);
   auto shortest = std::chrono::steady_clock::duration::max();
   for (int attempt = 0; attempt < 5; ++attempt) {
@@ -327,11 +327,11 @@ TEST_CASE("a step ends when it is to, though all have come by then") {
     on_threads(2, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       if (rank == 0) {
-        // Held up in the middle of the step, with the value of the other one.
+        // Delays the middle of the step, when the value of the other rank has arrived.
         const auto hold = [&](std::uint32_t a, std::uint32_t b) {
           held = std::chrono::steady_clock::now();
           is_held = true;
-          wait_until([&] { return has_ended.load(); }, "the other one to give up", 2 * patience);
+          wait_until([&] { return has_ended.load(); }, "the other one to abort", 2 * patience);
           return a + b;
         };
         require(must(mine.all_reduce(rank, hold, 3 * patience)) == 1, "the sum");
@@ -345,16 +345,16 @@ TEST_CASE("a step ends when it is to, though all have come by then") {
       shortest = std::min(shortest, std::chrono::steady_clock::now() - held);
     });
   }
-  // There is nothing to be told, and nobody waits for it.
+  // There is nothing to report, so no rank waits for that.
   CHECK(shortest < 1s);
 }
 
-TEST_CASE("a step ends by its limit, even if ranks are silent", "[long]") {
+TEST_CASE("a step ends by its limit even if ranks are silent", "[long]") {
   local_worlds all(3);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   // Rank 2 has posted no receive for it, so each read of its memory waits behind this send.
   auto waits = must(all.ranks[0].peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
-  // Each attempt leaves two requests behind that, for which the send queue has room.
+  // Each attempt leaves two requests behind that send; the send queue has room for them.
   auto shortest = clock::duration::max();
   for (int attempt = 0; attempt < 5; ++attempt) {
     const auto start = clock::now();
@@ -363,17 +363,17 @@ TEST_CASE("a step ends by its limit, even if ranks are silent", "[long]") {
     CHECK(kind_of(done) == error_kind::timed_out);
     CHECK(std::ranges::count(blamed(done), 1U) == 1);
   }
-  // Far less than the limit and the longest time for answers together.
+  // Far less than the sum of the limit and the longest time for answers.
   CHECK(shortest < 1s);
   must(all.ranks[2].peers()[0].receive({.elements = must(memory.scatter(8, 8))}, patience));
   must(waits.wait(patience));
 }
 
-TEST_CASE("why a rank has given a step up is told before what it posted there has finished") {
+TEST_CASE("the reason for an aborted step is reported before the requests of the step finish") {
   local_worlds all(4);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   break_link(all.ranks[0], all.ranks[3]);
-  // Nobody takes that, so 0's signal to 1 stays behind it.
+  // The send is never received, so 0's signal to 1 is queued behind it.
   auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   std::atomic<bool> has_left{false};
   std::atomic<bool> is_over_at_0{false};
@@ -390,14 +390,14 @@ TEST_CASE("why a rank has given a step up is told before what it posted there ha
     const bool was_told_before = !is_over_at_0 && clock::now() < start + 2 * patience;
     has_left = true;
     require_blamed(done, {3});
-    require(was_told_before, "it to be told while 0 waits");
+    require(was_told_before, "the report to arrive while 0 waits");
   });
   CHECK_FALSE(waits.wait(patience).has_value());
 }
 
 namespace {
 
-/// Stops a wait on request, and counts how often it was asked, which it is only while one waits.
+/// Stops a wait on request, and counts the queries, which happen only during a wait.
 class watched_wait {
  public:
   watched_wait(std::atomic<std::uint32_t>& asked, const std::atomic<bool>& is_over)
@@ -414,10 +414,10 @@ class watched_wait {
 
 }  // namespace
 
-TEST_CASE("nobody is blamed on a guess, where what was posted to another rank has not finished") {
+TEST_CASE("no rank is blamed on a guess while requests to another rank are in flight") {
   local_worlds all(4);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
-  // Nobody takes that, so 0 can't ask 1 whether it has come, which it has not.
+  // The send is never received, so 0 cannot find out that 1 has not arrived.
   auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   std::array<std::atomic<std::uint32_t>, 4> asked{};
   std::atomic<bool> is_over_at_0{false};
@@ -442,7 +442,8 @@ TEST_CASE("nobody is blamed on a guess, where what was posted to another rank ha
 
 namespace {
 
-/// That those learn in a barrier of all, long before its limit, that a rank has given it up.
+/// Checks that these ranks learn in a barrier of all, long before its limit, that a rank has
+/// aborted it.
 void require_told(local_worlds& all, const numbers& ranks, std::uint32_t culprit, error_kind why,
                   barrier_kind kind) {
   on_threads(static_cast<std::uint32_t>(all.ranks.size()), [&](std::uint32_t rank) {
@@ -451,13 +452,13 @@ void require_told(local_worlds& all, const numbers& ranks, std::uint32_t culprit
     const group_results done = all.ranks[rank].barrier(3 * patience, kind);
     require_blamed(done, {culprit});
     require(kind_of(done) == why, done.error().message().c_str());
-    require(std::chrono::steady_clock::now() < start + 2 * patience, "it to be told");
+    require(std::chrono::steady_clock::now() < start + 2 * patience, "the report to arrive");
   });
 }
 
 }  // namespace
 
-TEST_CASE("that a rank can't post its part of a step, the others are told") {
+TEST_CASE("a rank that cannot post its part of a step notifies the others") {
   local_worlds all(3);
   {
     const failing_device failing("ibv_post_send:1=EIO");
@@ -474,26 +475,26 @@ TEST_CASE("that a rank can't post its part of a step, the others are told") {
 namespace {
 
 constexpr std::size_t all_there_is = SIZE_MAX;
-/// For how many more allocations, of those that can be refused, there is memory on this thread.
+/// The number of further allocations on this thread that succeed, among those that may fail.
 thread_local std::size_t allocations_left = all_there_is;
 
 }  // namespace
 
-// Of all that the library allocates, what can be refused. The usual one, otherwise.
+// Replaces only allocations that may fail; calls the usual function if they are to succeed.
 void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
   if (allocations_left == 0) return nullptr;
   if (allocations_left != all_there_is) --allocations_left;
   return ::operator new[](size);
 }
 
-TEST_CASE("a rank that lacks the memory for a step blames nobody, and counts on") {
+TEST_CASE("a rank that lacks the memory for a step blames no rank and goes on counting") {
   local_worlds all(3);
   meeting every(3);
   on_threads(3, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     const auto check = [&](const group_results& done) {
       if (rank != 1) return require(std::ranges::count(blamed(done), 1U) == 1, "1 to be missing");
-      require(blamed(done).empty() && !done.error().peer(), "1 to blame nobody");
+      require(blamed(done).empty() && !done.error().peer(), "1 to blame no rank");
       require(kind_of(done) == error_kind::resource_exhausted, "the kind");
     };
     for (const barrier_kind kind : {barrier_kind::centralized, barrier_kind::dissemination}) {
@@ -514,7 +515,7 @@ TEST_CASE("a rank that lacks the memory for a step blames nobody, and counts on"
   });
 }
 
-TEST_CASE("that a rank lacks the memory for a step, the others are told") {
+TEST_CASE("a rank that lacks the memory for a step notifies the others") {
   for (const barrier_kind kind : {barrier_kind::centralized, barrier_kind::dissemination}) {
     local_worlds all(4);
     allocations_left = 0;
@@ -525,7 +526,7 @@ TEST_CASE("that a rank lacks the memory for a step, the others are told") {
   }
 }
 
-TEST_CASE("because of whom a step is given up is told, also without memory for all results",
+TEST_CASE("the culprit of an aborted step is reported even without memory for all results",
           "[long]") {
   local_worlds all(4);
   // In a tree, only 1 waits for 3, and writes to it.
@@ -534,7 +535,7 @@ TEST_CASE("because of whom a step is given up is told, also without memory for a
   }
   on_threads(3, [&](std::uint32_t rank) {
     if (rank == 1) {
-      // For the scope.
+      // The allocation for the scope.
       allocations_left = 1;
       const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::binary_tree);
       allocations_left = all_there_is;
@@ -543,13 +544,13 @@ TEST_CASE("because of whom a step is given up is told, also without memory for a
     }
     const auto start = std::chrono::steady_clock::now();
     require_blamed(all.ranks[rank].barrier(3 * patience, barrier_kind::binary_tree), {3});
-    require(std::chrono::steady_clock::now() < start + 2 * patience, "it to be told");
+    require(std::chrono::steady_clock::now() < start + 2 * patience, "the report to arrive");
   });
 }
 
 #endif
 
-TEST_CASE("a rank that tells nonsense is not believed") {
+TEST_CASE("an invalid report of a rank is ignored") {
   const testbed bed;
   std::vector<local_bootstrap> launched = local_bootstrap::create(2);
   std::vector<std::byte> introduced(1);
@@ -564,21 +565,21 @@ TEST_CASE("a rank that tells nonsense is not believed") {
   const place steps = must(place::decode(std::span(introduced).first(place::encoded_size)));
   registered_buffer<access::local_write, std::uint64_t> word =
       must(registered_buffer<access::local_write, std::uint64_t>::allocate(bed.domain, 1));
-  // Kinds of error, and ranks that there are not.
+  // Invalid kinds of error, and ranks that do not exist.
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> nonsense{
       {1, 2}, {1, 0xffff}, {0x7f, 1}, {13, 1}};
   for (std::uint32_t step = 1; step < 9; ++step) {
-    // 1 gives the step up, and goes on to the next, of which nothing is told.
+    // 1 aborts the step and goes on to the next, for which there is no valid report.
     for (int round = 0; round < 2; ++round)
       CHECK(kind_of(made[1]->barrier({0, 1}, 1ms)) == error_kind::timed_out);
-    // It is the fifth or sixth of the words that there are for each rank.
+    // The report is the fifth or sixth of the words for each rank.
     const std::uint64_t joined = 2 * std::uint64_t{step} - 1;
     const std::size_t at = (joined % 2 == 0 ? 5 : 6) * 2 + 1;
     const auto [kind, culprit] = nonsense[step / 2 % nonsense.size()];
     word[0] = joined << 24U | (step % 2 == 0 ? 1U << 23U : 0U) | kind << 16U | culprit;
     must(made[1]->peers()[0].write(
         {.elements = must(word.gather(0, 1)), .remote = must(steps.slice(8 * at, 8))}));
-    // That it is one more of the same step is all that 0 sees.
+    // 0 only sees one more report of the same step.
     for (int round = 0; round < 2; ++round) {
       const group_results late = made[0]->barrier({0, 1}, patience);
       INFO((late.has_value() ? "" : late.error().message()));
@@ -587,7 +588,7 @@ TEST_CASE("a rank that tells nonsense is not believed") {
   }
 }
 
-TEST_CASE("a rank that is lost is found by who has posted a receive from it") {
+TEST_CASE("a lost rank is detected by a rank that has posted a receive from it") {
   local_worlds all(2);
   world& mine = all.ranks[0];
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
@@ -600,10 +601,10 @@ TEST_CASE("a rank that is lost is found by who has posted a receive from it") {
   CHECK_FALSE(waits.wait(patience).has_value());
 }
 
-TEST_CASE("who is lost to another rank leaves the step as well, for whomever it waits") {
+TEST_CASE("a rank that is lost to another one leaves the step whichever rank it waits for") {
   local_worlds all(8);
   break_link(all.ranks[0], all.ranks[1]);
-  // Ranks that wait for the last one give up, and others wait for those.
+  // Ranks that wait for the last one abort the step, and other ranks wait for those.
   constexpr std::uint32_t late = 7;
   std::atomic<std::uint32_t> done{0};
   on_threads(8, [&](std::uint32_t rank) {
@@ -613,7 +614,7 @@ TEST_CASE("who is lost to another rank leaves the step as well, for whomever it 
     ++done;
     if (rank == late) return;
     require(left.has_error(), "the step to fail");
-    require(std::chrono::steady_clock::now() < start + 3 * patience, "news, before the limit");
+    require(std::chrono::steady_clock::now() < start + 3 * patience, "the report before the limit");
     require(left.error().failed() == 1 && left.error().peer() <= 1U,
             left.error().message().c_str());
   });

@@ -36,8 +36,8 @@ namespace {
 
 using socket_name = int (*)(int, sockaddr*, socklen_t*);
 
-/// The port at this end of a socket, by `getsockname`, or at the other, by `getpeername`; 0 for
-/// what is no socket of the internet.
+/// The port of a socket at this end, with `getsockname`, or at the other end, with `getpeername`; 0
+/// if it is not an internet socket.
 [[nodiscard]] in_port_t port_by(socket_name name, int descriptor) {
   sockaddr_storage end{};
   socklen_t size = sizeof end;
@@ -47,7 +47,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   if (end.ss_family == AF_INET6) port = reinterpret_cast<const sockaddr_in6&>(end).sin6_port;
   return ntohs(port);
 }
-/// The other end of that connection, in this process.
+/// The descriptor of the connection's other end, in this process.
 [[nodiscard]] int other_end_of(const tcp_socket& of) {
   const in_port_t here = port_by(::getsockname, of.descriptor());
   const in_port_t there = port_by(::getpeername, of.descriptor());
@@ -59,7 +59,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   throw failure(__FILE__, __LINE__, "the other end is not in this process");
 }
 
-/// Writes zeros there until nothing more is taken. \returns how many
+/// Writes zeros until the socket accepts no more. \returns the number of bytes
 [[nodiscard]] std::size_t fill(int descriptor) {
   const std::array<char, 4096> zeros{};
   std::size_t filled = 0;
@@ -67,7 +67,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   const auto has_filled = [&] {
     is_full = true;
     for (ssize_t sent = 0; sent >= 0;) {
-      // To the last byte.
+      // Fills it to the last byte.
       for (const std::size_t size : {zeros.size(), std::size_t{1}}) {
         sent = ::send(descriptor, zeros.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent <= 0) continue;
@@ -76,16 +76,16 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
         break;
       }
     }
-    // Until the kernel has asked the other end in vain, room may be on its way.
+    // Until the kernel has probed the other end in vain, room may still be announced.
     tcp_info told{};
     socklen_t size = sizeof told;
     ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &told, &size);
     return is_full && told.tcpi_backoff != 0;
   };
-  wait_until(has_filled, "the other end to take nothing more");
+  wait_until(has_filled, "the other end to accept no more data");
   return filled;
 }
-/// What comes there until it ends, or there are so many bytes.
+/// Receives up to that number of bytes, or until the connection ends.
 [[nodiscard]] std::vector<std::uint8_t> receive(const tcp_socket& from, std::size_t size) {
   std::vector<std::uint8_t> bytes(size);
   std::size_t got = 0;
@@ -96,7 +96,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
         if (now > 0) got += static_cast<std::size_t>(now);
         return got == size || now == 0 || (now < 0 && errno != EAGAIN);
       },
-      "what the rank sends");
+      "the bytes that the rank sends");
   bytes.resize(got);
   return bytes;
 }
@@ -109,7 +109,7 @@ TEST_CASE("ranks meet by TCP in any order") {
   const std::string place = place_at(port);
   constexpr std::uint32_t count = 4;
   on_threads(count, [&](std::uint32_t rank) {
-    // The meeting point comes last.
+    // The meeting point starts last.
     // steady: the others likely try to connect before; any order has to pass
     if (rank == 0) std::this_thread::sleep_for(100ms);
     auto launched = must(tcp_bootstrap::join(launch(rank, count, place), patience));
@@ -121,7 +121,7 @@ TEST_CASE("ranks meet by TCP in any order") {
   });
 }
 
-TEST_CASE("what ranks put, others get behind a fence, as it was put") {
+TEST_CASE("after a fence ranks get the values that others have put unchanged") {
   const held_port port;
   const std::string place = place_at(port);
   on_threads(3, [&](std::uint32_t rank) {
@@ -136,7 +136,7 @@ TEST_CASE("what ranks put, others get behind a fence, as it was put") {
       require(got == pattern(65'536, other), "the bytes");
       require(must(mine.get(other, "empty", {}, patience)) == 0, "no bytes");
       require(failure_of(mine.get(other, "small", got, patience)) == error_kind::not_found,
-              "what nobody put");
+              "a value that no rank has put");
       require(failure_of(mine.get(other, "large", std::span(got).first(9), patience)) ==
                   error_kind::invalid_input,
               "a place that is too small");
@@ -149,7 +149,7 @@ TEST_CASE("what ranks put, others get behind a fence, as it was put") {
   });
 }
 
-TEST_CASE("a fence names who is missing, and who has left") {
+TEST_CASE("a fence names missing ranks and ranks that have left") {
   const held_port port;
   const std::string place = place_at(port);
   std::atomic<bool> is_told{false};
@@ -163,8 +163,8 @@ TEST_CASE("a fence names who is missing, and who has left") {
       require(static_cast<error>(missing).kind() == error_kind::timed_out, "the kind");
       is_told = true;
     } else {
-      // Who is late comes to the fence that has been given up, and goes on with the next.
-      wait_until([&] { return is_told.load(); }, "rank 0 to be told");
+      // The late rank reaches the fence that was aborted, and continues with the next.
+      wait_until([&] { return is_told.load(); }, "rank 0 to be notified");
       must(mine.fence(patience));
     }
     must(mine.fence(patience));
@@ -173,11 +173,11 @@ TEST_CASE("a fence names who is missing, and who has left") {
     require(left.peer() == 3U, "rank 3 to have left");
     require(static_cast<error>(left).kind() == error_kind::not_connected, "the kind");
     ++done;
-    wait_until([&] { return done == 3; }, "all to be told");
+    wait_until([&] { return done == 3; }, "all to be notified");
   });
 }
 
-TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
+TEST_CASE("a client that is not a rank of the world is refused and disturbs no rank") {
   const held_port port;
   const std::string place = place_at(port);
   std::optional<tcp_bootstrap> first(must(tcp_bootstrap::join(launch(0, 3, place), patience)));
@@ -191,7 +191,7 @@ TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
   named.name = "another";
   CHECK(why_not(named) == error_kind::mismatch);
 
-  // Strangers: one that says nothing, one that says something else, one that says too much.
+  // Strangers: one is silent, one speaks another protocol, one sends too much.
   const auto silent = must(tcp_socket::connect("localhost", port.text(), patience));
   for (const std::string& words :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\1')}) {
@@ -204,7 +204,7 @@ TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
               ::recv(stranger.descriptor(), answer.data(), answer.size(), MSG_DONTWAIT);
           return got == 0 || (got < 0 && errno != EAGAIN);
         },
-        "the stranger to be hung up on");
+        "the stranger to be disconnected");
   }
 
   auto third = must(tcp_bootstrap::join(launch(2, 3, place), patience));
@@ -213,7 +213,7 @@ TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
   });
 }
 
-TEST_CASE("ranks of a large world may connect all at once, before any says who it is") {
+TEST_CASE("ranks of a large world may connect all at once before any has sent its rank") {
   const held_port port;
   const std::string place = place_at(port);
   auto first = must(tcp_bootstrap::join(launch(0, 400, place), patience));
@@ -224,17 +224,17 @@ TEST_CASE("ranks of a large world may connect all at once, before any says who i
   CHECK(second.rank() == 1);
 }
 
-TEST_CASE("strangers that say nothing keep no rank from the meeting point") {
+TEST_CASE("silent strangers do not keep ranks from the meeting point") {
   const held_port port;
   const std::string place = place_at(port);
   auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
-  // More than a meeting point lets in.
+  // More connections than a meeting point accepts.
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 300; ++i)
     silent.push_back(must(tcp_socket::connect("localhost", port.text(), patience)));
   const auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
   CHECK(second.rank() == 1);
-  // The first one was refused for that.
+  // The first one was refused because of them.
   CHECK(receive(silent.front(), 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0});
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("a rank connects again to a meeting point where strangers took its pla
     }
     for (const std::uint8_t answer : {3, 2}) {
       const auto visitor = must(listener.accept(patience));
-      require(receive(visitor, 23).size() == 23, "the rank to say who it is");
+      require(receive(visitor, 23).size() == 23, "the rank to introduce itself");
       const std::array<std::uint8_t, 11> refused_or_welcome{answer, 0, 0, 0, 5};
       ::send(visitor.descriptor(), refused_or_welcome.data(), refused_or_welcome.size(),
              MSG_NOSIGNAL);
@@ -258,24 +258,24 @@ TEST_CASE("a rank connects again to a meeting point where strangers took its pla
   CHECK(joined->rank() == 1);
 }
 
-TEST_CASE("who speaks another version is told so") {
+TEST_CASE("a rank with another version of the protocol is refused") {
   const held_port port;
   const std::string place = place_at(port);
   const auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
-  // What rank 1 says first, as a later version would: type, number, length of key and value, and
-  // then what it speaks, which version, and how many ranks there are.
+  // The first frame of rank 1 in a later version: type, number, lengths of key and value, and then
+  // the magic number, the version, and the number of ranks.
   const std::array<std::uint8_t, 23> hello{1,    0,    0,    0, 1, 0, 0, 0, 0, 0, 12, 0x76,
                                            0x78, 0x72, 0x77, 0, 0, 0, 2, 0, 0, 0, 2};
   const auto later = must(tcp_socket::connect("localhost", port.text(), patience));
   REQUIRE(::send(later.descriptor(), hello.data(), hello.size(), MSG_NOSIGNAL) == 23);
-  // Refused, for its version.
+  // It was refused because of its version.
   CHECK(receive(later, 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0});
   const auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
   CHECK(second.rank() == 1);
 }
 
-TEST_CASE("a meeting point of another version, or of something else, is told from the ranks'") {
-  // What listens there is no meeting point: it refuses, or says what nobody understands.
+TEST_CASE("a meeting point of another version or another service is recognized") {
+  // The listener there is not a meeting point: it refuses, or sends unknown bytes.
   const auto why = [](std::vector<std::uint8_t> says, std::chrono::milliseconds limit) {
     const auto listener = must(tcp_listener::open("0"));
     const std::string place = "localhost:" + std::to_string(listener.port());
@@ -300,8 +300,8 @@ TEST_CASE("a meeting point of another version, or of something else, is told fro
         error_kind::invalid_input);
 }
 
-TEST_CASE("a fence that was not sent by its limit goes with the next one") {
-  // A meeting point that takes nothing for a while.
+TEST_CASE("a fence that was not sent by its limit is sent with the next one") {
+  // A meeting point that accepts no data for a while.
   const auto listener = must(tcp_listener::open("0"));
   const std::string place = "localhost:" + std::to_string(listener.port());
   std::optional<tcp_bootstrap> joined;
@@ -312,14 +312,14 @@ TEST_CASE("a fence that was not sent by its limit goes with the next one") {
       return;
     }
     visitor.emplace(must(listener.accept(patience)));
-    require(receive(*visitor, 23).size() == 23, "the rank to say who it is");
+    require(receive(*visitor, 23).size() == 23, "the rank to introduce itself");
     const std::array<std::uint8_t, 11> welcome{2};
     ::send(visitor->descriptor(), welcome.data(), welcome.size(), MSG_NOSIGNAL);
   });
   const std::size_t filled = fill(other_end_of(*visitor));
   CHECK(static_cast<error>(failure_of(joined->fence(50ms))) == error_kind::timed_out);
   CHECK(receive(*visitor, filled).size() == filled);
-  // All have come to both.
+  // Both fences were reached by all ranks.
   const std::array<std::uint8_t, 11> released{6, 0, 0, 0, 2};
   ::send(visitor->descriptor(), released.data(), released.size(), MSG_NOSIGNAL);
   CHECK(joined->fence(patience));
@@ -329,7 +329,7 @@ TEST_CASE("a fence that was not sent by its limit goes with the next one") {
   CHECK(receive(*visitor, 23) == fences);
 }
 
-TEST_CASE("what is no launch is refused, in words") {
+TEST_CASE("invalid launches are refused with an explanation") {
   CHECK(why_not(launch(0, 0, "localhost:1")) == error_kind::invalid_input);
   CHECK(why_not(launch(3, 3, "localhost:1")) == error_kind::invalid_input);
   for (const char* place : {"", ":", "host", "host:", ":1", "::1:5", "a:b:c"})
@@ -338,7 +338,7 @@ TEST_CASE("what is no launch is refused, in words") {
   const std::string name(65, 'n');
   long_name.name = name;
   CHECK(why_not(long_name) == error_kind::invalid_input);
-  // Nobody there.
+  // No meeting point is there.
   const held_port port;
   CHECK(why_not(launch(1, 2, place_at(port)), 50ms) == error_kind::timed_out);
 
@@ -360,7 +360,7 @@ TEST_CASE("what is no launch is refused, in words") {
   CHECK(from_environment() == error_kind::invalid_input);
 }
 
-TEST_CASE("a process that nothing has started as a rank is told so") {
+TEST_CASE("a process that was not started as a rank gets an error that says so") {
   for (const char* each : {"VERBSPP_RANK", "VERBSPP_WORLD_SIZE", "VERBSPP_MEETING_POINT",
                            "PMIX_RANK", "PMIX_NAMESPACE"})
     ::unsetenv(each);

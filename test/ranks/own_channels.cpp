@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels under ranks' numbers that programs put there, connect to others, or take away.
+/// Channels under ranks' numbers that programs replace, connect to other peers, or remove.
 
 #include "worlds.hpp"
 
@@ -20,9 +20,8 @@ using numbers = std::vector<std::uint32_t>;
 
 }  // namespace
 
-TEST_CASE("nothing of a step goes by a channel that the program has put under a rank's number",
-          "[long]") {
-  // Before it was used for the first time, and afterwards.
+TEST_CASE("steps do not use a channel that the program has put under a rank's number", "[long]") {
+  // Before its first use, and after it.
   for (const bool is_connected_before : {false, true}) {
     lazy_worlds all(4);
     const auto on_ranks = [&](const std::vector<std::uint32_t>& ranks, const auto& function) {
@@ -56,7 +55,7 @@ TEST_CASE("nothing of a step goes by a channel that the program has put under a 
       require(with_2 != none.end() && !with_2->result.has_value(), "2 to be blamed");
       require(kind_of(*with_2) == error_kind::not_connected, "the kind");
     });
-    // 0 waits for 3 and then 1, and tells all the others.
+    // 0 waits for 3 and then for 1, and reports to all the others.
     {
       const world leaves = std::move(all.ranks[3]);
     }
@@ -70,9 +69,9 @@ TEST_CASE("nothing of a step goes by a channel that the program has put under a 
   }
 }
 
-TEST_CASE("nothing of a step goes to a process that is no rank, by whosever channel") {
+TEST_CASE("steps send nothing to a process that is not a rank over any channel") {
   local_worlds all(4);
-  // It has nothing of what the ranks have registered.
+  // It has none of the memory that the ranks have registered.
   const testbed elsewhere;
   channel stranger(must(elsewhere.domain.build_channel().build()));
   world& mine = all.ranks[0];
@@ -91,17 +90,17 @@ TEST_CASE("nothing of a step goes to a process that is no rank, by whosever chan
   CHECK(kind_of(none[1]) == error_kind::not_connected);
   CHECK(are_connected());
 
-  // Neither is it asked nor told about another one: 0 waits for 3, and then for 1.
+  // It gets no questions and no reports about another rank, either: 0 waits for 3, and then for 1.
   CHECK(blamed(mine.barrier({0, 3, 1, 2}, 50ms, barrier_kind::binary_tree)) == numbers{3, 1});
   CHECK(are_connected());
 }
 
-TEST_CASE("a channel that was taken out of a world outlives it, with what the world posted",
+TEST_CASE("a channel taken out of a world outlives it with the world's requests in flight",
           "[long]") {
   local_worlds all(3);
   const auto memory = must(registered_buffer<>::allocate(all.bed.domain, 64));
   std::optional<world> mine(std::move(all.ranks[0]));
-  // Nobody takes that yet, so what a rank is asked and told comes later.
+  // The send is not received yet, so questions and reports to the rank are delayed.
   auto waits = must(mine->peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   for (int round = 0; round < 2; ++round)
     CHECK(blamed(mine->barrier({0, 2, 1}, 50ms, barrier_kind::binary_tree)) == numbers{2});
@@ -111,7 +110,7 @@ TEST_CASE("a channel that was taken out of a world outlives it, with what the wo
   channel& there = all.ranks[1].peers()[0];
   must(there.receive({.elements = must(memory.scatter(8, 8))}, patience));
   must(waits.wait(patience));
-  // Behind them, there is another one.
+  // Another send follows these requests.
   auto receive = must(there.post_receive({.elements = must(memory.scatter(16, 8))}));
   const auto sent = kept.send({.elements = must(memory.gather(0, 8))}, patience);
   INFO((sent.has_value() ? "" : sent.error().message()));

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program of ranks under srun, on a cluster of this one machine that lives in a temporary folder.
+"""Runs a program of ranks under srun, on a cluster of only this machine, in a temporary folder.
 
     srun.py RANKS PROGRAM [ARGUMENTS]
 
-Takes Debian's slurmctld, slurmd, slurm-client and munge, and root, for slurmd; where these are not, it says so and is
-skipped (exit code 77). PRELOAD in the environment is preloaded into the ranks, not into Slurm.
+Needs Debian's slurmctld, slurmd, slurm-client and munge, and root for slurmd; without these, it is skipped with a
+message (exit code 77). PRELOAD in the environment is preloaded into the ranks, not into Slurm.
 """
 
 import os
@@ -107,7 +107,7 @@ def run(folder, ranks, command, ports):
                               env=environment, timeout=240)
         return done.returncode
     except TimeoutError as late:
-        print(f"this did not come: {late}")
+        print(f"timed out waiting for {late}")
         for log in sorted(folder.glob("*.log")):
             print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
         return 1
@@ -128,9 +128,9 @@ def main():
         if where(name) is None:
             skip(f"there is no {name}: Debian has it in slurmctld, slurmd, slurm-client and munge")
     if os.geteuid() != 0:
-        skip("slurmd takes root")
+        skip("slurmd needs root")
     with tempfile.TemporaryDirectory(prefix="slurm") as folder:
-        # munged looks whether others could change what is in there.
+        # munged refuses folders that other users can change.
         held = [hold_port() for _ in range(2)]
         return run(pathlib.Path(folder), ranks, command, [port for _, port in held])
 

@@ -23,20 +23,20 @@ namespace {
 constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_tree,
                                barrier_kind::dissemination, barrier_kind::by_size};
 
-/// How often all come to a barrier of each kind: from VERBSPP_TEST_BARRIERS, for a longer test.
+/// The number of barriers of each kind; VERBSPP_TEST_BARRIERS sets it for a longer test.
 [[nodiscard]] std::uint32_t rounds_of_barriers() {
   const char* const given = std::getenv("VERBSPP_TEST_BARRIERS");
   return given != nullptr ? static_cast<std::uint32_t>(std::stoul(given)) : 30;
 }
 
-/// Memory that is deregistered by now: work with it fails.
+/// Memory that has been deregistered: requests that access it fail.
 [[nodiscard]] auto memory_that_is_gone(const local_worlds& all) {
   return must(buffer<>(all.bed.domain, 64).region().remote());
 }
 
 }  // namespace
 
-TEST_CASE("the ranks of a world know, and reach, each other") {
+TEST_CASE("the ranks of a world know and reach each other") {
   for (const std::uint32_t count : {1U, 2U, 5U}) {
     local_worlds all(count);
     for (std::uint32_t rank = 0; rank < count; ++rank) {
@@ -57,7 +57,7 @@ TEST_CASE("the ranks of a world know, and reach, each other") {
   }
 }
 
-TEST_CASE("ranks exchange values, each in its type") {
+TEST_CASE("ranks exchange values of each type") {
   local_worlds all(3);
   std::vector<buffer<>> memory;
   for (std::uint32_t rank = 0; rank < 3; ++rank)
@@ -81,7 +81,7 @@ TEST_CASE("ranks exchange values, each in its type") {
   }
 }
 
-TEST_CASE("no rank leaves a barrier before all have come") {
+TEST_CASE("no rank leaves a barrier before all have arrived") {
   const std::uint32_t rounds = rounds_of_barriers();
   for (const std::uint32_t count : {1U, 2U, 3U, 5U}) {
     local_worlds all(count);
@@ -89,20 +89,20 @@ TEST_CASE("no rank leaves a barrier before all have come") {
       std::atomic<std::uint32_t> come{0};
       on_threads(count, [&](std::uint32_t rank) {
         for (std::uint32_t round = 1; round <= rounds; ++round) {
-          // One rank is late, another one each time.
+          // One rank is late, another one in each round.
           // steady: makes this rank late in most rounds; any order has to pass
           if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           ++come;
           const group_results done = all.ranks[rank].barrier(patience, kind);
           require(done.has_value(), "the barrier");
-          require(come >= round * count, "all to have come");
+          require(come >= round * count, "all to have arrived");
         }
       });
     }
   }
 }
 
-TEST_CASE("barriers of parts, in any mixture") {
+TEST_CASE("barriers of any mixture of parts of the world") {
   local_worlds all(5);
   const std::vector<std::uint32_t> odd{1, 3};
   const std::vector<std::uint32_t> even{4, 0, 2};
@@ -124,7 +124,7 @@ TEST_CASE("barriers of parts, in any mixture") {
   CHECK(mine.barrier({0}, patience));
 }
 
-TEST_CASE("behind a barrier inside a scope, what all have written in it is there") {
+TEST_CASE("after a barrier inside a scope all ranks' writes of the scope have arrived") {
   constexpr std::uint32_t count = 4;
   constexpr std::uint32_t rounds = 20;
   local_worlds all(count);
@@ -151,7 +151,7 @@ TEST_CASE("behind a barrier inside a scope, what all have written in it is there
             VERBSPP_TRYV(mine.barrier(scope, patience, kind));
             for (std::uint32_t other = 0; other < count; ++other)
               require(own[other] == std::uint64_t{round} * count + other, "the others' values");
-            // Nobody writes the next ones before all have read these.
+            // No rank writes the next values before all have read these.
             VERBSPP_TRYV(mine.barrier(scope, mine.peers().all(), patience, kind));
             return success();
           },
@@ -160,7 +160,7 @@ TEST_CASE("behind a barrier inside a scope, what all have written in it is there
   });
 }
 
-TEST_CASE("a rank whose work in a scope failed does not come to the barrier there") {
+TEST_CASE("a rank whose work in a scope failed does not join the barrier there") {
   local_worlds all(3);
   buffer<> from(all.bed.domain, pattern(64, 1));
   const auto gone = memory_that_is_gone(all);
@@ -172,7 +172,7 @@ TEST_CASE("a rank whose work in a scope failed does not come to the barrier ther
             VERBSPP_TRYV(scope[2].post_write({.elements = from.gather(), .remote = gone}));
           const group_results came = mine.barrier(scope, rank == 1 ? patience : 500ms);
           require(!came.has_value(), "the barrier to fail");
-          require(std::ranges::count(blamed(came), rank == 1 ? 2U : 1U) == 1, "who is blamed");
+          require(std::ranges::count(blamed(came), rank == 1 ? 2U : 1U) == 1, "the blamed ranks");
           return success();
         },
         patience);
@@ -183,7 +183,7 @@ TEST_CASE("a rank whose work in a scope failed does not come to the barrier ther
   });
 }
 
-TEST_CASE("a rank that does not come to a barrier, as its work in the scope failed, tells so") {
+TEST_CASE("a rank that skips a barrier because its work in the scope failed reports it") {
   local_worlds all(4);
   buffer<> from(all.bed.domain, pattern(64, 1));
   const auto gone = memory_that_is_gone(all);
@@ -191,15 +191,16 @@ TEST_CASE("a rank that does not come to a barrier, as its work in the scope fail
     world& mine = all.ranks[rank];
     const auto done = mine.peers().scope(
         [&](group_scope& scope) -> group_result<void> {
-          // With the one that is not in the barrier.
+          // Posted to the rank that is not in the barrier.
           if (rank == 1)
             VERBSPP_TRYV(scope[3].post_write({.elements = from.gather(), .remote = gone}));
           const auto start = clock::now();
           const group_results came = mine.barrier(scope, {0, 1, 2}, 3 * patience);
-          require(blamed(came) == std::vector<std::uint32_t>{rank == 1 ? 3U : 1U}, "who is blamed");
+          require(blamed(came) == std::vector<std::uint32_t>{rank == 1 ? 3U : 1U},
+                  "the blamed ranks");
           require(static_cast<error>(came.error()).kind() == error_kind::failed_request,
                   came.message().c_str());
-          require(clock::now() < start + 2 * patience, "it to be told");
+          require(clock::now() < start + 2 * patience, "the report to arrive");
           return success();
         },
         patience);
@@ -208,14 +209,13 @@ TEST_CASE("a rank that does not come to a barrier, as its work in the scope fail
   });
 }
 
-TEST_CASE("a barrier that timed out names the ranks that were missing, and the next one works",
-          "[long]") {
+TEST_CASE("a barrier that timed out names the missing ranks and the next one works", "[long]") {
   local_worlds all(5);
   const std::vector<std::uint32_t> late{2, 4};
   for (const barrier_kind kind : all_kinds) {
     std::atomic<int> given_up{0};
     on_threads(5, [&](std::uint32_t rank) {
-      // 2 and 4 come when the others have given up.
+      // 2 and 4 arrive when the others have given up.
       const bool is_late = rank == 2 || rank == 4;
       if (is_late) wait_until([&] { return given_up == 3; }, "the others to give up");
       const group_results done = all.ranks[rank].barrier(is_late ? 50ms : 2000ms, kind);
@@ -226,7 +226,7 @@ TEST_CASE("a barrier that timed out names the ranks that were missing, and the n
         ++given_up;
       }
       if (is_late) return;
-      require(all.ranks[rank].peers().connected().size() == 5, "nothing to be broken");
+      require(all.ranks[rank].peers().connected().size() == 5, "no connection to be broken");
     });
   }
   on_threads(5, [&](std::uint32_t rank) {
@@ -236,7 +236,7 @@ TEST_CASE("a barrier that timed out names the ranks that were missing, and the n
   });
 }
 
-TEST_CASE("a connection that broke is told by its rank, and mended") {
+TEST_CASE("a broken connection is reported with its rank and reconnected") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[3]);
   std::atomic<int> failed{0};
@@ -256,10 +256,10 @@ TEST_CASE("a connection that broke is told by its rank, and mended") {
   CHECK(failed >= 2);
 }
 
-TEST_CASE("ranks that leave because of another one are not taken for it", "[long]") {
+TEST_CASE("ranks that leave because of another one are not blamed for it", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
-  // Far away from one another, so most learn it from those who leave.
+  // The ranks are far from one another, so most of them learn it from ranks that leave.
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) {
         return mine.barrier(limit, barrier_kind::binary_tree).error();
@@ -281,23 +281,23 @@ TEST_CASE("ranks that leave because of another one are not taken for it", "[long
       require(failed.peer() == first, failed.message().c_str());
       require(failed.failed() == 1, failed.message().c_str());
       require(std::chrono::steady_clock::now() < start + 9 * patience,
-              "somebody to notice before the limit");
-      // And so it is in a step to which others don't come any more.
+              "a rank to notice before the limit");
+      // The same applies to a later step, in which other ranks no longer take part.
       const group_results next = mine.barrier(10 * patience);
       require(blamed(next) == std::vector<std::uint32_t>{first}, next.message().c_str());
     });
   }
 }
 
-TEST_CASE("a rank that is lost to one of them fails the steps that it is in, until it is mended") {
+TEST_CASE("a rank lost to another one fails the steps of both until they are reconnected") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[2]);
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
-    // Who has all connections learns it from one end or the other.
+    // A rank with all connections learns it from one end or the other.
     const group_error failed = failure_of(mine.all_gather(rank, patience));
     require(failed.peer() == 1U || failed.peer() == 2U, failed.message().c_str());
-    // Where both ends are not, nothing is wrong.
+    // Without both ends, nothing is wrong.
     if (rank == 0 || rank == 3) {
       const group_results among = mine.barrier({0, 3}, patience);
       require(among.has_value(), among.message().c_str());
@@ -332,7 +332,7 @@ TEST_CASE("collective steps give each rank the values of all") {
   }
 }
 
-TEST_CASE("what is no world is refused") {
+TEST_CASE("invalid worlds are refused") {
   const testbed bed;
   const auto refused = [&](std::uint32_t rank, std::uint32_t size) {
     struct wrong {
@@ -354,10 +354,10 @@ TEST_CASE("what is no world is refused") {
   CHECK(refused(0, 0) == error_kind::invalid_input);
   CHECK(refused(2, 2) == error_kind::invalid_input);
   CHECK(refused(0, 65'536) == error_kind::invalid_input);
-  // One whose ranks have put nonsense.
+  // A world whose ranks have put invalid values.
   CHECK(refused(0, 1) == error_kind::invalid_input);
 
-  // A rank that never comes.
+  // A rank that never arrives.
   std::vector<local_bootstrap> launched = local_bootstrap::create(3);
   const auto alone = failure_of(world::join(std::move(launched[1]), bed.domain.build_channel(),
                                             std::chrono::milliseconds(50)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the tests of worlds share: ranks that are threads.
+/// Shared code of the tests of worlds, whose ranks are threads.
 #pragma once
 
 #include "../device/device.hpp"
@@ -16,8 +16,8 @@
 
 namespace verbspp::test {
 
-/// Calls the function with each rank's number, each on a thread of its own. What one throws first,
-/// this throws.
+/// Calls the function with each rank's number, each on its own thread. Rethrows the first
+/// exception.
 inline void on_threads(std::uint32_t count, const std::function<void(std::uint32_t)>& function) {
   std::vector<std::exception_ptr> thrown(count);
   std::vector<std::thread> threads;
@@ -51,7 +51,7 @@ inline void while_served(const std::function<void()>& serve,
   });
 }
 
-/// So many ranks in one process, with what they have of the device.
+/// A world of `count` ranks in one process, with their use of the device.
 struct local_worlds {
   explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0,
                         std::uint32_t sends = 16) {
@@ -72,7 +72,7 @@ struct local_worlds {
   std::vector<world> ranks{};
 };
 
-/// So many ranks in one process, of which none is connected to another yet.
+/// A world of `count` ranks in one process, none of which is connected to another yet.
 struct lazy_worlds {
   explicit lazy_worlds(std::uint32_t count) {
     std::vector<local_bootstrap> launched = local_bootstrap::create(count);
@@ -88,7 +88,7 @@ struct lazy_worlds {
   std::vector<world> ranks{};
 };
 
-/// Stops a wait when it is set.
+/// Stops a wait when the flag is set.
 class when_set {
  public:
   explicit when_set(const std::atomic<bool>& flag) : flag_(&flag) {}
@@ -113,13 +113,13 @@ class when_set {
   return static_cast<error>(failed.result.assume_error()).kind();
 }
 
-/// Breaks what connects them, at both ends.
+/// Breaks the connection of two ranks, at both ends.
 inline void break_link(world& one, world& other) {
   move_to_error(one.peers()[other.rank()].native_handle());
   static_cast<void>(other.peers()[one.rank()].close());
 }
 
-/// That it holds, on any thread.
+/// Throws unless the condition holds; on any thread.
 inline void require(bool holds, const char* what, int line = __builtin_LINE(),
                     const char* file = __builtin_FILE()) {
   if (!holds) throw failure(file, line, what);
