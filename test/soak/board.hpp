@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the two ends of the soak tell each other besides what they send.
+/// The state that the two ends of the soak share, in addition to the requests between them.
 #pragma once
 
 #include <verbspp/qp/endpoint.hpp>
@@ -18,14 +18,15 @@ namespace verbspp::soak {
 
 /// The steps of a connection, which both ends take together.
 enum class step : std::uint32_t {
-  ready = 1,  ///< it has an endpoint, and receives
+  ready = 1,  ///< this end has an endpoint, and has posted receives
   connected,
-  leaving,  ///< it posts nothing more
-  drained,  ///< all that both have sent has arrived
-  closed,   ///< its memory is its own again
+  leaving,  ///< this end posts nothing more
+  drained,  ///< all messages of both ends have arrived
+  closed,   ///< no peer accesses this end's memory any more
 };
 
-/// A few words, which another process may read meanwhile: then parts of two.
+/// A short text that another process may read at any time; while it changes, the reader sees parts
+/// of both texts.
 class public_words {
  public:
   public_words& operator=(std::string_view words) {
@@ -47,36 +48,37 @@ class public_words {
   std::array<std::atomic<char>, 48> letters_{};
 };
 
-/// What one end says of itself. A connection has a number, from 1 on, which both ends count.
+/// The state that one end publishes. Both ends number their connections, starting with 1.
 struct board_end {
   std::atomic<std::uint64_t> reached{0};  ///< the connection's number times 8, plus the step
-  /// The last connection that it has given up, or is about to, by its own doing: by a limit, a
-  /// request to stop, by closing it. It explains the failures of both ends.
+  /// The last connection that this end has ended on purpose, or is about to: by a limit, a request
+  /// to stop, or closing it. It explains the failures of both ends.
   std::atomic<std::uint64_t> ended{0};
-  std::atomic<std::uint64_t> broken{0};      ///< the last connection that it has found broken
-  std::atomic<std::uint64_t> taken{0};       ///< messages that it has taken in this connection
-  std::atomic<std::uint64_t> sent{0};        ///< messages that it has sent, once it is leaving
-  std::atomic<std::uint64_t> added{0};       ///< what it knows to have added to the peer's word
-  std::atomic<std::uint64_t> added_most{0};  ///< what it has posted for that
+  std::atomic<std::uint64_t> broken{0};  ///< the last connection that this end has found broken
+  std::atomic<std::uint64_t> taken{0};   ///< messages that this end has taken in this connection
+  std::atomic<std::uint64_t> sent{0};    ///< messages that this end has sent, once it is leaving
+  std::atomic<std::uint64_t> added{0};   ///< the sum of completed additions to the peer's word
+  std::atomic<std::uint64_t> added_most{0};  ///< the sum of posted additions
   public_words doing{};
   std::atomic<bool> wants_to_stop{false};
   std::atomic<std::uint64_t> operations{0};
-  /// The number of what it leases to the other end; 0: nothing.
+  /// The number of the lease to the other end; 0 if there is none.
   std::atomic<std::uint64_t> lease{0};
   std::atomic<std::uint64_t> lease_address{0};
   std::atomic<std::uint32_t> lease_key{0};
-  std::atomic<bool> may_give_back{false};     ///< whether the other end may make its key void
-  std::atomic<std::uint64_t> using_lease{0};  ///< the lease of the other end that it uses
-  std::atomic<std::uint64_t> gave_back{0};    ///< the last one that it made void by a message
-  /// Of `endpoint::encode`, valid from `ready` on.
+  std::atomic<bool> may_give_back{false};     ///< true if the other end may invalidate its key
+  std::atomic<std::uint64_t> using_lease{0};  ///< the lease from the other end that is in use
+  std::atomic<std::uint64_t> gave_back{
+      0};  ///< the last lease that this end has invalidated by a message
+  /// The encoded endpoint, valid from `ready` on.
   std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};
-  std::array<std::byte, 24> memory{};  ///< of `remote_memory::encode`, the same
-  std::array<char, 400> why{};         ///< why the connection broke, valid from `closed` on
+  std::array<std::byte, 24> memory{};  ///< the encoded remote memory, likewise
+  std::array<char, 400> why{};  ///< the reason why the connection broke, valid from `closed` on
 };
 
-/// Whether it goes on, and what the first to fail has found.
+/// Whether the soak continues, and the first failure.
 struct verdict {
-  std::atomic<bool> is_over{false};  ///< time, or what was asked for
+  std::atomic<bool> is_over{false};  ///< the time or the number of operations is reached
   std::atomic<bool> failed{false};
   std::array<char, 1000> failure{};
 

@@ -24,7 +24,7 @@ void client::claim(bool holds, const std::string& what) const {
                 std::to_string(connection_) + ": " + what);
 }
 
-/// No connection has them: from now on nothing may land there.
+/// Fills the places of the pool between connections: nothing may land there from now on.
 void client::fill_places() {
   claim(pool_.available() == pool_.size(),
         "the pool has lost " + std::to_string(pool_.size() - pool_.available()) + " places");
@@ -36,12 +36,12 @@ void client::fill_places() {
     where.fill();
     places_.emplace_back(std::move(own), where);
   }
-  claim(places_.size() == pool_.size(), "the pool does not give out all of its places");
+  claim(places_.size() == pool_.size(), "the pool does not provide all of its places");
 }
 
 void client::check_places() {
   for (const auto& [own, where] : places_)
-    claim(where.is_untouched(), "bytes landed in a place of a pool that nobody had");
+    claim(where.is_untouched(), "bytes landed in a free place of a pool");
   places_.clear();
 }
 
@@ -51,7 +51,7 @@ void client::note(const error& cause, const char* where) {
   claim(has_ended() || wanted_.faults, std::string(where) + ": " + cause.message());
 }
 
-/// \returns whether the server has let it in
+/// \returns true if the server has admitted this client
 bool client::connect() {
   const wait_mode mode = once_in(2) ? wait_mode::spin() : wait_mode::spin_then_sleep(20us);
   prepared_channel prepared = must(domain_.build_channel()
@@ -70,22 +70,22 @@ bool client::connect() {
   const auto deadline = clock::now() + wanted_.patience;
   while (desk_.granted.load() != connection_) {
     if (hall_.is_over.load() || hall_.failed.load()) return false;
-    claim(clock::now() < deadline, "the server does not let it in");
+    claim(clock::now() < deadline, "the server does not admit this client");
     // steady: polls until the deadline
     std::this_thread::sleep_for(50us);
   }
   auto linked = std::move(prepared).handshake(
       must(endpoint::decode(desk_.server), "read the server's endpoint"));
-  link_ = must(std::move(linked), "shake hands with the server");
+  link_ = must(std::move(linked), "do the handshake with the server");
   return true;
 }
 
 void client::ask() {
   auto taken = pool_.take();
-  if (!taken.has_value()) return;  // the inbox and what is kept have all
+  if (!taken.has_value()) return;  // the inbox and kept messages hold all places
   message request = std::move(taken).assume_value();
   const request_head head{number_, connection_, sent_};
-  must(request.resize(head.size(request.capacity())), "make a message shorter");
+  must(request.resize(head.size(request.capacity())), "shorten a message");
   head.write(request.bytes());
   const auto asked = [&](const auto& posted) {
     if (posted.has_value()) {
@@ -105,8 +105,8 @@ void client::ask() {
 void client::take(message answer) {
   const auto head = request_head::read(answer.bytes(), hall_message_size);
   claim(head.client == number_ && head.connection == connection_,
-        "an answer came to another connection than it was sent to");
-  claim(unanswered_.erase(head.number) == 1, "an answer that nobody asked for, or the second one");
+        "an answer arrived on a connection other than its own");
+  claim(unanswered_.erase(head.number) == 1, "an answer that was not requested, or a second one");
   ++counts_["answers"];
   if (once_in(2)) kept_.push_back(std::move(answer));
 }
@@ -127,7 +127,7 @@ void client::look(bool waits) {
   take(std::move(*next).assume_value());
 }
 
-/// Messages that were kept have still what came.
+/// Checks that kept messages are unchanged, and drops them.
 void client::let_go(std::size_t most) {
   while (kept_.size() > most) {
     static_cast<void>(request_head::read(kept_.front().bytes(), hall_message_size));
@@ -140,13 +140,14 @@ void client::leave() {
   if (is_orderly) {
     const auto deadline = clock::now() + wanted_.patience;
     while (!unanswered_.empty() && link_.is_connected() && !has_ended()) {
-      claim(clock::now() < deadline, "an answer does not come");
+      claim(clock::now() < deadline, "an answer does not arrive");
       look(true);
       let_go(4);
     }
   }
   desk_.give_up(connection_);
-  ++counts_[is_orderly ? "left in good order" : "left in the middle"];
+  ++counts_[is_orderly ? "clients that left in order"
+                       : "clients that left with requests in flight"];
   const bool inbox_first = once_in(2);
   if (inbox_first) answers_.reset();
   switch (any(3)) {
@@ -175,7 +176,7 @@ void client::run(std::uint64_t first_connection) {
   for (; !hall_.is_over.load() && !hall_.failed.load(); ++connection_) {
     sent_ = 0;
     if (connect()) {
-      // What is left to do when the server stops is not done.
+      // When the server stops, the rest is left out.
       for (std::uint64_t left = any(600); left != 0 && link_.is_connected(); --left) {
         if (unanswered_.size() < client_window && !once_in(3))
           ask();

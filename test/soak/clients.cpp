@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak of a server and its clients.
+/// The soak with a server and its clients.
 #include "hall.hpp"
 #include "processes.hpp"
 #include "watcher.hpp"
@@ -12,7 +12,7 @@ namespace verbspp::soak {
 
 namespace {
 
-/// Runs a client on this thread, and tells the hall what is wrong.
+/// Runs a client on this thread, and reports its failure to the hall.
 void run_client_of(hall& shared, client& own, std::uint64_t first) {
   try {
     own.run(first);
@@ -22,7 +22,7 @@ void run_client_of(hall& shared, client& own, std::uint64_t first) {
   }
 }
 
-/// Clients as processes of their own.
+/// Clients as separate processes.
 class client_processes {
  public:
   client_processes(const options& wanted, const mapped<hall>& memory)
@@ -33,12 +33,12 @@ class client_processes {
     for (unsigned i = 0; i < wanted.clients; ++i) start(i);
   }
 
-  /// Now and then.
+  /// Kills a client at random.
   void kill_one() {
     if (random_() % 100 != 0 || memory_.get().is_over.load()) return;
     const auto number = static_cast<unsigned>(random_() % wanted_.clients);
     desk& own = memory_.get().desks[number];
-    // It may ask for another connection before it dies.
+    // It may request another connection before it dies.
     own.give_up(own.asked.load() + 1);
     processes_[number].kill();
     ++kills_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A connection's life.
+/// The life of a connection.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -42,7 +42,7 @@ result<prepared_channel> end::build(const Builder& start) {
 
 prepared_channel end::build() {
   has_uc_ = wants_uc_;
-  const ack_timeout timeout = must(ack_timeout::from(wanted_.ack_timeout), "take an ACK timeout");
+  const ack_timeout timeout = must(ack_timeout::from(wanted_.ack_timeout), "parse the ACK timeout");
   for (;;) {
     auto built = has_uc_ ? build(domain_.build_channel<transport::uc>())
                          : build(domain_.build_channel().ack_timeout(timeout));
@@ -55,13 +55,14 @@ prepared_channel end::build() {
 void end::prepare() {
   doing_ = "preparing";
   ++connection_;
-  // What UC loses is lost.
+  // UC does not retransmit lost messages, so it is left out with faults.
   wants_uc_ = !wanted_.faults && connection_ % 6 == 2;
   for (const place& each : mine_blocks_)
-    claim(each.is_untouched(), "bytes landed in memory that peers had access to before");
-  for (const place& each : gaps_) claim(each.is_untouched(), "bytes landed beside a block");
+    claim(each.is_untouched(),
+          "bytes landed in memory that peers accessed in an earlier connection");
+  for (const place& each : gaps_) claim(each.is_untouched(), "bytes landed outside a block");
   for (std::size_t i = 0; i < words_size; ++i)
-    claim(exposed_[i] == std::byte{0xa5}, "an atomic landed when the connection was over");
+    claim(exposed_[i] == std::byte{0xa5}, "an atomic landed after the connection ended");
   for (unsigned i = 0; i < blocks; ++i) {
     std::memcpy(mine_blocks_[i].data,
                 bytes_of(first_content(connection_, which_, i), 0, block_sizes[i]).data(),
@@ -102,23 +103,23 @@ void end::connect() {
     channel_ = channel();
     prepared.emplace(build());
     local = prepared->endpoint();
-    ++counts_[has_uc_ ? "channels built of UC" : "channels built"];
+    ++counts_[has_uc_ ? "UC channels built" : "channels built"];
     post_receives(*prepared, any(credits));
   }
   mine_.endpoint = local.encode();
-  mine_.memory = must(exposed_.remote(), "name what peers see").encode();
+  mine_.memory = must(exposed_.remote(), "name the memory exposed to peers").encode();
   reach(step::ready);
   await(step::ready);
   far_.emplace(must(peer_memory::decode(other_.memory), "read the peer's memory"));
   const endpoint remote = must(endpoint::decode(other_.endpoint), "read the peer's endpoint");
   if (prepared) {
     auto done = std::move(*prepared).handshake(remote);
-    if (!done.has_value()) note_failure(done.error(), "shaking hands");
-    if (done.has_value() || !wanted_.faults) channel_ = must(std::move(done), "shake hands");
+    if (!done.has_value()) note_failure(done.error(), "the handshake");
+    if (done.has_value() || !wanted_.faults) channel_ = must(std::move(done), "do the handshake");
   } else {
     const auto done = channel_.handshake(remote);
-    if (!done.has_value()) note_failure(done.error(), "shaking hands again");
-    if (!wanted_.faults) must(done, "shake hands again");
+    if (!done.has_value()) note_failure(done.error(), "the handshake after a renewal");
+    if (!wanted_.faults) must(done, "do the handshake after a renewal");
   }
   post_receives();
   reach(step::connected);
@@ -173,9 +174,9 @@ void end::step_at_random() {
     channel_.poll();
 }
 
-/// Ends a connection at which nothing was wrong: all that was posted has to arrive.
+/// Ends a connection without failures: all messages have to arrive.
 void end::take_leave() {
-  doing_ = "taking leave";
+  doing_ = "leaving in order";
   while (!held_.empty()) {
     take_receives();
     take(held_.back(), true);
@@ -199,8 +200,8 @@ void end::take_leave() {
     while (channel_.is_connected() && !peer_has_given_up() && !(is_there(what) && done())) {
       check_failed();
       take_receives();
-      doing_ = "taking leave";
-      if (clock::now() > deadline) claim(false, "the other end does not take leave; " + of_other());
+      doing_ = "leaving in order";
+      if (clock::now() > deadline) claim(false, "the other end does not leave; " + of_other());
       // steady: polls until the deadline
       std::this_thread::sleep_for(20us);
     }
@@ -211,14 +212,14 @@ void end::take_leave() {
   channel_.poll();
   if (!channel_.is_connected() || peer_has_given_up()) return;
   doing_ = "checking at the end";
-  claim(taken_ == other_.sent.load(), "more messages came than were sent");
+  claim(taken_ == other_.sent.load(), "more messages arrived than were sent");
   const std::uint32_t outstanding = channel_.outstanding();
-  claim(outstanding == receives_.size(), "outstanding are " + std::to_string(outstanding) +
-                                             " requests instead of " +
+  claim(outstanding == receives_.size(), "there are " + std::to_string(outstanding) +
+                                             " outstanding requests instead of " +
                                              std::to_string(receives_.size()) + " receives");
   claim(!channel_.failure(), "a connected channel with a failure");
   judge(true);
-  will_end("in good order");
+  will_end("leaving in order");
 }
 
 void end::finish() {
@@ -236,10 +237,10 @@ void end::finish() {
         drop(one);
       else
         claim(take(one, once_in(2) || channel_.outstanding() != 0),
-              "a request is on its way though its connection is over");
+              "a request is in flight although its connection has ended");
     }
   };
-  // What was flushed is found by looking.
+  // Polling collects the flushed requests.
   const auto drain = [&] {
     const auto deadline = clock::now() + wanted_.patience;
     while (channel_.outstanding() != 0) {
@@ -249,7 +250,7 @@ void end::finish() {
   };
   const bool asks = once_in(2);
   const bool settles_before = once_in(2);
-  // A connected channel has receives outstanding, which nothing would fill.
+  // A connected channel has outstanding receives that would never complete.
   if (channel_.is_connected()) must(channel_.close(), "close");
   if (once_in(2)) drain();
   if (settles_before) {
@@ -260,9 +261,9 @@ void end::finish() {
     case 0:
       doing_ = "closing";
       must(channel_.close(), "close");
-      claim(channel_.outstanding() == 0, "a closed channel has something outstanding");
+      claim(channel_.outstanding() == 0, "a closed channel has outstanding requests");
       claim(channel_.state() == channel_state::closed || channel_.state() == channel_state::empty,
-            "a closed channel says to be something else");
+            "a closed channel reports another state");
       break;
     case 1:
       doing_ = "destroying the channel";
@@ -276,20 +277,20 @@ void end::finish() {
   settle_held();
   drop_receives(asks);
   look_after_shared();
-  // A lease has ended with its connection; it may be there for longer.
+  // A lease has ended with its connection, but its handle may exist longer.
   mine_.lease = 0;
   if (granted_) {
-    claim(granted_->where.data != nullptr, "a lease of nothing");
+    claim(granted_->where.data != nullptr, "a lease without memory");
     if (once_in(2)) granted_->where.fill();
     end_lease();
   }
-  claim(left_alone_.empty(), "work of a connection that is over still keeps memory");
-  claim(free_.size() + late_.size() == slot_count, "memory is missing when all is over");
+  claim(left_alone_.empty(), "requests of an ended connection still keep memory");
+  claim(free_.size() + late_.size() == slot_count, "memory is missing after the connection ended");
   judge(false);
   take_memory_back();
   copy_text(mine_.why, why_);
   ++counts_["connections"];
-  // Both see the same when both have closed, and so end together.
+  // When both ends are closed, both see the same state, and so end together.
   if (board_.is_over.load() ||
       mine_.operations.load() + other_.operations.load() >= wanted_.operations)
     mine_.wants_to_stop = true;
@@ -299,11 +300,11 @@ void end::finish() {
       mine_.ended.load() >= connection_ || other_.ended.load() >= connection_ || wanted_.faults;
   if (!is_explained)
     throw wrong("connection " + std::to_string(connection_) +
-                " broke for no reason that either end gave; this one says \"" + why_ +
+                " broke without a reason from either end; this one reports \"" + why_ +
                 "\", the other \"" + other_.why.data() + '"');
 }
 
-/// What the peer's atomics did, which it knows in part, is what is here.
+/// Checks the word that the peer's atomics have changed; the peer knows only a part of its value.
 void end::judge(bool was_orderly) {
   if (peer_was_killed_) return;
   std::uint64_t word = 0;
@@ -311,7 +312,7 @@ void end::judge(bool was_orderly) {
   const std::uint64_t least = other_.added.load();
   const std::uint64_t most = other_.added_most.load();
   claim(least <= word && word <= most && (!was_orderly || word == most),
-        "the word has " + std::to_string(word) + ", the peer knows to have added " +
+        "the word is " + std::to_string(word) + ", the peer has certainly added " +
             std::to_string(least) + " of " + std::to_string(most));
 }
 

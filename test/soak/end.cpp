@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The steps of both ends, and what is said of a failure.
+/// The steps of both ends, and the reports of failures.
 #include "end.hpp"
 
 #include "layout.hpp"
@@ -26,7 +26,8 @@ end::end(const options& wanted, board& shared, unsigned which, std::function<voi
       context_(must(open_device(wanted.device), "open the device")),
       domain_(must(protection_domain::allocate(context_), "allocate a protection domain")),
       arena_(must(private_memory::allocate(domain_, slot_count * longest), "allocate the arena")),
-      exposed_(must(exposed_memory::allocate(domain_, exposed_size), "allocate what peers see")) {
+      exposed_(must(exposed_memory::allocate(domain_, exposed_size),
+                    "allocate the memory exposed to peers")) {
   for (std::size_t i = 0; i < slot_count; ++i) {
     slots_.push_back({arena_.data() + i * longest, longest, mix(wanted.seed, which, i)});
     slots_.back().fill();
@@ -53,7 +54,7 @@ void end::run(std::uint64_t first_connection) {
     finish();
     if (mine_.wants_to_stop.load() || other_.wants_to_stop.load()) break;
     if (peer_was_killed_) {
-      doing_ = "starting the peer again";
+      doing_ = "restarting the peer";
       revive_peer_();
     }
   }
@@ -82,7 +83,7 @@ void end::await(step what) {
   while (other_.reached.load() < wanted) {
     check_failed();
     if (clock::now() > deadline)
-      claim(false, "the other end does not come to step " +
+      claim(false, "the other end does not reach step " +
                        std::to_string(static_cast<unsigned>(what)) + "; " + of_other());
     // steady: polls until the deadline
     std::this_thread::sleep_for(20us);
@@ -108,7 +109,7 @@ void end::will_end(const char* how) {
 void end::note_failure(const error& cause, const char* where) {
   const std::string text = cause.message();
   claim(!text.empty(), std::string(where) + ": an error without a message");
-  claim(cause.kind() <= error_kind::driver, std::string(where) + ": an error of no kind");
+  claim(cause.kind() <= error_kind::driver, std::string(where) + ": an error with an invalid kind");
   if (++counts_[std::string("failures: ") + to_string(cause.kind())] == 1)
     first_failures_ += std::string(to_string(cause.kind())) + ", " + where + ": " + text + '\n';
   if (why_.empty()) why_ = std::string(where) + ": " + text;
@@ -117,23 +118,24 @@ void end::note_failure(const error& cause, const char* where) {
 }
 
 void end::note_standstill() {
-  claim(is_rxe_ && ++counts_["requests that the driver let lie"] == 1, "a request never finishes");
-  will_end("a request that the driver let lie");
+  claim(is_rxe_ && ++counts_["requests that the driver never finished"] == 1,
+        "a request never finishes");
+  will_end("a request that the driver never finished");
 }
 
-/// A request of a channel fails only together with the channel, which says why.
+/// A request of a channel fails only together with the channel, which then reports the cause.
 void end::must_be_broken(const char* where) const {
   const channel_state now = channel_.state();
   claim(now != channel_state::connected && now != channel_state::prepared,
-        std::string(where) + " failed, but the channel says to be " + to_string(now));
+        std::string(where) + " failed, but the channel's state is " + to_string(now));
   if (now == channel_state::empty) return;
   const auto failure = channel_.failure();
-  claim(failure.has_value(), std::string(where) + " failed, and the channel does not say why");
+  claim(failure.has_value(), std::string(where) + " failed, but the channel reports no reason");
   claim(!failure->message().empty() && !failure->root().message().empty(),
-        "a broken channel that says nothing");
+        "a broken channel with an empty message");
 }
 
-/// Posting is refused for want of room, by a device that fails, or by a channel that is broken.
+/// Posting may be refused for lack of room, because of a failing device, or by a broken channel.
 void end::check_refused(const error& cause, const char* where) const {
   if (cause.kind() == error_kind::would_block) return;
   if (wanted_.faults && channel_.is_connected()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One end of the soak: a channel, the memory that it works with, and what it knows of both.
+/// One end of the soak: a channel, its memory, and a model of both ends.
 #pragma once
 
 #include "board.hpp"
@@ -40,45 +40,45 @@ using exposed_memory = registered_buffer<exposed_rights>;
 using peer_memory =
     remote_memory<access::remote_read | access::remote_write | access::remote_atomic>;
 
-/// What a request does.
+/// The kinds of requests.
 enum class kind : std::uint8_t { send, write, write_immediate, read, add, swap };
 
-/// A request, and what has to come of it.
+/// A request, and its expected result.
 struct work {
   kind what = kind::send;
-  int slot = -1;  ///< of the arena; -1 if the memory is inline, owned or shared
+  int slot = -1;  ///< the slot in the arena; -1 if the memory is inline, owned or shared
   place where{};
   std::array<range, 3> ranges{};
   std::size_t parts = 0;
   bool is_inline = false;
   bool is_fenced = false;
-  std::uint64_t content = 0;  ///< the tag of the bytes that it carries
-  std::size_t skipped = 0;    ///< the offset within these
+  std::uint64_t content = 0;  ///< the tag of its bytes
+  std::size_t skipped = 0;    ///< the offset within these bytes
   std::size_t size = 0;
-  unsigned block = 0;        ///< of the peer's memory
-  std::uint64_t number = 0;  ///< of the message; of an atomic, the operand
+  unsigned block = 0;        ///< the block of the peer's memory
+  std::uint64_t number = 0;  ///< the number of the message, or the operand of an atomic
   std::optional<std::uint32_t> immediate{};
-  std::uint64_t expected = 0;  ///< what an atomic finds
-  std::uint64_t before = 0;    ///< what the model said before it was posted
+  std::uint64_t expected = 0;  ///< the value that an atomic finds
+  std::uint64_t before = 0;    ///< the state of the model before it was posted
   std::uint64_t busy_before = 0;
 
   [[nodiscard]] std::span<const range> elements() const { return {ranges.data(), parts}; }
 };
 
-/// A request of which a handle is held.
+/// A request with a handle.
 struct held {
   work job;
   std::variant<pending<>, pending<private_memory>, pending<private_part>, kept_pending> handle;
   std::optional<shared_memory> shared{};
 };
 
-/// A request whose memory is shared, and whose handle was dropped.
+/// A request with shared memory, whose handle was dropped.
 struct left_alone {
   work job;
   shared_memory memory;
 };
 
-/// A receive that was posted.
+/// A posted receive.
 struct awaited {
   int slot = -1;
   place where{};
@@ -88,20 +88,20 @@ struct awaited {
   std::optional<shared_memory> shared{};
 };
 
-/// Memory that was leased, and is the program's.
+/// Memory that was leased, and belongs to the program again.
 struct unleased {
   std::variant<leased_memory, shared_leased_memory> memory;
   place where;
 };
 
-/// What the peer was granted: of memory that the lease owns, shares, or borrows.
+/// A lease granted to the peer, of memory that it owns, shares or borrows.
 struct granted {
   std::variant<lease<leased_rights, leased_memory>, lease<leased_rights>> right;
-  /// Empty if the lease owns it, or has the key of the memory itself.
+  /// Empty if the lease owns the memory, or uses the memory's own key.
   std::optional<std::variant<leased_memory, shared_leased_memory>> memory{};
   place where{};
   std::uint64_t number = 0;
-  bool is_closing = false;  ///< the peer was asked not to use it any more
+  bool is_closing = false;  ///< the peer was asked to stop using it
 
   [[nodiscard]] bool is_open() const {
     return std::visit([](const auto& each) { return each.is_open(); }, right);
@@ -111,7 +111,7 @@ struct granted {
   }
 };
 
-/// Ends a wait when the other end has given up.
+/// Stops a wait when the other end has given up.
 struct peer_token {
   const board_end* other;
   std::uint64_t connection;
@@ -122,17 +122,18 @@ struct peer_token {
 
 class end {
  public:
-  /// `kill_peer` ends the other process, `revive_peer` starts it again; empty if it is none.
+  /// `kill_peer` ends the other process, `revive_peer` restarts it; both are empty if it is a
+  /// thread.
   end(const options& wanted, board& shared, unsigned which, std::function<void()> kill_peer,
       std::function<void()> revive_peer);
   end(const end&) = delete;
   end& operator=(const end&) = delete;
 
-  /// Until both ends want to stop. Throws what is wrong.
+  /// Runs until both ends want to stop. Throws a description of any failure.
   void run(std::uint64_t first_connection);
 
   [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
-  /// The first failure of each kind, in lines.
+  /// The first failure of each kind, one in each line.
   [[nodiscard]] const std::string& first_failures() const { return first_failures_; }
   [[nodiscard]] const punctuality& limits() const { return limits_; }
 
@@ -140,22 +141,22 @@ class end {
   static constexpr unsigned blocks = 8;
   static constexpr std::uint64_t credits = 24;
 
-  // Chance.
+  // Random choices.
   [[nodiscard]] std::uint64_t any(std::uint64_t below) { return random_() % below; }
   [[nodiscard]] bool once_in(std::uint64_t times) { return any(times) == 0; }
 
-  // Steps that both ends take.
+  // Steps of both ends.
   void reach(step what);
   void await(step what);
   void check_failed() const;
-  [[nodiscard]] std::string of_other() const;  ///< where it is, in words
+  [[nodiscard]] std::string of_other() const;  ///< a description of its progress
   [[nodiscard]] bool peer_has_given_up() const;
-  /// It waits itself, for as long, and Linux' driver takes 50 seconds to destroy a queue pair that
-  /// a window is bound to.
+  /// The other end may itself wait for `patience`, and Linux's driver takes 50 seconds to destroy a
+  /// queue pair with a bound window.
   [[nodiscard]] clock::duration patience_with_other() const { return 3 * wanted_.patience; }
   void will_end(const char* how);
 
-  // A connection's life.
+  // The life of a connection.
   void prepare();
   void connect();
   void traffic();
@@ -178,7 +179,7 @@ class end {
   template <class Use>
   auto with_operation(const work& job, Use use);
   void note_failure(const error& cause, const char* where);
-  /// A request has not finished when all patience was over: a fault, but once in rxe.
+  /// Reports a request that did not finish within all patience: a failure, except once on rxe.
   void note_standstill();
   void must_be_broken(const char* where) const;
   void check_refused(const error& cause, const char* where) const;
@@ -207,7 +208,7 @@ class end {
 
   [[nodiscard]] wait_limit patient_limit();
   bool take_finished(held& one, const transport_result<completed_work>& result);
-  /// \returns whether it has finished
+  /// \returns true if it has finished
   bool take(held& one, bool waits);
   void take_some();
   void take_late(bool all);
@@ -236,16 +237,16 @@ class end {
   board_end& other_;
   public_words& doing_;
   const unsigned which_;
-  /// Linux' software driver. It takes up a fenced read or atomic that it has to send again (a
-  /// packet was lost, a receiver was not ready) only when the reads and atomics before it are done,
-  /// among which it counts the first try: it waits for itself, so none are fenced. Seldom it lets
-  /// another request lie that it has to send again.
+  /// True for Linux's software driver. It retransmits a fenced read or atomic (after a lost packet,
+  /// or for a receiver that was not ready) only when all earlier reads and atomics are done, but
+  /// counts the first attempt among them. It then waits for itself, so none are fenced. In rare
+  /// cases, it does not retransmit another request.
   const bool is_rxe_;
   std::function<void()> kill_peer_;
   std::function<void()> revive_peer_;
   std::mt19937_64 random_;
   std::map<std::string, std::uint64_t> counts_{};
-  std::uint64_t until_end_ = 0;  ///< steps
+  std::uint64_t until_end_ = 0;  ///< the number of steps until the end
   punctuality limits_;
 
   verbspp::context context_;
@@ -271,22 +272,22 @@ class end {
 
   channel channel_{};
   std::uint64_t connection_ = 0;
-  bool wants_uc_ = false;  ///< both ends do, in this connection
-  bool has_uc_ = false;    ///< the channel
+  bool wants_uc_ = false;  ///< both ends use UC in this connection
+  bool has_uc_ = false;    ///< the channel uses UC
   bool peer_was_killed_ = false;
   std::optional<peer_memory> far_{};
   std::deque<awaited> receives_{};
   std::vector<held> held_{};
-  std::vector<held> late_{};  ///< of connections that are over
+  std::vector<held> late_{};  ///< handles of connections that have ended
   std::vector<left_alone> left_alone_{};
   std::string why_{};
   std::string first_failures_{};
 
-  // What the peer's memory holds, when all that was posted is done.
+  // The contents of the peer's memory when all posted requests are done.
   std::uint64_t sent_ = 0;
   std::uint64_t taken_ = 0;
   std::array<std::uint64_t, blocks> content_{};
-  std::array<std::uint64_t, blocks> busy_{};  ///< until the peer has taken that many messages
+  std::array<std::uint64_t, blocks> busy_{};  ///< until the peer has taken this many messages
   std::array<unsigned, blocks> readers_{};
   std::uint64_t sum_ = 0;
   std::uint64_t added_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How an end gives a connection up.
+/// The ways in which an end closes or breaks a connection on purpose.
 #include "operations.hpp"
 
 #include <chrono>
@@ -15,7 +15,7 @@ void end::give_up_at_random() {
   const auto now = clock::now();
   switch (any(kill_peer_ ? 12 : 8)) {
     case 0: {
-      will_end("a short limit of a receive");
+      will_end("a short limit for a receive");
       if (receives_.empty()) return;
       awaited one = std::move(receives_.front());
       receives_.pop_front();
@@ -37,7 +37,7 @@ void end::give_up_at_random() {
       return;
     }
     case 1: {
-      will_end("a stop that was requested");
+      will_end("a stop request");
       std::stop_source source;
       source.request_stop();
       if (held_.empty()) return;
@@ -70,7 +70,7 @@ void end::give_up_at_random() {
       channel_ = channel();
       return;
     case 4: {
-      will_end("ERR by the native handle");
+      will_end("ERR through the native handle");
       ibv_qp_attr attributes{};
       attributes.qp_state = IBV_QPS_ERR;
       if (channel_.native_handle() != nullptr)
@@ -78,7 +78,7 @@ void end::give_up_at_random() {
       return;
     }
     case 5: {
-      will_end("a short limit of a scope");
+      will_end("a short limit for a scope");
       std::vector<work> jobs;
       const auto ended = channel_.scope(
           [&](channel_scope& scope) -> result<void> {
@@ -112,15 +112,15 @@ void end::give_up_at_random() {
       return;
     }
     case 7: {
-      if (wants_uc_) return;  // whose target is silent
+      if (wants_uc_) return;  // the target of a failed UC write does not respond
       will_end("a wrong key");
       const peer_memory wrong_key(far_->address(), far_->length(),
                                   remote_key(far_->rkey().value() ^ 0x5a5a));
       const std::uint64_t value = 0;
       const auto done = channel_.write({.elements = inline_payload(value), .remote = wrong_key});
-      claim(!done.has_value(), "a write by a wrong key succeeded");
-      note_failure(done.error(), "a write by a wrong key");
-      check_refused(done.error(), "a write by a wrong key");
+      claim(!done.has_value(), "a write with a wrong key succeeded");
+      note_failure(done.error(), "a write with a wrong key");
+      check_refused(done.error(), "a write with a wrong key");
       return;
     }
     default:

@@ -14,14 +14,14 @@
 
 namespace verbspp::soak {
 
-/// Sets a fault at random, where the device is softverbs.
+/// Sets faults at random if the device is softverbs.
 class fault_maker {
  public:
   explicit fault_maker(std::uint64_t seed) : random_(seed) {
     inject_ = reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "softverbs_inject"));
     reset_ = reinterpret_cast<void (*)()>(::dlsym(RTLD_DEFAULT, "softverbs_reset_faults"));
     if (inject_ == nullptr || reset_ == nullptr)
-      throw wrong("faults are those of softverbs, which is not there");
+      throw wrong("--faults needs softverbs, which is not loaded");
   }
   ~fault_maker() { reset_(); }
   fault_maker(const fault_maker&) = delete;
@@ -47,7 +47,7 @@ class fault_maker {
     std::array<char, 100> text{};
     std::snprintf(text.data(), text.size(), all[random_() % all.size()],
                   static_cast<unsigned>(random_() % 300 + 1));
-    if (inject_(text.data()) != 0) throw wrong(std::string("softverbs refuses ") + text.data());
+    if (inject_(text.data()) != 0) throw wrong(std::string("softverbs rejects ") + text.data());
     ++set_;
   }
   [[nodiscard]] std::uint64_t count() const { return set_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A server of many clients, which come, ask, and are gone in every way.
+/// A server with many clients, which connect, send requests, and disconnect or die in every way.
 #pragma once
 
 #include "board.hpp"
@@ -28,18 +28,19 @@
 
 namespace verbspp::soak {
 
-/// What a client and the server tell each other besides what they send. A client's connections have
-/// numbers, from 1 on.
+/// The state that a client and the server share, in addition to the messages between them. Each
+/// client numbers its connections, starting with 1.
 struct desk {
-  std::atomic<std::uint64_t> asked{0};    ///< the last one that the client wants
-  std::atomic<std::uint64_t> granted{0};  ///< the last one that the server has built
-  /// The last one that either of them has given up, or is about to: that explains the failures of
-  /// both.
+  std::atomic<std::uint64_t> asked{0};    ///< the last connection that the client has requested
+  std::atomic<std::uint64_t> granted{0};  ///< the last connection that the server has built
+  /// The last connection that either of them has ended on purpose, or is about to. It explains the
+  /// failures of both.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> operations{0};
-  /// Of `endpoint::encode`, valid from `asked` on.
+  /// The client's encoded endpoint, valid from `asked` on.
   std::array<std::byte, endpoint::encoded_size> client{};
-  std::array<std::byte, endpoint::encoded_size> server{};  ///< the same, from `granted` on
+  std::array<std::byte, endpoint::encoded_size>
+      server{};  ///< the server's, valid from `granted` on
 
   void give_up(std::uint64_t connection) {
     if (ended.load() < connection) ended = connection;
@@ -51,14 +52,14 @@ struct hall : verdict {
   std::array<desk, 8> desks{};
 };
 
-/// What every message begins with; bytes that are known from it follow.
+/// The header of every message; the bytes after it are derived from it.
 struct request_head {
   std::uint64_t client = 0;
   std::uint64_t connection = 0;
   std::uint64_t number = 0;
 
   [[nodiscard]] std::uint64_t content() const { return mix(client, connection, number); }
-  /// Of the whole message, in a place of that size.
+  /// The size of the whole message, in a place of that size.
   [[nodiscard]] std::size_t size(std::size_t place) const {
     const std::uint64_t chance = content();
     return sizeof(request_head) +
@@ -70,42 +71,42 @@ struct request_head {
     if (!rest.empty())
       std::memcpy(rest.data(), bytes_of(content(), 0, rest.size()).data(), rest.size());
   }
-  /// Of a message that holds what it should.
+  /// Reads and checks a message.
   [[nodiscard]] static request_head read(std::span<const std::byte> from, std::size_t place) {
     request_head found;
-    if (from.size() < sizeof(found)) throw wrong("a message that is too short for its head");
+    if (from.size() < sizeof(found)) throw wrong("a message shorter than its header");
     std::memcpy(&found, from.data(), sizeof(found));
     const auto rest = from.subspan(sizeof(found));
     const std::string which = "message " + std::to_string(found.number) + " of connection " +
                               std::to_string(found.connection) + " of client " +
                               std::to_string(found.client);
-    if (from.size() != found.size(place)) throw wrong(which + " has another length");
+    if (from.size() != found.size(place)) throw wrong(which + " has a wrong length");
     if (!rest.empty() && std::memcmp(rest.data(), bytes_of(found.content(), 0, rest.size()).data(),
                                      rest.size()) != 0)
-      throw wrong(which + " has other bytes");
+      throw wrong(which + " has wrong bytes");
     return found;
   }
 };
 
-/// So many requests of a client may be without an answer.
+/// The largest number of unanswered requests of a client.
 inline constexpr std::size_t client_window = 8;
 inline constexpr std::uint32_t hall_message_size = 2048;
 
-/// Answers every message out of the place in which it came, on several threads.
+/// Answers every message from the place in which it arrived, on several threads.
 class server {
  public:
   server(const options& wanted, hall& shared, unsigned clients);
-  /// Lets clients in until all is over; then ends their connections under load.
+  /// Admits clients until the soak is over, and then ends their connections under load.
   void run();
   [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
   [[nodiscard]] const punctuality& limits() const { return limits_; }
 
  private:
-  /// What there is of a client; any thread may have a message of it.
+  /// The state of a client; any thread may get one of its messages.
   struct row {
     std::mutex lock;
     channel link;
-    std::deque<message> unanswered;  ///< for which there was no room
+    std::deque<message> unanswered;  ///< messages for whose answers there was no room
     unsigned client = 0;
     std::uint64_t connection = 0;
     std::uint64_t taken = 0;
@@ -132,10 +133,10 @@ class server {
   message_pool pool_;
   std::optional<channel_hub> hub_;
   std::vector<row> rows_;
-  std::vector<channel_id> ids_;  ///< of each client's last channel
+  std::vector<channel_id> ids_;  ///< the last channel of each client
 };
 
-/// Asks, checks the answers, and is gone.
+/// Sends requests, checks the answers, and disconnects.
 class client {
  public:
   client(const options& wanted, hall& shared, unsigned number);
@@ -168,7 +169,7 @@ class client {
   verbspp::context context_;
   protection_domain domain_;
   message_pool pool_;
-  /// Between connections, all of them.
+  /// All places of the pool, between connections.
   std::vector<std::pair<message, place>> places_;
   channel link_;
   std::optional<inbox> answers_;

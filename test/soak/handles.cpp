@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Requests by blocking calls, and of which handles are held.
+/// Requests by blocking calls and with handles.
 #include "operations.hpp"
 
 #include <type_traits>
@@ -17,11 +17,11 @@ void end::block() {
   if (done.has_value()) {
     count_posted(job);
     if (job.what == kind::read)
-      claim(done.assume_value().byte_count() == job.size, "a read of another size");
+      claim(done.assume_value().byte_count() == job.size, "a read with a wrong size");
     return settle(job, true);
   }
   note_failure(done.error(), "a blocking call");
-  // The limit that watches the peer had passed before: then nothing is posted.
+  // The limit that watches the peer had already expired, so nothing was posted.
   if (channel_.is_connected() && peer_has_given_up() &&
       error(done.error()).kind() == error_kind::cancelled)
     return undo(job);
@@ -33,7 +33,7 @@ void end::block() {
 bool end::take_finished(held& one, const transport_result<completed_work>& result) {
   if (result.has_value()) {
     if (one.job.what == kind::read)
-      claim(result.assume_value().byte_count() == one.job.size, "a read of another size");
+      claim(result.assume_value().byte_count() == one.job.size, "a read with a wrong size");
     settle(one.job, true);
     return true;
   }
@@ -74,7 +74,7 @@ bool end::take(held& one, bool waits) {
       one.handle);
 }
 
-/// Drops the handle: then the memory is the program's, or that of the work alone.
+/// Drops the handle: after that, its memory belongs to the program, or only to the request.
 void end::drop(held& one) {
   doing_ = "dropping a handle";
   const bool was_shared = one.shared.has_value();
@@ -90,7 +90,7 @@ void end::drop(held& one) {
     one.shared.reset();
     return;
   }
-  if (was_owned) {  // its memory is gone
+  if (was_owned) {  // its memory was destroyed
     if (one.job.what == kind::read) --readers_[one.job.block];
     return;
   }
@@ -110,15 +110,15 @@ void end::look_after_shared() {
   }
 }
 
-/// Handles of connections that are over, and of channels that are gone: what came of their requests
-/// is for them, whoever has their places now.
+/// Takes results of connections that have ended, and of destroyed channels: they belong to these
+/// handles, whichever requests use the places now.
 void end::take_late(bool all) {
-  doing_ = "taking late";
+  doing_ = "taking late results";
   while (!late_.empty() && (all || once_in(3))) {
     held one = std::move(late_.back());
     late_.pop_back();
     const auto done = std::get<pending<>>(one.handle).poll();
-    claim(done.has_value(), "a request is on its way though its connection is over");
+    claim(done.has_value(), "a request is in flight although its connection has ended");
     if (done->has_value())
       check(one.job);
     else
@@ -158,13 +158,14 @@ void end::post_one() {
       return drop(one);
     case 3: {
       held moved(std::move(one));
-      claim(!std::get<pending<>>(one.handle).has_request(), "a handle that was moved still has it");
+      claim(!std::get<pending<>>(one.handle).has_request(),
+            "a handle that was moved from still has the request");
       const auto deadline = clock::now() + wanted_.patience;
       while (!take(moved, clock::now() > deadline)) check_failed();
       return;
     }
     case 4: {
-      // Assigned over another one, which is dropped so.
+      // Moved over another handle, which drops the latter.
       for (held& each : held_)
         if (std::holds_alternative<pending<>>(each.handle)) {
           std::get<pending<>>(each.handle) = std::move(std::get<pending<>>(one.handle));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What is the same on both ends: where the peer's memory has what, and what a message holds.
+/// The definitions that both ends share: the layout of the peer's memory, and the contents of
+/// messages.
 #pragma once
 
 #include "patterns.hpp"
@@ -17,21 +18,21 @@ inline constexpr std::uint32_t inline_limit = 64;
 inline constexpr std::array<std::size_t, 8> block_sizes{8, 40, 64, 256, 1000, 4096, longest, 512};
 inline constexpr std::size_t gap_size = 64;
 inline constexpr std::size_t leased_size = 4096;
-inline constexpr std::size_t words_size = 64;  ///< the words of the atomics, and nothing
+inline constexpr std::size_t words_size = 64;  ///< the words for atomics, and unused space
 inline constexpr std::size_t exposed_size = [] {
   std::size_t all = words_size + gap_size;
   for (const std::size_t each : block_sizes) all += (each + 7) / 8 * 8 + gap_size;
   return all;
 }();
 
-/// Where a block begins in the memory that peers see.
+/// The offset of a block in the memory exposed to peers.
 [[nodiscard]] inline std::uint64_t block_offset(unsigned block) {
   std::uint64_t at = words_size + gap_size;
   for (unsigned i = 0; i < block; ++i) at += (block_sizes[i] + 7) / 8 * 8 + gap_size;
   return at;
 }
 
-/// What a message is, known to both ends.
+/// The content of a message, which both ends can compute.
 struct message_plan {
   std::uint64_t content;
   std::size_t size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory that is leased to the other end, and taken back.
+/// Leases of memory to the other end, and their revocation.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -9,21 +9,21 @@ namespace verbspp::soak {
 
 void end::grant_lease() {
   doing_ = "granting a lease";
-  // Whose end is the end of the connection.
+  // A lease whose end is the end of the connection.
   if (once_in(16)) return grant_lease_by_connection();
   place where;
   std::optional<leased_memory> memory;
   if (unleased_.size() > 3) {
     unleased last = std::move(unleased_.front());
     unleased_.pop_front();
-    claim(last.where.is_untouched(), "bytes landed in memory whose lease was over");
+    claim(last.where.is_untouched(), "bytes landed in memory whose lease had ended");
     if (auto* owned = std::get_if<leased_memory>(&last.memory)) {
       memory.emplace(std::move(*owned));
       where = last.where;
     }
   }
   if (!memory) {
-    memory.emplace(must(leased_memory::allocate(domain_, leased_size), "allocate what is leased"));
+    memory.emplace(must(leased_memory::allocate(domain_, leased_size), "allocate memory to lease"));
     where = {memory->data(), leased_size, random_()};
     where.fill();
   }
@@ -55,7 +55,7 @@ void end::grant_lease(leased_memory memory, place where) {
     case 0:
       return note(channel_.lease<leased_rights, By>(std::move(memory), patient_limit()));
     case 1: {
-      auto shared = must(std::move(memory).share(), "share what is leased");
+      auto shared = must(std::move(memory).share(), "share memory to lease");
       auto leased = channel_.lease<leased_rights, By>(shared);
       return note(std::move(leased), std::move(shared));
     }
@@ -66,27 +66,27 @@ void end::grant_lease(leased_memory memory, place where) {
         return note(std::move(leased), std::move(memory));
       }
       auto leased = channel_.post_lease<leased_rights, By>(memory.region(), 0, leased_size);
-      // The peer is told by other means than requests, so what was posted has to be done before.
-      if (const auto done =
-              channel_.write({.remote = must(far_->slice(0, 0), "name nothing")}, wanted_.patience);
+      // The peer is notified through shared memory, so the bind has to be done first.
+      if (const auto done = channel_.write(
+              {.remote = must(far_->slice(0, 0), "name an empty part")}, wanted_.patience);
           leased.has_value() && !done.has_value()) {
-        note_failure(done.error(), "posting a lease");
-        check_refused(done.error(), "posting a lease");
+        note_failure(done.error(), "completing a lease");
+        check_refused(done.error(), "completing a lease");
       }
       return note(std::move(leased), std::move(memory));
     }
   }
 }
 
-/// By the key that the memory has anyhow.
+/// Leases memory by its own key.
 void end::grant_lease_by_connection() {
   if (!direct_) {
     direct_.emplace(must(directly_leased_memory::allocate(domain_, leased_size),
-                         "allocate what is leased by its own key"));
+                         "allocate memory to lease by its own key"));
     direct_where_ = {direct_->data(), leased_size, random_()};
     direct_where_.fill();
   }
-  claim(direct_where_.is_untouched(), "bytes landed in memory whose lease by connection was over");
+  claim(direct_where_.is_untouched(), "bytes landed in memory whose lease by connection had ended");
   auto leased = channel_.lease<leased_rights, lease_by::connection>(direct_->region(), 0,
                                                                     leased_size, patient_limit());
   if (leased.has_value())
@@ -97,7 +97,7 @@ void end::grant_lease_by_connection() {
     check_refused(leased.error(), "granting a lease by connection");
 }
 
-/// Tells the peer.
+/// Notifies the peer.
 void end::announce_lease(granted given) {
   granted_.emplace(std::move(given));
   granted_->number = ++leases_;
@@ -105,25 +105,25 @@ void end::announce_lease(granted given) {
   const auto far = std::visit(
       [](const auto& each) -> result<remote_memory<leased_rights>> { return each.remote(); },
       granted_->right);
-  if (!far.has_value()) {  // something else has ended the connection meanwhile
-    note_failure(far.error(), "naming what is leased");
+  if (!far.has_value()) {  // something else has ended the connection
+    note_failure(far.error(), "naming the leased memory");
     claim(far.error().kind() == error_kind::not_connected,
-          "a lease that was granted: " + far.error().message());
-    return must_be_broken("naming what is leased");
+          "a granted lease: " + far.error().message());
+    return must_be_broken("naming the leased memory");
   }
   mine_.lease_address = far.assume_value().address();
   mine_.lease_key = far.assume_value().rkey().value();
-  // rxe follows a null pointer where both ends make the key of a window void.
+  // rxe dereferences a null pointer if both ends invalidate the key of a window.
   mine_.may_give_back = granted_->by() == lease_by::window && !is_rxe_;
   mine_.lease = granted_->number;
 }
 
-/// Takes it back: from then on no byte of the peer's lands there.
+/// Revokes the lease: from then on, no byte of the peer may land there.
 void end::end_lease() {
   doing_ = "ending a lease";
   mine_.lease = 0;
   const bool ends_connection = granted_->by() == lease_by::connection && channel_.is_connected();
-  if (ends_connection) will_end("a lease by connection ended");
+  if (ends_connection) will_end("the end of a lease by connection");
   granted ended = std::move(*granted_);
   granted_.reset();
   place where = ended.where;
@@ -132,8 +132,8 @@ void end::end_lease() {
     if (result.has_value()) return;
     note_failure(result.error(), "revoking a lease");
     claim(result.error().kind() != error_kind::driver,
-          "a lease was not taken back: " + result.error().message());
-    claim(was_connected, "a lease whose connection was over: " + result.error().message());
+          "a lease was not revoked: " + result.error().message());
+    claim(was_connected, "a lease whose connection had ended: " + result.error().message());
     if (!(channel_.is_connected() && peer_has_given_up() &&
           result.error().kind() == error_kind::cancelled))
       must_be_broken("revoking a lease");
@@ -146,7 +146,7 @@ void end::end_lease() {
     auto [result, memory] = std::move(*owning).revoke(patient_limit());
     where.fill();
     judge_result(result);
-    claim(memory.data() == where.data, "a lease gave other memory back than it had");
+    claim(memory.data() == where.data, "a lease returned memory other than its own");
     unleased_.push_back({std::move(memory), where});
     return;
   }
@@ -160,7 +160,7 @@ void end::end_lease() {
   }
   where.fill();
   claim(!ends_connection || !channel_.is_connected(),
-        "a lease by connection is over, and the connection is not");
+        "a lease by connection has ended, but its connection has not");
   if (ended.memory)
     unleased_.push_back({std::move(*ended.memory), where});
   else
@@ -170,21 +170,21 @@ void end::end_lease() {
 void end::look_after_lease() {
   if (!granted_) return grant_lease();
   if (other_.gave_back.load() == granted_->number) {
-    // Which the channel knows when it has the message that says so.
+    // The channel knows this when it has the message with the invalidation.
     mine_.lease = 0;
     if (granted_->is_open()) return;
-    ++counts_["leases that came back by a message"];
+    ++counts_["leases returned by a message"];
     return end_lease();
   }
   if (granted_->is_closing) {
-    // The peer has been told, and is not in the middle of it.
+    // The peer has been notified, and does not use the lease.
     if (other_.using_lease.load() == 0 && other_.gave_back.load() != granted_->number) end_lease();
     return;
   }
   if (once_in(2)) return;
   if (once_in(20)) {
-    // While the peer uses it, which costs the connection.
-    will_end("a lease revoked under way");
+    // Revoked while the peer uses it, which breaks the connection.
+    will_end("a lease revoked while in use");
     return end_lease();
   }
   mine_.lease = 0;
@@ -209,7 +209,7 @@ void end::use_lease() {
       each.parts = 1;
       each.ranges[0] = {any(longest - leased_size + 1), leased_size};
     }
-    // The last one reads what the one before has written.
+    // The last request reads the bytes written by the one before it.
     if (jobs.size() > 1 && !wants_uc_) {
       jobs.back().what = kind::read;
       jobs.back().content = jobs[jobs.size() - 2].content;
@@ -224,14 +224,14 @@ void end::use_lease() {
             if (each.what == kind::write) {
               each.where.put(each.elements(), each.content);
               VERBSPP_TRYV(scope.post_write(
-                  {.elements = must(arena_.gather(at, each.size), "name what is written"),
+                  {.elements = must(arena_.gather(at, each.size), "name the source of a write"),
                    .remote = far}));
             } else {
               VERBSPP_TRYV(scope.post_read(
                   {.elements = must(arena_.scatter(at, each.size), "name a target"),
                    .remote = must(far.slice(each.skipped, each.size), "name a part")}));
             }
-            ++counts_["requests by a lease"];
+            ++counts_["requests through a lease"];
             ++mine_.operations;
           }
           return success();
@@ -250,12 +250,12 @@ void end::use_lease() {
   mine_.using_lease = 0;
 }
 
-/// By a message that makes its key void there, after which only the other end's channel may close
-/// it: where both do, the second one fails.
+/// Returns a lease by a message that invalidates its key at the other end. After that, only the
+/// other end's channel may close the window: the second invalidation would fail.
 void end::give_back_lease(std::uint64_t number) {
-  doing_ = "giving a lease back";
+  doing_ = "returning a lease";
   const message_plan plan = plan_of(connection_, which_, sent_);
-  // Such a message has no immediate data: the key is where they would be.
+  // Such a message has no immediate data: the key takes its place.
   if (plan.immediate || sent_ >= other_.taken.load() + credits) return;
   work job;
   job.number = sent_;
@@ -267,15 +267,15 @@ void end::give_back_lease(std::uint64_t number) {
   job.ranges[0] = {any(longest - job.size + 1), job.size};
   job.where.put(job.elements(), job.content);
   const auto at = static_cast<std::size_t>(job.where.data - arena_.data()) + job.ranges[0].offset;
-  // Told before, since the message may be taken before this end knows that it has arrived.
+  // Announced first, since the message may be taken before this end knows that it has arrived.
   mine_.gave_back = number;
   auto sent = channel_.post_send_with_invalidate(
-      {.elements = must(arena_.gather(at, job.size), "name what is sent"),
+      {.elements = must(arena_.gather(at, job.size), "name the source of a send"),
        .rkey = remote_key(other_.lease_key.load())});
   if (!sent.has_value()) {
     mine_.gave_back = 0;
-    note_failure(sent.error(), "giving a lease back");
-    check_refused(sent.error(), "giving a lease back");
+    note_failure(sent.error(), "returning a lease");
+    check_refused(sent.error(), "returning a lease");
     return give_slot(job.slot);
   }
   ++sent_;
@@ -284,8 +284,8 @@ void end::give_back_lease(std::uint64_t number) {
     ++counts_["sends with invalidate"];
     ++mine_.operations;
   } else {
-    note_failure(posted.error(), "giving a lease back");
-    check_refused(posted.error(), "giving a lease back");
+    note_failure(posted.error(), "returning a lease");
+    check_refused(posted.error(), "returning a lease");
   }
   settle(job, posted.has_value());
 }

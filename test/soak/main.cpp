@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak as a program; `--help` says how.
+/// The soak as a program; `--help` describes its options.
 #include "soak.hpp"
 
 #include <charconv>
@@ -16,28 +16,29 @@ using namespace verbspp::soak;
 namespace {
 
 constexpr const char* help =
-    "Two channels do everything at random to each other, and check every byte.\n"
+    "Two channels send each other random requests, and check every byte.\n"
     "\n"
-    "  --seed=N          where chance starts; another one each time by default. What threads do\n"
-    "                    at the same time is chance, too: a seed gives the same mixture, not\n"
-    "                    the same run\n"
-    "  --operations=N    ends after that many requests; a million by default\n"
-    "  --seconds=N       ends after that time at the latest\n"
+    "  --seed=N          the random seed; another one in each run by default. The timing of "
+    "threads\n"
+    "                    is random, too, so a seed reproduces the mixture of requests, but not "
+    "the\n"
+    "                    whole run\n"
+    "  --operations=N    ends after this many requests; a million by default\n"
+    "  --seconds=N       ends after this time at the latest\n"
     "  --device=NAME     soft0 by default\n"
     "  --clients=N       a server with a hub and N clients, at most 8, instead of two ends\n"
     "  --kills           the peer, or each client, is a process, which is killed at random and\n"
-    "                    comes back\n"
+    "                    restarted\n"
     "  --faults          the device fails at random; needs softverbs\n"
-    "  --board=FD        the peer is on another machine, which has memory in common with this "
-    "one:\n"
-    "                    the descriptor, of zeros at first. It is started with --peer=FD\n"
-    "  --ack-timeout=N   code of the channels' ACK timeout, 14 by default, for devices that are "
-    "slow\n"
-    "  --patience=N      seconds that a request may take, and a third of what a step of the\n"
-    "                    other end may take\n"
-    "  --quiet           only the summary\n";
+    "  --board=FD        the peer runs on another machine that shares memory with this one: the\n"
+    "                    descriptor of the memory, initially all zero. Start it with --peer=FD\n"
+    "  --ack-timeout=N   the code of the channels' ACK timeout, 14 by default, for slow devices\n"
+    "  --patience=N      the limit for a request in seconds; the limit for a step of the other "
+    "end\n"
+    "                    is three times as long\n"
+    "  --quiet           prints only the summary\n";
 
-/// The number behind `name=`, if the argument is that.
+/// Parses the number after `name=`, if the argument starts with that.
 template <class Number>
 bool take_number(std::string_view argument, std::string_view name, Number& number) {
   if (!argument.starts_with(name)) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What is refused in words, and changes nothing.
+/// Mistakes that are refused with an error, and change nothing.
 #include "operations.hpp"
 
 #include <chrono>
@@ -8,9 +8,9 @@
 
 namespace verbspp::soak {
 
-/// A limit that has passed: nothing is posted, and the channel stays as it was.
+/// An expired limit: nothing is posted, and the channel is unchanged.
 void end::use_passed_limit() {
-  doing_ = "a limit that has passed";
+  doing_ = "an expired limit";
   std::stop_source source;
   source.request_stop();
   const bool is_stop = once_in(2);
@@ -22,21 +22,21 @@ void end::use_passed_limit() {
   const auto done =
       with_operation(job, [&](const auto& what) { return call(channel_, what, limit); });
   undo(job);
-  claim(!done.has_value(), "a call succeeded whose limit had passed");
+  claim(!done.has_value(), "a call with an expired limit succeeded");
   claim(error(done.error()).kind() == (is_stop ? error_kind::cancelled : error_kind::timed_out),
-        "a limit that had passed: " + done.error().message());
-  claim(channel_.is_connected(), "a limit that had passed has broken the channel");
+        "an expired limit: " + done.error().message());
+  claim(channel_.is_connected(), "an expired limit has broken the channel");
 }
 
-/// What is refused in words, and changes nothing.
+/// Mistakes that are refused with an error, and change nothing.
 void end::misuse() {
   doing_ = "misuse";
   channel other(std::move(channel_));
   claim(channel_.state() == channel_state::empty, "a channel that was moved from is not empty");
   const auto refused = channel_.post_send(send_operation{});
   claim(!refused.has_value() && refused.error().kind() == error_kind::not_connected,
-        "an empty channel does not refuse work");
-  claim(channel_.outstanding() == 0, "an empty channel has something outstanding");
+        "an empty channel does not refuse requests");
+  claim(channel_.outstanding() == 0, "an empty channel has outstanding requests");
   channel_ = std::move(other);
   if (channel_.is_connected()) {
     const auto again = channel_.handshake(channel_.endpoint());

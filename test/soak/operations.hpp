@@ -12,7 +12,7 @@
 
 namespace verbspp::soak {
 
-// What is posted, by the type of the operation.
+// Posts an operation according to its type.
 template <class Poster>
 auto post(Poster& to, const send_operation& what) {
   return to.post_send(what);
@@ -65,7 +65,8 @@ auto end::with_operation(const work& job, Use use) {
   const std::span<const std::byte> bytes = bytes_of(job.content, 0, job.size);
   if (job.what <= kind::write_immediate) {
     for (std::size_t i = 0; i < job.parts; ++i)
-      sources.push_back(must(arena_.gather(offset(i), job.ranges[i].size), "name what is sent"));
+      sources.push_back(
+          must(arena_.gather(offset(i), job.ranges[i].size), "name the source of a send"));
   } else {
     for (std::size_t i = 0; i < job.parts; ++i)
       targets.push_back(must(arena_.scatter(offset(i), job.ranges[i].size), "name a target"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Bytes that are known from a number, so that whoever knows the number can check them.
+/// Bytes that are generated from a number, so that every end that knows the number can check them.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace verbspp::soak {
 /// The longest message, block and part of memory.
 inline constexpr std::size_t longest = 9216;
 
-/// Splitmix64, of several numbers.
+/// Splitmix64 of several numbers.
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
@@ -28,7 +28,7 @@ template <class... More>
   return mix(value ^ mix(static_cast<std::uint64_t>(more)...));
 }
 
-/// `size` bytes from the `offset`-th on of those of `tag`; at most `longest` together.
+/// `size` bytes of `tag`, starting at `offset`; at most `longest` in total.
 [[nodiscard]] inline std::span<const std::byte> bytes_of(std::uint64_t tag, std::size_t offset,
                                                          std::size_t size) {
   constexpr std::size_t all = 1 << 16;
@@ -40,20 +40,20 @@ template <class... More>
   return std::span(table).subspan(static_cast<std::size_t>(mix(tag) % all) + offset, size);
 }
 
-/// Some of the bytes of memory: what a scatter-gather element names.
+/// A part of memory, as in a scatter-gather element.
 struct range {
   std::size_t offset = 0;
   std::size_t size = 0;
 };
 
-/// Memory that is the program's now and then, and the device's in between. While it is the
-/// program's it holds the bytes of a tag of its own, which any byte that lands late spoils.
+/// Memory that belongs alternately to the program and to the device. In the program's possession,
+/// it holds the bytes of its own tag, which any late write destroys.
 struct place {
   std::byte* data = nullptr;
   std::size_t size = 0;
   std::uint64_t tag = 0;
 
-  /// Given back: gets a new tag.
+  /// Fills returned memory with the bytes of a new tag.
   void fill() {
     tag = mix(tag);
     std::memcpy(data, bytes_of(tag, 0, size).data(), size);
@@ -62,8 +62,8 @@ struct place {
     return part.size == 0 ||
            std::memcmp(data + part.offset, bytes_of(which, from, part.size).data(), part.size) == 0;
   }
-  /// Whether nothing but the first `count` bytes of the ranges, one after the other, has changed,
-  /// and these are of `content`.
+  /// True if only the first `count` bytes of the concatenated ranges have changed, and hold the
+  /// bytes of `content`.
   [[nodiscard]] bool is_as_filled(std::span<const range> ranges, std::uint64_t content,
                                   std::size_t skipped, std::size_t count) const {
     std::size_t at = 0;
@@ -79,7 +79,7 @@ struct place {
     return done == count && holds(tag, at, {at, size - at});
   }
   [[nodiscard]] bool is_untouched() const { return holds(tag, 0, {0, size}); }
-  /// Puts the bytes of `content` into the ranges.
+  /// Writes the bytes of `content` into the ranges.
   void put(std::span<const range> ranges, std::uint64_t content) const {
     std::size_t done = 0;
     for (const range& each : ranges) {

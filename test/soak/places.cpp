@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory that is taken and given back, and looked at in between.
+/// Memory that is taken and returned, and checked in between.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -10,13 +10,13 @@
 namespace verbspp::soak {
 
 int end::take_slot() {
-  claim(!free_.empty(), "no memory left: the soak itself has lost some");
+  claim(!free_.empty(), "no memory left: the soak itself leaks it");
   const std::size_t at = any(free_.size());
   const int index = free_[at];
   free_[at] = free_.back();
   free_.pop_back();
   claim(slots_[static_cast<std::size_t>(index)].is_untouched(),
-        "bytes landed in memory that had been given back");
+        "bytes landed in memory that had been returned");
   return index;
 }
 
@@ -30,7 +30,7 @@ private_memory end::take_owned(place& where) {
     owned taken = std::move(owned_.back());
     owned_.pop_back();
     where = taken.where;
-    claim(where.is_untouched(), "bytes landed in a buffer that had come back");
+    claim(where.is_untouched(), "bytes landed in a buffer that had been returned");
     return std::move(taken.memory);
   }
   private_memory made = must(private_memory::allocate(domain_, longest), "allocate a buffer");
@@ -41,12 +41,12 @@ private_memory end::take_owned(place& where) {
 
 void end::give_owned(private_memory memory, place where) {
   claim(memory.data() == where.data && memory.size() == longest,
-        "work gave another buffer back than it was given");
+        "a request returned a buffer other than its own");
   where.fill();
   if (owned_.size() < 8) owned_.push_back({std::move(memory), where});
 }
 
-/// After the connection is over: whatever the peer still believes, nothing lands there.
+/// Called after the connection has ended: nothing lands there any more, whatever the peer assumes.
 void end::take_memory_back() {
   for (place& each : mine_blocks_) each.fill();
   std::memset(exposed_.data(), 0xa5, words_size);

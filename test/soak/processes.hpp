@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Other processes, which are this program once more, and what they share.
+/// Other processes that run this program, and the memory that they share.
 #pragma once
 
 #include "outcome.hpp"
@@ -27,7 +27,7 @@ extern char** environ;
 
 namespace verbspp::soak {
 
-/// This program once more, with arguments of its own.
+/// Another process of this program, with its own arguments.
 class other_process {
  public:
   other_process() = default;
@@ -44,26 +44,26 @@ class other_process {
     for (std::string& each : words) arguments.push_back(each.data());
     arguments.push_back(nullptr);
     if (::posix_spawn(&process_, program.data(), nullptr, nullptr, arguments.data(), environ) != 0)
-      throw wrong("another process cannot be started");
+      throw wrong("cannot start another process");
   }
   void kill() {
     if (process_ <= 0) return;
     ::kill(process_, SIGKILL);
     ::waitpid(std::exchange(process_, -1), nullptr, 0);
   }
-  /// Waits until it ends by itself. \returns what was wrong with that, or nothing
+  /// Waits until it exits. \returns a description of the failure, or nothing
   [[nodiscard]] std::string end(std::chrono::seconds patience) {
     const auto deadline = clock::now() + patience;
     while (process_ > 0) {
       int status = 0;
       if (::waitpid(process_, &status, WNOHANG) == 0) {
-        if (clock::now() > deadline) return "another process does not end";
+        if (clock::now() > deadline) return "another process does not exit";
         // steady: polls until the deadline
         std::this_thread::sleep_for(1ms);
         continue;
       }
       process_ = -1;
-      if (status != 0) return "another process ended with status " + std::to_string(status);
+      if (status != 0) return "another process exited with status " + std::to_string(status);
     }
     return {};
   }
@@ -72,11 +72,11 @@ class other_process {
   pid_t process_ = -1;
 };
 
-/// At memory that another process can map.
+/// Memory that another process can map.
 template <class Shared>
 class mapped {
  public:
-  /// A new one, or one that is there: of zeros, or made by another process.
+  /// Creates it, or maps existing memory, which holds zeros or was created by another process.
   explicit mapped(int descriptor = -1) : is_new_(descriptor < 0), descriptor_(descriptor) {
     if (is_new_) {
       descriptor_ = ::memfd_create("soak", 0);
@@ -104,8 +104,8 @@ class mapped {
   Shared* shared_ = nullptr;
 };
 
-/// Ends this process when the one that started it is gone: there is nothing to do then. (Its death
-/// is not asked for as a signal, which would come when the thread ends that has started this one.)
+/// Ends this process when the one that started it has exited. (A parent-death signal is not used:
+/// it would arrive when the thread that started this process ends.)
 inline void end_with_parent() {
   std::thread([parent = ::getppid()] {
     // steady: polls until the parent has exited

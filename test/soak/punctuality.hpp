@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How long past their limits waits end.
+/// Measures how late waits end after their limits.
 #pragma once
 
 #include "soak.hpp"
@@ -16,21 +16,21 @@
 
 namespace verbspp::soak {
 
-/// Compares the ends of waits with their limits, and with what a thread that does next to nothing
-/// loses at the same time because the machine is busy. Giving up takes several turns of several
-/// threads, which have to wait for a processor as that one does; so a wait may be late by the 100
-/// ms that the library promises, and by ten times that loss. Thread-safe, but for `latest` and
+/// Compares the ends of waits with their limits, and with the time that an almost idle thread loses
+/// at the same time because the machine is busy. Ending a wait takes several turns of several
+/// threads, which have to wait for a processor like that one. So a wait may be late by the 100 ms
+/// that the library promises, plus ten times that loss. Thread-safe, except for `latest` and
 /// `too_late`.
 class punctuality {
  public:
   punctuality() : control_([this](const std::stop_token& stop) { lose(stop); }) {}
 
-  /// Before a wait.
+  /// Called before a wait.
   [[nodiscard]] std::chrono::nanoseconds mark() const { return lost(); }
-  /// A wait that was to end then has ended right now.
+  /// Called when a wait with that limit has ended.
   void note(clock::time_point limit, std::chrono::nanoseconds marked, const char* what) {
     const auto late = clock::now() - limit;
-    if (late < 0ns) return;  // by something else
+    if (late < 0ns) return;  // ended by another event
     const auto excused = lost() - marked;
     ++waits_;
     if (late > latest_) {
@@ -39,16 +39,15 @@ class punctuality {
     }
     if (late > 100ms + 10 * excused && too_late_.empty())
       too_late_ = std::string(what) + " ended " + milliseconds(late) +
-                  " ms past its limit, while the machine held a sleeping thread up for " +
+                  " ms after its limit, while the machine delayed a sleeping thread by " +
                   milliseconds(excused) + " ms";
   }
 
-  /// What was wrong with that; empty if nothing was.
+  /// A description of a wait that ended too late; empty if there is none.
   [[nodiscard]] const std::string& too_late() const { return too_late_; }
   [[nodiscard]] std::string text() const {
     return std::to_string(waits_) + " waits ended by their limits, the latest " +
-           milliseconds(latest_) +
-           " ms past it, of which the machine held a sleeping thread up for " +
+           milliseconds(latest_) + " ms after it, while the machine delayed a sleeping thread by " +
            milliseconds(excuse_) + " ms";
   }
 
@@ -57,7 +56,7 @@ class punctuality {
     return std::to_string(time.count() / 1'000'000) + '.' +
            std::to_string(time.count() / 100'000 % 10);
   }
-  /// With what it loses right now; never gets less.
+  /// The time lost so far, including a current delay; never decreases.
   [[nodiscard]] std::chrono::nanoseconds lost() const {
     const std::lock_guard guard(lock_);
     return lost_ + (std::max)(clock::now() - began_ - step, clock::duration(0));
@@ -67,7 +66,7 @@ class punctuality {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
   }
-  /// Sleeps and works by turns, and counts what passes beside that.
+  /// Sleeps and works in turns, and counts the additional time.
   void lose(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       const auto worked = processor_time();

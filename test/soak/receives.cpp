@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What is received.
+/// Receives.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -70,22 +70,23 @@ void end::post_receives() {
 void end::arrived(const awaited& one, const completed_work& done) {
   const message_plan plan = plan_of(connection_, 1 - which_, taken_);
   const std::string which = "message " + std::to_string(taken_);
-  claim(done.is_receive(), which + ": the completion of a receive is none");
+  claim(done.is_receive(), which + ": the completion is not one of a receive");
   if (done.operation() == work_operation::receive_of_rdma_write) {
     claim(done.immediate() == immediate_data(static_cast<std::uint32_t>(plan.content)),
-          which + ": a write came with other immediate data");
-    claim(one.where.is_untouched(), which + ": a write with immediate data changed the receive");
+          which + ": a write has wrong immediate data");
+    claim(one.where.is_untouched(),
+          which + ": a write with immediate data changed the receive's memory");
     const place& block = mine_blocks_[plan.block];
     claim(block.holds(plan.content, 0, {0, block.size}),
-          which + ": a write with immediate data has brought other bytes");
+          which + ": a write with immediate data has wrong bytes");
     return;
   }
-  claim(done.byte_count() == plan.size, which + ": it has another size");
+  claim(done.byte_count() == plan.size, which + ": it has a wrong size");
   claim(plan.immediate ? done.immediate() == immediate_data(*plan.immediate)
                        : !done.immediate().has_value(),
-        which + ": it has other immediate data");
+        which + ": it has wrong immediate data");
   claim(one.where.is_as_filled({one.ranges.data(), one.parts}, plan.content, 0, plan.size),
-        which + ": other bytes came than were sent");
+        which + ": it has wrong bytes");
 }
 
 void end::take_receive(awaited& one, const transport_result<completed_work>& result) {
@@ -123,11 +124,11 @@ void end::take_receives() {
     receives_.pop_front();
   }
   post_receives();
-  // Told when there are new ones in their place.
+  // Published when new ones are posted in their place.
   mine_.taken = taken_;
 }
 
-/// The connection is over: takes what came of the receives, or drops their handles.
+/// The connection has ended: takes the results of the receives, or drops their handles.
 void end::drop_receives(bool asks) {
   while (!receives_.empty()) {
     awaited one = std::move(receives_.front());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a request does, and what has to come of it.
+/// The choice of requests, and the checks of their results.
 #include "end.hpp"
 #include "layout.hpp"
 
@@ -26,14 +26,13 @@ void end::split(work& job, std::size_t size) {
   }
 }
 
-/// Chooses what to do, and notes it in the model as if it was posted. \returns whether there was
-/// anything
+/// Chooses a request, and updates the model as if it were posted. \returns false if there is none
 bool end::choose(work& job, bool may_be_inline) {
   const std::uint64_t taken = other_.taken.load();
   const auto is_free = [&](unsigned block) {
     return readers_[block] == 0 && busy_[block] <= taken;
   };
-  // UC sends and writes.
+  // UC carries only sends and writes.
   const std::uint64_t chance = any(wants_uc_ ? 65 : 100);
   if (chance < 40 && sent_ < taken + credits) {
     const message_plan plan = plan_of(connection_, which_, sent_);
@@ -103,7 +102,7 @@ bool end::choose(work& job, bool may_be_inline) {
       mine_.added_most = sum_;
       break;
     case kind::swap:
-      // Every second one is to find something else.
+      // Every second one finds a value other than the expected one.
       job.expected = swapped_;
       job.number = once_in(2) ? swapped_ : random_();
       job.before = swapped_;
@@ -113,7 +112,7 @@ bool end::choose(work& job, bool may_be_inline) {
   return true;
 }
 
-/// It was not posted, and neither was anything behind it.
+/// Reverts the model: the request was not posted, nor were any after it.
 void end::undo(work& job) {
   switch (job.what) {
     case kind::write_immediate:
@@ -147,7 +146,7 @@ void end::count_posted(const work& job) {
   ++mine_.operations;
 }
 
-/// The memory of a request that has succeeded holds what it should.
+/// Checks the memory of a request that has succeeded.
 void end::check(const work& job) const {
   if (job.is_inline) return;
   if (job.what >= kind::add) {
@@ -159,15 +158,15 @@ void end::check(const work& job) const {
     claim(job.where.holds(job.where.tag, 0, {0, found.offset}) &&
               job.where.holds(job.where.tag, found.offset + 8,
                               {found.offset + 8, job.where.size - found.offset - 8}),
-          "an atomic wrote beside its result");
+          "an atomic wrote outside its result");
     return;
   }
   claim(job.where.is_as_filled(job.elements(), job.content, job.skipped, job.size),
-        job.what == kind::read ? "a read brought other bytes than were written"
-                               : "what was sent from has changed");
+        job.what == kind::read ? "a read returned bytes other than those written"
+                               : "the source of a send has changed");
 }
 
-/// The request is done, and its memory the program's.
+/// The request is done, and its memory belongs to the program.
 void end::settle(work& job, bool has_succeeded) {
   if (job.what == kind::read) --readers_[job.block];
   if (has_succeeded) {

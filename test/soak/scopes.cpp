@@ -9,7 +9,7 @@ namespace verbspp::soak {
 
 namespace {
 
-/// What a scope's function throws.
+/// The exception that a scope's function throws.
 struct thrown_in_scope {};
 
 }  // namespace
@@ -17,7 +17,7 @@ struct thrown_in_scope {};
 void end::use_scope(unsigned depth) {
   doing_ = "a scope";
   std::vector<work> jobs;
-  std::vector<std::size_t> taken;  // jobs that are settled
+  std::vector<std::size_t> taken;  // settled jobs
   const std::uint64_t count = any(16);
   const std::uint64_t stop_at = once_in(4) ? any(count + 1) : UINT64_MAX;
   const bool throws = once_in(2);
@@ -34,7 +34,7 @@ void end::use_scope(unsigned depth) {
       }
       if (depth < 2 && once_in(30)) use_scope(depth + 1);
       if (once_in(5)) {
-        // Some with one doorbell.
+        // Some requests are posted with one doorbell.
         const std::size_t first = jobs.size();
         const auto posted = scope.post_batch<4, 12, 4 * inline_limit>([&](auto& batch) {
           for (std::uint64_t k = any(4) + 1; k != 0; --k) {
@@ -101,20 +101,20 @@ void end::use_scope(unsigned depth) {
                        : once_in(8) ? channel_.scope(body)
                                     : channel_.scope(body, limit);
     if (ended.has_value()) {
-      claim(ended.assume_value() == 7, "a scope returned something else than its function");
-      claim(!is_manual || left == 0, "a manual scope does not say that something was left");
+      claim(ended.assume_value() == 7, "a scope returned a value other than its function's");
+      claim(!is_manual || left == 0, "a manual scope does not report requests without results");
       settle_rest(true);
       return;
     }
     const scope_error& failure = ended.error();
-    claim(!failure.message().empty(), "a scope's error without a message");
+    claim(!failure.message().empty(), "a scope's error has no message");
     if (failure.own()) {
       claim(was_refused || *failure.own() == error_kind::permission,
-            "a scope tells of an error that its function did not return: " + failure.message());
+            "a scope reports an error that its function did not return: " + failure.message());
     } else if (!failure.work()) {
-      claim(is_manual && failure.left() == left, "a manual scope counts what was left as " +
-                                                     std::to_string(failure.left()) +
-                                                     " instead of " + std::to_string(left));
+      claim(is_manual && failure.left() == left,
+            "a manual scope counts the requests without results as " +
+                std::to_string(failure.left()) + " instead of " + std::to_string(left));
     }
     if (failure.work()) {
       note_failure(*failure.work(), "a scope");
@@ -152,7 +152,7 @@ void end::use_stream() {
       },
       how, patient_limit());
   if (ended.has_value()) return settle_all(jobs, true);
-  claim(!ended.error().message().empty(), "a stream's error without a message");
+  claim(!ended.error().message().empty(), "a stream's error has no message");
   note_failure(ended.error(), "a stream");
   if (ended.error().work()) must_be_broken("a stream");
   if (was_refused && !ended.error().work()) return settle_all(jobs, channel_.is_connected());

@@ -13,7 +13,7 @@ server::server(const options& wanted, hall& shared, unsigned clients)
       random_(mix(wanted.seed, 1000)),
       context_(must(open_device(wanted.device), "open the device")),
       domain_(must(protection_domain::allocate(context_), "allocate a protection domain")),
-      // Fewer than the clients can have under way: then receives run out, and senders wait.
+      // Fewer than the clients can have in flight, so that receives run out, and senders wait.
       pool_(must(message_pool::create(domain_, 40, hall_message_size), "create a pool")),
       rows_(2 * std::size_t{clients}),
       ids_(clients) {
@@ -31,12 +31,12 @@ void server::count(const std::string& what) {
   ++counts_[what];
 }
 
-/// Builds a channel for whoever asks, in place of the client's last one.
+/// Builds a channel for a client that requests one, in place of its last channel.
 void server::admit(unsigned client) {
   desk& own = hall_.desks[client];
   const std::uint64_t asked = own.asked.load();
   const auto remote = endpoint::decode(own.client);
-  // A client that was killed may have been followed by one that writes there right now.
+  // A killed client may have a successor that writes the endpoint right now.
   if (!remote.has_value() && own.ended.load() >= asked) return;
   if (ids_[client] != channel_id()) {
     row& last = rows_[ids_[client].index];
@@ -53,7 +53,7 @@ void server::admit(unsigned client) {
   const auto local = prepared.endpoint().encode();
   auto linked = std::move(prepared).handshake(must(remote, "read a client's endpoint"));
   if (!linked.has_value() && own.ended.load() >= asked) return;
-  channel link = must(std::move(linked), "shake hands with a client");
+  channel link = must(std::move(linked), "do the handshake with a client");
   ids_[client] = link.id();
   row& mine = rows_[link.id().index];
   {
@@ -69,7 +69,7 @@ void server::admit(unsigned client) {
   count("clients admitted");
 }
 
-/// What has come in is answered as far as the send queue has room.
+/// Answers received messages as far as the send queue has room.
 void server::answer(row& client) {
   while (!client.unanswered.empty()) {
     const auto posted = client.link.post_send(std::move(client.unanswered.front()));
@@ -82,13 +82,13 @@ void server::answer(row& client) {
   }
 }
 
-/// A channel that is broken has a reason, which one of the two has given.
+/// A broken channel has a reason, which one of the two ends has announced.
 void server::judge(row& client) {
   const auto failure = client.link.failure();
-  if (!failure) throw wrong("a channel refuses work, and does not say why");
+  if (!failure) throw wrong("a channel refuses requests, but reports no failure");
   if (hall_.desks[client.client].ended.load() < client.connection && !wanted_.faults)
     throw wrong("the server's channel to client " + std::to_string(client.client) +
-                " broke for no reason: " + failure->message());
+                " broke without a reason: " + failure->message());
 }
 
 void server::drop(row& client, std::mt19937_64& chance) {
@@ -117,22 +117,22 @@ void server::drop(row& client, std::mt19937_64& chance) {
 void server::take(arrival& arrived, std::mt19937_64& chance) {
   row& client = rows_[arrived.source.index];
   const std::lock_guard guard(client.lock);
-  if (client.link.id() != arrived.source) return;  // of a client that is gone
+  if (client.link.id() != arrived.source) return;  // from a client that was dropped
   client.link.poll();
   if (arrived.message) {
     const auto head = request_head::read(arrived.message.bytes(), hall_message_size);
     if (head.client != client.client || head.connection != client.connection)
-      throw wrong("a message came to another channel than it was sent to");
+      throw wrong("a message arrived on a channel other than its own");
     ++client.taken;
     client.unanswered.push_back(std::move(arrived.message));
   }
   answer(client);
   if (client.link.state() == channel_state::broken) {
     judge(client);
-    count("clients found gone");
+    count("clients found disconnected");
     drop(client, chance);
   } else if (chance() % 2000 == 0) {
-    count("clients turned out");
+    count("clients dropped by the server");
     drop(client, chance);
   }
 }
@@ -174,7 +174,7 @@ void server::run() {
     // steady: polls until the soak is over
     std::this_thread::sleep_for(100us);
   }
-  // Under load: the clients go on until their channels break.
+  // Under load: the clients continue until their channels break.
   for (unsigned i = 0; i < clients_; ++i) hall_.desks[i].give_up(UINT64_MAX);
   for (std::jthread& each : threads) each.request_stop();
   threads.clear();
@@ -183,7 +183,7 @@ void server::run() {
     each.link = channel();
     each.unanswered.clear();
   }
-  if (hub_->size() != 0) throw wrong("a hub counts channels that are gone");
+  if (hub_->size() != 0) throw wrong("a hub counts channels that were destroyed");
   hub_.reset();
   if (pool_.available() != pool_.size())
     throw wrong("the server's pool has lost " + std::to_string(pool_.size() - pool_.available()) +

@@ -20,16 +20,16 @@ namespace {
 std::atomic<unsigned> release_failures{0};
 
 void count_release_failure(const error& cause) noexcept {
-  std::fprintf(stderr, "could not be released: %s\n", cause.message().c_str());
+  std::fprintf(stderr, "an object could not be released: %s\n", cause.message().c_str());
   ++release_failures;
 }
 
-/// Runs one end on this thread, and tells the board what is wrong.
+/// Runs one end on this thread, and reports its failure to the board.
 void run_end(end& own, board& shared, unsigned which, std::uint64_t first) {
   try {
     own.run(first);
   } catch (const stopped&) {
-    // The other end has told.
+    // The other end has reported the failure.
   } catch (const std::exception& caught) {
     shared.fail(std::string(which == 0 ? "left: " : "right: ") + caught.what());
   }
@@ -122,7 +122,7 @@ summary run(const options& wanted) {
   if (shared.failed.load())
     found.failure = shared.failure.data();
   else if (release_failures != 0 && !wanted.faults)
-    found.failure = "something could not be released";
+    found.failure = "an object could not be released";
   else
     found.failure = looking.growth(kills);
   return found;

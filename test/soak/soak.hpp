@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Two channels that do everything at random to each other, and check every byte.
+/// Two channels that send each other random requests, and check every byte.
 #pragma once
 
 #include <chrono>
@@ -15,41 +15,42 @@ using namespace std::chrono_literals;
 struct options {
   std::string device = "soft0";
   std::uint64_t seed = 1;
-  /// Ends when this much was posted by both ends together, or this long has passed.
+  /// The soak ends when both ends together have posted this many operations, or after this time.
   std::uint64_t operations = 1'000'000;
   std::chrono::seconds time = std::chrono::hours(24);
-  /// But not before this much was done, on a machine that is busy.
+  /// On a busy machine, it does not end before this many operations.
   std::uint64_t at_least = 0;
-  /// The most that an end waits for a request of its own; an emulated machine is slow. For a step
-  /// of the other end it waits three times as long.
+  /// The longest wait of an end for its own request; an emulated machine is slow. For a step of the
+  /// other end, it waits three times as long.
   std::chrono::seconds patience{60};
-  /// The peer is a process of its own, which is killed now and then.
+  /// The peer is a separate process, which is killed at random.
   bool kills = false;
-  /// The code of the ACK timeout. Linux' software driver may hang where it sends reads and atomics
-  /// again, which is not to happen because a machine is slow.
+  /// The code of the ACK timeout. Linux's software driver may hang when it retransmits reads and
+  /// atomics, which must not happen only because a machine is slow.
   unsigned ack_timeout = 14;
-  /// The peer is started elsewhere, as another process, and this is the descriptor of the memory
-  /// that both share, all zero at first; below 0 if there is none.
+  /// The peer is started separately, as another process, and this is the descriptor of the memory
+  /// that both share, initially all zero; negative if there is none.
   int board = -1;
-  /// Faults are set at random, where the device is softverbs.
+  /// Sets faults at random if the device is softverbs.
   bool faults = false;
-  /// Instead of two ends a server and so many clients, at most 8. With `kills` they are processes.
+  /// Runs a server with this many clients, at most 8, instead of two ends. With `kills`, the
+  /// clients are processes.
   unsigned clients = 0;
-  /// Prints what goes on every so often.
+  /// Prints the progress at intervals.
   bool talks = false;
 };
 
-/// What came of it. Anything wrong is in `failure`.
+/// The result. Any failure is described in `failure`.
 struct summary {
-  std::string failure;  ///< empty if all is well
-  std::string text;     ///< counts, in lines
+  std::string failure;  ///< empty if there was no failure
+  std::string text;     ///< counts, one in each line
   std::uint64_t operations = 0;
 };
 
 [[nodiscard]] summary run(const options& wanted);
 [[nodiscard]] summary run_clients(const options& wanted);
 
-/// The main functions of other processes.
+/// The main functions of the other processes.
 [[nodiscard]] int run_peer(const options& wanted, int board_descriptor);
 [[nodiscard]] int run_client(const options& wanted, unsigned number, int hall_descriptor);
 

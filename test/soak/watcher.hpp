@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What looks on while a soak goes on.
+/// Watches a running soak.
 #pragma once
 
 #include "../sanitized.hpp"
@@ -31,7 +31,7 @@ inline constexpr bool is_sanitized = true;
 inline constexpr bool is_sanitized = false;
 #endif
 
-/// What must not grow while connections come and go.
+/// Resources whose use must not grow with the number of connections.
 struct footprint {
   std::size_t resident = 0;   ///< bytes
   std::size_t allocated = 0;  ///< bytes, by malloc
@@ -48,7 +48,7 @@ struct footprint {
       ++found.descriptors;
     return found;
   }
-  /// The larger of each.
+  /// The larger value of each resource.
   [[nodiscard]] footprint or_more(const footprint& other) const {
     return {std::max(resident, other.resident), std::max(allocated, other.allocated),
             std::max(descriptors, other.descriptors)};
@@ -59,11 +59,11 @@ struct footprint {
   }
 };
 
-/// Looks on until all is done: ends it when it is time, and stops the program when nothing
-/// happens any more, since what hangs cannot be asked to end.
+/// Watches a soak until it is done: ends it in time, and aborts the program if there is no more
+/// progress, since a hanging thread cannot be stopped.
 class watcher {
  public:
-  /// `operations` counts what was done so far.
+  /// \param operations returns the number of operations so far
   watcher(const options& wanted, verdict& shared, std::function<std::uint64_t()> operations)
       : wanted_(wanted), shared_(shared), operations_(std::move(operations)) {}
 
@@ -84,13 +84,13 @@ class watcher {
       if (count != before) last_change = now;
       before = count;
       if (now - last_change > 4 * wanted_.patience + 30s) {
-        std::fprintf(stderr, "soak: nothing happens any more, after %llu operations; %s\n",
+        std::fprintf(stderr, "soak: no progress after %llu operations; %s\n",
                      static_cast<unsigned long long>(count), doing().c_str());
         std::abort();
       }
       const bool is_warm = is_past(4, count, now - started);
-      // Channels come and go, and descriptors with them: what is to be compared with is the most
-      // of a while, or a quiet moment would make of any other a leak.
+      // Channels and their descriptors vary. The base is the largest use over a while: compared
+      // with a quiet moment, any other one would look like a leak.
       if (is_warm &&
           (!has_base_ || (!is_past(2, count, now - started) && now - last_look > 20ms))) {
         base_ = base_.or_more(footprint::now());
@@ -107,13 +107,13 @@ class watcher {
     last_ = footprint::now();
   }
   [[nodiscard]] std::uint64_t operations() const { return operations_(); }
-  /// What has grown that must not.
+  /// A description of resources whose use has grown too much; empty if there are none.
   [[nodiscard]] std::string growth(std::uint64_t kills) const {
-    // A sleeping channel has some, and softverbs keeps a socket to each process that it ever sent
-    // to.
+    // A sleeping channel has descriptors, and softverbs keeps a socket to each process to which it
+    // has sent.
     const std::size_t sockets = 8 + kills;
-    // What the allocator keeps comes and goes; a leak of any object per connection, or of a byte
-    // per operation, is more than that.
+    // The memory kept by the allocator varies; a leak of one object per connection, or one byte per
+    // operation, exceeds this.
     constexpr std::size_t wavering = 4 << 20;
     if (!has_base_) return {};
     if (last_.descriptors > base_.descriptors + sockets ||
@@ -125,7 +125,7 @@ class watcher {
   [[nodiscard]] std::string text() const { return base_.text() + "; at the end " + last_.text(); }
 
  private:
-  /// Whether a part of the operations, or of the time, is over.
+  /// True if a fraction of the operations, or of the time, is over.
   [[nodiscard]] bool is_past(unsigned part, std::uint64_t count, clock::duration time) const {
     return count > wanted_.operations / part || time > wanted_.time / part;
   }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Requests that take their memory with them.
+/// Requests that own or share their memory.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
 
 namespace verbspp::soak {
 
-/// A request whose memory goes with it.
+/// Posts a request that owns its memory.
 void end::post_owned() {
   doing_ = "posting owned memory";
   work job;
@@ -62,7 +62,7 @@ void end::post_owned() {
   }
 }
 
-/// A request that keeps its memory, whose handles go before it is done.
+/// Posts a request that shares its memory, with handles that are dropped before it is done.
 void end::post_shared() {
   doing_ = "posting shared memory";
   if (left_alone_.size() > 8) return look_after_shared();
@@ -102,7 +102,7 @@ void end::post_shared() {
   }
   count_posted(job);
   if (!is_read && once_in(2)) {
-    // Nobody but the work has it now: a use after free would show at the peer, or as a crash.
+    // Only the request owns the memory now: a use after free would show at the peer, or as a crash.
     const kept_pending gone = std::move(posted).assume_value();
     return;
   }
