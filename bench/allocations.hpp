@@ -3,5 +3,5 @@
 
 #include <cstdint>
 
-/// How often this program, with its libraries, has asked for memory of the heap.
+/// The number of heap allocations of this program, including its libraries.
 std::uint64_t allocations() noexcept;

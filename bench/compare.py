@@ -47,29 +47,29 @@ CASES = {
     "usual_one_busy": "(12) hub, 1 of 64 busy",
     "usual_all_busy": "(13) hub, all 64 busy",
 }
-# Of those that in C are the same as another.
+# The cases that have the same C code as another case.
 RAW = {"pending": "write", "blocking": "write", "limited": "write", "scope": "send", "doorbell": "list"}
-# Elsewhere a request that was built before would not have the same checks.
+# In other cases, a prebuilt request would not have the same checks.
 PREBUILT = ["write", "send", "receive", "list"]
 VARIANTS = ["raw", "verbspp", "prebuilt"]
 DEVICE = "libnullverbs"
 BATCH = 16
-# Instructions relative to raw C, where more than 1.00 are allowed: a channel knows what is in flight.
-# An inbox takes a place of a pool for each message and gives it back, from any thread: what counts
-# there is the device.
+# The allowed ratios to the instructions of raw C, if above 1.00: a channel tracks the requests in flight.
+# For each message, an inbox takes and returns a place of a pool, from any thread; there, only the counts of
+# the device matter.
 MOST = {"pending": 1.5, "blocking": 1.5, "limited": 1.5, "scope": 1.75, "doorbell": 1.75,
         "unsignaled": 1.25, "owned": 1.75, "inbox": 7.0}
-# The rows of functions as users write them (usual.h), which have numbers for letters.
+# The prefix of functions as users write them (usual.h), whose rows have numbers instead of letters.
 USUAL = "usual_"
 
 
 class Limit(typing.NamedTuple):
-    """How many instructions a function as users write it may have beside its C."""
-    measure: str  # "ratio" to the C; "more" than the C; "more_than_default", the write without a limit
+    """The allowed number of instructions of a function as users write it, compared with its C version."""
+    measure: str  # "ratio" to the C; "more" than the C; "more_than_default", than the write without a limit
     most: float
-    # Where today's code does not reach that: today's figure by kind of compiler, rounded up, of the
-    # worse build (each source alone, or many at a time). It may not get worse. A change that
-    # makes it better lowers the ceiling, or removes it with the limit reached.
+    # If the current code does not reach that: the current figure by kind of compiler, rounded up, of the
+    # worse build (each source alone, or many together). It may not get worse. A change that improves it
+    # lowers the ceiling, or removes it when the limit is reached.
     ceilings: dict = {}
 
 
@@ -88,12 +88,12 @@ LIMITS = {
     "usual_one_busy": Limit("more", 60, {"g++": 495, "clang": 490}),
     "usual_all_busy": Limit("more", 60, {"g++": 238, "clang": 262}),
 }
-# What the device counts, of which there may be as many as in raw C.
+# The counts of the device, which may not exceed those of raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]
 
 
 def read_profile(path):
-    """The loop that a profile is of, and the instructions of each function that is not the device's."""
+    """The loop of a profile, and the instructions of each function outside the device."""
     name, function, in_device, cost_of_call, spent = None, None, False, False, collections.Counter()
     for line in path.read_text().splitlines():
         if line.startswith("ob="):
@@ -101,12 +101,12 @@ def read_profile(path):
         elif line.startswith("fn="):
             function = line.removeprefix("fn=")
             if function.startswith("loop_"):
-                # clang's functions have their parameters there.
+                # clang's function names include the parameters.
                 name = function.removeprefix("loop_").partition("(")[0]
         elif line.startswith("calls="):
             cost_of_call = True
         elif line[:1].isdigit():
-            # What follows a call is its cost, which the profile of the callee has again.
+            # The line after a call is its cost, which the profile counts again in the callee.
             if not cost_of_call and not in_device:
                 spent[function] += int(line.split()[1])
             cost_of_call = False
@@ -114,8 +114,8 @@ def read_profile(path):
 
 
 def count(program, names, batches):
-    """For each name, the instructions per operation of each function: of one run and one of twice the
-    length, the difference."""
+    """For each name, the instructions per operation of each function: the difference between one run and
+    another of twice the length."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no",
                    f"--callgrind-out-file={folder}/profile",
@@ -155,7 +155,7 @@ def measure(compiler, program, options):
     loops += [("write", "planted", "planted_write")]
     wanted = {name for _, _, name in loops}
     if set(names) != wanted:
-        sys.exit(f"{program} has other loops than are wanted: {' '.join(sorted(set(names) ^ wanted))}")
+        sys.exit(f"{program} has loops other than expected: {' '.join(sorted(set(names) ^ wanted))}")
     timed = {}
     for line in run(program, "time", str(options.rounds), str(options.batches)):
         name, *figures = line.split()
@@ -204,7 +204,7 @@ def kind_of(compiler):
 
 
 def figures(rows):
-    """Of each function as users write it: compiler, case, what its limit is about, the limit."""
+    """For each function as users write it: compiler, case, the limited figure, the limit."""
     counted = {(row["compiler"], row["case"], row["variant"]): row["instructions"] for row in rows}
     for (compiler, case, variant), instructions in counted.items():
         if variant != "verbspp" or case not in LIMITS:
@@ -219,7 +219,7 @@ def figures(rows):
 
 
 def show_limits(rows):
-    """What the limits of the functions as users write them are about, and which are reached."""
+    """Shows the limited figures of the functions as users write them, and which limits are reached."""
     compiler_before = None
     for compiler, case, figure, limit in figures(rows):
         if compiler != compiler_before:
@@ -231,7 +231,7 @@ def show_limits(rows):
 
 
 def problems(rows):
-    """What is not as it has to be; that the planted loop is found is part of that."""
+    """Yields all violations, including a planted loop that was not noticed."""
     raw = {(row["compiler"], row["case"]): row for row in rows if row["variant"] == "raw"}
     for compiler, case, figure, limit in figures(rows):
         most = max(limit.most, limit.ceilings.get(kind_of(compiler), 0))
@@ -263,7 +263,7 @@ def write_csv(rows, path):
 
 
 def write_svg(rows, path):
-    """Bars of verbspp's ratios, by instructions and by time, with a line where raw C is."""
+    """Draws bars of verbspp's ratios, by instructions and by time, with a line for raw C."""
     bars = [row for row in rows
             if row["variant"] == "verbspp" and not row["case"].startswith(USUAL)]
     measures = {"instructions_ratio": "#3465a4", "nanoseconds_ratio": "#b0b8c0"}
@@ -298,13 +298,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs", nargs="+", metavar="COMPILER=PROGRAM")
     parser.add_argument("--check", action="store_true",
-                        help="fail if verbspp allocates, or has more instructions than it may")
+                        help="fail if verbspp allocates, or executes more instructions than allowed")
     parser.add_argument("--rounds", type=int, default=201)
-    parser.add_argument("--batches", type=int, default=500, help="of 16 operations, timed in a round")
+    parser.add_argument("--batches", type=int, default=500, help="batches of 16 operations that are timed in a round")
     parser.add_argument("--counted-batches", type=int, default=10)
     parser.add_argument("--output", type=pathlib.Path, help="folder for ratios.csv and ratios.svg")
     parser.add_argument("--functions", action="append", default=[], metavar="LOOP",
-                        help="show what each function has that this loop calls, such as "
+                        help="show the instructions of each function that this loop calls, such as "
                         "verbspp_usual_write; may be repeated")
     options = parser.parse_args()
 

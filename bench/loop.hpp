@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-/// A measured loop, as main.cpp runs it.
+/// A measured loop, which main.cpp runs.
 struct loop {
-  std::string name;  ///< the name of its function without "loop_": the side, and the case
+  std::string name;  ///< the name of its function without "loop_": the side and the case
   std::function<bool(std::uint64_t)> run;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measured loops: the same work in raw C (raw.c) and in verbspp (wrapped.cpp). Each makes so
-// many operations, a multiple of `batch`, checks all that it is told, and returns whether all was
-// well. callgrind knows them by the beginning of their names.
+// The measured loops: the same work in raw C (raw.c) and in verbspp (wrapped.cpp). Each loop
+// executes the given number of operations, a multiple of `batch`, checks all results, and returns
+// false on failure. callgrind recognizes them by the prefix of their names.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,7 +16,7 @@ extern "C" {
 
 enum { message_size = 64, batch = 16 };
 
-// What a program in C would have at hand.
+// The objects that a program in C would use.
 struct raw_ends {
   struct ibv_qp* qp;
   struct ibv_cq* cq;
@@ -27,13 +27,13 @@ struct raw_ends {
   uint64_t remote_address;
   uint64_t remote_length;
   uint32_t rkey;
-  // The place of a buffer that work takes and gives back; NULL meanwhile.
+  // The place of a buffer that requests take and return; NULL while they own it.
   struct ibv_mr** owned;
-  // Of messages that are received, `2 * batch` of them; which ones are free, and how many.
+  // `2 * batch` places for received messages, and the free ones among them.
   struct ibv_mr* places;
   uint32_t* free_places;
   uint32_t* free_count;
-  // Of a message, where it is only known at run time: message_size.
+  // The length of a message, known only at run time: message_size.
   const volatile uint32_t* length;
 };
 
@@ -52,18 +52,18 @@ bool loop_prebuilt_list(const struct raw_ends* ends, uint64_t operations);
 // (e) one signaled RDMA write by the extended interface, and its completion by a polling session
 bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations);
 
-// (f) as programs are written: a write of a length known at run time, with offsets and lengths
-// checked on both sides, and all its completion's fields looked at that matter, out of 16 slots
+// (f) as in real programs: a write of a length known at run time, with offsets and lengths checked
+// on both sides, and all relevant fields of its completion checked, in 16 slots
 bool loop_raw_checked(const struct raw_ends* ends, uint64_t operations);
-// (g) the same of 16 sends, then their completions
+// (g) as (f) with 16 sends, then their completions
 bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 
-// What channels do besides; (h), (i) are (a) in C, (j) is (b), and (k) is (d).
-// (l) RDMA writes of which every 16th is signaled, and waited for
+// Further operations of channels; in C, (h) and (i) are (a), (j) is (b), and (k) is (d).
+// (l) RDMA writes, of which every 16th is signaled and waited for
 bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations);
-// (m) one send that takes its buffer, and its completion, which gives the buffer back
+// (m) one send that owns its buffer, and its completion, which returns the buffer
 bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations);
-// (n) one message out of a receive queue that is refilled from a pool, 16 places with one doorbell
+// (n) one message from a receive queue that is refilled from a pool, 16 places with one doorbell
 bool loop_raw_inbox(const struct raw_ends* ends, uint64_t operations);
 
 #ifdef __cplusplus

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the loops; compare.py reads what this prints, and has callgrind count.
+// Runs the loops; compare.py parses the output, and runs callgrind.
 //
-//     loops list                   the loops' names
-//     loops count BATCHES          each loop with so many batches, then with twice as many
-//     loops time ROUNDS BATCHES    so many rounds, in each of them all loops with so many batches
+//     loops list                   the names of the loops
+//     loops count BATCHES          each loop with that many batches, then with twice as many
+//     loops time ROUNDS BATCHES    that many rounds, each of which runs all loops with that many
+//     batches
 #include "allocations.hpp"
 #include "loop.hpp"
 #include "loops.h"
@@ -79,7 +80,7 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
                       std::move(places)};
 }
 
-/// What the loops in C change.
+/// The state that the loops in C modify.
 struct raw_state {
   ibv_mr* owned;
   std::array<std::uint32_t, 2 * batch> free_places{};
@@ -146,7 +147,7 @@ std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
 
 }  // namespace
 
-/// What callgrind counts, and knows by its name.
+/// The function that callgrind measures, found by its name.
 extern "C" [[gnu::noinline]] bool measured(const loop& each, std::uint64_t operations) {
   return each.run(operations);
 }
@@ -166,7 +167,7 @@ void count(const std::vector<loop>& loops, std::uint64_t operations) {
   }
 }
 
-/// What a loop has cost besides instructions.
+/// The costs of a loop other than instructions.
 struct costs {
   std::uint64_t allocations = 0;
   std::uint64_t doorbells = 0;
@@ -195,7 +196,7 @@ void time(const std::vector<loop>& loops, std::uint64_t rounds, std::uint64_t op
   for (auto& each : times) each.reserve(rounds);
   for (std::uint64_t round = 0; round < rounds; ++round)
     for (std::size_t turn = 0; turn < loops.size(); ++turn) {
-      // Every other round in the opposite order, so that none always comes after the same one.
+      // Every second round runs in reverse order, so that no loop always follows the same one.
       const std::size_t index = round % 2 == 0 ? turn : loops.size() - 1 - turn;
       const costs before = costs::now();
       const auto start = clock::now();

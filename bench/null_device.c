@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A verbs device that does nothing, at once: posting puts the completion into the completion queue,
-// and no data moves. So what a loop over it costs is what the program itself costs. Receives of
+// and no data is transferred. So the program itself causes all of the cost of a loop. Receives of
 // shared receive queues, and of queue pairs that the program chooses, wait for `device_deliver`
 // instead.
 //
-// Like softverbs it defines libibverbs' entry points in front of libibverbs, but it is the only
-// device then, and has only what the loops need. For one thread.
+// Like softverbs, it defines libibverbs' entry points in front of libibverbs, but it is the only
+// device, and implements only the functions that the loops need. For a single thread.
 #include "null_device.h"
 
 #include <errno.h>
@@ -46,12 +46,12 @@ struct queue {
     struct ibv_cq_ex extended;
   } verbs;
   struct ibv_wc* ring;
-  // Positions count on for ever; the ring's size is a power of two.
+  // Positions only increase; the size of the ring is a power of two.
   unsigned mask, first, end;
-  unsigned next;  // while the queue is read one by one
+  unsigned next;  // the next completion of the polling session
 };
 
-// Puts a completion at the position, which the owner's next change of `end` includes.
+// Stores a completion at the position; the owner publishes it with its next change of `end`.
 static int put(struct queue* queue, unsigned position, uint64_t id, enum ibv_wc_opcode opcode,
                uint32_t length, uint32_t number) {
   if (position - queue->first > queue->mask) return ENOMEM;
@@ -159,10 +159,10 @@ EXPORT int ibv_destroy_cq(struct ibv_cq* cq) {
 
 // Queue pairs
 
-// Receives that are posted and wait for a message, in order; only the `wr_id` of each is kept.
+// Posted receives that wait for a message, in order; only the `wr_id` of each is kept.
 struct waiting {
   uint64_t ids[most_waiting];
-  unsigned first, end;  // which only increase
+  unsigned first, end;  // these only increase
 };
 
 static int add_waiting(struct waiting* to, uint64_t id) {
@@ -178,7 +178,7 @@ struct pair {
   } verbs;
   int has_extended;
   struct waiting* waiting;  // NULL: receives complete at once
-  // Between wr_start and wr_complete: where the next completion goes, and the first failure.
+  // Between wr_start and wr_complete: the position of the next completion, and the first failure.
   unsigned end;
   int failure;
 };
@@ -323,7 +323,7 @@ static struct ibv_qp* create_qp_ex(struct ibv_context* context,
     return refuse();
   struct pair* pair = calloc(1, sizeof *pair);
   if (pair == NULL) return NULL;
-  static uint32_t numbers = 15;  // 0 and 1 are not for programs
+  static uint32_t numbers = 15;  // 0 and 1 are reserved
   pair->has_extended = extended;
   pair->verbs.extended = (struct ibv_qp_ex){
       .qp_base = {.context = context,
@@ -431,7 +431,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr* mr) {
   return 0;
 }
 
-// What the device does not have
+// Functions that the device does not support
 
 EXPORT struct ibv_comp_channel* ibv_create_comp_channel(struct ibv_context* context) {
   (void)context;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops in C, as one writes them against libibverbs. Those called raw build their work request
-// for each operation; those called prebuilt once, before the loop, and change what has to be.
+// The loops in C, written as usual for libibverbs. Those called raw build their work request for
+// each operation; those called prebuilt build it once before the loop, and update it.
 #include "loops.h"
 
 #include <errno.h>
 #include <stddef.h>
 
-// Waits for one completion; false unless it is the success of this request.
+// Waits for one completion; false unless it is the successful completion of this request.
 static inline bool wait_for(struct ibv_cq* cq, uint64_t id) {
   struct ibv_wc completion;
   int count;
@@ -16,7 +16,7 @@ static inline bool wait_for(struct ibv_cq* cq, uint64_t id) {
   return count > 0 && completion.status == IBV_WC_SUCCESS && completion.wr_id == id;
 }
 
-// The same for the next `batch` requests.
+// Waits for the completions of the next `batch` requests; false unless all are successful.
 static inline bool wait_for_batch(struct ibv_cq* cq, uint64_t id) {
   struct ibv_wc completions[batch];
   for (int left = batch; left > 0;) {
@@ -173,8 +173,8 @@ bool loop_prebuilt_list(const struct raw_ends* ends, uint64_t operations) {
   return true;
 }
 
-// Waits for a polling session that finds something; false unless all in it are successes of writes
-// with this id.
+// Waits for a polling session with completions; false unless all of them are successful writes with
+// this id.
 static inline bool wait_for_session(struct ibv_cq_ex* cq, uint64_t id) {
   for (;;) {
     struct ibv_poll_cq_attr attributes = {0};
@@ -207,13 +207,13 @@ bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations) {
   return true;
 }
 
-// Whether an element can have that part of memory of that length.
+// True if an element can refer to that part of memory with the given length.
 static inline bool is_part(uint64_t memory_length, uint64_t offset, uint64_t length) {
   return offset <= memory_length && length <= memory_length - offset && length <= UINT32_MAX;
 }
 
-// Takes what has come, up to 16 completions, which are all to be successes of that operation with
-// the ids from `*id` on; false otherwise.
+// Takes the available completions, up to 16; false unless all are successful completions of that
+// operation with ids starting at `*id`.
 static inline bool take(struct ibv_cq* cq, enum ibv_wc_opcode operation, uint64_t* id) {
   struct ibv_wc completions[batch];
   const int count = ibv_poll_cq(cq, batch, completions);

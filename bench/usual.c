@@ -16,7 +16,7 @@ static uint64_t now(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-// Judges a poll that found nothing, or failed. The limit begins with the first one.
+// Handles a poll that returned no completion or failed. The limit starts with the first call.
 static __attribute__((noinline, cold)) int nothing_yet(int count, uint64_t* begin, uint64_t limit) {
   if (count < 0) return EIO;
   const uint64_t time = now();
@@ -98,7 +98,7 @@ int c_write_within(struct c_link* link, const struct ibv_mr* from, const struct 
   return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, UINT64_C(5000000000));
 }
 
-// A request is known by how many have been posted with it.
+// A request is identified by the number of requests posted up to it.
 int c_post_and_wait(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
                     const struct piece* piece) {
   const int failure = post_write(link, from, to, piece, IBV_SEND_SIGNALED);
@@ -120,7 +120,7 @@ int c_write_all(struct c_link* link, const struct ibv_mr* from, const struct c_r
   return 0;
 }
 
-// Waits for room where the send queue is full.
+// Waits for room if the send queue is full.
 DATA_PATH int make_room(struct c_link* link) {
   if (link->posted - link->done < most_in_flight) return 0;
   return wait_for(link, link->done + 1, IBV_WC_RDMA_WRITE, link->limit);
@@ -238,7 +238,7 @@ int c_fill_inbox(struct c_inbox* inbox, uint32_t count) {
   return failure;
 }
 
-// One message, of which the value at its beginning matters; its place is posted again.
+// Receives one message, whose first value is the result; its place is posted again.
 int c_receive(struct c_inbox* from, uint64_t* value) {
   struct ibv_wc completion;
   uint64_t begin = 0;
@@ -278,8 +278,8 @@ DATA_PATH struct c_client* find_client(const struct c_hub* hub, uint32_t number)
   return NULL;
 }
 
-// Messages that have arrived, up to `slots_of_hub`: counts them for their clients, and posts their
-// places again, with one doorbell.
+// Processes the messages that have arrived, up to `slots_of_hub`: counts them for their clients,
+// and posts their places again with one doorbell.
 int c_serve(struct c_hub* hub, size_t* served) {
   struct ibv_wc completions[slots_of_hub];
   struct ibv_sge elements[slots_of_hub];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written as a program that uses the library is: parts by the functions that check them, results
-// passed on, nothing said to the compiler but that `put` is a function.
+// Written like a program that uses the library: parts are checked by the library's functions,
+// results are passed on, and the compiler gets no hints, except that `put` is a function.
 #include "usual.hpp"
 
 #include <chrono>

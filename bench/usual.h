@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as users write it: functions that each do one thing with a connection, called one after
-// another from elsewhere. This is the C of it (usual.c), which checks what a careful programmer
-// checks: parts of buffers at both ends, room in the send queue, and each completion. usual.hpp has
-// the same in verbspp.
+// A program as users write it: separate functions for each operation of a connection, called in
+// sequence from another file. This is the C version (usual.c), with the checks of a careful
+// programmer: parts of buffers at both ends, room in the send queue, and each completion. usual.hpp
+// has the same in verbspp.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -106,7 +106,7 @@ int c_put_record(struct c_link* link, const struct ibv_mr* from, const struct c_
 int c_receive(struct c_inbox* from, uint64_t* value);
 int c_serve(struct c_hub* hub, size_t* served);
 
-// At first: posts receives for all places.
+// Initially posts receives for all places.
 int c_fill_inbox(struct c_inbox* inbox, uint32_t count);
 int c_fill_hub(struct c_hub* hub, uint32_t count);
 void c_add_client(struct c_hub* hub, struct c_client* client);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of usual.h in verbspp.
+// The functions of usual.h, in verbspp.
 #pragma once
 
 #include "usual.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls the functions of usual.h and usual.hpp, which are compiled elsewhere, so that none is
-// inlined here: each loop is the same on both sides but for the function that it calls.
+// Calls the functions of usual.h and usual.hpp, which are compiled separately, so that none is
+// inlined here: each loop is the same on both sides, except for the function that it calls.
 #include "usual_loops.hpp"
 
 #include "loops.h"
@@ -28,7 +28,7 @@ constexpr std::uint32_t place_size = 128;
 constexpr std::uint32_t places_of_inbox = 32;
 constexpr std::uint32_t places_of_hub = 256;
 constexpr std::uint64_t limit_of_c = 30'000'000'000;
-/// The client that sends all messages where one is busy.
+/// The client that sends all messages if only one is busy.
 constexpr std::size_t busy_client = 17;
 
 /// Parts of different lengths, from 1 to `message_size` bytes, at different places.
@@ -83,7 +83,7 @@ struct c_side {
   std::vector<c_client> clients{};
 };
 
-/// Both sides. It stays where it is, since the loops and the C refer to it.
+/// Both sides. Not movable, since the loops and the C code refer to it.
 struct program {
   std::array<piece, batch> pieces = pieces_to_write();
   std::array<std::byte, place_size> text{};
@@ -233,7 +233,7 @@ template <class Function>
   return true;
 }
 
-/// Has a message arrive for the queue pair, and calls the function, so often.
+/// Makes a message arrive for the queue pair, and calls the function, for each operation.
 template <class Function>
 [[gnu::always_inline]] inline bool each_message(ibv_qp* qp, std::uint64_t operations,
                                                 Function function) {
@@ -242,7 +242,7 @@ template <class Function>
   return true;
 }
 
-/// Has a message arrive for each of the next 16 clients, and calls the function, which takes them.
+/// Makes a message arrive for each of the next 16 clients, and calls the function to receive them.
 template <class Clients, class Function>
 [[gnu::always_inline]] inline bool all_busy(const Clients& clients, std::uint64_t operations,
                                             Function function) {
@@ -257,7 +257,7 @@ template <class Clients, class Function>
 
 }  // namespace
 
-// callgrind knows the loops by the beginning of their names.
+// callgrind recognizes the loops by the prefix of their names.
 extern "C" {
 
 static bool loop_raw_usual_write(program& p, std::uint64_t operations) {

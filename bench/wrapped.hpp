@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-/// What a program in verbspp would have at hand: the objects that `raw_ends` is made from.
+/// The objects that a program in verbspp would use; `raw_ends` refers to them.
 struct wrapped_ends {
   using extended_queue_type = verbspp::extended_completion_queue<verbspp::completion_features{}>;
 
@@ -20,12 +20,12 @@ struct wrapped_ends {
   verbspp::memory_region<> outgoing;
   verbspp::memory_region<verbspp::access::local_write> incoming;
   verbspp::remote_memory<verbspp::access::remote_write> remote;
-  const volatile std::uint32_t* length;  ///< of a message, known only at run time
+  const volatile std::uint32_t* length;  ///< the length of a message, known only at run time
   verbspp::channel channel;
   verbspp::channel receiver;
   verbspp::inbox inbox;
-  verbspp::registered_buffer<> owned;   ///< one message, which work takes and gives back
-  verbspp::registered_buffer<> places;  ///< for C to receive into
+  verbspp::registered_buffer<> owned;   ///< one message, which requests take and return
+  verbspp::registered_buffer<> places;  ///< for the receives in C
 };
 
 // The loops of loops.h in verbspp.
@@ -46,6 +46,7 @@ bool loop_verbspp_unsignaled(wrapped_ends& ends, std::uint64_t operations) noexc
 bool loop_verbspp_owned(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_inbox(wrapped_ends& ends, std::uint64_t operations) noexcept;
 
-/// The write with an allocation for each: what the measurement has to find too expensive.
+/// A write with an allocation for each operation, which the measurement has to report as too
+/// expensive.
 bool loop_planted_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
 }

@@ -1,21 +1,21 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What the scripts beside this file share; they source it. It leaves them in the top folder.
+# Code shared by the scripts in this folder, which source it. It changes to the top folder.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # shellcheck disable=SC2034  # used by the scripts
 build=build
-# Sources are compiled many at a time: that takes a third of the time.
+# Many sources are compiled together, which takes a third of the time.
 unity_size=32
-# Warnings are errors only where changes are tested before they land.
+# Warnings are errors only in the tests before a change lands.
 werror=()
 [[ -z ${CI-} ]] || werror=(-Dwerror=true)
-# Assertions name a source by its path within the project, so ccache finds it in any clone.
+# Assertions contain source paths relative to the project, so that ccache finds objects of any clone.
 relative_names=-fmacro-prefix-map=$PWD/=
-# -O2 would take a third longer to compile; other configurations have it.
+# -O2 would take a third longer to compile; other configurations use it.
 # shellcheck disable=SC2034  # of $build itself
 options=(-Doptimization=1 -Ddebug=false -Dcpp_args="['$relative_names']" -Dtest_optimization=0 -Dsamples=enabled
   -Dsoftverbs=enabled -Dbench=disabled -Dunity=on -Dunity_size="$unity_size" "${werror[@]}")
@@ -26,7 +26,7 @@ say() { printf '==> %s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { complain "$@" && exit 1; }
 
-# may_install: whether apt is here and this is root, or sudo needs no password or can ask for it.
+# may_install: true if apt exists, and this is root, or sudo needs no password or can ask for it.
 may_install() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] && command -v apt-get >/dev/null || return 1
   (($(id -u) == 0)) || { command -v sudo >/dev/null && { [[ -t 0 ]] || sudo --non-interactive true 2>/dev/null; }; }
@@ -37,7 +37,7 @@ as_root() {
   if (($(id -u) == 0)); then "$@"; else sudo "$@"; fi
 }
 
-# missing_packages NAME...: prints those that are not installed, one a line.
+# missing_packages NAME...: prints the names of those that are not installed, one per line.
 missing_packages() {
   local installed
   installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
@@ -47,7 +47,7 @@ missing_packages() {
 
 apt_install=(apt-get install --quiet --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=600)
 
-# update_lists: at most once in a run of a script.
+# update_lists: updates apt's lists, at most once in a run of a script.
 update_lists() {
   [[ -z ${lists_are_new-} ]] || return 1
   lists_are_new=yes
@@ -55,9 +55,9 @@ update_lists() {
   as_root apt-get update --quiet --quiet -o DPkg::Lock::Timeout=600
 }
 
-# plan_packages NAME...: sets $planned to the packages that apt would install for these. It fails and
-# sets $refusal if apt cannot, and if it would upgrade an installed package, unless VERBSPP_MAY_UPGRADE
-# is set: then it returns 2.
+# plan_packages NAME...: sets $planned to the packages that apt would install for these. If apt cannot
+# install them, it returns 1 and sets $refusal. If apt would upgrade an installed package, it returns 2 and
+# sets $refusal, unless VERBSPP_MAY_UPGRADE is set.
 plan_packages() {
   local simulated upgrades
   planned=() refusal=''
@@ -73,7 +73,7 @@ plan_packages() {
   mapfile -t planned < <(sed -n 's/^Inst \([^ ]*\) .*/\1/p' <<<"$simulated")
 }
 
-# announce_packages NAME...: says what is about to be installed for these, after plan_packages.
+# announce_packages NAME...: prints what will be installed for these, after plan_packages.
 announce_packages() {
   local sizes
   sizes=$(apt-cache show --no-all-versions "${planned[@]}" 2>/dev/null |
@@ -82,11 +82,11 @@ announce_packages() {
   say "installing $*: ${#planned[@]} packages, $sizes"
 }
 
-# install_packages NAME...: returns an error and sets $refusal if one of them cannot be installed.
+# install_packages NAME...: fails and sets $refusal if one of them cannot be installed.
 install_packages() {
   local status=0
   plan_packages "$@" || status=$?
-  # Lists that are missing or old know other packages; they do not make an upgrade unnecessary.
+  # Missing or old lists may be the cause, but not of an upgrade.
   if ((status == 1)) && update_lists; then
     status=0
     plan_packages "$@" || status=$?
@@ -99,7 +99,7 @@ install_packages() {
   local command=(progress "$log" "installing packages" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "${apt_install[@]}" "$@")
   : >"$log"
   if "${command[@]}"; then return; fi
-  # The server may no longer have the files that old lists name.
+  # The server may no longer have the files named by old lists.
   if grep --quiet 'Failed to fetch\|Unable to fetch' "$log" && update_lists; then
     plan_packages "$@" || return 1
     if "${command[@]}"; then return; fi
@@ -108,35 +108,35 @@ install_packages() {
   return 1
 }
 
-# need_packages NAME...: installs those that are missing, or ends the script. It asks only dpkg when
-# none is missing. It removes no installed package, and upgrades none unless VERBSPP_MAY_UPGRADE is set.
+# need_packages NAME...: installs those that are missing, or exits. If none is missing, it calls only
+# dpkg. It removes no installed package, and upgrades none unless VERBSPP_MAY_UPGRADE is set.
 need_packages() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
   command -v apt-get >/dev/null ||
-    die "this is not a Debian system; please install what these packages hold, and set VERBSPP_NO_INSTALL=1: $*"
+    die "this is not a Debian system; please install the contents of these packages, and set VERBSPP_NO_INSTALL=1: $*"
   local missing
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]})) || return 0
   may_install ||
-    die "neither root nor sudo, and packages are missing; this installs them:" \
+    die "neither root nor sudo is available, and packages are missing; to install them:" \
       "apt-get install --no-install-recommends ${missing[*]}"
   install_packages "${missing[@]}" || die "could not install ${missing[*]}: $refusal"
 }
 
-# want_packages NAME...: installs those of the missing that it can. Returns 1 if some are still missing,
-# and says which and why.
+# want_packages NAME...: installs as many of the missing ones as possible. Returns 1 if some are still
+# missing, and prints which and why.
 want_packages() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] && command -v apt-get >/dev/null || return 0
   local missing package possible=()
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]})) || return 0
   if ! may_install; then
-    complain "neither root nor sudo; continuing without ${missing[*]}; this installs them:" \
+    complain "neither root nor sudo is available; continuing without ${missing[*]}; to install them:" \
       "apt-get install --no-install-recommends ${missing[*]}"
     return 1
   fi
   if install_packages "${missing[@]}"; then return; fi
-  # A package that cannot be installed does not keep the others from it.
+  # A package that cannot be installed must not prevent the installation of the others.
   for package in "${missing[@]}"; do
     if plan_packages "$package"; then
       possible+=("$package")
@@ -153,7 +153,7 @@ want_packages() {
 unpack_package() {
   mkdir -p "$2"
   download_package "$@" && return
-  # The server may no longer have the files that old lists name.
+  # The server may no longer have the files named by old lists.
   if may_install && update_lists && download_package "$@"; then return; fi
   complain "could not download $1"
   return 1
@@ -169,17 +169,17 @@ lock_build() {
   flock --nonblock 9 || { say "waiting for another script that uses $build/" && flock 9; }
 }
 
-# configure FOLDER OPTION...: unless it is configured.
+# configure FOLDER OPTION...: configures the folder, unless it is configured already.
 configure() { [[ -f $1/build.ninja ]] || meson setup "$@"; }
 
-# progress LOG WHAT COMMAND...: runs a command with its output in a log, and shows meanwhile how far it is.
+# progress LOG WHAT COMMAND...: runs a command with its output in a log, and shows its progress.
 progress() {
   local log=$1 what=$2
   shift 2
   if command -v python3 >/dev/null; then
     scripts/progress.py --log "$log" --append --what "$what" "$@"
   else
-    # The first packages bring Python.
+    # Python is installed with the first packages.
     "$@" >>"$log" 2>&1 &
     local pid=$! seconds=$SECONDS
     # steady: the period of the lines that are shown; they end with the command
@@ -193,15 +193,15 @@ progress() {
   fi
 }
 
-# use_ccache: where ccache is installed, Meson takes it. It finds what any clone of the project has
-# compiled before, precompiled headers included. It compares files, not what the preprocessor makes of them:
-# g++ finds a file in a precompiled header only if the file is the same in every byte, comments included.
+# use_ccache: configures ccache, which Meson uses if it is installed. It then finds objects and precompiled
+# headers of any clone of the project. It compares files, not preprocessed ones: g++ uses a file from a
+# precompiled header only if every byte is the same, including comments.
 use_ccache() {
   export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true CCACHE_DEPEND=true CCACHE_SLOPPINESS=pch_defines,time_macros
 }
 use_ccache
 
-# show_failure LOG: what went wrong first in the log of a build.
+# show_failure LOG: prints the first error in the log of a build.
 show_failure() {
   if grep --quiet '^FAILED' "$1"; then
     sed -n '/^FAILED/,$p' "$1" | head -n 40

@@ -1,31 +1,31 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # SPDX-License-Identifier: Apache-2.0
 #
-# The configurations in which verbspp is tested, for the scripts that build in them; sourced after
-# lib.sh, which sets $build and $options. docs/testing.md says which mistakes only one of them finds.
+# The configurations in which verbspp is tested, for the scripts that build them; sourced after lib.sh,
+# which sets $build and $options. docs/testing.md lists the mistakes that only one of them finds.
 
 configurations="
 default        the system's g++, on both link layers: the quick set
-slow           softverbs' own tests, programs of others, projects that use verbspp, valgrind, instructions
-lint           the newest clang: format, clang-tidy, headers alone, what must not compile
-gcc-oldest     the oldest g++, tests optimized, on ethernet; headers alone, what must not compile
+slow           softverbs' own tests, other programs, projects that use verbspp, valgrind, instructions
+lint           the newest clang: format, clang-tidy, headers alone, code that must not compile
+gcc-oldest     the oldest g++, tests optimized, on ethernet; headers alone, code that must not compile
 clang-oldest   the oldest clang, on infiniband; instructions
 asan-ubsan     the newest clang, Boost and names of libibverbs, AddressSanitizer and UBSan; fuzzing
 tsan           the newest clang, ThreadSanitizer
 "
 
-# The versions that verbspp is tested with; of these, the oldest and the newest that there are.
+# The tested versions; the oldest and the newest available ones of these are used.
 tested_gcc=(11 12)
 tested_clang=(14 15 16 17 18 19 20 21 22)
 tested_boost=(1.74 1.81)
-# What the quick set of tests takes besides $packages_to_build.
+# The packages that the quick set of tests needs in addition to $packages_to_build.
 packages_to_test=(catch2 ibverbs-utils nlohmann-json3-dev)
-# What the tests of "slow" take besides: other people's programs, mostly.
+# The additional packages of "slow", mostly other projects' programs.
 programs_of_others=(cmake dapl2-utils fio infiniband-diags libfabric-bin libiscsi-bin libopenmpi-dev
   libpmix-dev mpich munge openmpi-bin perftest qperf rdmacm-utils slurm-client
   slurm-wlm-basic-plugins slurmctld slurmd tgt ucx-utils valgrind)
 
-# available PREFIX SUFFIX VERSION...: the versions that apt has a package of, or that are commands here.
+# available PREFIX SUFFIX VERSION...: prints the versions for which there is a package or a command.
 available() {
   local version names=''
   ! may_install || names=$(apt-cache pkgnames "$1" 2>/dev/null) || true
@@ -36,7 +36,7 @@ available() {
   done
 }
 
-# choose_versions: prints them; empty where there are none.
+# choose_versions: prints the versions to test with; empty if there are none.
 choose_versions() {
   local gcc clang boost
   gcc=$(available g++- '' "${tested_gcc[@]}")
@@ -50,8 +50,8 @@ boost_newest=$(tail -n 1 <<<"$boost")
 END
 }
 
-# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest; empty without such a
-# compiler. Once both are chosen, later runs test with the same ones.
+# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest, which are empty if there is no
+# such version. Once both compilers are chosen, later runs use the same versions.
 load_versions() {
   local versions=$build/compilers
   mkdir -p "$build"
@@ -64,7 +64,7 @@ load_versions() {
   . "$versions"
 }
 
-# The newest Boost can't be installed beside the system's, so it is only unpacked.
+# The newest Boost cannot be installed along with the system's, so it is only unpacked.
 unpack_boost() {
   local folder=$build/boost-$boost_newest
   [[ ! -d $folder && -n $boost_newest ]] || return 0
@@ -74,8 +74,8 @@ unpack_boost() {
   mv "$folder.new" "$folder"
 }
 
-# python3-pyverbs can't be installed without rdma-core and udev, which upgrade systemd: so it is only
-# unpacked. Sets PYVERBS, by which the tests find it.
+# python3-pyverbs cannot be installed without rdma-core and udev, which upgrade systemd, so it is only
+# unpacked. Sets PYVERBS, where the tests find it.
 unpack_pyverbs() {
   export PYVERBS=$PWD/$build/pyverbs
   [[ ! -d $PYVERBS ]] || return 0
@@ -84,9 +84,9 @@ unpack_pyverbs() {
   unpack_package python3-pyverbs "$PYVERBS.new" && mv "$PYVERBS.new" "$PYVERBS"
 }
 
-# choose NAME: sets what a configuration is: its folder, the packages it takes, the arguments of
-# `meson test` that choose its tests, and whether all of its targets are built ($builds_all). What
-# Meson has to know of it is left in $setup, the arguments of `meson setup`.
+# choose NAME: sets the variables of a configuration: its folder, the packages that it needs, the arguments
+# of `meson test` that select its tests, and whether all of its targets are built ($builds_all). $setup has
+# the arguments of `meson setup`.
 choose() {
   local compiler=system boost=system optimized='as the library' settings=() disabled=() flags=("$relative_names") needed=auto
   folder=$build/matrix/$1 packages=("${packages_to_build[@]}" "${packages_to_test[@]}") tests=() builds_all=yes
@@ -98,7 +98,7 @@ choose() {
     return
     ;;
   slow)
-    # In the folder of the quick set, of which it takes the most.
+    # In the folder of the quick set, to reuse most of its objects.
     folder=$build builds_all=
     packages+=("${programs_of_others[@]}")
     [[ -z ${CI-} ]] || needed=enabled
@@ -113,7 +113,7 @@ choose() {
     packages+=("clang-$clang_newest" clang-format-19 clang-tidy-19)
     # Each of these tests builds its own targets; `meson test` would build all targets.
     tests=(--no-rebuild --suite lint --suite headers --suite compile_fail)
-    # Each source alone, as clang-tidy and the check of headers want them.
+    # Each source is compiled alone, as clang-tidy and the check of headers require.
     settings=(optimization=\'0\' unity=\'off\') compiler=clang-newest disabled=(mpi pmix bench) builds_all=
     ;;
   gcc-oldest)
@@ -129,7 +129,7 @@ choose() {
   asan-ubsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
     tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite exports --no-suite tree)
-    # The lines are for the reports.
+    # Reports need line numbers.
     flags+=(-g1 "-isystem$PWD/$build/newer_verbs")
     settings=(optimization=\'1\' b_sanitize=\'address,undefined\' b_lundef=false b_pch=false)
     compiler=clang-newest boost=newest disabled=(mpi pmix bench) optimized=0
@@ -139,10 +139,10 @@ choose() {
     tests=(--suite device --suite cm --suite ranks --suite softverbs --no-suite infiniband --no-suite slow --no-suite long --no-suite sockets)
     flags+=(-g1)
     settings=(optimization=\'1\' b_sanitize=\'thread\' b_lundef=false b_pch=false)
-    # The programs of other tests are asan-ubsan's to compile.
+    # asan-ubsan compiles the programs of the other tests.
     compiler=clang-newest disabled=(mpi pmix bench) optimized=0 builds_all=
     ;;
-  *) die "no configuration $1; there are:$configurations" ;;
+  *) die "unknown configuration $1; the configurations are:$configurations" ;;
   esac
   # A feature whose package is missing is disabled, except in CI, where it is an error.
   if [[ -z ${CI-} ]]; then
@@ -150,22 +150,22 @@ choose() {
     pkg-config --exists ompi-cxx 2>/dev/null || disabled+=(mpi)
   fi
   setup=(--native-file "$folder.ini" -Ddebug=false "${werror[@]}" -Dunity_size="$unity_size")
-  # Written where $setup is used; a change of it starts the folder from scratch.
+  # Written when $setup is used; after a change, the folder is configured from scratch.
   machine_file=$(describe_machine)
 }
 
 # describe_machine: prints the configuration's machine file for Meson: compiler, Boost, features and options.
-# Takes choose's variables.
+# Uses the variables of choose.
 describe_machine() {
   local version='' cache='' setting feature
   case $compiler in
-  gcc-oldest) version=gcc-${gcc_oldest:?no g++ that is tested can be installed} ;;
-  clang-oldest) version=clang-${clang_oldest:?no clang that is tested can be installed} ;;
-  clang-newest) version=clang-${clang_newest:?no clang that is tested can be installed} ;;
+  gcc-oldest) version=gcc-${gcc_oldest:?none of the tested versions of g++ can be installed} ;;
+  clang-oldest) version=clang-${clang_oldest:?none of the tested versions of clang can be installed} ;;
+  clang-newest) version=clang-${clang_newest:?none of the tested versions of clang can be installed} ;;
   esac
   if [[ -n $version ]]; then
-    # A precompiled header of clang names files of its clone, so ccache must not give it to another one. Meson
-    # leaves out ccache where it is not installed.
+    # A precompiled header of clang contains paths of its clone, so ccache must not reuse it in another one.
+    # Without ccache installed, Meson does not use it.
     [[ $version == clang* && " ${settings[*]} " != *" b_pch=false "* ]] || cache="'ccache', "
     printf "[binaries]\nc = [$cache'%s']\ncpp = [$cache'%s']\n" "$version" "$(sed 's/gcc/g++/;s/clang/clang++/' <<<"$version")"
   fi
@@ -182,17 +182,17 @@ describe_machine() {
   done | sort -u
 }
 
-# configure_chosen: configures the configuration that was chosen, unless it is configured.
+# configure_chosen: configures the chosen configuration, unless it is configured already.
 configure_chosen() {
   if [[ $folder == "$build" ]]; then
-    # Meson remembers which packages were missing, so other options start with an empty configuration. Objects
-    # whose commands stay the same are not compiled again.
+    # Meson remembers missing packages, so after a change of the options, it starts from scratch. Objects whose
+    # commands stay the same are not compiled again.
     if [[ ! -f $folder/build.ninja || "${setup[*]}" != "$(cat "$folder/setup" 2>/dev/null)" ]]; then
       rm -rf "$folder"/{build.ninja,meson-private,setup}
       meson setup "$folder" "${setup[@]}" || return
       echo "${setup[*]}" >"$folder/setup"
     fi
-    [[ ${tests[*]} != *"--suite slow"* ]] || unpack_pyverbs || say "rdma-core's Python tests are left out"
+    [[ ${tests[*]} != *"--suite slow"* ]] || unpack_pyverbs || say "continuing without rdma-core's Python tests"
     return
   fi
   mkdir -p "$build/matrix"

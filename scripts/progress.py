@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a command with its output in a log, and shows on stderr how far it is.
+"""Runs a command with its output in a log, and shows its progress on stderr.
 
     progress.py --log FILE [--append] --what TEXT COMMAND...
 
-On a terminal one line renews itself each second, and is erased at the end. Elsewhere a line appears every
+On a terminal, one line is updated each second, and erased at the end. Otherwise, a line is printed every
 ten seconds. The objects of ninja, the tests of Meson and the packages of apt are counted. The exit status
-is the command's. The command has this program's process group, so an interrupt reaches both.
+is the command's. The command runs in this program's process group, so an interrupt reaches both.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SET_UP = re.compile(rb"Setting up ")
 
 
 class Output:
-    """What a command has printed so far, as counts."""
+    """The progress of a command, counted in its output."""
 
     def __init__(self):
         self.rest, self.to_install, self.set_up, self.so_far = b"", 0, 0, ""
@@ -60,13 +60,13 @@ def show(text, is_terminal):
 def run(options):
     is_terminal = sys.stderr.isatty()
     period = PERIOD_OF_TERMINAL if is_terminal else PERIOD_OF_LOG
-    # The log is the command's own output, no pipe, so neither waits for the other.
+    # The command writes the log directly, without a pipe, so neither process waits for the other.
     with open(options.log, "ab" if options.append else "wb") as log, open(options.log, "rb") as reader:
         reader.seek(0, 2)
         begun = time.monotonic()
         child = subprocess.Popen(options.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-        # An interrupt is the command's to answer.
+        # The command handles an interrupt.
         signal.signal(signal.SIGINT, lambda *_: None)
         output = Output()
         while True:

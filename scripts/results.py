@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads Meson's testlog.json: shows what failed, again in a line each at the end; the last line has
-passed, failed, skipped as numbers.
+"""Reads Meson's testlog.json: shows the failed tests, again with one line each at the end; the last line has
+the numbers of passed, failed and skipped test cases.
 
     results.py [--skips FILE] NAME LOG [AGAIN]
     results.py --failed LOG
     results.py --summary FILE...
 
-A program that ends with a line "N passed, N failed, N skipped" counts as these test cases, any other one
-as a single test. AGAIN is the log of a second run of the tests that failed: a test that passes there
-counts as passed, and is named as unsteady. FILE gets the reason of each skipped test case, and with
---summary the reasons of such files are shown, grouped. With --failed, the names of the failed tests, a line
-each, as Meson takes them; nothing where too many failed for that to be luck.
+A program whose last line is "N passed, N failed, N skipped" counts as that many test cases, any other one
+as a single test. AGAIN is the log of a second run of the failed tests: a test that passes there counts as
+passed, and is reported as unsteady. FILE gets the reason for each skipped test case; --summary shows the
+reasons in such files, grouped. --failed prints the names of the failed tests, one per line, in the form that
+Meson accepts; nothing if too many failed for a coincidence.
 """
 
 import collections
@@ -22,7 +22,7 @@ import sys
 
 PASSED = {"OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP"}
-# How Catch2, our scripts, compilers, Python and the sanitizers begin what they have against a program.
+# The beginnings of complaints by Catch2, our scripts, compilers, Python and the sanitizers.
 COMPLAINT = re.compile(r"FAILED:|ERROR: |: error: |WARNING: ThreadSanitizer|runtime error:|^[A-Za-z]*(Error|Exception)\b")
 RULE = re.compile(r"-{70,}$")
 COMPLAINTS_SHOWN, COMPLAINT_LINES = 2, 10
@@ -35,25 +35,25 @@ NAMES_SHOWN = 3
 
 
 def complaints(said):
-    """Yields each complaint as what it is about, Catch2's test case if there is one, and its lines."""
+    """Yields each complaint: its subject, which is Catch2's test case if there is one, and its lines."""
     lines = said.splitlines()
     case = None
     for number, line in enumerate(lines):
         if RULE.match(line):
-            # Catch2 writes a test case, and its sections below, between two rules.
+            # Catch2 prints a test case and its sections between two rules.
             end = next((at for at in range(number + 1, min(number + 8, len(lines))) if RULE.match(lines[at])), None)
             if end is not None and end > number + 1:
                 case = ": ".join(name.strip() for name in lines[number + 1 : end])
         elif COMPLAINT.search(line):
             rest = lines[number + 1 : number + COMPLAINT_LINES]
             block = [line] + rest[: rest.index("") if "" in rest else None]
-            # A complaint begins the next one.
+            # The block ends where the next complaint begins.
             after = next((at for at in range(1, len(block)) if COMPLAINT.search(block[at])), None)
             yield case, block[:after]
 
 
 def about(result, found, outputs):
-    """One line of it: the test case, what was complained of, or what was said last."""
+    """One line about a failure: the test case, the first complaint, or the last line of output."""
     for case, lines in found:
         return case or lines[0].strip()
     for said in reversed(outputs):
@@ -63,7 +63,7 @@ def about(result, found, outputs):
 
 
 def excerpt(found, outputs):
-    """The first complaints, then the last lines, which tell how a program ended."""
+    """The first complaints, then the last lines, which show how the program ended."""
     previous = None
     for case, lines in found[:COMPLAINTS_SHOWN]:
         if case is not None and case != previous:
@@ -88,29 +88,29 @@ def tests_of(log):
 
 
 def cases_of(test, outcome):
-    """How many test cases of a program passed, failed and were skipped."""
+    """The numbers of a program's test cases that passed, failed and were skipped."""
     lines = [line for line in (test.get("stdout") or "").splitlines() if line.strip()]
     counts = COUNTS.match(lines[-1]) if lines else None
     if not counts:
         return collections.Counter({outcome: 1})
     passed, failed, skipped = map(int, counts.groups())
-    # One that crashed, hung or leaked has failed, whatever it counted before.
+    # A program that crashed, hung or leaked has failed, whatever it counted before.
     failed = max(failed, 1) if outcome == "failed" else failed
     return collections.Counter(passed=passed, failed=failed, skipped=skipped)
 
 
 def skips_of(test, outcome):
-    """Yields each test case that was skipped, and why."""
+    """Yields each skipped test case with the reason."""
     outputs = [line for said in (test.get("stdout"), test.get("stderr")) for line in (said or "").splitlines()]
     found = [match.groups() for match in map(SKIPPED_CASE.match, outputs) if match]
     if not found and outcome == "skipped":
-        last = [line.strip() for line in outputs if line.strip()] or ["it does not say why"]
+        last = [line.strip() for line in outputs if line.strip()] or ["no reason given"]
         found = [(test["name"], last[-1])]
     return found
 
 
 def show_summary(files):
-    """Shows the reasons that test cases were skipped for, the most frequent first."""
+    """Shows the reasons for skipped test cases, the most frequent first."""
     groups = collections.defaultdict(list)
     for file in files:
         if pathlib.Path(file).exists():
@@ -125,7 +125,7 @@ def show_summary(files):
 
 
 def worth_another_run(log):
-    """What failed, if that isn't much: Meson's "project:suites / test", as "project:test"."""
+    """The failed tests, unless there are many: Meson's "project:suites / test", as "project:test"."""
     failed = [test["name"] for test, outcome in tests_of(log) if outcome == "failed"]
     if len(failed) > MOST_AGAIN:
         return []

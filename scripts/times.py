@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shows which twenty objects of a build folder took longest to build, and which twenty tests to run.
+"""Shows the twenty objects of a build folder that took longest to build, and the twenty slowest tests.
 
     times.py FOLDER [--check]
 
-The times are wall time in seconds, of jobs that ran beside each other; those of tests are followed by their
-processor time. With --check, the objects that took too long beside others are compiled once more, alone, and such
-tests run once more, alone. The exit status is 1 if such an object takes more than 20 s of processor time, or such a test
-more than 15 s, on a machine on which Catch2 takes 7 s to compile, the slowest that we develop on. On others the
-limits are in proportion to that.
+The times are wall times in seconds, of jobs that ran in parallel; those of tests are followed by their processor
+time. With --check, objects that took too long in parallel with others are compiled once more, alone, and such tests
+run once more, alone. The exit status is 1 if such an object takes more than 20 s of processor time, or such a test
+more than 15 s, on a machine that takes 7 s to compile Catch2, the slowest one used for development. On other machines,
+the limits are in proportion.
 """
 
 import json
@@ -21,7 +21,7 @@ import sys
 SHOWN = 20
 REFERENCE, REFERENCE_SECONDS = "libcatch.a.p/", 7
 OBJECT_SECONDS, TEST_SECONDS = 20, 15
-# Printed by the wrapper that scripts/test runs tests in.
+# Printed by the wrapper in which scripts/test runs tests.
 PROCESSOR_TIME = re.compile(r"^processor time: ([\d.]+) s, and ([\d.]+) s of the system$", re.MULTILINE)
 
 
@@ -35,7 +35,7 @@ def objects_of(log):
 
 
 def tests_of(log):
-    """Each test as its wall time, its processor time, its name, and all that Meson says, the slowest first."""
+    """Each test as its wall time, its processor time, its name, and Meson's record, the slowest first."""
     found = []
     for test in map(json.loads, log.splitlines()):
         said = PROCESSOR_TIME.search(test.get("stderr") or "")
@@ -64,7 +64,7 @@ def run_again(folder, test):
 
 
 def allowed(seconds, reference):
-    """What a limit is on this machine; the reference is the time that Catch2 takes."""
+    """A limit, scaled to this machine by the time that Catch2 takes to compile."""
     return seconds * reference / REFERENCE_SECONDS
 
 
@@ -88,7 +88,7 @@ def main():
         return 0
     references = [name for _, name in objects if REFERENCE in name]
     if not references:
-        print(f"failed: {folder} has no {REFERENCE} to compare with")
+        print(f"failed: {folder} has no {REFERENCE} for comparison")
         return 1
     reference = compile_again(folder, references[0])
     objects_again = [(compile_again(folder, name), name) for seconds, name in objects
