@@ -192,7 +192,7 @@ result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
 }
 
 result<std::span<arrival>> group::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
-  if (!hub_) return error(error_kind::invalid_input, "wait of a group", "this group is empty");
+  if (!hub_) return error(error_kind::invalid_input, "wait on a group", "this group is empty");
   if (connector_ != nullptr) return wait_and_serve(into, limit);
   VERBSPP_TRY(arrived, hub_->wait(into, limit));
   take_news(arrived);

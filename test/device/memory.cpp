@@ -238,7 +238,7 @@ TEST_CASE(
   const error e = failure_of(register_memory(bed.domain, memory));
   CHECK(e == error_kind::resource_exhausted);
   CHECK(e == std::errc::not_enough_memory);
-  CHECK_THAT(e.message(), Catch::Contains("RLIMIT_MEMLOCK") && Catch::Contains("12345 asked for") &&
+  CHECK_THAT(e.message(), Catch::Contains("RLIMIT_MEMLOCK") && Catch::Contains("12345 requested") &&
                               Catch::Contains("the limit is 65536") &&
                               Catch::Contains("ulimit -l"));
 }
