@@ -112,17 +112,6 @@ TEST_CASE("a receive releases kept memory when it completes unless the device st
   CHECK(given_back == (is_lost ? 0 : 3));
 }
 
-TEST_CASE("slots follow each other in the order of their use") {
-  open_slots receives(2);
-  receive_slot* following = &receives.slots.next();
-  std::uint32_t count = 1;
-  while ((following = receives.slots.after(*following)) != nullptr) ++count;
-  CHECK(count == receives.slots.size());
-  following = receives.slots.after(receives.slots.next());
-  receives.post();
-  CHECK(&receives.slots.next() == following);
-}
-
 TEST_CASE("all receives in flight can be visited") {
   open_slots receives(4);
   receive_slot& first = receives.post();
@@ -133,26 +122,38 @@ TEST_CASE("all receives in flight can be visited") {
   CHECK(visited == std::vector<receive_slot*>{&second});
 }
 
-TEST_CASE("receives that are committed together have handles but no scope of an earlier use") {
+TEST_CASE("a receive of an inbox has no handle, and no scope of an earlier use") {
   open_slots receives(4);
   scope_state scope;
-  std::vector<receive_slot*> used;
-  for (int i = 0; i < 4; ++i) used.push_back(&receives.post(&scope, false));
-  for (receive_slot* slot : used) receives.complete(*slot);
-  receive_slot* together[3];
-  together[0] = &receives.slots.next();
-  together[1] = receives.slots.after(*together[0]);
-  together[2] = receives.slots.after(*together[1]);
-  receives.slots.commit(together, 3);
-  CHECK(receives.slots.room() == 1);
-  for (receive_slot* slot : together) {
-    CHECK(slot->scope == nullptr);
-    CHECK(receives.slots.find(open_slots::wr_id(*slot)) == slot);
-    receives.complete(*slot);
-    CHECK(slot->is_done());
-    receives.slots.release(*slot);
-  }
+  receives.complete(receives.post(&scope, false));
+  inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);  // never dereferenced
+  receive_slot& slot = receives.slots.commit(*owner, 7);
+  CHECK(slot.is_in_inbox());
+  CHECK(slot.inbox == owner);
+  CHECK(slot.memory.place == 7);
+  CHECK(receives.slots.held() == 0);
+  CHECK(receives.slots.room() == 3);
+  CHECK(receives.slots.find(open_slots::wr_id(slot)) == &slot);
   CHECK(scope.receives == 0);
-  receives.slots.commit(together, 0);
+}
+
+TEST_CASE("a receive that was rejected leaves its slot and its room") {
+  open_slots receives(4);
+  inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);
+  receive_slot& slot = receives.slots.commit(*owner, 1);
+  const std::uint64_t id = open_slots::wr_id(slot);
+  receives.slots.uncommit(slot);
   CHECK(receives.slots.room() == 4);
+  CHECK(receives.slots.find(id) == nullptr);
+  CHECK(&receives.slots.next() == &slot);
+}
+
+TEST_CASE("the room for several receives is limited by the queue and by free slots") {
+  open_slots receives(4);
+  CHECK(receives.slots.room_for(3) == 3);
+  CHECK(receives.slots.room_for(9) == 4);
+  // Results that were not taken occupy slots, but no room in the queue.
+  for (std::uint32_t i = 0; i + 2 < receives.slots.size(); ++i) receives.complete(receives.post());
+  CHECK(receives.slots.room() == 4);
+  CHECK(receives.slots.room_for(9) == 2);
 }

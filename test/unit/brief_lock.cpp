@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../catch.hpp"
+#include <verbspp/base/detail/brief_lock.hpp>
+
+#include <sched.h>
+
+#include <thread>
+#include <vector>
+
+using verbspp::detail::brief_guard;
+using verbspp::detail::brief_lock;
+
+TEST_CASE("a lock lets one thread in at a time, and wakes threads that sleep") {
+  constexpr int rounds = 2'000;
+  brief_lock lock;
+  unsigned inside = 0;
+  unsigned together = 0;
+  unsigned total = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&] {
+      for (int i = 0; i < rounds; ++i) {
+        const brief_guard guard(lock);
+        if (++inside != 1) ++together;
+        // While this thread lets others run, these find the lock taken, and sleep.
+        if (i % 8 == 0) sched_yield();
+        ++total;
+        --inside;
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  CHECK(together == 0);
+  CHECK(total == 4 * rounds);
+}
+
+TEST_CASE("a lock that another thread has is not taken by an attempt") {
+  brief_lock lock;
+  bool was_taken = true;
+  std::thread([&] {
+    lock.lock();
+    std::thread([&] { was_taken = lock.try_lock(); }).join();
+    lock.unlock();
+  }).join();
+  CHECK_FALSE(was_taken);
+  REQUIRE(lock.try_lock());
+  lock.unlock();
+}
