@@ -82,7 +82,7 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
   if (!made->add_hello())
     return error::from_errno(
         errno, "exchange: getrandom",
-        "the kernel returned no random numbers, which exchanges need to be distinguished");
+        "the kernel returned no random numbers, which are needed to distinguish exchanges");
   made->is_over_ = false;
   return made;
 }

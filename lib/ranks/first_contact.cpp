@@ -96,8 +96,8 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
                             .build());
   if (prepared.endpoint().mtu.bytes() < length)
     return error(error_kind::not_supported, calling,
-                 "datagrams are too small here: connecting at the first use takes a port MTU of "
-                 "512 or more; else connect all at the start");
+                 "datagrams are too small here: connecting at the first use requires a port MTU of "
+                 "512 or more; otherwise connect all at the start");
   VERBSPP_TRY(active, std::move(prepared).activate());
   queue_pair_.emplace(std::move(active));
   unsent_ = (1U << send_places) - 1;

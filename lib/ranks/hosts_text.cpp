@@ -214,8 +214,8 @@ namespace verbspp::detail {
 
 result<hosts_text> read_hosts(std::string_view /*json*/) {
   return error(error_kind::not_supported, listing,
-               "this library was built without JSON: that takes nlohmann_json and the Meson option "
-               "json; host_list::from creates a list without it");
+               "this library was built without JSON: it requires nlohmann_json and the Meson "
+               "option json; host_list::from creates a list without it");
 }
 
 }  // namespace verbspp::detail
