@@ -36,8 +36,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   /// Releases the window or the registration, without the connection.
   void give_up() noexcept;
 
-  channel_core* core =
-      nullptr;  ///< the channel whose book has the lease; null when the lease has ended
+  channel_core* core = nullptr;  ///< the channel of the lease; null when the lease has ended
   lease_record* next = nullptr;
   lease_record* previous = nullptr;
   lease_request granted{};
