@@ -255,8 +255,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   tcp_launch launch_;
-  std::unique_ptr<meeting_point>
-      point_{};  // destroyed last, after this rank's own socket is closed
+  std::unique_ptr<meeting_point> point_{};  // destroyed last, after `socket_` is closed
   tcp_socket socket_{};
   tcp_frames in_{};
   std::uint32_t fences_ = 0;

@@ -68,8 +68,7 @@ struct board_end {
   std::atomic<std::uint32_t> lease_key{0};
   std::atomic<bool> may_give_back{false};     ///< true if the other end may invalidate its key
   std::atomic<std::uint64_t> using_lease{0};  ///< the lease from the other end that is in use
-  std::atomic<std::uint64_t> gave_back{
-      0};  ///< the last lease that this end has invalidated by a message
+  std::atomic<std::uint64_t> gave_back{0};    ///< the last lease that it invalidated by a message
   /// The encoded endpoint, valid from `ready` on.
   std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};
   std::array<std::byte, 24> memory{};  ///< the encoded remote memory, likewise

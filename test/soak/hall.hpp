@@ -39,8 +39,7 @@ struct desk {
   std::atomic<std::uint64_t> operations{0};
   /// The client's encoded endpoint, valid from `asked` on.
   std::array<std::byte, endpoint::encoded_size> client{};
-  std::array<std::byte, endpoint::encoded_size>
-      server{};  ///< the server's, valid from `granted` on
+  std::array<std::byte, endpoint::encoded_size> server{};  ///< valid from `granted` on
 
   void give_up(std::uint64_t connection) {
     if (ended.load() < connection) ended = connection;
