@@ -23,12 +23,12 @@ namespace {
 
 /// An index plus 1 has 16 bits in the table of numbers.
 constexpr std::uint32_t most_channels = UINT16_MAX;
-/// Of failed shared receives, which no request of the channel stands for.
+/// Completions of failed shared receives, which belong to no request of the channel.
 constexpr std::uint32_t extra_completions = 1;
 
-/// A queue pair that stops in the middle of a message gives its shared receive back soon after, as
-/// rxe does in the background, unless it is destroyed before. Nothing that the library could wait
-/// for tells whether there was one.
+/// A queue pair that stops in the middle of a message completes its shared receive soon after, in
+/// the background on rxe, unless it is destroyed before. The library cannot find out whether it had
+/// one.
 constexpr auto time_for_shared_receive = std::chrono::milliseconds(1);
 
 constexpr const char* creating_hub = "channel_hub::create";
@@ -41,7 +41,7 @@ std::uint32_t place_of(std::uint64_t request) noexcept {
   return static_cast<std::uint32_t>(request);
 }
 
-/// Counts a thread that waits, while it does.
+/// Counts a waiting thread while it exists.
 class waiting_thread {
  public:
   explicit waiting_thread(std::uint32_t& threads) noexcept : threads_(threads) {
@@ -115,8 +115,8 @@ hub_state::hub_state(protection_domain domain, completion_queue queue,
 hub_state::~hub_state() {
   listener_.stop();
   if (!receives_) return;
-  // The device has let go of the places once the queue is gone, which is so before the pool's
-  // handle goes. Should it not let go, they are never used again.
+  // Once the queue is destroyed, the device no longer accesses the places. If it cannot be
+  // destroyed, they are never reused.
   const auto released = std::move(*receives_).release();
   receives_.reset();
   if (!released.has_value()) return;
@@ -135,7 +135,7 @@ result<hub_reference> hub_state::create(const protection_domain& domain, const m
                                         const hub_options& options) noexcept {
   if (options.channels == 0 || options.channels > most_channels)
     return error::out_of_range(creating_hub, "channels", options.channels,
-                               "a hub is for 1 to 65,535 of them");
+                               "a hub has 1 to 65,535 channels");
   VERBSPP_TRY(queue, options.waiting.sleeps()
                          ? result<completion_queue>(waitable_completion_queue::create(
                                domain.context(), options.completions))
@@ -157,15 +157,17 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
     return error(error_kind::invalid_input, creating_hub, "this pool was moved from");
   if (pool->places()->domain() != domain_)
     return error(error_kind::invalid_input, creating_hub,
-                 "the pool's memory is registered with another protection domain than the hub's");
+                 "the pool's memory is registered in a protection domain other than the hub's");
   if (options.receives == 0)
-    return error::out_of_range(creating_hub, "receives", 0, "a hub with a pool keeps some posted");
+    return error::out_of_range(creating_hub, "receives", 0,
+                               "a hub with a pool needs at least one posted receive");
   depth_ = options.receives;
   refill_ =
       std::clamp(options.refill, 1U, std::min(receive_batch::largest, std::max(depth_ / 2, 1U)));
   if (!room_.take(depth_))
-    return error::above_limit(creating_hub, "receives", depth_, room_.capacity(),
-                              "their completions are in the hub's queue as well: give it more");
+    return error::above_limit(
+        creating_hub, "receives", depth_, room_.capacity(),
+        "their completions need room in the hub's queue, too: request more completions");
   VERBSPP_TRY(wanted, work_request_count::from(depth_));
   VERBSPP_TRY(made, shared_receive_queue::create(domain_, wanted));
   is_posted_ = owned<bool[]>(new (std::nothrow) bool[pool->size()]());
@@ -179,7 +181,7 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
   return success();
 }
 
-/// To what concerns all channels; the ports come with these.
+/// Listens to the events that concern all channels; each channel adds its port.
 void hub_state::listen() noexcept {
   listener_.listen(domain_.context(),
                    {.completion_queue = queue_.native_handle(),
@@ -190,7 +192,7 @@ result<void> hub_state::join(hub_member& member) noexcept {
   const brief_guard guard(lock_);
   if (first_free_ == none)
     return error(error_kind::resource_exhausted, building_in_hub,
-                 "the hub has as many channels as it can have: create it for more "
+                 "the hub is full: create it for more channels "
                  "(hub_options::channels)");
   row& mine = rows_.get()[first_free_];
   mine.id = {.index = first_free_, .generation = mine.id.generation + 1};
@@ -206,7 +208,7 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
                                std::uint64_t granted, std::uint64_t asked) noexcept {
   const brief_guard guard(lock_);
   if (lost_ != 0) return poll_failure(lost_);
-  // What an earlier queue pair of that number has left is not this one's.
+  // The remaining completions belong to an earlier queue pair with this number.
   take_all_completions();
   VERBSPP_TRYV(member.make_room(granted));
   const bool is_as_granted = room_.take(granted);
@@ -214,7 +216,7 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
   if (!is_as_granted && !room_.take(asked))
     return error::above_limit(building_in_hub, "completions", asked,
                               room_.capacity() - room_.expected(),
-                              "the hub's completion queue has no room for another channel's: "
+                              "the hub's completion queue has no room for another channel: "
                               "create it with more (hub_options::completions)");
   if (!numbers_.set(number, static_cast<std::uint16_t>(member.id.index))) {
     room_.give_back(taken);
@@ -255,11 +257,11 @@ void hub_state::take_all() noexcept {
 
 void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
   const brief_guard guard(lock_);
-  // Some devices leave the completions of a queue pair that is gone, some don't; from now on there
-  // are none.
+  // Some devices keep the completions of a destroyed queue pair, others do not. They are processed
+  // now.
   take_all_completions();
   if (numbers_.find(member.number_) == member.id.index + 1) numbers_.clear(member.number_);
-  // Of one that still exists completions may come.
+  // A queue pair that still exists may complete more requests.
   if (is_destroyed) room_.give_back(member.expected_);
   member.expected_ = 0;
   member.number_ = 0;
@@ -306,7 +308,7 @@ result<void> hub_state::keep(owned<hub_table> table) noexcept {
   const brief_guard guard(lock_);
   if (has_table() || size_ != 0)
     return error(error_kind::busy, "hub_clients::create",
-                 "the hub has channels, or a table, already: make the table of a new hub");
+                 "the hub already has channels or a table: create the table with a new hub");
   table_ = std::move(table);
   return success();
 }
@@ -364,7 +366,7 @@ bool hub_state::end_turn(hub_turn& turn) noexcept {
     const bool exists = mine.member != nullptr;
     if (exists && is_table_closed_) return false;
     mine.keeps &= row::held;
-    // The messages that the turn has left come first.
+    // The messages that were not taken in the turn come first.
     message_list left{.first = turn.first_message, .last = turn.last_message};
     if (pool_) left.append(*pool_->places(), mine.messages);
     mine.messages = left;
@@ -449,7 +451,7 @@ void hub_state::take_completions(empty_slots& into) noexcept {
     }
     if (filled < 0) [[unlikely]] {
       lost_ = filled;
-      // Each channel has to see that.
+      // Each channel has to learn this.
       for (std::uint32_t i = 0; i < channels_; ++i)
         if (rows_.get()[i].member != nullptr) note_news(rows_.get()[i]);
     }
@@ -463,7 +465,7 @@ void hub_state::take_all_completions() noexcept {
 }
 
 void hub_state::hand_out(const ibv_wc& completion) noexcept {
-  // Of a queue pair that is gone, there is none.
+  // A destroyed queue pair has no row.
   row* const of = row_of(completion.qp_num);
   if (of == nullptr) return;
   of->member->put(completion);
@@ -510,12 +512,12 @@ hub_state::row& hub_state::take_ready() noexcept {
 void hub_state::take_listed(empty_slots& into) noexcept {
   while (first_ready_ != nullptr && into.next != into.end) {
     row& first = take_ready();
-    // Since it was put there, the channel may have been destroyed, or found by its id.
+    // Meanwhile the channel may have been destroyed, or found by its id.
     if (first.member == nullptr || first.keeps != 0) continue;
     if (std::exchange(first.has_news, false)) into.fill(first.id, {});
     while (into.next != into.end && !first.messages.is_empty())
       into.fill(first.id, take_first(first.messages));
-    // A channel with more arrivals comes after the others.
+    // A channel with more arrivals follows the others.
     if (!first.messages.is_empty()) note_ready(first);
   }
 }
@@ -525,7 +527,7 @@ hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
   if (first_ready_ != nullptr) [[unlikely]]
     take_listed(slots);
   if (slots.next != slots.end) take_completions(slots);
-  // The completion that wakes a thread may have been of these. The rest concerns that thread.
+  // A completion that was to wake another thread may be among these. That thread needs the rest.
   if (slots.next == slots.end && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
       [[unlikely]]
     take_all_completions();
@@ -594,8 +596,8 @@ result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
   return taken;
 }
 
-/// Waits until `find` has found something. An event may wake a single thread, and bring arrivals
-/// for several.
+/// Waits until `find` has found something. One event may wake a single thread although there are
+/// arrivals for several.
 template <class Find>
 result<hub_state::found> hub_state::wait_for(Find find, call_limit limit) noexcept {
   result<found> seen = find();
@@ -611,7 +613,7 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
   const auto look = [&] {
     seen = find();
     if (!seen.has_value() || seen.assume_value().count != 0) return sight::enough;
-    // That places have come back wakes nobody.
+    // A place that returns to the pool wakes no thread.
     return seen.assume_value().is_short ? sight::nothing_yet : sight::nothing;
   };
   const waiting_thread counted(waiting_threads_);
@@ -627,7 +629,7 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
       take_events();
       continue;
     }
-    if (end == wait_end::limit) return limit.failure("wait of a hub", "nothing has arrived");
+    if (end == wait_end::limit) return limit.failure("wait on a hub", "nothing has arrived");
     if (end == wait_end::async_event || !seen.has_value())
       if (const auto told = failure_told_to(listener_)) return *told;
     return seen;

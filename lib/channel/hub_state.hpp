@@ -29,11 +29,12 @@
 
 namespace verbspp::detail {
 
-/// What a hub and one of its channels have in common: the completions that were found for the
-/// channel, until the thread that has the channel takes them.
+/// A channel in its hub: a ring of the completions that were found for the channel, until the
+/// channel's thread takes them.
 ///
-/// Whoever has the hub's lock puts them in; the channel takes them out without it. There are never
-/// more than the channel has requests outstanding, and some that tell of failed shared receives.
+/// A thread that holds the hub's lock puts them in; the channel takes them out without the lock.
+/// The ring has room for a completion of each outstanding request, and for one failed shared
+/// receive.
 struct [[gnu::visibility("hidden")]] hub_member {
   /// \pre called by the channel
   template <class Take>
@@ -43,7 +44,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
       take(completions_.get()[first_ & mask_]);
   }
 
-  /// Whether what the channel watches has ended, which no one has asked before.
+  /// Returns true once after the descriptor that the channel watches has ended.
   [[nodiscard]] bool take_hang_up() noexcept {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }
@@ -57,10 +58,10 @@ struct [[gnu::visibility("hidden")]] hub_member {
   [[nodiscard]] result<void> make_room(std::uint64_t requests) noexcept;
   void put(const ibv_wc& completion) noexcept;
 
-  // The hub's lock guards these.
-  std::uint32_t number_ = 0;  ///< of the queue pair; none has this one
+  // Guarded by the hub's lock.
+  std::uint32_t number_ = 0;  ///< the queue pair's number; 0 without a queue pair
   std::uint64_t expected_ = 0;
-  bool knows_failure_ = false;  ///< of a shared receive
+  bool knows_failure_ = false;  ///< whether it was given a failed shared receive
 
   bool is_hung_up_ = false;
 
@@ -70,7 +71,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
   alignas(64) std::uint32_t first_ = 0;
 };
 
-/// What a hub is. Thread-safe.
+/// The state of a hub, shared by its handles and channels. Thread-safe.
 class [[gnu::visibility("hidden")]] hub_state {
  public:
   [[nodiscard]] static result<hub_reference> create(const protection_domain& domain,
@@ -83,53 +84,55 @@ class [[gnu::visibility("hidden")]] hub_state {
     if (__atomic_fetch_sub(&references_, 1U, __ATOMIC_ACQ_REL) == 1) delete this;
   }
 
-  // What a channel does, in this order.
+  // For a channel, in this order.
 
-  /// The channel gets an index.
+  /// Gives the channel an index.
   [[nodiscard]] result<void> join(hub_member& member) noexcept;
-  /// It has a queue pair of that number and port, and can have so many requests outstanding: as
-  /// many as were granted if there is room for these, else as were asked for.
-  /// \returns whether that is as many as were granted
+  /// Enters the channel's queue pair, and reserves completions: as many as the device has granted
+  /// requests if the queue has room for them, else as many as were requested.
+  /// \returns whether the granted number was reserved
   [[nodiscard]] result<bool> attach(hub_member& member, std::uint32_t number, unsigned port,
                                     std::uint64_t granted, std::uint64_t asked) noexcept;
-  /// Looks for completions, unless somebody else does just now. \returns what failed, else 0
+  /// Processes the available completions, unless another thread does it now. \returns the error of
+  /// a failed poll, else 0
   [[nodiscard]] int look() noexcept;
-  /// Takes all completions that are there: the queue pair is in ERR, and about to be destroyed.
+  /// Processes the available completions before a queue pair in ERR is destroyed.
   void take_all() noexcept;
-  /// Its queue pair is gone, unless the device has kept it; so are messages that it had received.
+  /// Removes the queue pair, and drops the messages that it has received.
   void detach(hub_member& member, bool is_destroyed) noexcept;
-  /// Its index may be another's, once no turn has it.
+  /// Removes the channel. Its index may be reused once no turn has it.
   void leave(hub_member& member) noexcept;
-  /// Keeps arrivals of the channel until `release`.
+  /// Holds back arrivals of the channel until `release`.
   void hold(const hub_member& member) noexcept;
-  /// Hands out the arrivals of a channel that was held. Where channels are in a table, the table
-  /// does this.
+  /// Hands out the arrivals of a channel that was held. With a table of clients this does nothing:
+  /// the table releases its channels.
   void release(const hub_member& member) noexcept;
-  /// Gives the channel news if the descriptor ends. Replaces the one before; below 0 for none.
+  /// Gives the channel news when the descriptor ends. Replaces the previous descriptor; below 0 for
+  /// none.
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
 
   // For the table of clients.
 
-  /// The hub keeps the table, and holds all channels from now on, until the table releases each.
+  /// Keeps the table, and from now on holds each channel until the table releases it.
   [[nodiscard]] result<void> keep(owned<hub_table> table) noexcept;
   [[nodiscard]] bool has_table() const noexcept { return static_cast<bool>(table_); }
-  /// Releases a channel that is in the table now, with news, so that it gets a turn.
+  /// Releases a channel that was added to the table, with news, so that it gets a turn.
   void admit(std::uint32_t index) noexcept;
-  /// From now on, `end_turn` refuses for channels that exist.
+  /// Makes `end_turn` refuse channels that exist.
   void close_table() noexcept;
   [[nodiscard]] result<hub_turn> wait_for_turn(call_limit limit) noexcept;
   /// As `hub_turn::of`.
   [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
-  /// The next message that had come before the turn.
+  /// The next message that arrived before the turn.
   [[nodiscard]] message next_message(hub_turn& turn) noexcept;
   /// \returns false if the table is closed: destroy the channel, and call this again
   [[nodiscard]] bool end_turn(hub_turn& turn) noexcept;
 
-  // What others ask.
+  // For the hub's handles.
 
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
-  /// The same, waited for: at least one.
+  /// Waits for at least one arrival.
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into, call_limit limit) noexcept;
   [[nodiscard]] wait_mode waiting() const noexcept { return waiting_; }
   [[nodiscard]] std::uint32_t size() noexcept;
@@ -145,7 +148,7 @@ class [[gnu::visibility("hidden")]] hub_state {
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  /// The channel of an index, and its arrivals.
+  /// The channel with this index, and its arrivals.
   struct alignas(64) row {
     hub_member* member = nullptr;
     channel_id id{};  ///< the id of the row's last channel
@@ -153,7 +156,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     row* next_ready = nullptr;
     message_list messages{};
     bool has_news = false;
-    bool is_ready = false;  ///< in the list, where a destroyed channel may be, too
+    bool is_ready = false;  ///< whether it is in the list, as a destroyed channel may be
     // The reasons not to hand out its arrivals.
     static constexpr std::uint8_t held = 1;     ///< until `release`
     static constexpr std::uint8_t in_turn = 2;  ///< until `end_turn`
@@ -162,8 +165,8 @@ class [[gnu::visibility("hidden")]] hub_state {
     [[nodiscard]] bool has_arrivals() const noexcept { return has_news || !messages.is_empty(); }
     [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
   };
-  /// From a queue pair's number, of 24 bits, to the index of its channel: two arrays, of which the
-  /// second one is there if a channel had such a number.
+  /// Maps the number of a queue pair (24 bits) to the index of its channel, in two levels; an array
+  /// of the second level is allocated when a channel has such a number.
   class number_table {
    public:
     number_table() noexcept = default;
@@ -182,7 +185,7 @@ class [[gnu::visibility("hidden")]] hub_state {
    private:
     static constexpr unsigned low_bits = 12;
     static constexpr std::uint32_t length = 1U << low_bits;
-    owned<std::uint16_t*[]> pages_{};  ///< of an index plus 1; 0 is none
+    owned<std::uint16_t*[]> pages_{};  ///< an entry is an index plus 1, or 0
   };
 
   hub_state(protection_domain domain, completion_queue queue, const hub_options& options) noexcept;
@@ -192,7 +195,7 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   struct found {
     std::uint32_t count = 0;
-    bool is_short = false;  ///< the pool has had too few places
+    bool is_short = false;  ///< the pool had too few places
     bool has_more = false;  ///< for other threads
   };
   /// Takes arrivals, and refills the shared receive queue.
@@ -205,11 +208,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<found> wait_for(Find find, call_limit limit) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
                                                                       call_limit limit) noexcept;
-  /// Wakes the threads that wait for arrivals: some are there without a completion.
+  /// Wakes the threads that wait for arrivals, for some that no completion announces.
   void wake_waiting() noexcept;
   void take_events() noexcept;
 
-  // \pre the lock is taken, from here on.
+  // The caller of the following functions holds the lock.
 
   /// The empty slots of a caller.
   struct empty_slots {
@@ -223,9 +226,8 @@ class [[gnu::visibility("hidden")]] hub_state {
     }
   };
   /// Processes available completions until the slots are full; without slots, all of them. Messages
-  /// go to the slots, or to the lists of their channels if others come first. \returns whether
-  /// there may be more completions. A caller that sleeps has to process all, since only new ones
-  /// wake it.
+  /// go to the slots, or to the lists of their channels if others come first. A thread that will
+  /// sleep has to process all completions, since only new ones wake it.
   [[gnu::always_inline]] inline void take_completions(empty_slots& into) noexcept;
   void take_all_completions() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
@@ -236,9 +238,6 @@ class [[gnu::visibility("hidden")]] hub_state {
   void take_listed(empty_slots& into) noexcept;
   /// Removes the first channel of the list. \pre there is one
   [[nodiscard]] row& take_ready() noexcept;
-  /// The result of a look that has found this many arrivals.
-  [[nodiscard, gnu::always_inline]] inline result<found> found_some(std::uint32_t count,
-                                                                    bool has_more) noexcept;
   [[nodiscard]] result<found> found_none() noexcept;
   void note_news(row& of) noexcept;
   /// Puts a channel that has arrivals into the list, unless they are held.
@@ -261,13 +260,14 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] bool is_due() const noexcept {
     return posted_ < depth_ && (depth_ - posted_ >= refill_ || posted_ == 0);
   }
-  /// Posts shared receives in batches while there is room for one, and places.
+  /// Posts shared receives in batches while the queue has room for a batch, and the pool has
+  /// places.
   void refill() noexcept {
     if (is_due()) [[unlikely]]
       post_receives();
   }
   void post_receives() noexcept;
-  /// Takes a place back that the device has filled, or not.
+  /// Notes that a place is no longer posted.
   [[gnu::always_inline]] void take_back(std::uint32_t place) noexcept {
     assert(is_posted_.get()[place]);
     is_posted_.get()[place] = false;
@@ -289,11 +289,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   wait_mode waiting_;
   std::optional<message_pool> pool_{};
   std::optional<shared_receive_queue> receives_{};
-  std::uint32_t depth_ = 0;  ///< how many shared receives there are to be
+  std::uint32_t depth_ = 0;  ///< the number of shared receives to keep posted
   std::uint32_t refill_ = 0;
 
   brief_lock lock_{};
-  int lost_ = 0;  ///< what polling has failed with
+  int lost_ = 0;  ///< the error of a failed poll
   completion_queue_accounting room_;
   std::uint32_t size_ = 0;
   owned<row[]> rows_{};

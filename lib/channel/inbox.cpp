@@ -61,7 +61,7 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
     return error(error_kind::invalid_input, opening, "this pool was moved from");
   if (pool.places()->domain() != core.connection().domain())
     return error(error_kind::invalid_input, opening,
-                 "the pool's memory is registered with another protection domain than the "
+                 "the pool's memory is registered in a protection domain other than the "
                  "channel's");
   if (!core.receives().is_open()) return core.connection().refusal(detail::posting_receive);
   const std::uint32_t capacity = core.receives().capacity();
@@ -145,9 +145,8 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   VERBSPP_TRY(end, mine.core.wait_for_message(look, until));
   if (!arrived && end == wait_end::completions) arrived = next();
   if (arrived) return std::move(*arrived);
-  return until.failure(taking, mine.in_use() != 0
-                                   ? "no message has arrived"
-                                   : "the pool has no place for a message to arrive in");
+  return until.failure(taking, mine.in_use() != 0 ? "no message has arrived"
+                                                  : "the pool has no free place for a message");
 }
 
 }  // namespace verbspp

@@ -11,7 +11,7 @@ namespace verbspp::detail {
 namespace {
 
 constexpr std::size_t cache_line = 64;
-/// What a shared receive's `wr_id` has room for.
+/// The largest number that fits into the `wr_id` of a shared receive.
 constexpr std::uint32_t most_places = 1U << 28;
 
 constexpr const char* creating_pool = "message_pool::create";

@@ -74,7 +74,7 @@ class [[nodiscard]] message {
   [[nodiscard]] std::span<const std::byte> bytes() const& noexcept VERBSPP_LIFETIMEBOUND {
     return {data(), size_};
   }
-  void bytes() const&& = delete;  // a temporary gives its place back: name the message first
+  void bytes() const&& = delete;  // a temporary returns its place: name the message first
   /// The length in bytes.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// The size of its place, in bytes.

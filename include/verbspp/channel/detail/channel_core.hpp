@@ -54,7 +54,7 @@ struct posting_terms {
 class channel_core {
  public:
   [[nodiscard]] static result<channel_core*> create(const channel_settings& settings) noexcept;
-  /// What an empty channel has, which refuses everything.
+  /// The core of an empty channel, which refuses all calls.
   [[nodiscard]] static channel_core& empty() noexcept;
   channel_core(const channel_core&) = delete;
   channel_core& operator=(const channel_core&) = delete;
@@ -346,7 +346,7 @@ class channel_core {
   // Errors.
 
   [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
-  /// The error of a call whose limit had passed before it posted anything.
+  /// The error of a call whose timeout expired before it posted anything.
   [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
   [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
                                                        kept_memory& memory) noexcept {

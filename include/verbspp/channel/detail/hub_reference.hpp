@@ -7,7 +7,7 @@ namespace verbspp::detail {
 
 class hub_state;
 
-/// A counted reference to what a hub is, which only the library's sources know.
+/// A counted reference to the state of a hub, which only the library's sources define.
 class hub_reference {
  public:
   hub_reference() noexcept = default;

@@ -13,20 +13,20 @@ inline constexpr unsigned slot_index_bits = 20;
 inline constexpr std::uint32_t no_slot = (1U << slot_index_bits) - 1;
 inline constexpr std::uint64_t one_use = std::uint64_t{1} << slot_index_bits;
 
-/// A `wr_id` has the operation in its highest byte, since failed completions don't tell it; that of
-/// a receive is the sign. Below is the slot's id, or the request's number, which never gets as
-/// large.
+/// The highest byte of a `wr_id` is the operation, since failed completions do not report it; a
+/// receive sets the sign bit. The rest is the slot's id, or the request's number, which never
+/// becomes that large.
 inline constexpr unsigned operation_at = 56;
 inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_at) - 1;
 [[nodiscard]] constexpr std::uint64_t wr_id_of(work_operation operation,
                                                std::uint64_t id) noexcept {
   return static_cast<std::uint64_t>(operation) << operation_at | id;
 }
-/// Whether it is of a receive of the channel's own.
+/// Whether it belongs to a receive of the channel's own.
 [[nodiscard]] constexpr bool is_receive(std::uint64_t wr_id) noexcept {
   return static_cast<std::int64_t>(wr_id) < 0;
 }
-/// In the place of the operation, for the shared receives of a hub.
+/// The highest byte for the shared receives of a hub.
 inline constexpr std::uint64_t shared_receive = 0xff;
 [[nodiscard]] constexpr bool is_shared_receive(std::uint64_t wr_id) noexcept {
   return wr_id >> operation_at == shared_receive;
