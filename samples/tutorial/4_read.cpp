@@ -52,8 +52,8 @@ transport_result<void> visit(const protection_domain& domain, std::string_view h
                              std::string_view port) {
   VERBSPP_TRY(socket, tcp_socket::connect(host, port, patience));
   VERBSPP_TRY(prepared, domain.build_channel().build());
-  VERBSPP_TRY(met, exchange<remote_table>(socket.descriptor(), std::move(prepared), patience,
-                                          protocol));
+  VERBSPP_TRY(met,
+              exchange<remote_table>(socket.descriptor(), std::move(prepared), patience, protocol));
 
   VERBSPP_TRY(row, met.theirs.element(42));
   VERBSPP_TRY(copy, (registered_buffer<access::local_write, measurement>::allocate(domain, 1)));

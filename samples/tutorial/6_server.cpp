@@ -48,8 +48,8 @@ result<void> accept(const protection_domain& domain, hub_clients<account>& clien
   for (std::uint32_t i = 0; i < clients_to_come; ++i) {
     VERBSPP_TRY(next, acceptor.next(patience));
     next.met.channel.watch(next.socket.descriptor(), watch_for::hang_up);
-    VERBSPP_TRYV(clients.add(std::move(next.met.channel),
-                             account{next.met.theirs, std::move(next.socket)}));
+    VERBSPP_TRYV(
+        clients.add(std::move(next.met.channel), account{next.met.theirs, std::move(next.socket)}));
   }
   return success();
 }
@@ -70,9 +70,9 @@ result<void> answer(hub_clients<account>& clients, const std::stop_token& stop) 
 result<void> serve(const protection_domain& domain, std::string_view port) {
   VERBSPP_TRY(listener, tcp_listener::open(port));
   VERBSPP_TRY(pool, message_pool::create(domain, 512, 256));
-  VERBSPP_TRY(hub, channel_hub::create(
-                       domain, pool,
-                       {.channels = 64, .waiting = wait_mode::spin_then_sleep(20us)}));
+  VERBSPP_TRY(hub,
+              channel_hub::create(domain, pool,
+                                  {.channels = 64, .waiting = wait_mode::spin_then_sleep(20us)}));
   VERBSPP_TRY(clients, hub_clients<account>::create(hub));
 
   std::vector<std::jthread> threads;
