@@ -57,12 +57,20 @@ def wrong_samples(page):
         yield f"{page.relative_to(ROOT)} names the samples {named}; these exist: {there}"
 
 
+def not_built():
+    """The sources of the guide that the build does not compile."""
+    listed = (ROOT / "docs/meson.build").read_text()
+    for path in sorted((ROOT / "docs/guide/code").glob("*.cpp")):
+        if f"'guide/code/{path.name}'" not in listed:
+            yield f"docs/meson.build does not list guide/code/{path.name}"
+
+
 def main():
     readme, features = ROOT / "README.md", ROOT / "docs/features.md"
     guide = sorted((ROOT / "docs/guide").glob("*.md"))
     sources = [path.read_text() for folder in ("samples", "docs/guide/code")
                for path in sorted((ROOT / folder).rglob("*.cpp"))]
-    wrong = [*wrong_samples(features)]
+    wrong = [*wrong_samples(features), *not_built()]
     for page in [readme, *guide]:
         wrong += wrong_code(page, sources)
     for page in [readme, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *guide]:
