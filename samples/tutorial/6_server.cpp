@@ -76,6 +76,7 @@ result<void> serve(const protection_domain& domain, std::string_view port) {
   VERBSPP_TRY(clients, hub_clients<account>::create(hub));
 
   std::vector<std::jthread> threads;
+  threads.reserve(2);
   for (int i = 0; i < 2; ++i)
     threads.emplace_back([&](const std::stop_token& stop) {
       const auto ended = answer(clients, stop);
@@ -117,6 +118,7 @@ transport_result<void> visit(const protection_domain& domain, std::string_view h
   std::vector<transport_result<void>> outcomes(clients_to_come, success());
   {
     std::vector<std::jthread> threads;
+    threads.reserve(clients_to_come);
     for (std::uint32_t i = 0; i < clients_to_come; ++i)
       threads.emplace_back([&, i] { outcomes[i] = ask(domain, host, port, i); });
   }

@@ -281,7 +281,7 @@ template transport_result<void> send_with_retries(channel&, const registered_buf
 // More than one thread
 
 /// A thread that serves its own channel, until it is asked to stop.
-void serve_alone(channel peer, message_pool pool, const std::stop_token& stop) {
+void serve_alone(channel peer, const message_pool& pool, const std::stop_token& stop) {
   auto messages = inbox::open(peer, pool);
   while (messages.has_value()) {
     auto next = messages.value().wait(wait_limit(stop));
