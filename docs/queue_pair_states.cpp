@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Prints what docs/queue_pair_states.md shows of the transition table: the diagram, for Graphviz,
+/// Prints parts of docs/queue_pair_states.md from the transition table: the diagram, for Graphviz,
 /// or the tables, for Markdown. `scripts/docs` puts both into place.
 
 #include <verbspp/qp/attributes.hpp>
@@ -56,7 +56,7 @@ constexpr int all_attributes = [] {
   for (const queue_pair_attribute each : attributes) all |= static_cast<int>(each);
   return all;
 }();
-// None that the table has is left out.
+// All attributes of the table are listed.
 static_assert([] {
   for (const transition_row& row : transition_table)
     for (const columns& set : {typed, others})
@@ -86,7 +86,7 @@ void print_diagram(std::ostream& out) {
          "  any [label=\"any state\", style=dashed]\n";
   for (const transition_row& row : transition_table)
     out << "  " << arrow(row) << " [label=\"" << calls(row) << "\"]\n";
-  // Not in the table: what every state has, and what the device does by itself.
+  // These are not in the table: transitions of every state, and transitions by the device.
   out << "  any -> RESET [label=\"to_reset()\"]\n"
          "  any -> ERR [label=\"to_error()\\n(not from RESET)\"]\n"
          "  any -> ERR [label=\"a request fails\", style=dashed]\n"

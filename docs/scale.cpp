@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Prints the tables of docs/scale.md, from the model that test/scale compares with what is
-/// measured:
+/// Prints the tables of docs/scale.md, from the model that test/scale compares with measurements:
 ///
 ///     scale each | all | receives | limits | transports
 
@@ -23,7 +22,7 @@ namespace {
 using namespace verbspp::scale;
 
 constexpr std::uint64_t peers = 10000;
-constexpr std::uint64_t processes = 32;  ///< of a node
+constexpr std::uint64_t processes = 32;  ///< on each node
 constexpr std::uint64_t message_size = 4096;
 constexpr std::uint64_t posted_for_all = 512;
 
@@ -32,7 +31,7 @@ struct kind {
   channel_size size;
 };
 constexpr std::array kinds{
-    kind{"as built by default", {}},
+    kind{"built by default", {}},
     kind{"small", {.sends = 4, .receives = 4, .send_elements = 1, .receive_elements = 1}},
     kind{"small, with a pool",
          {.sends = 4, .receives = 4, .send_elements = 1, .receive_elements = 1, .has_pool = true}},
@@ -56,7 +55,7 @@ std::string in_units(std::uint64_t bytes, std::uint64_t unit) {
   return text.str();
 }
 
-/// What so many peers take of each thing that there is.
+/// Prints the memory that `count` peers need in each place.
 void print_memory(std::uint64_t count, std::uint64_t unit) {
   std::cout << "| channels | library | mlx5: queue pairs | completion queue | NIC: contexts "
                "| soft0: queue pairs | completion queue |\n"
@@ -112,7 +111,7 @@ void print_limits() {
       {"channels of a group, and ranks of a world", most_channels},
   };
   std::ranges::sort(limits, {}, [](const limit& each) { return std::tie(each.peers, each.what); });
-  std::cout << "| what ends | at so many peers |\n| --- | ---: |\n";
+  std::cout << "| limit | number of peers |\n| --- | ---: |\n";
   for (const limit& each : limits)
     std::cout << "| " << each.what << " | " << with_commas(each.peers) << " |\n";
 }
@@ -131,10 +130,10 @@ void print_transports() {
   const channel_size& smallest = kinds[2].size;
   const std::uint64_t of_channel = of_library(smallest) + of_mlx5_queue_pair(smallest);
   print("RC, all connected", peers, peers * processes, of_channel);
-  print("RC, lazily, 100 peers that are talked to", 100, 100 * processes, of_channel);
-  // Each process has one to each node; of those that come from others, a node's processes share
-  // one for each.
-  print("XRC, to each node one", nodes, nodes * processes + peers,
+  print("RC, lazily, 100 peers that are used", 100, 100 * processes, of_channel);
+  // Each process has one queue pair to each node; the processes of a node share one for each
+  // process that connects to the node.
+  print("XRC, one to each node", nodes, nodes * processes + peers,
         (nodes * processes + peers) * of_mlx5_queue_pair(smallest) / processes / peers);
   print("UD", 1, processes, mlx5_address_handle);
 }
