@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The code of docs/guide/cookbook.md. It is compiled, not run.
+/// The code of docs/guide/cookbook.md, which test/cookbook.cpp runs.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>
