@@ -35,7 +35,6 @@ constexpr unsigned server_threads = 3, most_clients = 64;
 /// The server's data about a client. Only the thread that has the client's turn uses it.
 struct account {
   std::uint32_t number;
-  tcp_socket socket;  ///< the channel watches it, and breaks when the client has left
   std::uint64_t echoed = 0;
 };
 
@@ -85,9 +84,8 @@ class echo_server {
                                                           {.exchange = protocol}));
     for (;;) {
       VERBSPP_TRY(next, acceptor.next(wait_limit(std::chrono::hours(24), stop)));
-      next.met.channel.watch(next.socket.descriptor(), watch_for::hang_up);
-      VERBSPP_TRYV(clients_.add(std::move(next.met.channel),
-                                account{next.met.theirs, std::move(next.socket)}));
+      // The channel keeps the socket, and breaks when the client has gone.
+      VERBSPP_TRYV(clients_.add(std::move(next.met.channel), account{next.met.theirs}));
       ++accepted_;
     }
   }
@@ -128,8 +126,6 @@ result<void> ask(const protection_domain& domain, const message_pool& pool, cons
   VERBSPP_TRY(met, exchange<std::uint32_t>(socket.descriptor(), std::move(prepared), number,
                                            patience, protocol));
   channel& link = met.channel;
-  // When the server stops, the waits here end.
-  link.watch(socket.descriptor(), watch_for::hang_up);
   if (how == manner::is_silent) {
     VERBSPP_TRYV(answers.wait(patience));
     return error(error_kind::mismatch, "echo", "an answer came without a request");
@@ -139,7 +135,7 @@ result<void> ask(const protection_domain& domain, const message_pool& pool, cons
     VERBSPP_TRY(request, pool.take());
     VERBSPP_TRYV(request.assign(std::as_bytes(std::span(text))));
     VERBSPP_TRYV(link.post_send(std::move(request)));
-    // The channel and the socket are destroyed while the answer is in flight.
+    // The channel is destroyed while the answer is in flight, which tells the server.
     if (how == manner::is_killed && i == 100) return success();
     if (how == manner::is_slow && i % 50 == 0) std::this_thread::sleep_for(20ms);
     VERBSPP_TRY(answer, answers.wait(patience));

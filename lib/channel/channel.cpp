@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <ostream>
+#include <utility>
 
 namespace verbspp {
 
@@ -23,6 +24,10 @@ ibv_qp* core_owner::native_handle() const noexcept { return core().connection().
 void core_owner::hold_arrivals() const noexcept { core().hold_arrivals(); }
 
 void core_owner::release_arrivals() const noexcept { core().release_arrivals(); }
+
+void core_owner::tie(tied_socket&& socket) noexcept {
+  if (!is_empty()) core().tie(std::move(socket));
+}
 
 void core_owner::print(std::ostream& out) const {
   if (is_empty()) {

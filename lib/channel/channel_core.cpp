@@ -101,6 +101,15 @@ void channel_core::watch(const watched_descriptor& watched) noexcept {
   connection_.watch(watched);
 }
 
+void channel_core::tie(tied_socket&& socket) noexcept {
+  tied_socket& mine = connection_.socket();
+  if (socket.is_open())
+    watch({.number = socket.descriptor(), .what = watch_for::hang_up});
+  else if (mine.is_open() && connection_.watched().number == mine.descriptor())
+    watch({});
+  mine = std::move(socket);
+}
+
 void channel_core::hold_arrivals() const noexcept {
   if (member_) member_->hub->hold(*member_.get());
 }
@@ -240,7 +249,15 @@ void channel_core::destroy_queue_pair() noexcept {
 }
 
 result<void> channel_core::renew(const wait_limit& limit) noexcept {
-  VERBSPP_TRYV(close(limit));
+  // The socket stays open, since the peer renews its channel, too.
+  tied_socket socket = std::move(connection_.socket());
+  const result<void> closed = close(limit);
+  connection_.socket() = std::move(socket);
+  VERBSPP_TRYV(closed);
+  // A socket that is hung up would end the next connection as well.
+  if (connection_.watched().number == connection_.socket().descriptor() &&
+      connection_.watched_has_ended())
+    tie({});
   return prepare();
 }
 
@@ -251,6 +268,8 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
   collect_until(limit);
   destroy_queue_pair();
   connection_.set_state(channel_state::closed);
+  connection_.socket().tell_end();
+  tie({});
   if (guard_.is_lost())
     return error::from_errno(
         connection_.destroy_errnum(), "ibv_destroy_qp",

@@ -23,6 +23,10 @@ constexpr unsigned rounds_between_checks = 64;
 /// The interval at which a spinning loop polls for asynchronous events, which takes a system call.
 constexpr auto time_between_events = std::chrono::milliseconds(10);
 
+/// The time in which completions may arrive after a watched socket is hung up. The acknowledgements
+/// of a peer that has finished and closed its socket take another path than the end of the socket.
+constexpr auto time_of_completions = std::chrono::milliseconds(50);
+
 /// The longest sleep if an awaited event may arrive without a wakeup.
 constexpr auto longest_nap = std::chrono::milliseconds(1);
 
@@ -64,6 +68,16 @@ result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noe
   return std::optional(end);
 }
 
+/// The end of a wait that a socket which was hung up has ended, unless there is enough soon.
+wait_end look_on(const wait_terms& terms, looking look) noexcept {
+  const wait_limit soon = time_of_completions;
+  for (;;) {
+    if (look() == sight::enough) return wait_end::completions;
+    if (soon.has_passed() || terms.until.has_passed()) return wait_end::file_descriptor;
+    sched_yield();
+  }
+}
+
 }  // namespace
 
 bool has_ended(const watched_descriptor& watched) noexcept {
@@ -88,8 +102,10 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
     }
     // Completions may only show consequences of a failure; this is the cause.
     if (ended == wait_end::completions || ended == wait_end::async_event) return *ended;
-    // Completions that arrived together with the limit, or just before the peer hung up, are in
-    // time.
+    if (ended == wait_end::file_descriptor && terms.descriptor.what == watch_for::hang_up &&
+        has_ended(terms.descriptor))
+      return look_on(terms, look);
+    // Completions that arrived together with the limit are in time.
     if (ended) return look() == sight::enough ? wait_end::completions : *ended;
     if (sleeps) {
       // If there are still not enough completions, the thread sleeps again at once.

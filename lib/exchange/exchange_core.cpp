@@ -93,11 +93,16 @@ exchange_core::exchange_core(const exchange_setup& setup, const wait_limit& limi
       theirs_(setup.theirs),
       options_(setup.options),
       is_of_equals_(setup.is_of_equals),
+      is_tied_(setup.connects_channel && setup.options.ties_socket),
       party_(setup.party),
       limit_(limit) {}
 
 exchange_core::~exchange_core() {
   if (!is_over_) tell(error(error_kind::cancelled, "exchange", "the program aborted the exchange"));
+}
+
+result<tied_socket> exchange_core::socket_to_tie() const noexcept {
+  return is_tied_ ? tied_socket::duplicate_of(file_descriptor_) : tied_socket();
 }
 
 void exchange_core::set_mine(const endpoint& local, std::size_t size_of_values) noexcept {
@@ -344,6 +349,7 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   if (is_of_equals_ && hello.party == party_)
     return error(error_kind::mismatch, comparing,
                  "this side is connected to itself: use the peer's host and port");
+  is_tied_ = is_tied_ && hello.is_tied;
   lets_choose_ = is_of_equals_ && hello.party > party_;
   if (hello.application != options_.application)
     return error_in_words_of(
@@ -389,6 +395,7 @@ bool exchange_core::add_hello() noexcept {
                     .has_secret = static_cast<bool>(seal_),
                     .is_of_equals = is_of_equals_,
                     .is_accepting = is_accepting(),
+                    .is_tied = is_tied_,
                     .party = party_,
                     .version = options_.version,
                     .application = options_.application,

@@ -175,7 +175,9 @@ result<frame_header> frame_header::decode(
 std::size_t hello_frame::encode(std::span<std::byte, largest_hello> body) const noexcept {
   field_writer out(body);
   out.bytes(nonce);
-  out.number((has_secret ? 1U : 0U) | (is_of_equals ? 2U : 0U) | (is_accepting ? 4U : 0U), 1);
+  out.number((has_secret ? 1U : 0U) | (is_of_equals ? 2U : 0U) | (is_accepting ? 4U : 0U) |
+                 (is_tied ? 8U : 0U),
+             1);
   out.number(0, 1);
   out.number(field_count, 1);
   out.number(application.size(), 1);
@@ -202,7 +204,7 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   VERBSPP_TRY(count, in.number(1));
   VERBSPP_TRY(length, in.number(1));
   VERBSPP_TRY(version, in.number(4));
-  if (flags > 7 || reserved != 0)
+  if (flags > 15 || reserved != 0)
     return error(error_kind::mismatch, reading_hello,
                  "the peer requests a feature that this version of verbspp does not support");
   if (count > most_fields)
@@ -218,6 +220,7 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   made.has_secret = (flags & 1) != 0;
   made.is_of_equals = (flags & 2) != 0;
   made.is_accepting = (flags & 4) != 0;
+  made.is_tied = (flags & 8) != 0;
   made.version = static_cast<std::uint32_t>(version);
   made.application = text_of(application);
   if (!is_application(made.application))

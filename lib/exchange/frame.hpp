@@ -53,6 +53,7 @@ struct hello_frame {
   bool has_secret = false;
   bool is_of_equals = false;
   bool is_accepting = false;
+  bool is_tied = false;                       ///< the channel of this side is tied to the socket
   std::array<std::byte, party_size> party{};  ///< used among equals
   std::uint32_t version = 0;
   std::string_view application{};

@@ -67,6 +67,15 @@ void tcp_socket::close() noexcept {
   if (is_open()) ::close(release());
 }
 
+result<void> tcp_socket::shutdown() const noexcept {
+  constexpr const char* ending = "shutdown of a socket";
+  if (::shutdown(descriptor_, SHUT_WR) == 0) return success();
+  constexpr const char* unconnected = "the socket is not open, or not connected";
+  if (errno == EBADF || errno == ENOTCONN)
+    return error(error_kind::not_connected, ending, unconnected);
+  return error::from_errno(errno, ending);
+}
+
 result<tcp_socket> tcp_socket::connect(std::string_view host, std::string_view port,
                                        const wait_limit& limit) noexcept {
   detail::tcp_attempt attempt(limit);

@@ -308,7 +308,7 @@ TEST_CASE("bytes of another protocol are refused") {
   hello[34] = 17;
   CHECK(answer_to(frame(2, 1, 40, hello)).find("17 is above the limit of 16") != std::string::npos);
   hello[34] = 0;
-  hello[32] = 8;
+  hello[32] = 16;
   CHECK(answer_to(frame(2, 1, 40, hello)).find("does not support") != std::string::npos);
 }
 

@@ -61,6 +61,8 @@ class core_owner {
   /// Used by the library only: holds the arrivals of a channel of a hub until `release_arrivals`.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
+  /// For the library: watches the socket of an exchange, and tells the peer over it of the end.
+  void tie(tied_socket&& socket) noexcept;
 
   friend std::ostream& operator<<(std::ostream& out, const core_owner& owner) {
     owner.print(out);
@@ -197,12 +199,14 @@ class channel : public detail::core_owner,
   /// it becomes readable, or is hung up, waits end and the channel breaks (`cancelled`). If the
   /// program still reads from the socket, watch for `hang_up` only. The program keeps the ownership
   /// of the descriptor, which must stay open while it is watched. Below 0 for none, which is the
-  /// default.
+  /// default. After an exchange, the channel watches its own duplicate of the socket
+  /// (`exchange_options::ties_socket`).
   void watch(int file_descriptor, watch_for what = watch_for::data_or_hang_up) noexcept;
 
   /// Closes the connection: brings the queue pair to ERR, collects all outstanding requests, and
   /// destroys the queue pair. Requests that the device has not flushed within the limit end when
-  /// the queue pair is destroyed.
+  /// the queue pair is destroyed. The peer is notified if the channel was connected by an exchange
+  /// (`exchange_options::ties_socket`).
   /// \errors those of `ibv_destroy_qp`: the device keeps the queue pair, and the memory of its
   /// requests is never freed
   result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;

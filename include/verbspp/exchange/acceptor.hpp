@@ -40,8 +40,9 @@ exchange_offer(End, Mine) -> exchange_offer<End, Mine>;
 template <class End, class Mine, class Kept>
 exchange_offer(End, Mine, Kept) -> exchange_offer<End, Mine, Kept>;
 
-/// A connected client: its socket, which the program now owns, the result of the exchange, and the
-/// object that the acceptor has kept for it.
+/// A connected client: its socket, which the program now owns and may close, since the channel has
+/// a duplicate (`exchange_options::ties_socket`); the result of the exchange; and the object that
+/// the acceptor has kept for it.
 template <class Outcome, class Kept = void>
 struct accepted_exchange {
   tcp_socket socket;
@@ -90,7 +91,8 @@ class typed_acceptor final : public acceptor_core {
                                 .theirs = values::description,
                                 .largest_mine = sent::largest,
                                 .largest_theirs = values::largest,
-                                .options = options.exchange}),
+                                .options = options.exchange,
+                                .connects_channel = end::is_channel}),
         prepare_(std::move(prepare)) {}
   typed_acceptor(const typed_acceptor&) = delete;
   typed_acceptor& operator=(const typed_acceptor&) = delete;
@@ -105,6 +107,7 @@ class typed_acceptor final : public acceptor_core {
     const std::optional<std::uint32_t> place = next_done();
     if (!place) return std::nullopt;
     client_end& done = places_.get()[*place];
+    if constexpr (end::is_channel) done.connected->tie(std::move(done.socket));
     if constexpr (is_channel) done.connected->release_arrivals();
     std::optional<accepted> taken([&] {
       auto met = end::made(std::move(*done.connected), std::move(*done.theirs));
@@ -126,6 +129,7 @@ class typed_acceptor final : public acceptor_core {
     std::optional<typename parts::end> prepared{};
     std::optional<typename end::connected> connected{};
     std::optional<Theirs> theirs{};
+    detail::tied_socket socket{};
     std::optional<std::conditional_t<keeps, typename parts::kept, std::nullptr_t>> kept{};
   };
 
@@ -144,7 +148,9 @@ class typed_acceptor final : public acceptor_core {
     client_end& joining = places_.get()[place];
     field_reader in(core.theirs());
     VERBSPP_TRY(read, values::read(in));
+    VERBSPP_TRY(socket, core.socket_to_tie());
     VERBSPP_TRY(connected, end::connect(*joining.prepared, core.remote()));
+    joining.socket = std::move(socket);
     joining.theirs.emplace(std::move(read));
     joining.connected.emplace(std::move(connected));
     return success();
@@ -154,6 +160,7 @@ class typed_acceptor final : public acceptor_core {
     leaving.prepared.reset();
     leaving.connected.reset();
     leaving.theirs.reset();
+    leaving.socket = {};
     leaving.kept.reset();
   }
 

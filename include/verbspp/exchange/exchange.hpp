@@ -47,6 +47,7 @@ struct exchange_end {
 template <>
 struct exchange_end<prepared_channel> {
   static constexpr bool exists = true;
+  static constexpr bool is_channel = true;
   using connected = channel;
   template <class Theirs>
   using outcome = exchanged_channel<Theirs>;
@@ -76,6 +77,7 @@ class connected_in_place {
   ~connected_in_place() {
     if (channel_ != nullptr) static_cast<void>(channel_->close());
   }
+  void tie(tied_socket&& socket) noexcept { channel_->tie(std::move(socket)); }
   void keep() noexcept { channel_ = nullptr; }
 
  private:
@@ -85,6 +87,7 @@ class connected_in_place {
 template <>
 struct exchange_end<channel_in_place> {
   static constexpr bool exists = true;
+  static constexpr bool is_channel = true;
   using connected = connected_in_place;
   template <class Theirs>
   using outcome = Theirs;
@@ -107,6 +110,7 @@ template <transport Transport, receive_queue_kind Receives, posting_interface Po
 struct exchange_end<queue_pair<Transport, queue_pair_state::init, Receives, Posting>> {
   using prepared = queue_pair<Transport, queue_pair_state::init, Receives, Posting>;
   static constexpr bool exists = true;
+  static constexpr bool is_channel = false;
   using connected = queue_pair<Transport, queue_pair_state::ready_to_send, Receives, Posting>;
   template <class Theirs>
   using outcome = exchanged_queue_pair<connected, Theirs>;
@@ -181,7 +185,8 @@ class exchange_session {
             .theirs = values::description,
             .largest_mine = sent::largest,
             .largest_theirs = values::largest,
-            .options = options};
+            .options = options,
+            .connects_channel = end::is_channel};
   }
   /// Used by the library only: writes the endpoint and values that are sent to the peer.
   template <class Into, class Mine>
@@ -217,10 +222,13 @@ class exchange_session {
       detail::field_reader in(core_->theirs());
       result<Theirs> read = values::read(in);
       if (!read.has_value()) return core_->refuse(read.assume_error());
+      result<detail::tied_socket> socket = core_->socket_to_tie();
+      if (!socket.has_value()) return core_->refuse(socket.assume_error());
       result<typename end::connected> connected = end::connect(prepared_, core_->remote());
       if (!connected.has_value()) return core_->refuse(connected.assume_error());
       theirs_.emplace(std::move(read).assume_value());
       connected_.emplace(std::move(connected).assume_value());
+      socket_ = std::move(socket).assume_value();
       core_->set_connected();
     }
   }
@@ -233,6 +241,7 @@ class exchange_session {
       return error(error_kind::busy, "exchange_session::finish",
                    "the exchange is still in progress: call advance until it returns true");
     core_ = {};
+    if constexpr (end::is_channel) connected_->tie(std::move(socket_));
     return end::made(std::move(*connected_), std::move(*theirs_));
   }
   /// Calls `advance`, waiting for the socket in between, until the exchange is done, and returns
@@ -272,6 +281,7 @@ class exchange_session {
   End prepared_;
   std::optional<typename end::connected> connected_{};
   std::optional<Theirs> theirs_{};
+  detail::tied_socket socket_{};
   // Destroyed first: the peer is notified before the connected object is destroyed.
   detail::owned<detail::exchange_core> core_;
 };
@@ -292,7 +302,11 @@ class exchange_session {
 /// the reason if it can be reached. No protocol can make both ends certain that the last frame has
 /// arrived: if the network fails while that frame is in flight, one end may have succeeded and the
 /// other failed. Then the socket of the successful end is hung up as soon as the other end closes
-/// its own. `channel.watch(socket)` lets the channel detect that.
+/// its own, and a channel that is tied to the socket breaks.
+///
+/// Two channels are tied to the socket (`exchange_options::ties_socket`): each has a duplicate of
+/// it. When one is closed or destroyed, or its process exits, the other one breaks at once
+/// (`cancelled`), whether or not the programs still have the socket.
 ///
 /// The caller owns the socket, which may be blocking or not. No byte after the exchange is read
 /// from it.

@@ -36,6 +36,13 @@ struct exchange_options {
   /// that two connections to one program can't answer each other's challenges. Without a secret it
   /// has no effect. An acceptor is always on the accepting side; a meeting has no sides.
   exchange_role role = exchange_role::connecting;
+  /// Whether the channel is tied to the socket. It is if both ends connect channels, and neither
+  /// says no. Then each channel has a duplicate of the socket, so one descriptor more, and watches
+  /// it for `hang_up`. When one end is closed or destroyed, or its process ends, the other end
+  /// breaks at once (`cancelled`). The program may close its own descriptor. When the last channel
+  /// of a socket is closed, the socket is shut down for sending. Say no if the program sends over
+  /// the socket after that, or connects another channel over it instead of renewing this one.
+  bool ties_socket = true;
 };
 
 }  // namespace verbspp

@@ -59,6 +59,11 @@ class tcp_socket {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
   void close() noexcept;
+  /// Ends sending, also for other descriptors of the socket. The other end reads the bytes that
+  /// were sent, and then the end of the stream; a channel that watches the socket breaks. Receiving
+  /// still works.
+  /// \errors `not_connected`, and the errno with the call otherwise
+  [[nodiscard]] result<void> shutdown() const noexcept;
   /// Releases ownership of the socket without closing it.
   [[nodiscard]] int release() noexcept { return std::exchange(descriptor_, -1); }
 

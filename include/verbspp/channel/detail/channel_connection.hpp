@@ -7,6 +7,7 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
+#include <verbspp/channel/detail/tied_socket.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/qp/builder.hpp>
@@ -135,6 +136,8 @@ class channel_connection {
   void watch(const watched_descriptor& watched) noexcept { watched_ = watched; }
   [[nodiscard]] const watched_descriptor& watched() const noexcept { return watched_; }
   [[nodiscard]] bool watched_has_ended() const noexcept;
+  /// The socket by which the peer is told of the end; may be none.
+  [[nodiscard]] tied_socket& socket() noexcept { return socket_; }
   [[nodiscard]] bool has_heard() noexcept { return listener_.has_heard(); }
   /// The failure that the device has reported by an asynchronous event.
   [[nodiscard]] error heard() noexcept;
@@ -166,6 +169,7 @@ class channel_connection {
   std::uint32_t generation_ = 0;
   std::optional<endpoint> last_peer_{};
   std::uint32_t peer_owner_ = 0;
+  tied_socket socket_{};
 };
 
 }  // namespace verbspp::detail

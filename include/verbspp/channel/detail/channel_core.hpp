@@ -320,6 +320,9 @@ class channel_core {
                                                   const wait_limit& limit) noexcept;
   /// Sets the descriptor that ends waits, and with them the connection.
   void watch(const watched_descriptor& watched) noexcept;
+  /// Watches a socket, and tells the peer over it when the channel is closed. Replaces the socket
+  /// before, which may be none, as may this one.
+  void tie(tied_socket&& socket) noexcept;
   /// Has the hub keep the channel's arrivals, or hand them out again. Does nothing without a hub.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;

@@ -4,6 +4,7 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/detail/tied_socket.hpp>
 #include <verbspp/exchange/detail/field.hpp>
 #include <verbspp/exchange/exchange_options.hpp>
 #include <verbspp/qp/endpoint.hpp>
@@ -35,6 +36,7 @@ struct exchange_setup {
   std::size_t largest_mine = 0;                 ///< size of the encoded values, in bytes
   std::size_t largest_theirs = 0;               ///< likewise
   exchange_options options{};
+  bool connects_channel = false;  ///< false for a queue pair
   /// Both ends connect to each other: the side with the greater number chooses the connection.
   bool is_of_equals = false;
   std::array<std::byte, 16> party{};
@@ -71,6 +73,8 @@ class exchange_core {
   /// The peer's offer, at the step `offered`.
   [[nodiscard]] const endpoint& remote() const noexcept { return remote_; }
   [[nodiscard]] std::span<const std::byte> theirs() const noexcept { return offered_values_; }
+  /// A duplicate of the socket, to which the channel is tied; none unless both ends want that.
+  [[nodiscard]] result<tied_socket> socket_to_tie() const noexcept;
   /// To be called when this side is connected to the offered endpoint and can receive.
   void set_connected() noexcept;
   /// Ends the exchange, sends the peer the reason, and returns the error.
@@ -124,6 +128,7 @@ class exchange_core {
   std::span<const field_description> theirs_;
   exchange_options options_;
   bool is_of_equals_;
+  bool is_tied_;  ///< if the peer's channel is, too
   std::array<std::byte, 16> party_;
   bool lets_choose_ = false;  ///< the peer chooses the connection
   bool has_offer_ = false;    ///< the peer's offer arrived before this side sent its own

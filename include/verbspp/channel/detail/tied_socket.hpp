@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+
+namespace verbspp::detail {
+
+struct tied_channels;
+
+/// A duplicate of the socket that a channel was connected over. The channel of the peer watches the
+/// other end of the socket. Destroying this closes the duplicate, and tells the peer nothing.
+class tied_socket {
+ public:
+  tied_socket() noexcept = default;
+  tied_socket(const tied_socket&) = delete;
+  tied_socket& operator=(const tied_socket&) = delete;
+  tied_socket(tied_socket&& other) noexcept;
+  tied_socket& operator=(tied_socket&& other) noexcept;
+  ~tied_socket() { drop(); }
+
+  /// \errors `resource_exhausted` if no descriptor is left
+  [[nodiscard]] static result<tied_socket> duplicate_of(int descriptor) noexcept;
+
+  /// -1 if there is none.
+  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+  [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
+  /// Shuts the socket down for sending, which the peer sees at once. Does so only for the last of
+  /// the channels of this process that are tied to the socket, and not in a child of fork.
+  void tell_end() const noexcept;
+
+ private:
+  void drop() noexcept;
+
+  int descriptor_ = -1;
+  tied_channels* channels_ = nullptr;  ///< of the socket
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/device_process.hpp"
+#include <verbspp/channel/detail/tied_socket.hpp>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace verbspp::detail {
+
+/// The number of duplicates of one socket in this process.
+struct tied_channels {
+  dev_t device;
+  ino_t number;
+  std::uint32_t count = 0;
+  tied_channels* next = nullptr;
+};
+
+namespace {
+
+constexpr const char* tying = "tie a channel to its socket";
+
+/// The sockets that have duplicates, in lists by their number.
+class tied_sockets {
+ public:
+  [[nodiscard]] result<tied_channels*> add(int descriptor) noexcept {
+    struct stat seen{};
+    if (::fstat(descriptor, &seen) != 0) return error::from_errno(errno, tying);
+    const std::lock_guard guard(lock_);
+    tied_channels** at = &list_of(seen.st_ino);
+    while (*at != nullptr && ((*at)->device != seen.st_dev || (*at)->number != seen.st_ino))
+      at = &(*at)->next;
+    if (*at == nullptr)
+      *at = new (std::nothrow) tied_channels{.device = seen.st_dev, .number = seen.st_ino};
+    if (*at == nullptr) return error::from_errno(ENOMEM, tying);
+    ++(*at)->count;
+    return *at;
+  }
+  void remove(tied_channels* of) noexcept {
+    const std::lock_guard guard(lock_);
+    if (--of->count != 0) return;
+    tied_channels** at = &list_of(of->number);
+    while (*at != of) at = &(*at)->next;
+    *at = of->next;
+    delete of;
+  }
+  [[nodiscard]] bool is_last(const tied_channels& of) noexcept {
+    const std::lock_guard guard(lock_);
+    return of.count == 1;
+  }
+
+ private:
+  [[nodiscard]] tied_channels*& list_of(ino_t number) noexcept {
+    return lists_[number % lists_.size()];
+  }
+
+  std::mutex lock_{};
+  std::array<tied_channels*, 1024> lists_{};
+};
+
+// Channels that are static may be destroyed later than this would be.
+constinit tied_sockets all_sockets{};
+
+}  // namespace
+
+tied_socket::tied_socket(tied_socket&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      channels_(std::exchange(other.channels_, nullptr)) {}
+
+tied_socket& tied_socket::operator=(tied_socket&& other) noexcept {
+  if (this == &other) return *this;
+  drop();
+  descriptor_ = std::exchange(other.descriptor_, -1);
+  channels_ = std::exchange(other.channels_, nullptr);
+  return *this;
+}
+
+result<tied_socket> tied_socket::duplicate_of(int descriptor) noexcept {
+  tied_socket made;
+  made.descriptor_ = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (!made.is_open()) return error::from_errno(errno, tying);
+  VERBSPP_TRY(channels, all_sockets.add(made.descriptor_));
+  made.channels_ = channels;
+  return made;
+}
+
+void tied_socket::tell_end() const noexcept {
+  // The connection of a process is not ended by a child that has inherited it.
+  if (!is_open() || is_child_of_device_process()) return;
+  if (all_sockets.is_last(*channels_)) ::shutdown(descriptor_, SHUT_WR);
+}
+
+void tied_socket::drop() noexcept {
+  if (!is_open()) return;
+  ::close(std::exchange(descriptor_, -1));
+  tied_channels* const of = std::exchange(channels_, nullptr);
+  // In a child, the lock may belong to a thread that does not exist there.
+  if (of != nullptr && !is_child_of_device_process()) all_sockets.remove(of);
+}
+
+}  // namespace verbspp::detail
