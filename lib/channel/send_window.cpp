@@ -52,7 +52,8 @@ void send_window::begin_run(scope_state& scope) noexcept {
     record& last = record_of(scope.sends_end - 1);
     last.scope = &scope;
     last.run_first = scope.run_first;
-    runs_end_ = scope.sends_end;
+    runs_end_ = std::max(runs_end_, scope.sends_end);
+    lost_->search_end = 0;
   }
   scope.run_first = next_;
 }
@@ -114,12 +115,19 @@ std::uint32_t send_window::kept_connections() const noexcept {
 scope_state* send_window::scope_of(std::uint64_t number, const open_scopes& scopes) const noexcept {
   for (scope_state* scope = scopes.innermost(); scope != nullptr; scope = scope->outer)
     if (number >= scope->run_first && number < scope->sends_end) return scope;
-  for (std::uint64_t last = number; last < runs_end_; ++last) {
+  const auto ends_run = [this](std::uint64_t last) {
     const record& noted = records_[place_of(last)];
-    if (noted.number == last && noted.scope != nullptr)
-      return noted.run_first <= number ? noted.scope : nullptr;
-  }
-  return nullptr;
+    return noted.number == last && noted.scope != nullptr;
+  };
+  // The requests of a run fail one after the other: the search goes on where the last one ended.
+  lost_sends& lost = *lost_.get();
+  if (number < lost.search_first || number >= lost.search_end)
+    lost.search_first = lost.search_end = number;
+  std::uint64_t& last = lost.search_end;
+  while (last < runs_end_ && !ends_run(last)) ++last;
+  if (last >= runs_end_) return nullptr;
+  const record& run = records_[place_of(last)];
+  return run.run_first <= number ? run.scope : nullptr;
 }
 
 }  // namespace verbspp::detail

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -139,6 +140,49 @@ TEST_CASE("a send window knows the scope of each request in flight") {
   for (const std::uint64_t number : {1U, 2U, 6U}) CHECK(scope_of(number) == &outer);
   for (const std::uint64_t number : {3U, 4U, 7U}) CHECK(scope_of(number) == &inner);
   CHECK(scope_of(5) == nullptr);
+}
+
+TEST_CASE("the scopes of many requests that fail one after the other are found soon") {
+  constexpr std::uint32_t count = 400'000;
+  open_window sends(count + 2);
+  open_scopes scopes;
+  scope_state outer;
+  scope_state inner;
+  scopes.open(outer, sends.window.next());
+  sends.post(count, &outer);
+  scopes.open(inner, sends.window.next());
+  sends.post(1, &inner);
+  sends.post(1, &outer);
+  // Looking through the whole run for each request would take minutes.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::uint32_t found = 0;
+  for (std::uint64_t number = 1; number <= count; ++number) {
+    if (sends.window.scope_of(number, scopes) == &outer) ++found;
+    if (number % 1024 == 0 && std::chrono::steady_clock::now() > limit) break;
+  }
+  CHECK(found == count);
+  CHECK(sends.window.scope_of(count + 1, scopes) == &inner);
+}
+
+TEST_CASE("a send window finds a run that ended after another search") {
+  open_window sends(8);
+  open_scopes scopes;
+  scope_state outer;
+  scope_state inner;
+  scopes.open(outer, sends.window.next());
+  sends.post(2, &outer);
+  scopes.open(inner, sends.window.next());
+  sends.post(2, &inner);
+  sends.post(1);
+  sends.post(1, &inner);
+  CHECK(sends.window.scope_of(1, scopes) == &outer);
+  CHECK(sends.window.scope_of(5, scopes) == nullptr);
+  CHECK(sends.window.scope_of(3, scopes) == &inner);
+  sends.post(1, &outer);
+  for (const std::uint64_t number : {1U, 2U, 7U})
+    CHECK(sends.window.scope_of(number, scopes) == &outer);
+  for (const std::uint64_t number : {3U, 4U, 6U})
+    CHECK(sends.window.scope_of(number, scopes) == &inner);
 }
 
 TEST_CASE("a send window does not confuse the scopes of an earlier and a later request") {

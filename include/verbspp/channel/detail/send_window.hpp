@@ -25,6 +25,9 @@ struct lost_sends {
   std::uint32_t status = 0;
   std::uint32_t vendor_code = 0;
   std::uint32_t queue_pair = 0;
+  // From the first of these numbers up to the second, no run of a scope ends.
+  std::uint64_t search_first = 0;
+  std::uint64_t search_end = 0;
   owned<lost_sends> earlier{};
 
   lost_sends() noexcept = default;
