@@ -2,6 +2,8 @@
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_scope.hpp>
 
+#include <cerrno>
+
 namespace verbspp {
 
 std::optional<group_error> group_scope::failure(bool is_manual) noexcept {
@@ -46,6 +48,10 @@ channel_scope& group_scope::refusing() noexcept {
 error group_scope::no_such_peer(std::uint32_t peer) const noexcept {
   return error::above_limit("post in a scope of a group", "the number of a peer", peer,
                             size_ == 0 ? 0 : size_ - 1, "it has to be below the group's size()");
+}
+
+error group_scope::no_memory() noexcept {
+  return error::from_errno(ENOMEM, "post in a scope of a group");
 }
 
 }  // namespace verbspp

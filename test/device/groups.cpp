@@ -481,6 +481,72 @@ TEST_CASE("a scope of a group refuses members that were added after it began") {
   CHECK(done.has_value());
 }
 
+TEST_CASE_METHOD(four_members, "a group may be assigned to, or moved, within its own scope") {
+  const bool is_moved = GENERATE(true, false);
+  buffer<> memory(bed.domain, block);
+  auto arriving = must(all[1][0].post_receive({.elements = memory.scatter()}));
+  group elsewhere;
+  const auto done = all[0].scope([&](group_scope& scope) {
+    must(scope[1].post_send({.elements = memory.gather()}));
+    if (is_moved) elsewhere = std::move(all[0]);
+    // What is there now has other members, or none.
+    all[0] = group();
+    for (const std::uint32_t peer : {2U, 3U})
+      CHECK(failure_of(scope[peer].post_receive({})) == error_kind::not_connected);
+    CHECK_FALSE(scope.post_multicast({3}, {}).has_value());
+  });
+  // The device may have sent it before its channel was destroyed.
+  if (!is_moved) must(all[1][0].close());
+  const bool has_arrived = std::move(arriving).wait(patience).has_value();
+  CHECK((!is_moved || (done.has_value() && has_arrived)));
+}
+
+TEST_CASE_METHOD(four_members, "a list of peers may change while parts are posted to them") {
+  buffer<> memory(bed.domain, block);
+  const bool is_of_group = GENERATE(true, false);
+  std::vector<pending<>> arriving;
+  for (const std::uint32_t peer : {1U, 2U, 3U})
+    arriving.push_back(must(all[peer][0].post_receive({.elements = memory.scatter()})));
+  std::vector<std::uint32_t> listed{1, 2, 3};
+  std::vector<std::uint32_t> asked;
+  const auto part_for = [&](std::uint32_t peer) {
+    asked.push_back(peer);
+    // The memory of the list is another's now, and that of a group's list says something else.
+    listed.assign(1000, 0);
+    listed.shrink_to_fit();
+    if (is_of_group) all[0][2] = channel();
+    static_cast<void>(all[0].connected());
+    return send_operation{.elements = memory.gather()};
+  };
+  if (is_of_group) {
+    static_cast<void>(all[0].remove(0));
+    must(all[0].scope([&](group_scope& scope) {
+      static_cast<void>(scope.post_scatter(all[0].connected(), part_for));
+    }));
+  } else {
+    must(all[0].scope([&](group_scope& scope) { must(scope.post_scatter(listed, part_for)); }));
+  }
+  CHECK(asked == std::vector<std::uint32_t>{1, 2, 3});
+  for (const std::uint32_t peer : {1U, 3U}) {
+    CAPTURE(peer);
+    CHECK(std::move(arriving[peer - 1]).wait(patience).has_value());
+  }
+  if (is_of_group) must(all[2][0].close());
+  CHECK(std::move(arriving[1]).wait(patience).has_value() == !is_of_group);
+}
+
+TEST_CASE_METHOD(four_members,
+                 "a group that is assigned to while it posts parts refuses the rest") {
+  buffer<> memory(bed.domain, block);
+  const auto done = all[0].scatter({1, 2, 3}, [&](std::uint32_t peer) {
+    if (peer == 1) all[0] = group();
+    return send_operation{.elements = memory.gather()};
+  });
+  REQUIRE(done.size() == 3);
+  for (const peer_result& each : done)
+    CHECK(failure_of(each.result).message().find("size()") != std::string::npos);
+}
+
 TEST_CASE("a group's handshake connects every member that it can") {
   const testbed bed;
   const auto prepare = [&] { return must(prepare_group(bed.domain.build_channel(), 2)); };

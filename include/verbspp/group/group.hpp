@@ -10,6 +10,7 @@
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/group/detail/kept_peers.hpp>
 #include <verbspp/group/detail/member_connector.hpp>
 #include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_operations.hpp>
@@ -247,16 +248,17 @@ class group : public group_operations<group> {
         post_one(made, place, part, terms);
       }
     };
+    const detail::kept_peers due(is_any_due(peers) ? peers : peer_list());
     detail::owned<bool[]> is_due_at{};
-    if (is_any_due(peers)) [[unlikely]] {
+    if (!due.list().empty()) [[unlikely]] {
       is_due_at = due_places(peers);
-      if (!is_due_at) return no_memory("connect peers of a group");
+      if (!is_due_at || !due.exists()) return no_memory("connect peers of a group");
     }
     for (std::uint32_t place = 0; place < made.size(); ++place)
       if (!is_due_at || !is_due_at.get()[place]) post_part(place);
     if (!is_due_at) return made;
     const group_results reached =
-        connect(peers, limit != nullptr ? *limit : wait_limit(usual_limit()));
+        connect(due.list(), limit != nullptr ? *limit : wait_limit(usual_limit()));
     for (std::uint32_t place = 0; place < made.size(); ++place) {
       if (!is_due_at.get()[place]) continue;
       if (const auto refused = why_not_reached(reached, place, limit))
@@ -269,6 +271,9 @@ class group : public group_operations<group> {
   template <class Operation>
   void post_one(group_pending& made, std::uint32_t place, const Operation& operation,
                 const detail::posting_terms& terms) noexcept {
+    // The program's function may have assigned to the group.
+    if (made.peer(place) >= size_) [[unlikely]]
+      return made.fail(place, state_of(made.peer(place)).assume_error());
     detail::channel_core& core = detail::channel_access::core_of(channels_.get()[made.peer(place)]);
     detail::request posted;
     const result<void> done = core.post(operation, posted, terms);
@@ -283,7 +288,7 @@ class group : public group_operations<group> {
     const detail::owned<std::optional<channel_scope>[]> scopes(
         new (std::nothrow) std::optional<channel_scope>[size_]);
     if (!scopes) return returned(no_memory("scope of a group"));
-    Scope opened(channels_.get(), scopes.get(), size_,
+    Scope opened(channels_, size_, scopes.get(),
                  detail::given(limit) != nullptr ? limit : wait_limit(usual_limit()),
                  connector_ != nullptr ? this : nullptr);
     return detail::run_in_group(opened, function);

@@ -9,6 +9,7 @@
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/group/detail/kept_peers.hpp>
 #include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_operations.hpp>
 #include <verbspp/group/group_results.hpp>
@@ -47,9 +48,15 @@ concept TakesPartsOfPeers =
 class group_scope : public group_operations<group_scope> {
  public:
   /// Used by the library only.
-  group_scope(channel* channels, std::optional<channel_scope>* scopes, std::uint32_t size,
-              const wait_limit& limit, group* connects) noexcept
-      : channels_(channels), scopes_(scopes), size_(size), limit_(limit), connects_(connects) {}
+  group_scope(const detail::owned<channel[]>& channels, const std::uint32_t& group_size,
+              std::optional<channel_scope>* scopes, const wait_limit& limit,
+              group* connects) noexcept
+      : channels_(&channels),
+        group_size_(&group_size),
+        scopes_(scopes),
+        size_(group_size),
+        limit_(limit),
+        connects_(connects) {}
   group_scope(const group_scope&) = delete;
   group_scope& operator=(const group_scope&) = delete;
   ~group_scope() = default;
@@ -63,7 +70,10 @@ class group_scope : public group_operations<group_scope> {
     if (!opened) {
       if (connects_ != nullptr && !is_reached(peer)) [[unlikely]]
         return refusing();
-      opened.emplace(detail::channel_access::core_of(channels_[peer]), &limit_);
+      // The group may have been assigned to, or moved.
+      if (peer >= *group_size_) [[unlikely]]
+        return refusing();
+      opened.emplace(detail::channel_access::core_of(channels_->get()[peer]), &limit_);
     }
     return *opened;
   }
@@ -76,7 +86,10 @@ class group_scope : public group_operations<group_scope> {
   friend group_operations<group_scope>;
 
   template <class Function>
-  [[nodiscard]] group_result<void> post_each(const peer_list& peers, Function& part_for) {
+  [[nodiscard]] group_result<void> post_each(const peer_list& given, Function& part_for) {
+    const detail::kept_peers kept(given);
+    if (!kept.exists()) return no_memory();
+    const peer_list peers = kept.list();
     std::optional<std::uint32_t> first;
     transport_error cause;
     std::uint32_t failed = 0;
@@ -133,6 +146,7 @@ class group_scope : public group_operations<group_scope> {
     return success();
   }
   [[nodiscard]] error no_such_peer(std::uint32_t peer) const noexcept;
+  [[nodiscard]] static error no_memory() noexcept;
   /// Connects the peer if it is still to be connected. \returns true if it no longer is
   [[nodiscard]] bool is_reached(std::uint32_t peer) noexcept;
   /// A scope without a channel. A prepared channel would accept receives, and the scope would wait
@@ -145,9 +159,10 @@ class group_scope : public group_operations<group_scope> {
   [[nodiscard]] std::optional<transport_error> why_not_reached(const group_results& reached,
                                                                std::uint32_t place) const noexcept;
 
-  channel* channels_;
+  const detail::owned<channel[]>* channels_;  ///< the group's, as are those behind it
+  const std::uint32_t* group_size_;
   std::optional<channel_scope>* scopes_;
-  std::uint32_t size_;
+  std::uint32_t size_;  ///< when it began
   wait_limit limit_;
   std::optional<channel_scope> refusing_{};
   group* connects_;  ///< the group whose members are connected at their first use; null if there
