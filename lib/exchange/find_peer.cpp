@@ -27,6 +27,8 @@ using std::chrono::steady_clock;
 constexpr const char* meeting = "meet a peer";
 constexpr int accepts_in_a_turn = 16;
 constexpr auto between_tries = std::chrono::milliseconds(50);
+/// The time that a connection has for its hello, before it makes room for others.
+constexpr auto time_to_greet = std::chrono::milliseconds(250);
 /// The time after which an attempt to connect starts again.
 constexpr auto time_to_connect = std::chrono::seconds(1);
 
@@ -34,6 +36,7 @@ constexpr auto time_to_connect = std::chrono::seconds(1);
 struct candidate {
   tcp_socket socket{};
   owned<exchange_core> core{};
+  steady_clock::time_point came{};
 };
 
 /// The events to wait for: a few file descriptors, and a time.
@@ -64,7 +67,7 @@ class watched_descriptors {
     }
     set_timer(timer_.descriptor(), until);
   }
-  static constexpr std::size_t most = 16;
+  static constexpr std::size_t most = 66;
 
  private:
   tcp_socket events_{};
@@ -85,17 +88,31 @@ class candidates {
   [[nodiscard]] result<void> add_own(tcp_socket socket) noexcept {
     return add(all_[own], std::move(socket));
   }
-  /// Adds a connection from another process. If there are too many, the oldest one without a hello
-  /// is dropped, so that silent strangers do not keep the peer out.
+  /// Adds a connection from another process. \pre `next_room` has passed
   [[nodiscard]] result<void> add_other(tcp_socket socket) noexcept {
-    for (std::size_t tries = 1; tries < most; ++tries) {
-      next_other_ = next_other_ % (most - 1) + 1;
-      if (!all_[next_other_].core || !all_[next_other_].core->has_greeted()) break;
+    candidate& place = *next_place_;
+    if (place.core)
+      place.core->refuse(error(error_kind::busy, meeting, "too many others connected since"));
+    return add(place, std::move(socket));
+  }
+  /// The time from which there is room for another connection. Connections that have not greeted
+  /// keep their places for some time: others that come meanwhile wait in the listener's queue, so
+  /// that they can't displace the peer before its hello is read.
+  [[nodiscard]] steady_clock::time_point next_room() noexcept {
+    next_place_ = nullptr;
+    for (std::size_t i = own + 1; i < most; ++i) {
+      candidate& each = all_[i];
+      if (!each.core) {
+        next_place_ = &each;
+        return (steady_clock::time_point::min)();
+      }
+      if (each.core->has_greeted()) continue;
+      if (next_place_ == nullptr || each.came < next_place_->came) next_place_ = &each;
     }
-    if (all_[next_other_].core)
-      all_[next_other_].core->refuse(
-          error(error_kind::busy, meeting, "too many other clients have connected since"));
-    return add(all_[next_other_], std::move(socket));
+    if (next_place_ != nullptr) return next_place_->came + time_to_greet;
+    next_other_ = next_other_ % (most - 1) + 1;
+    next_place_ = &all_[next_other_];
+    return (steady_clock::time_point::min)();
   }
   /// Advances each connection; returns the one that both sides have agreed on, or null.
   ///
@@ -157,7 +174,7 @@ class candidates {
     return error_in_words(late.kind(), meeting, {words.data(), size});
   }
 
-  static constexpr std::size_t most = 8;
+  static constexpr std::size_t most = 64;
 
  private:
   static constexpr std::size_t own = 0;  ///< the place of this side's own connection
@@ -174,7 +191,7 @@ class candidates {
     setup.file_descriptor = socket.descriptor();
     VERBSPP_TRY(core, exchange_core::create(setup, limit_));
     if (chosen_ == &place) chosen_ = nullptr;
-    place = {std::move(socket), std::move(core)};
+    place = {std::move(socket), std::move(core), steady_clock::now()};
     return success();
   }
 
@@ -183,6 +200,7 @@ class candidates {
   std::array<candidate, most> all_{};
   const candidate* chosen_ = nullptr;
   std::size_t next_other_ = 0;
+  candidate* next_place_ = nullptr;
   std::optional<error> last_failure_{};
 };
 
@@ -249,12 +267,7 @@ class search final : public peer_search {
   tcp_attempt& new_attempt() noexcept { return attempt_.emplace(limit_, time_to_connect); }
 
   result<bool> advance_all() noexcept {
-    for (;;) {
-      for (int i = 0; i < accepts_in_a_turn; ++i) {
-        VERBSPP_TRY(accepted, listener_.try_accept());
-        if (!accepted) break;
-        VERBSPP_TRYV(candidates_.add_other(std::move(*accepted)));
-      }
+    for (bool may_accept = true;; may_accept = false) {
       VERBSPP_TRY(chosen, candidates_.advance(local_, values_));
       if (chosen != nullptr) {
         candidates_.refuse_others_than(chosen);
@@ -263,9 +276,21 @@ class search final : public peer_search {
         return true;
       }
       if (limit_.has_passed()) return candidates_.at_limit();
+      VERBSPP_TRY(is_new, may_accept ? accept_some() : false);
       VERBSPP_TRY(has_own, connect());
-      if (!has_own) return false;
+      if (!has_own && !is_new) return false;
     }
+  }
+  /// Accepts new connections. The available bytes of the earlier ones were read before.
+  /// \returns whether there was one
+  result<bool> accept_some() noexcept {
+    for (int i = 0; i < accepts_in_a_turn; ++i) {
+      if (steady_clock::now() < candidates_.next_room()) return i != 0;
+      VERBSPP_TRY(accepted, listener_.try_accept());
+      if (!accepted) return i != 0;
+      VERBSPP_TRYV(candidates_.add_other(std::move(*accepted)));
+    }
+    return true;
   }
   /// Returns true if this side has made a new connection.
   result<bool> connect() noexcept {
@@ -290,8 +315,11 @@ class search final : public peer_search {
     std::array<pollfd, candidates::most + 2> entries{};
     for (pollfd& each : entries) each.fd = -1;
     candidates_.add_to(entries);
-    entries[candidates::most] = {.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
     auto until = limit_.sleep_until();
+    if (const auto room = candidates_.next_room(); steady_clock::now() >= room)
+      entries[candidates::most] = {.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
+    else
+      until = std::min(until, room);
     if (attempt_) {
       entries.back() = {
           .fd = attempt_->file_descriptor(), .events = attempt_->events(), .revents = 0};

@@ -115,6 +115,42 @@ TEST_CASE("a meeting skips strangers and times out with the reason") {
         error_kind::cancelled);
 }
 
+TEST_CASE_METHOD(two_places, "strangers that connect in each turn do not keep the peer out") {
+  // Only the right one can reach the other, and its hello is read when strangers have come behind
+  // it.
+  const held_port unreachable;
+  auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
+  auto coming = start_at(bed, right, "127.0.0.1", left.port, 2);
+  const std::size_t count = GENERATE(8U, 15U);
+  bool is_done = false;
+  wait_until(
+      [&] {
+        static_cast<void>(must(coming.advance()));
+        std::vector<tcp_socket> strangers;
+        for (std::size_t i = 0; i < count && !is_done; ++i)
+          strangers.push_back(must(tcp_socket::connect("127.0.0.1", left.port, patience)));
+        is_done = must(staying.advance());
+        return is_done && must(coming.advance());
+      },
+      "the meeting");
+  CHECK(must(std::move(staying).finish()).met.theirs == 2);
+  CHECK(must(std::move(coming).finish()).met.theirs == 1);
+}
+
+TEST_CASE_METHOD(two_places, "silent strangers in all places make room for the peer") {
+  const held_port unreachable;
+  auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
+  std::vector<tcp_socket> strangers;
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(must(tcp_socket::connect("127.0.0.1", left.port, patience)));
+    static_cast<void>(must(staying.advance()));
+  }
+  auto other =
+      std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, 2, patience); });
+  CHECK(must(std::move(staying).run()).met.theirs == 2);
+  CHECK(must(other.get()).met.theirs == 1);
+}
+
 TEST_CASE_METHOD(two_places, "a meeting with oneself or with an unsuitable end is refused") {
   SECTION("oneself") {
     const error alone = failure_of(meet_at(bed, left, left.port, 1, patience));
