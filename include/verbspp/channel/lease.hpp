@@ -309,7 +309,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   /// Used by the library only.
   lease(detail::lease_owner owner, Memory&& memory) noexcept
       : detail::lease_base<Rights>(std::move(owner)), memory_(std::move(memory)) {}
-  lease(lease&&) noexcept = default;
+  lease(lease&& other) noexcept
+      : detail::lease_base<Rights>(std::move(other)), memory_(std::move(other.memory_)) {}
   lease& operator=(lease&& other) noexcept {
     lease taken(std::move(other));
     this->owner_.swap(taken.owner_);
@@ -319,8 +320,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   lease(const lease&) = delete;
   lease& operator=(const lease&) = delete;
   ~lease() {
-    // Before the memory is destroyed. If revoking has failed, the memory is kept.
-    if (!this->owner_.drop()) keep_for_ever();
+    // The memory is destroyed only if revoking has succeeded, or the memory is kept elsewhere.
+    if (this->owner_.drop() || keeps_for_ever()) memory_.~Memory();
   }
 
   /// Revokes the lease as `lease<Rights>::revoke` does, and returns the memory with the result.
@@ -344,12 +345,18 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
     never_freed* next;
   };
   static inline never_freed* all_never_freed = nullptr;
-  void keep_for_ever() noexcept {
-    if (auto* const kept = new (std::nothrow) never_freed{std::move(memory_), nullptr})
-      kept->next = __atomic_exchange_n(&all_never_freed, kept, __ATOMIC_RELAXED);
+  /// Moves the memory to that list. \returns false if there is no memory for an entry: the memory
+  /// is still here, and must not be destroyed
+  [[nodiscard]] bool keeps_for_ever() noexcept {
+    auto* const kept = new (std::nothrow) never_freed{std::move(memory_), nullptr};
+    if (kept == nullptr) return false;
+    kept->next = __atomic_exchange_n(&all_never_freed, kept, __ATOMIC_RELAXED);
+    return true;
   }
 
-  Memory memory_;
+  union {
+    Memory memory_;  ///< destroyed only if the device has given it back
+  };
 };
 
 /// The functions by which a channel grants leases: of a part for a memory window, of a part of a
