@@ -8,7 +8,10 @@ namespace detail {
 scope_error scope_base::describe(const std::optional<error>& ended,
                                  std::uint32_t left) const noexcept {
   scope_error all;
-  if (ended)
+  // An empty channel opens no scope.
+  if (state_.serial == 0)
+    all.add_work(channel_core::refusal_of_empty("scope of a channel"), 0, 0);
+  else if (ended)
     all.add_work(*ended, state_.failed, state_.flushed);
   else if (state_.failed + state_.flushed != 0 && core_.connection().failure())
     all.add_work(core_.connection().failure()->root(), state_.failed, state_.flushed);

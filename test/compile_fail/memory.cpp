@@ -18,6 +18,16 @@ auto add(const protection_domain& pd) {
   return registered_buffer<access::local_write, element>::allocate(pd, 8);
 }
 
+// case: constant_buffer_to_be_filled
+// expect: the device would write to a const buffer
+auto fill(BAD(const) registered_buffer<access::local_write>& buffer) {
+  return buffer.scatter(0, 8);
+}
+
+// case: constant_buffer_to_be_filled_wholly
+// expect: the device would write to a const buffer
+auto fill(BAD(const) registered_buffer<access::local_write>& buffer) { return buffer.scatter(); }
+
 // case: register_more_than_bytes
 // expect: the device copies bytes: only memory of trivially copyable objects can be registered
 using object = BAD(std::string) GOOD(char);

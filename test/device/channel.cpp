@@ -376,6 +376,14 @@ TEST_CASE("a channel is a single type that can be stored") {
     return success();
   }));
   CHECK(refused.own() == error_kind::not_connected);
+  // Though nothing is posted.
+  const auto check_explained = [](const scope_error& told) {
+    CHECK(told.work() == error_kind::not_connected);
+    CHECK(told.message().find("it was moved from, or never built") != std::string::npos);
+  };
+  check_explained(failure_of(empty.scope([](channel_scope& /*scope*/) {})));
+  check_explained(failure_of(empty.manual_scope([](channel_scope& /*scope*/) { return 3; })));
+  check_explained(failure_of(empty.stream([](channel_stream& /*stream*/) {})));
   must(empty.close());
   empty.poll();
 

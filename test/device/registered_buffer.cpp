@@ -60,7 +60,7 @@ TEST_CASE("a registered buffer is registered and its elements are zero") {
 
 TEST_CASE("parts of a registered buffer are counted in elements") {
   const testbed bed;
-  const auto buffer = must(slots_buffer::allocate(bed.domain, 10));
+  auto buffer = must(slots_buffer::allocate(bed.domain, 10));
   const auto start = reinterpret_cast<std::uintptr_t>(buffer.data());
   CHECK(must(buffer.gather()).length() == 10 * sizeof(slot));
   CHECK(must(buffer.gather(2, 3)).address() == start + 2 * sizeof(slot));
@@ -77,7 +77,7 @@ TEST_CASE("parts of a registered buffer are counted in elements") {
 
 TEST_CASE("the unchecked elements of a registered buffer equal the checked ones") {
   const testbed bed;
-  const auto buffer = must(slots_buffer::allocate(bed.domain, 10));
+  auto buffer = must(slots_buffer::allocate(bed.domain, 10));
   const auto same = [](const gather_element& a, const gather_element& b) {
     return a.encloses(b) && b.encloses(a);
   };

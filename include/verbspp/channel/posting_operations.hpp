@@ -45,7 +45,7 @@ inline constexpr bool fills = std::is_same_v<decltype(Operation::elements), scat
 
 /// The whole memory as an element of the operation, or an error.
 template <class Operation, class Memory>
-[[nodiscard]] VERBSPP_DATA_PATH auto element_for(const Memory& memory) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH auto element_for(Memory& memory) noexcept {
   if constexpr (fills<Operation>)
     return memory.scatter();
   else
@@ -55,7 +55,7 @@ template <class Operation, class Memory>
 /// Sets the whole memory as the operation's elements.
 /// \returns false if that is not possible; `element_for` has the error
 template <class Operation, class Memory>
-[[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, const Memory& memory) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, Memory& memory) noexcept {
   if constexpr (requires { memory.is_one_element(); }) {
     // A result would be kept in memory that calls may write to, so this path does without one.
     if (!memory.is_one_element()) [[unlikely]]

@@ -93,7 +93,7 @@ class VERBSPP_CONSUMABLE buffer_part {
   }
   /// The part, for the device to write.
   /// \errors those of `gather`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() noexcept
     requires LocallyWritable<rights>
   {
     return buffer_.scatter(first_, count_);
@@ -103,7 +103,7 @@ class VERBSPP_CONSUMABLE buffer_part {
     return buffer_.size() != 0 && count_ <= UINT32_MAX / sizeof(value_type);
   }
   template <class Part>
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() noexcept {
     if constexpr (std::is_same_v<Part, scatter_element>)
       return buffer_.scatter_unchecked(first_, count_);
     else

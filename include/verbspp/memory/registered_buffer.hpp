@@ -117,6 +117,11 @@ template <access_flags Rights, class Element>
   requires BufferElement<Element>
 class shared_buffer;
 
+#define VERBSPP_DETAIL_CONSTANT_BUFFER                                                          \
+  VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>&& LocallyWritable<Rights>,                     \
+                         "the device would write to a const buffer: declare it without const, " \
+                         "or use gather() to send from it")
+
 /// Memory that the library allocates and registers, as an array of elements that are initially
 /// zero.
 ///
@@ -242,8 +247,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   }
   /// The whole buffer, for the device to write.
   /// \errors `invalid_input` above 2^32 - 1 bytes
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter()
-      const noexcept
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element>
+  scatter() noexcept
     requires LocallyWritable<Rights>
   {
     if (!is_one_element()) [[unlikely]]
@@ -253,13 +258,17 @@ class VERBSPP_CONSUMABLE registered_buffer {
   /// `count` elements from index `first` on, for the device to write.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
-      std::size_t first, std::size_t count) const noexcept
+      std::size_t first, std::size_t count) noexcept
     requires LocallyWritable<Rights>
   {
     if (!has_element(first, count)) [[unlikely]]
       return no_element("registered_buffer::scatter", first, count);
     return element<scatter_element>(first, count);
   }
+  template <class Nothing = void>
+  result<scatter_element> scatter() const VERBSPP_DETAIL_CONSTANT_BUFFER;
+  template <class Nothing = void>
+  result<scatter_element> scatter(std::size_t, std::size_t) const VERBSPP_DETAIL_CONSTANT_BUFFER;
   /// As `gather`, for hot paths: the bounds are only asserted, in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH gather_element
@@ -270,7 +279,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   /// As `scatter`, for hot paths: the bounds are only asserted, in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH scatter_element
-  scatter_unchecked(std::size_t first, std::size_t count) const noexcept
+  scatter_unchecked(std::size_t first, std::size_t count) noexcept
     requires LocallyWritable<Rights>
   {
     assert(scatter(first, count).has_value());
@@ -308,7 +317,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     requires std::is_base_of_v<Owner, Element> &&
              (!std::is_function_v<Member>) && LocallyWritable<Rights>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter_field(
-      std::size_t index, Member Owner::* member) const noexcept {
+      std::size_t index, Member Owner::* member) noexcept {
     VERBSPP_TRYV(check_part("registered_buffer::scatter_field", index, 1));
     return pages_->region.scatter(index * sizeof(Element) + detail::offset_of<Element>(member),
                                   sizeof(Member));
@@ -410,5 +419,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   Element* first_;
   pages_type* pages_;
 };
+
+#undef VERBSPP_DETAIL_CONSTANT_BUFFER
 
 }  // namespace verbspp

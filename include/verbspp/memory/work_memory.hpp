@@ -29,7 +29,7 @@ namespace detail {
 template <class Memory>
 concept HasGather = requires(const Memory& memory) { memory.gather().value().lkey(); };
 template <class Memory>
-concept HasScatter = requires(const Memory& memory) { memory.scatter().value().lkey(); };
+concept HasScatter = requires(Memory& memory) { memory.scatter().value().lkey(); };
 template <class Memory>
 concept HasKeep = requires(const Memory& memory) { memory.keep().let_go(); };
 

@@ -283,8 +283,10 @@ class channel_core {
   // Scopes. An open scope counts as a handle.
 
   VERBSPP_DATA_PATH void open_scope(scope_state& scope) noexcept {
-    if (state() == channel_state::empty) [[unlikely]]
+    if (state() == channel_state::empty) [[unlikely]] {
+      scope.failed = 1;
       return;
+    }
     scopes_.open(scope, sends_.next());
     open_handle();
   }
