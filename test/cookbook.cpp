@@ -11,10 +11,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <cstdlib>
+#include <cstddef>
+#include <cstdint>
 #include <iostream>
+#include <optional>
+#include <span>
 #include <sstream>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -219,6 +224,31 @@ transport_result<void> failures(const protection_domain& domain) {
   return answered;
 }
 
+/// Two ends with a secret, large buffers, and what objects print.
+transport_result<void> others(const protection_domain& domain) {
+  VERBSPP_TRY(listener, tcp_listener::open("0"));
+  constexpr std::array<std::byte, 32> secret{};
+  VERBSPP_TRY(connecting,
+              tcp_socket::connect("127.0.0.1", std::to_string(listener.port()), patience));
+  VERBSPP_TRY(accepted, listener.accept(patience));
+  VERBSPP_TRY(left, build(domain).build());
+  VERBSPP_TRY(right, build(domain).build());
+  using outcome = decltype(accept_with_secret(accepted, std::move(left), secret));
+  std::optional<outcome> met;
+  std::thread server([&] { met.emplace(accept_with_secret(accepted, std::move(left), secret)); });
+  const auto connected = exchange(connecting.descriptor(), std::move(right), patience,
+                                  {.application = "my service", .version = 1, .secret = secret});
+  server.join();
+  if (!met->has_value() && met->error() == error_kind::not_supported) return success();
+  VERBSPP_TRYV(*met);
+  VERBSPP_TRYV(connected);
+  VERBSPP_TRY(large, allocate_large(domain, 4 << 20));
+  VERBSPP_TRYV(require(large.size() == 4 << 20, "the large buffer"));
+  show(met->value().channel, domain.context());
+  set_destroy_failure_handler(nullptr);
+  return success();
+}
+
 /// A thread with a channel of its own answers.
 transport_result<void> threads(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
@@ -236,7 +266,7 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(device, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(device));
   VERBSPP_TRYV(prepare_with_limits(domain));
-  for (const auto each : {files, tables, owners, leases, loops, failures, threads})
+  for (const auto each : {files, tables, owners, leases, loops, failures, threads, others})
     VERBSPP_TRYV(each(domain));
   return success();
 }

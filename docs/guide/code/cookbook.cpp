@@ -290,4 +290,39 @@ void serve_alone(channel peer, const message_pool& pool, const std::stop_token& 
   }
 }
 
+// Keep strangers out
+
+/// Accepts one client that knows the secret.
+template <class End>
+auto accept_with_secret(const tcp_socket& socket, End prepared, std::span<const std::byte> secret) {
+  return exchange(socket.descriptor(), std::move(prepared), 10s,
+                  {.application = "my service",
+                   .version = 1,
+                   .secret = secret,
+                   .role = exchange_role::accepting});
+}
+
+template auto accept_with_secret(const tcp_socket&, prepared_channel, std::span<const std::byte>);
+
+// Large buffers
+
+/// Memory near the device, in huge pages if the machine has some.
+result<registered_buffer<>> allocate_large(const protection_domain& domain, std::size_t bytes) {
+  VERBSPP_TRYV(bind_this_thread_near(domain.context(), numa_binding::as_far_as_possible));
+  return registered_buffer<>::allocate(domain, bytes, {.huge_pages = true});
+}
+
+// See what happens
+
+/// Prints a channel, and the events of the device; reports destructors that fail.
+void show(const channel& peer, const context& device) {
+  std::cerr << peer << '\n';
+  set_destroy_failure_handler([](const error& failure) noexcept { std::cerr << failure << '\n'; });
+  while (true) {
+    const auto event = device.poll_async_event();
+    if (!event.has_value() || !event.value()) return;
+    std::cerr << *event.value() << '\n';
+  }
+}
+
 }  // namespace guide
