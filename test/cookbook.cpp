@@ -4,7 +4,7 @@
 ///
 ///     cookbook [DEVICE]
 
-// NOLINTNEXTLINE(bugprone-suspicious-include): the source is that of the guide
+// NOLINTNEXTLINE(bugprone-suspicious-include): this source belongs to the guide
 #include "../docs/guide/code/cookbook.cpp"
 
 #include <sys/socket.h>
