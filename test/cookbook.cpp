@@ -207,7 +207,7 @@ transport_result<void> failures(const protection_domain& domain) {
       VERBSPP_TRY(met, exchange(socket.descriptor(), std::move(prepared), patience));
       auto [received, memory] = arriving.wait(patience);
       VERBSPP_TRYV(received);
-      VERBSPP_TRYV(met.channel.wait(patience, socket.descriptor()));
+      VERBSPP_TRYV(met.channel.wait(patience));
       return success();
     }();
   });
@@ -215,8 +215,7 @@ transport_result<void> failures(const protection_domain& domain) {
     VERBSPP_TRY(two, connect(domain));
     VERBSPP_TRYV(two.left.close());
     VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, 64));
-    tcp_socket socket;
-    return send_with_retries(two.left, buffer, socket,
+    return send_with_retries(two.left, buffer,
                              [&] { return tcp_socket::connect("127.0.0.1", port, patience); });
   }();
   peer.join();

@@ -34,9 +34,9 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
   auto [received, text] = arriving.wait(patience);
   VERBSPP_TRYV(received);
   std::cout << "the client says: " << text.data() << '\n';
-  // The channel stays open until the client has closed its socket, so the acknowledgement of the
+  // The channel stays open until the client has closed its channel, so the acknowledgement of the
   // client's send is not lost.
-  VERBSPP_TRYV(met.channel.wait(patience, socket.descriptor()));
+  VERBSPP_TRYV(met.channel.wait(patience));
   return success();
 }
 

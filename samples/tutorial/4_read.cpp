@@ -43,8 +43,9 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
   VERBSPP_TRY(socket, listener.accept(patience));
   VERBSPP_TRY(prepared, domain.build_channel().build());
   VERBSPP_TRY(met, exchange(socket.descriptor(), std::move(prepared), rows, patience, protocol));
-  // The client reads the table. This process does not notice that; it waits for the socket.
-  VERBSPP_TRYV(met.channel.wait(patience, socket.descriptor()));
+  // The client reads the table. This process does not notice that; it waits until the client has
+  // closed its channel.
+  VERBSPP_TRYV(met.channel.wait(patience));
   return success();
 }
 

@@ -33,8 +33,6 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
   VERBSPP_TRY(prepared, domain.build_channel().build());
   VERBSPP_TRY(requests, inbox::open(prepared, pool));
   VERBSPP_TRY(met, exchange(socket.descriptor(), std::move(prepared), patience, protocol));
-  // The waits of the channel end when the client closes its socket, or dies.
-  met.channel.watch(socket.descriptor(), watch_for::hang_up);
 
   for (int answered = 0;; ++answered) {
     auto request = requests.wait(patience);

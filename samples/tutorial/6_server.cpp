@@ -32,7 +32,6 @@ constexpr exchange_options protocol{.application = "tutorial 6", .version = 1};
 /// The server's data of a client. Only the thread that has the client's turn uses it.
 struct account {
   std::uint32_t number;
-  tcp_socket socket;  ///< watched by the channel, which breaks when the client has gone
   std::uint64_t answered = 0;
 };
 
@@ -47,9 +46,8 @@ result<void> accept(const protection_domain& domain, hub_clients<account>& clien
                                                         {.exchange = protocol}));
   for (std::uint32_t i = 0; i < clients_to_come; ++i) {
     VERBSPP_TRY(next, acceptor.next(patience));
-    next.met.channel.watch(next.socket.descriptor(), watch_for::hang_up);
-    VERBSPP_TRYV(
-        clients.add(std::move(next.met.channel), account{next.met.theirs, std::move(next.socket)}));
+    // The channel keeps the socket, and breaks when the client has gone.
+    VERBSPP_TRYV(clients.add(std::move(next.met.channel), account{next.met.theirs}));
   }
   return success();
 }

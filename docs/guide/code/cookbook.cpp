@@ -261,22 +261,16 @@ result<prepared_channel> prepare_with_limits(const protection_domain& domain) {
 /// Sends, and connects again if that fails. `dial` returns a socket that leads to the peer.
 template <class Dial>
 transport_result<void> send_with_retries(channel& peer, const registered_buffer<>& buffer,
-                                         tcp_socket& socket, Dial dial) {
+                                         Dial dial) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (peer.is_connected() && peer.send(buffer, 5s).has_value()) return success();
     if (const auto cause = peer.failure()) std::cerr << cause->message() << '\n';
-    peer.watch(-1);
-    VERBSPP_TRY(again, dial());
-    socket = std::move(again);
+    VERBSPP_TRY(socket, dial());
     VERBSPP_TRYV(peer.renew());
     VERBSPP_TRYV(exchange(socket.descriptor(), peer, 10s));
-    peer.watch(socket.descriptor(), watch_for::hang_up);
   }
   return error(error_kind::not_connected, "send with retries", "the peer does not answer");
 }
-
-template transport_result<void> send_with_retries(channel&, const registered_buffer<>&, tcp_socket&,
-                                                  result<tcp_socket> (*)());
 
 // More than one thread
 
@@ -301,8 +295,6 @@ auto accept_with_secret(const tcp_socket& socket, End prepared, std::span<const 
                    .secret = secret,
                    .role = exchange_role::accepting});
 }
-
-template auto accept_with_secret(const tcp_socket&, prepared_channel, std::span<const std::byte>);
 
 // Large buffers
 

@@ -42,7 +42,7 @@ result<connected_pair> connect(prepared_pair pair, const endpoint& remote) {
   return std::move(pair).handshake(remote);
 }
 
-transport_result<void> read(connected_pair& pair, const registered_buffer<shown>& to,
+transport_result<void> read(connected_pair& pair, registered_buffer<shown>& to,
                             const remote_memory<access::remote_read>& from) {
   VERBSPP_TRY(into, to.scatter());
   VERBSPP_TRYV(pair.post_read({.elements = into, .remote = from}, {.id = 1}));
