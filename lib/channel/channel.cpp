@@ -25,6 +25,10 @@ void core_owner::hold_arrivals() const noexcept { core().hold_arrivals(); }
 
 void core_owner::release_arrivals() const noexcept { core().release_arrivals(); }
 
+void core_owner::stop() const noexcept {
+  if (!is_empty()) core().connection().stop();
+}
+
 void core_owner::tie(tied_socket&& socket) noexcept {
   if (!is_empty()) core().tie(std::move(socket));
 }

@@ -70,6 +70,7 @@ result<void> channel_connection::make_queue_pair() noexcept {
 void channel_connection::begin() noexcept {
   failure_.reset();
   root_is_certain_ = false;
+  stopped_at_.reset();
   state_ = channel_state::prepared;
   listener_.listen(domain().context(),
                    {.queue_pair = native_, .completion_queue = native_queue_, .port = port()});
@@ -121,6 +122,7 @@ void channel_connection::stop() noexcept {
   attributes.qp_state = IBV_QPS_ERR;
   // If this fails, the queue pair is destroyed later.
   static_cast<void>(ibv_modify_qp(native_, &attributes, IBV_QP_STATE));
+  if (!stopped_at_) stopped_at_ = std::chrono::steady_clock::now();
 }
 
 int channel_connection::destroy_queue_pair() noexcept {

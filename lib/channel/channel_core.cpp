@@ -226,7 +226,7 @@ void channel_core::destroy_queue_pair() noexcept {
     if (leases_ != nullptr) leases_->before_destruction();
     // Some devices drop the completions of a queue pair that is destroyed, but the hub needs each
     // of them.
-    if (member_) member_->hub->take_all();
+    if (member_) member_->hub->take_all(connection_.stopped_at());
     const int errnum = connection_.destroy_queue_pair();
     // After a failure, the device may access the memory until the queue pair is destroyed.
     guard_.set_lost(errnum != 0);

@@ -243,8 +243,8 @@ int hub_state::look() noexcept {
   return lost;
 }
 
-void hub_state::take_all() noexcept {
-  const wait_limit until = time_for_shared_receive;
+void hub_state::take_all(std::chrono::steady_clock::time_point stopped_at) noexcept {
+  const wait_limit until = stopped_at + time_for_shared_receive;
   for (;;) {
     {
       const brief_guard guard(lock_);

@@ -19,6 +19,7 @@
 #include <infiniband/verbs.h>
 
 #include <cassert>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -96,8 +97,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Processes the available completions, unless another thread does it now. \returns the error of
   /// a failed poll, else 0
   [[nodiscard]] int look() noexcept;
-  /// Processes the available completions before a queue pair in ERR is destroyed.
-  void take_all() noexcept;
+  /// Processes the available completions before a queue pair is destroyed, which has been in ERR
+  /// since this time.
+  void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;
   /// Removes the queue pair, and drops the messages that it has received.
   void detach(hub_member& member, bool is_destroyed) noexcept;
   /// Removes the channel. Its index may be reused once no turn has it.

@@ -19,6 +19,7 @@ constexpr const char* connecting = "connect peers of a group";
 
 group& group::operator=(group&& other) noexcept {
   if (this == &other) return *this;
+  stop();
   channels_ = std::move(other.channels_);
   numbers_ = std::move(other.numbers_);
   by_index_ = std::move(other.by_index_);

@@ -48,6 +48,7 @@ using namespace verbspp::test;
 
 std::atomic<int> live{0};
 std::optional<ibv_async_event> injected;
+std::function<void()> before_destroy_qp;
 std::function<void()> before_destroy_cq;
 std::function<void()> before_dereg_mr;
 std::optional<int> reregistration_returns;
@@ -172,6 +173,7 @@ second_port_stand_in::~second_port_stand_in() {
   second_lid = 0;
 }
 
+void before_next_destroy_qp(std::function<void()> call) { before_destroy_qp = std::move(call); }
 void before_next_destroy_cq(std::function<void()> call) { before_destroy_cq = std::move(call); }
 
 void before_next_dereg_mr(std::function<void()> call) { before_dereg_mr = std::move(call); }
@@ -258,7 +260,6 @@ VERBSPP_TEST_VERB(int, ibv_modify_qp, returns_errno, 0,
 VERBSPP_TEST_VERB(int, ibv_query_qp, returns_errno, 0,
                   (ibv_qp * pair, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* initial),
                   (pair, attributes, mask, initial))
-VERBSPP_TEST_VERB(int, ibv_destroy_qp, returns_errno, -1, (ibv_qp * pair), (pair))
 VERBSPP_TEST_VERB(int, ibv_attach_mcast, returns_errno, 0,
                   (ibv_qp * pair, const ibv_gid* group, std::uint16_t lid), (pair, group, lid))
 VERBSPP_TEST_VERB(int, ibv_detach_mcast, returns_errno, 0,
@@ -280,6 +281,7 @@ VERBSPP_TEST_VERB(ibv_mr*, ibv_reg_mr_iova2, null, 1,
 // The verbs into which tests inject failures.
 namespace {
 verb query_device_calls("ibv_query_device", convention::returns_errno);
+verb destroy_qp_calls("ibv_destroy_qp", convention::returns_errno);
 verb destroy_cq_calls("ibv_destroy_cq", convention::returns_errno);
 verb dereg_mr_calls("ibv_dereg_mr", convention::returns_errno);
 verb reg_dmabuf_mr_calls("ibv_reg_dmabuf_mr", convention::null);
@@ -295,6 +297,12 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
     attributes->device_cap_flags =
         (attributes->device_cap_flags & ~replaced_capabilities) | claimed_capability_flags;
   return returned;
+}
+
+int ibv_destroy_qp(ibv_qp* pair) {
+  if (destroy_qp_calls.fails()) return destroy_qp_calls.told();
+  if (before_destroy_qp) std::exchange(before_destroy_qp, nullptr)();
+  return counted(VERBSPP_TEST_NEXT(ibv_destroy_qp)(pair), -1);
 }
 
 int ibv_destroy_cq(ibv_cq* queue) {

@@ -116,6 +116,8 @@ class second_port_stand_in {
   ibv_context* device_;
 };
 
+/// Calls a function when the next queue pair is about to be destroyed.
+void before_next_destroy_qp(std::function<void()> call);
 /// Calls a function when the next completion queue is about to be destroyed.
 void before_next_destroy_cq(std::function<void()> call);
 /// Calls a function when the next memory region is about to be deregistered.

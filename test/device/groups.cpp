@@ -599,6 +599,24 @@ TEST_CASE("receives posted before a group's handshake take the peers' first mess
   CHECK(must(arrivals.wait(patience)).size() == block);
 }
 
+TEST_CASE_METHOD(four_members,
+                 "a group that goes stops all of its members before it destroys one") {
+  std::vector<ibv_qp*> pairs;
+  for (const std::uint32_t peer : all[0].all()) pairs.push_back(all[0][peer].native_handle());
+  std::size_t stopped = 0;
+  before_next_destroy_qp([&] {
+    for (ibv_qp* each : pairs) {
+      ibv_qp_attr attributes{};
+      ibv_qp_init_attr initial{};
+      const int failed = ibv_query_qp(each, &attributes, IBV_QP_STATE, &initial);
+      if (failed == 0 && attributes.qp_state == IBV_QPS_ERR) ++stopped;
+    }
+  });
+  SECTION("by destruction") { const group gone = std::move(all[0]); }
+  SECTION("by assignment") { all[0] = group(); }
+  CHECK(stopped == count);
+}
+
 TEST_CASE("handles of several peers outlive their group") {
   const testbed bed;
   std::vector<group> all = connect_groups(bed, 2);

@@ -2,9 +2,11 @@
 /// \file
 /// Tables of the clients of a hub: turns, the order of messages, and adding and removing clients.
 #include "channels.hpp"
+#include "failing_verb.hpp"
 #include "sockets.hpp"
 #include <verbspp/exchange.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -70,6 +72,15 @@ void send(channel& by, const buffer<>& from, std::uint32_t number) {
     table::turn taken = must(clients.wait(patience));
     if (auto first = taken.next()) return {std::move(taken), std::move(*first)};
   }
+}
+
+[[nodiscard]] std::size_t count_stopped(const std::vector<ibv_qp*>& pairs) {
+  return static_cast<std::size_t>(std::ranges::count_if(pairs, [](ibv_qp* pair) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr initial{};
+    return ibv_query_qp(pair, &attributes, IBV_QP_STATE, &initial) == 0 &&
+           attributes.qp_state == IBV_QPS_ERR;
+  }));
 }
 
 /// Connects a client to an acceptor, and drives the acceptor until the client can be taken.
@@ -309,6 +320,26 @@ TEST_CASE("destroying a table destroys its clients except a client in a turn unt
   mine.reset();
   CHECK(alive.use_count() == 1);
   CHECK(serving->pool.available() == serving->pool.size());
+}
+
+TEST_CASE("a table that is destroyed stops all of its clients before it destroys one") {
+  served_hub serving;
+  std::vector<channel> peers;
+  std::vector<ibv_qp*> pairs;
+  for (int i = 0; i < 4; ++i) {
+    channel_pair ends = serving.connect();
+    pairs.push_back(ends.left.native_handle());
+    must(serving.clients.add(std::move(ends.left)));
+    peers.push_back(std::move(ends.right));
+  }
+  // So the time in which a device returns shared receives passes for all of them at once.
+  std::size_t stopped = 0;
+  before_next_destroy_qp([&] { stopped = count_stopped(pairs); });
+  {
+    const table closed = std::move(serving.clients);
+  }
+  CHECK(stopped == pairs.size());
+  CHECK(serving.hub->size() == 0);
 }
 
 TEST_CASE("a table of clients explains each refusal") {

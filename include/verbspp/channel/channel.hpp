@@ -61,6 +61,10 @@ class core_owner {
   /// Used by the library only: holds the arrivals of a channel of a hub until `release_arrivals`.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
+  /// For the library: moves the queue pair to ERR. An owner of several channels calls it for each
+  /// before it destroys them, so that the time in which a device returns shared receives passes for
+  /// all of them at once.
+  void stop() const noexcept;
   /// For the library: watches the socket of an exchange, and tells the peer over it of the end.
   void tie(tied_socket&& socket) noexcept;
 

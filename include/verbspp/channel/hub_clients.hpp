@@ -237,6 +237,10 @@ class hub_clients {
 
   void close() noexcept {
     if (table_ == nullptr) return;
+    for (std::uint32_t index = 0; index < hub_.capacity(); ++index) {
+      detail::hub_turn taken = detail::hub_turn::of(hub_.state_, index);
+      if (taken.hub) turn(std::move(taken), table_).link().stop();
+    }
     detail::hub_turn::close_table(hub_.state_);
     for (std::uint32_t index = 0; index < hub_.capacity(); ++index) {
       detail::hub_turn taken = detail::hub_turn::of(hub_.state_, index);

@@ -74,7 +74,7 @@ class group : public group_operations<group> {
         size_(std::exchange(other.size_, 0)),
         connector_(std::exchange(other.connector_, nullptr)) {}
   group& operator=(group&& other) noexcept;
-  ~group() = default;
+  ~group() { stop(); }
 
   /// Creates a group without members, to which channels of that hub can be added, up to the hub's
   /// capacity. Two groups may share a hub.
@@ -228,6 +228,10 @@ class group : public group_operations<group> {
   friend group_operations<group>;
   friend class prepared_group;
 
+  /// Stops all members, which are about to be destroyed.
+  void stop() const noexcept {
+    for (std::uint32_t peer = 0; peer < size_; ++peer) channels_.get()[peer].stop();
+  }
   /// Posts the part of each peer that the function returns, and continues if one fails. With a
   /// limit, it waits for room if a queue is full.
   template <class Function>

@@ -99,6 +99,10 @@ class channel_connection {
   [[nodiscard]] result<void> check_newer(const endpoint& remote) const noexcept;
   /// Moves the queue pair to ERR, which flushes all outstanding requests.
   void stop() noexcept;
+  /// The time of the first such call of this connection; now if there was none.
+  [[nodiscard]] std::chrono::steady_clock::time_point stopped_at() const noexcept {
+    return stopped_at_.value_or(std::chrono::steady_clock::now());
+  }
   /// Destroys the queue pair. \returns 0, or an errno: the queue pair still exists
   [[nodiscard]] int destroy_queue_pair() noexcept;
   /// The result of the last call of that.
@@ -170,6 +174,7 @@ class channel_connection {
   std::optional<endpoint> last_peer_{};
   std::uint32_t peer_owner_ = 0;
   tied_socket socket_{};
+  std::optional<std::chrono::steady_clock::time_point> stopped_at_{};
 };
 
 }  // namespace verbspp::detail
