@@ -12,17 +12,50 @@ namespace verbspp::detail {
 
 namespace {
 
+constexpr std::uint64_t default_limit_flag = std::uint64_t{1} << 32;
+
+/// The facts of an error of a wait: the numbers of outstanding requests, then the number of the
+/// peer's queue pair, with a flag for the default limit.
+constexpr std::uint32_t peer_of(const error_access::words& facts) noexcept {
+  return static_cast<std::uint32_t>(facts[2]);
+}
+
+struct named_peer {
+  explicit named_peer(std::uint32_t number) noexcept {
+    if (number != 0)
+      std::snprintf(text, sizeof text, " (peer: queue pair 0x%06" PRIx32 ")", number);
+  }
+  char text[40] = "";
+};
+
 std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const bool was_stopped = e == error_kind::cancelled;
   const auto facts = error_access::facts(e);
+  const bool is_default = (facts[2] & default_limit_flag) != 0;
+  const char* advice = is_default
+                           ? ", or allow more time: the call had no limit of its own, so the "
+                             "channel's default_limit applied"
+                           : ", or allow more time";
+  if (was_stopped) advice = "";
+  const bool waits_for_messages = facts[0] == 0 && facts[1] != 0 && !was_stopped;
   const int length = std::snprintf(
       buffer.data(), buffer.size(),
-      "%s: %s, with %" PRIu64 " requests of the send queue and %" PRIu64
-      " receives outstanding; they were aborted, and the connection was closed: renew it%s",
-      e.operation(), was_stopped ? "a stop was requested" : "the timeout expired", facts[0],
-      facts[1], was_stopped ? "" : ", or allow more time");
+      "%s: %s%s, with %" PRIu64 " requests of the send queue and %" PRIu64
+      " receives outstanding%s; they were aborted, and the connection was closed: renew it%s",
+      e.operation(), was_stopped ? "a stop was requested" : "the timeout expired",
+      named_peer(peer_of(facts)).text, facts[0], facts[1],
+      waits_for_messages ? ", for which no message arrived" : "", advice);
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
+
+constexpr error_source ended_by_hang_up{
+    [](const error& e, std::span<char> buffer) noexcept {
+      const int length = std::snprintf(buffer.data(), buffer.size(), "%s: %s%s; %s", e.operation(),
+                                       to_string(e.kind()),
+                                       named_peer(peer_of(error_access::facts(e))).text, e.hint());
+      return length < 0 ? std::size_t{0} : static_cast<std::size_t>(length);
+    },
+    [](const error& /*e*/) noexcept { return ECANCELED; }};
 
 constexpr error_source ended_by_limit{
     [](const error& e, std::span<char> buffer) noexcept { return ended_message(e, buffer); },
@@ -79,10 +112,18 @@ error channel_core::ended_before(const wait_limit& limit) noexcept {
                            : "the timeout had expired before anything was posted");
 }
 
-error channel_core::ended_by(const wait_limit& limit) const noexcept {
+error channel_core::ended_by(const wait_limit& limit, bool is_default) const noexcept {
   return error_access::made(ended_by_limit, waiting_on_channel, nullptr,
-                            {sends_.outstanding(), receives_.outstanding(), 0},
+                            {sends_.outstanding(), receives_.outstanding(),
+                             connection_.peer_number() | (is_default ? default_limit_flag : 0)},
                             limit.failure(waiting_on_channel).kind());
+}
+
+error channel_core::ended_by_descriptor() const noexcept {
+  return error_access::made(ended_by_hang_up, waiting_on_channel,
+                            "the descriptor that the channel watches was closed at its other end, "
+                            "or is readable: usually the peer has exited",
+                            {0, 0, connection_.peer_number()}, error_kind::cancelled);
 }
 
 std::optional<error> channel_core::ended_by_drop(const error& ended) noexcept {

@@ -32,19 +32,9 @@ struct operation_traits<detail::marker_operation>
 
 namespace verbspp::detail {
 
-namespace {
-
-error ended_by_descriptor() noexcept {
-  return {error_kind::cancelled, waiting_on_channel,
-          "the descriptor that the channel watches was closed at its other end, or is readable: "
-          "usually the peer has exited"};
-}
-
-}  // namespace
-
-error channel_core::reason_of(wait_end end, const wait_limit& until) noexcept {
+error channel_core::reason_of(wait_end end, const wait_limit& until, bool is_default) noexcept {
   if (end == wait_end::file_descriptor) return ended_by_descriptor();
-  if (end == wait_end::limit) return ended_by(until);
+  if (end == wait_end::limit) return ended_by(until, is_default);
   return connection_.heard();
 }
 
@@ -74,7 +64,8 @@ std::optional<error> channel_core::wait_until(Done done, call_limit limit) noexc
     return ended.assume_error();
   }
   const wait_end end = ended.assume_value();
-  if (end != wait_end::completions) return give_up(end, reason_of(end, until));
+  if (end != wait_end::completions)
+    return give_up(end, reason_of(end, until, limit.is_of_channel()));
   if (connection_.queue_is_lost()) return connection_.failure()->root();
   if (const auto why = connection_.reason_of_flush()) return give_up(wait_end::async_event, *why);
   collect_broken();

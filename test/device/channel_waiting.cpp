@@ -8,6 +8,9 @@
 
 #include <poll.h>
 
+#include <array>
+#include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <functional>
 #include <optional>
@@ -248,6 +251,26 @@ TEST_CASE("a wait that times out returns within 100 ms") {
     }
     CHECK(too_late == "");
   }
+}
+
+TEST_CASE("the error of a receive for which no message arrived names the limit and the peer") {
+  const testbed bed;
+  const bool is_default = GENERATE(true, false);
+  const std::chrono::nanoseconds usual =
+      is_default ? std::chrono::nanoseconds(short_limit) : patience;
+  channel_pair ends = test::connect_channels(bed.domain.build_channel().default_limit(usual));
+  std::array<char, 32> peer{};
+  std::snprintf(peer.data(), peer.size(), "queue pair 0x%06x",
+                static_cast<unsigned>(ends.right.endpoint().number.value()));
+  buffer<> memory(bed.domain, 8);
+  auto arriving = must(ends.left.post_receive({.elements = memory.scatter()}));
+  const auto ended =
+      is_default ? std::move(arriving).wait() : std::move(arriving).wait(short_limit);
+  const error told(failure_of(ended));
+  CHECK(told == error_kind::timed_out);
+  CHECK_THAT(told.message(), Catch::Contains("for which no message arrived"));
+  CHECK_THAT(told.message(), Catch::Contains(peer.data()));
+  CHECK((told.message().find("default_limit") != std::string::npos) == is_default);
 }
 
 TEST_CASE("a channel reports why its connection was closed") {

@@ -74,6 +74,8 @@ class call_limit {
     return {limit, limit != nullptr ? &detail::limit_source_of<wait_limit> : nullptr};
   }
 
+  /// Used by the library only: true for the channel's default limit.
+  [[nodiscard]] bool is_of_channel() const noexcept { return source_ == nullptr; }
   /// Used by the library only: true if the limit has expired before the call; false for a positive
   /// duration.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_passed() const noexcept {

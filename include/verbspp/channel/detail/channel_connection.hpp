@@ -58,6 +58,10 @@ class channel_connection {
   /// The owner of the endpoint that it was last connected to; 0 before the first handshake, and for
   /// an endpoint without an owner.
   [[nodiscard]] std::uint32_t peer_owner() const noexcept { return peer_owner_; }
+  /// The number of the queue pair that it is connected to; 0 if it is not known.
+  [[nodiscard]] std::uint32_t peer_number() const noexcept {
+    return last_peer_ ? last_peer_->number.value() : 0;
+  }
   /// The number of queue pairs that the channel has had.
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
   [[nodiscard]] VERBSPP_DATA_PATH transport type() const noexcept { return settings_.type; }

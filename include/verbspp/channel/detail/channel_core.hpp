@@ -475,10 +475,14 @@ class channel_core {
   [[nodiscard]] bool has_news(std::uint64_t known) const noexcept;
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, call_limit limit) noexcept;
-  [[nodiscard]] error reason_of(wait_end end, const wait_limit& until) noexcept;
+  /// \param is_default the limit is the channel's, since the call has none
+  [[nodiscard]] error reason_of(wait_end end, const wait_limit& until,
+                                bool is_default = false) noexcept;
   error give_up(wait_end end, const error& why) noexcept;
   /// The error of a wait that a limit ended, with the number of outstanding requests.
-  [[nodiscard]] error ended_by(const wait_limit& limit) const noexcept;
+  [[nodiscard]] error ended_by(const wait_limit& limit, bool is_default) const noexcept;
+  /// The error of a wait that the watched descriptor ended.
+  [[nodiscard]] error ended_by_descriptor() const noexcept;
   /// Turns such an error into the one of a dropped handle; empty for other errors.
   [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;
   /// Posts a signaled request after the unsignaled requests at the end of a stream.
