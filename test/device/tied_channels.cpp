@@ -127,7 +127,9 @@ TEST_CASE("channels that share a socket end one by one, and tell the peer at las
 TEST_CASE("a channel that is renewed keeps its socket") {
   const testbed bed;
   const socket_pair sockets;
-  auto [left, right] = exchange_channels(bed, sockets);
+  tied_pair ends = exchange_channels(bed, sockets);
+  channel& left = ends.left;
+  channel& right = ends.right;
   for (int i = 0; i < 3; ++i) {
     must(left.renew());
     must(right.renew());

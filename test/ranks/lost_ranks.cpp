@@ -70,7 +70,7 @@ using memory_of_ranks = registered_buffer<access::local_write | access::remote_w
   }
 }
 /// Receives them at the other end.
-void take(channel& with, const memory_of_ranks& memory, std::vector<pending<>>& filled) {
+void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled) {
   for (pending<>& each : filled) {
     must(with.receive({.elements = must(memory.scatter(24, 8))}, patience));
     must(each.wait(patience));
@@ -136,7 +136,7 @@ TEST_CASE("questions and reports do not wait for requests and break no other con
           "[long]") {
   local_worlds all(5);
   constexpr std::uint32_t gone = 4;
-  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   world& mine = all.ranks[0];
   // Requests that are not received yet: one request, and a full send queue.
   auto waits = must(mine.peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
@@ -171,7 +171,7 @@ namespace {
 /// to signal 1, which waits for 2.
 void learn_without_room(const std::function<void(world&, const numbers&)>& spoil) {
   local_worlds all(3, 0, 1);
-  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   std::vector<pending<>> filled = fill(all.ranks[0].peers()[1], memory);
   const numbers list{1, 2, 0};
   spoil(all.ranks[2], list);
@@ -201,7 +201,7 @@ TEST_CASE("a rank that waits for room learns from a receiver that is not ready w
 
 TEST_CASE("a rank that does not receive requests is reported missing and stays connected") {
   local_worlds all(2, 0, 1);
-  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   std::vector<pending<>> filled = fill(all.ranks[0].peers()[1], memory);
   const group_results late = all.ranks[0].barrier({1, 0}, 50ms, barrier_kind::binary_tree);
   require_blamed(late, {1});
@@ -351,7 +351,7 @@ TEST_CASE("a step ends on a stop request even if all ranks have arrived by then"
 
 TEST_CASE("a step ends by its limit even if ranks are silent", "[long]") {
   local_worlds all(3);
-  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   // Rank 2 has posted no receive for it, so each read of its memory waits behind this send.
   auto waits = must(all.ranks[0].peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
   // Each attempt leaves two requests behind that send; the send queue has room for them.
@@ -591,7 +591,7 @@ TEST_CASE("an invalid report of a rank is ignored") {
 TEST_CASE("a lost rank is detected by a rank that has posted a receive from it") {
   local_worlds all(2);
   world& mine = all.ranks[0];
-  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   auto waits = must(mine.peers()[1].post_receive({.elements = must(memory.scatter(0, 8))}));
   const auto leave = [](world leaves) { static_cast<void>(leaves); };
   leave(std::move(all.ranks[1]));

@@ -98,7 +98,7 @@ TEST_CASE("steps send nothing to a process that is not a rank over any channel")
 TEST_CASE("a channel taken out of a world outlives it with the world's requests in flight",
           "[long]") {
   local_worlds all(3);
-  const auto memory = must(registered_buffer<>::allocate(all.bed.domain, 64));
+  auto memory = must(registered_buffer<>::allocate(all.bed.domain, 64));
   std::optional<world> mine(std::move(all.ranks[0]));
   // The send is not received yet, so questions and reports to the rank are delayed.
   auto waits = must(mine->peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
