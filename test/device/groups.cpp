@@ -520,9 +520,10 @@ TEST_CASE_METHOD(four_members, "a list of peers may change while parts are poste
   };
   if (is_of_group) {
     static_cast<void>(all[0].remove(0));
-    must(all[0].scope([&](group_scope& scope) {
+    const group_error refused = failure_of(all[0].scope([&](group_scope& scope) {
       static_cast<void>(scope.post_scatter(all[0].connected(), part_for));
     }));
+    CHECK(refused.peer() == 2);
   } else {
     must(all[0].scope([&](group_scope& scope) { must(scope.post_scatter(listed, part_for)); }));
   }
