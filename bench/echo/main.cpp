@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Compares what users notice of a device with plain verbs in C, in one run: the echoes per second
+/// of a server that sleeps on a hub of 16 clients, and the time of 64 bytes there and back through
+/// an inbox or a hub. Both ends are processes of their own. C and verbspp take turns.
+///
+///     echo [--device NAME] [--rounds N] [--messages N] [--only NAME]
+
+#include "plain.h"
+#include <verbspp/channel.hpp>
+#include <verbspp/verbspp.hpp>
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace verbspp;
+using namespace std::chrono_literals;
+using clock_type = std::chrono::steady_clock;
+
+constexpr auto patience = 60s;
+constexpr work_request_count depth = int{echo_depth};
+
+struct options {
+  std::string_view device = "soft0";
+  std::uint64_t rounds = 5;
+  std::uint64_t messages = 20'000;
+  std::string_view only;
+};
+
+/// What a process of the benchmark has: its device, and a socket to the other process.
+struct side {
+  protection_domain domain;
+  int socket;
+  std::uint64_t messages;
+};
+
+template <std::size_t Size>
+result<std::array<std::byte, Size>> trade(int socket, const std::array<std::byte, Size>& own) {
+  constexpr auto size = static_cast<ssize_t>(Size);
+  std::array<std::byte, Size> theirs{};
+  errno = ECONNRESET;
+  if (::send(socket, own.data(), Size, MSG_NOSIGNAL) != size ||
+      ::recv(socket, theirs.data(), Size, MSG_WAITALL) != size)
+    return error::from_errno(errno, "exchange with the other process", "see its output");
+  return theirs;
+}
+
+result<void> meet(int socket) {
+  VERBSPP_TRYV(trade(socket, std::array{std::byte{'m'}}));
+  return success();
+}
+
+result<void> check(int errnum, const char* what) {
+  if (errnum != 0) return error::from_errno(errnum, what);
+  return success();
+}
+
+template <class Prepared>
+auto connect(const side& mine, Prepared prepared)
+    -> decltype(std::move(prepared).handshake(endpoint())) {
+  VERBSPP_TRY(bytes, trade(mine.socket, prepared.endpoint().encode()));
+  VERBSPP_TRY(remote, endpoint::decode(bytes));
+  return std::move(prepared).handshake(remote);
+}
+
+/// One end in C. The library makes and connects its objects, which is not measured.
+template <receive_queue_kind Receives>
+struct plain_objects {
+  using pair = connected_queue_pair<transport::rc, Receives>;
+
+  result<void> open(const side& mine, std::uint32_t count, std::uint32_t receives, bool sleeps) {
+    const context device = mine.domain.context();
+    if (sleeps) end.channel = ibv_create_comp_channel(device.native_handle());
+    end.cq = ibv_create_cq(device.native_handle(), 2 * echo_places, nullptr, end.channel, 0);
+    VERBSPP_TRY(made_queue, completion_queue::from_native(device, end.cq, ownership::taken));
+    queue = made_queue;
+    VERBSPP_TRY(made_memory, registered_buffer<access::local_write>::allocate(
+                                 mine.domain, std::size_t{echo_places} * echo_bytes));
+    memory.emplace(std::move(made_memory));
+    plain_fill_pool(&end.pool, memory->native_handle());
+    const auto builder = build_queue_pair<transport::rc>()
+                             .protection_domain(mine.domain)
+                             .completion_queue(made_queue)
+                             .access(access::local_write)
+                             .max_send_work_requests(depth);
+    if constexpr (Receives == receive_queue_kind::shared) {
+      VERBSPP_TRY(made, shared_receive_queue::create(mine.domain, int{echo_receives}));
+      end.srq = made.native_handle();
+      shared = made;
+      VERBSPP_TRYV(check(plain_refill(&end, receives), "ibv_post_srq_recv"));
+      return add(mine, count, [&] { return builder.shared_receive_queue(made).build(); });
+    } else {
+      return add(mine, count, [&] { return builder.max_receive_work_requests(depth).build(); });
+    }
+  }
+
+  template <class Build>
+  result<void> add(const side& mine, std::uint32_t count, Build build) {
+    for (; end.count < count; ++end.count) {
+      VERBSPP_TRY(prepared, build());
+      end.qps[end.count] = prepared.native_handle();
+      if (end.srq == nullptr) VERBSPP_TRYV(check(plain_refill(&end, echo_depth), "ibv_post_recv"));
+      VERBSPP_TRY(connected, connect(mine, std::move(prepared)));
+      pairs.push_back(std::move(connected));
+    }
+    return meet(mine.socket);
+  }
+
+  plain_end end{};
+  std::optional<completion_queue> queue{};
+  std::optional<registered_buffer<access::local_write>> memory{};
+  std::optional<shared_receive_queue> shared{};
+  std::vector<pair> pairs{};
+};
+
+using nanoseconds_each = std::vector<std::int64_t>;
+
+// A server of 16 clients, which sleeps.
+
+result<nanoseconds_each> load(const side& mine) {
+  plain_objects<receive_queue_kind::shared> clients;
+  VERBSPP_TRYV(clients.open(mine, echo_clients, echo_receives, true));
+  VERBSPP_TRYV(check(plain_load(&clients.end, mine.messages / 10), "warm up"));
+  const auto begin = clock_type::now();
+  VERBSPP_TRYV(check(plain_load(&clients.end, mine.messages), "load"));
+  const std::chrono::nanoseconds length = clock_type::now() - begin;
+  VERBSPP_TRYV(meet(mine.socket));
+  return nanoseconds_each{length.count() / static_cast<std::int64_t>(mine.messages)};
+}
+
+std::uint64_t all_messages(const side& mine) { return mine.messages / 10 + mine.messages; }
+
+result<void> serve_plain(const side& mine) {
+  plain_objects<receive_queue_kind::shared> server;
+  VERBSPP_TRYV(server.open(mine, echo_clients, echo_receives, true));
+  VERBSPP_TRYV(check(plain_serve(&server.end, all_messages(mine)), "serve"));
+  return meet(mine.socket);
+}
+
+[[gnu::noinline]] result<void> serve(const channel_hub& hub, std::span<channel> clients,
+                                     std::uint64_t messages) {
+  std::array<arrival, echo_slots> slots;
+  while (messages != 0) {
+    VERBSPP_TRY(arrived, hub.wait(slots, patience));
+    for (arrival& each : arrived) {
+      channel& client = clients[each.source.index];
+      if (!each.message) {
+        client.poll();
+        continue;
+      }
+      VERBSPP_TRYV(client.post_send(std::move(each.message)));
+      --messages;
+    }
+  }
+  return success();
+}
+
+result<void> serve_hub(const side& mine) {
+  VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));
+  VERBSPP_TRY(hub, channel_hub::create(mine.domain, pool,
+                                       {.channels = echo_clients,
+                                        .completions = 2 * echo_places,
+                                        .receives = echo_receives,
+                                        .refill = echo_refill,
+                                        .waiting = wait_mode::sleep()}));
+  std::vector<channel> clients(echo_clients);
+  for (std::uint32_t i = 0; i < echo_clients; ++i) {
+    VERBSPP_TRY(prepared, mine.domain.build_channel()
+                              .hub(hub)
+                              .waiting(wait_mode::sleep())
+                              .max_send_work_requests(depth)
+                              .build());
+    VERBSPP_TRY(connected, connect(mine, std::move(prepared)));
+    clients[connected.id().index] = std::move(connected);
+  }
+  VERBSPP_TRYV(meet(mine.socket));
+  VERBSPP_TRYV(serve(hub, clients, all_messages(mine)));
+  return meet(mine.socket);
+}
+
+// 64 bytes there and back, where both ends spin.
+
+/// Calls `ask` for each message, and notes how long each takes.
+template <class Ask>
+result<nanoseconds_each> time_each(const side& mine, Ask ask) {
+  nanoseconds_each times;
+  times.reserve(mine.messages);
+  for (std::uint64_t i = 0; i < all_messages(mine); ++i) {
+    const auto begin = clock_type::now();
+    VERBSPP_TRYV(ask());
+    const std::chrono::nanoseconds length = clock_type::now() - begin;
+    if (i >= mine.messages / 10) times.push_back(length.count());
+  }
+  VERBSPP_TRYV(meet(mine.socket));
+  return times;
+}
+
+template <class Answer>
+result<void> answer_each(const side& mine, Answer answer) {
+  for (std::uint64_t i = 0; i < all_messages(mine); ++i) VERBSPP_TRYV(answer());
+  return meet(mine.socket);
+}
+
+template <receive_queue_kind Receives>
+result<nanoseconds_each> ask_plain(const side& mine) {
+  plain_objects<Receives> own;
+  VERBSPP_TRYV(own.open(mine, 1, echo_depth, false));
+  return time_each(mine, [&] { return check(plain_ask(&own.end), "ask"); });
+}
+
+template <receive_queue_kind Receives>
+result<void> answer_plain(const side& mine) {
+  plain_objects<Receives> own;
+  VERBSPP_TRYV(own.open(mine, 1, echo_depth, false));
+  return answer_each(mine, [&] { return check(plain_answer(&own.end), "answer"); });
+}
+
+/// A channel with what takes its messages.
+struct by_inbox {
+  static result<by_inbox> open(const side& mine) {
+    VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));
+    VERBSPP_TRY(prepared, mine.domain.build_channel().build());
+    VERBSPP_TRY(messages, inbox::open(prepared, pool));
+    VERBSPP_TRY(connected, connect(mine, std::move(prepared)));
+    VERBSPP_TRYV(meet(mine.socket));
+    return by_inbox{std::move(pool), std::move(connected), std::move(messages)};
+  }
+  result<message> next() { return messages.wait(patience); }
+
+  message_pool pool;
+  channel link;
+  inbox messages;
+};
+
+struct by_hub {
+  static result<by_hub> open(const side& mine) {
+    VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));
+    VERBSPP_TRY(hub, channel_hub::create(mine.domain, pool, {.receives = echo_depth}));
+    VERBSPP_TRY(prepared, mine.domain.build_channel().hub(hub).build());
+    VERBSPP_TRY(connected, connect(mine, std::move(prepared)));
+    VERBSPP_TRYV(meet(mine.socket));
+    return by_hub{std::move(pool), std::move(hub), std::move(connected)};
+  }
+  result<message> next() {
+    for (;;) {
+      std::array<arrival, 1> slot;
+      VERBSPP_TRYV(hub.wait(slot, patience));
+      if (slot[0].message) return std::move(slot[0].message);
+      link.poll();
+    }
+  }
+
+  message_pool pool;
+  channel_hub hub;
+  channel link;
+};
+
+template <class By>
+result<nanoseconds_each> ask(const side& mine) {
+  VERBSPP_TRY(own, By::open(mine));
+  std::array<std::byte, echo_bytes> question{};
+  return time_each(mine, [&]() -> result<void> {
+    VERBSPP_TRY(request, own.pool.take());
+    VERBSPP_TRYV(request.assign(question));
+    VERBSPP_TRYV(own.link.post_send(std::move(request)));
+    VERBSPP_TRY(reply, own.next());
+    if (reply.size() != echo_bytes)
+      return error(error_kind::mismatch, "ask", "the answer has another length");
+    return success();
+  });
+}
+
+template <class By>
+result<void> answer(const side& mine) {
+  VERBSPP_TRY(own, By::open(mine));
+  return answer_each(mine, [&]() -> result<void> {
+    VERBSPP_TRY(request, own.next());
+    VERBSPP_TRYV(own.link.post_send(std::move(request)));
+    return success();
+  });
+}
+
+/// One end measures, and the other one answers.
+struct form {
+  result<nanoseconds_each> (*measure)(const side&);
+  result<void> (*answer)(const side&);
+};
+
+struct comparison {
+  std::string_view name;
+  form plain;
+  form verbspp;
+  bool is_rate;
+};
+
+constexpr std::array comparisons{
+    comparison{"server", {load, serve_plain}, {load, serve_hub}, true},
+    comparison{"inbox",
+               {ask_plain<receive_queue_kind::own>, answer_plain<receive_queue_kind::own>},
+               {ask<by_inbox>, answer<by_inbox>},
+               false},
+    comparison{"hub",
+               {ask_plain<receive_queue_kind::shared>, answer_plain<receive_queue_kind::shared>},
+               {ask<by_hub>, answer<by_hub>},
+               false},
+};
+
+template <class Run>
+auto with_device(const options& chosen, int socket, Run run)
+    -> decltype(run(std::declval<const side&>())) {
+  VERBSPP_TRY(device, open_device(chosen.device));
+  VERBSPP_TRY(domain, protection_domain::allocate(device));
+  return run(side{domain, socket, chosen.messages});
+}
+
+/// Runs `body` in another process. \returns its number
+template <class Body>
+pid_t start(Body body) {
+  const pid_t started = ::fork();
+  if (started != 0) return started;
+  const result<void> ended = body();
+  if (!ended.has_value()) std::cerr << ended.error() << '\n';
+  std::cerr.flush();
+  // No statics of the program are destroyed in it.
+  ::_exit(ended.has_value() ? 0 : 1);
+}
+
+/// The median of what a form needs, in nanoseconds; 0 if it failed. Each end is a process.
+std::int64_t measure(const options& chosen, const form& one) {
+  int sockets[2];
+  int answers[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || ::pipe(answers) != 0) return 0;
+  const std::array processes{start([&]() -> result<void> {
+                               ::close(sockets[1]);
+                               return with_device(chosen, sockets[0], one.answer);
+                             }),
+                             start([&]() -> result<void> {
+                               ::close(sockets[0]);
+                               VERBSPP_TRY(times, with_device(chosen, sockets[1], one.measure));
+                               std::ranges::nth_element(times,
+                                                        times.begin() + std::ssize(times) / 2);
+                               const std::int64_t median = times[times.size() / 2];
+                               errno = EIO;
+                               if (::write(answers[1], &median, sizeof median) != sizeof median)
+                                 return error::from_errno(errno, "write");
+                               return success();
+                             })};
+  for (const int each : {sockets[0], sockets[1], answers[1]}) ::close(each);
+  std::int64_t median = 0;
+  if (::read(answers[0], &median, sizeof median) != sizeof median) median = 0;
+  ::close(answers[0]);
+  for (const pid_t each : processes) {
+    int status = 0;
+    if (::waitpid(each, &status, 0) != each || status != 0) median = 0;
+  }
+  return median;
+}
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// The two take turns; the ratio is the median of the rounds'.
+bool compare(const options& chosen, const comparison& one) {
+  std::vector<double> plain, ours, ratios;
+  for (std::uint64_t round = 0; round < chosen.rounds; ++round) {
+    const auto first = static_cast<double>(measure(chosen, one.plain));
+    const auto second = static_cast<double>(measure(chosen, one.verbspp));
+    if (first == 0 || second == 0) return false;
+    plain.push_back(first);
+    ours.push_back(second);
+    ratios.push_back(one.is_rate ? first / second : second / first);
+  }
+  const double c = median_of(plain);
+  const double v = median_of(ours);
+  const double ratio = median_of(ratios);
+  if (one.is_rate)
+    std::printf("%-8s %9.0f %9.0f echoes/s %6.2f  (at least 0.95)\n", one.name.data(), 1e9 / c,
+                1e9 / v, ratio);
+  else
+    std::printf("%-8s %9.2f %9.2f us       %6.2f  (at most 1.15)\n", one.name.data(), c / 1e3,
+                v / 1e3, ratio);
+  std::fflush(stdout);
+  return true;
+}
+
+std::uint64_t number_in(std::string_view text) {
+  std::uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  options chosen;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (name == "--device") chosen.device = argv[i + 1];
+    if (name == "--rounds") chosen.rounds = std::max<std::uint64_t>(number_in(argv[i + 1]), 1);
+    if (name == "--messages") chosen.messages = std::max<std::uint64_t>(number_in(argv[i + 1]), 16);
+    if (name == "--only") chosen.only = argv[i + 1];
+  }
+  std::printf("%-8s %9s %9s          %6s\n", "", "C", "verbspp", "ratio");
+  std::fflush(stdout);
+  for (const comparison& each : comparisons)
+    if ((chosen.only.empty() || chosen.only == each.name) && !compare(chosen, each)) return 1;
+  return 0;
+}
