@@ -205,11 +205,12 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
                  "waiting(wait_mode::sleep())");
   VERBSPP_TRYV(
       completion_queue_access::state_of(queue())->ask_to_be_woken(notify_for::every_completion));
+  was_asked_to_wake_ = true;
   return success();
 }
 
 void channel_connection::stay_awake() noexcept {
-  if (settings_.waiting.sleeps()) completion_queue_access::state_of(queue())->stay_awake();
+  if (was_asked_to_wake_) completion_queue_access::state_of(queue())->stay_awake();
 }
 
 }  // namespace verbspp::detail

@@ -586,7 +586,9 @@ result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit l
 
 result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
                                                   call_limit limit) noexcept {
-  VERBSPP_TRY(seen, wait_for([&] { return look_for_arrivals(into); }, limit));
+  const auto find = [&] { return look_for_arrivals(into); };
+  VERBSPP_TRY(seen, wait_until(find, limit.begin(channel_settings::usual_limit)));
+  if (seen.has_more) wake_waiting();
   return into.first(seen.count);
 }
 

@@ -48,16 +48,14 @@ result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
   return std::optional<wait_end>();
 }
 
-/// As `check`, but sleeps; empty if there may be completions to look for.
+/// As `check`, but after a look and a sleep, which watches the same; empty if there may be
+/// completions to look for.
 result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noexcept {
   completion_queue_state& queue = *completion_queue_access::state_of(terms.queue);
-  VERBSPP_TRY(events, queue.ask_to_be_woken(notify_for::every_completion));
+  VERBSPP_TRY(events, queue.stay_wakeable());
   // Earlier completions wake no thread.
   const sight seen = look();
-  if (seen == sight::enough) {
-    queue.stay_awake();
-    return std::optional(wait_end::completions);
-  }
+  if (seen == sight::enough) return std::optional(wait_end::completions);
   const bool is_nap = seen == sight::nothing_yet;
   VERBSPP_TRY(end, queue.sleep(events, is_nap ? wait_limit(longest_nap) : terms.until,
                                {.descriptor = terms.descriptor,
@@ -86,16 +84,22 @@ bool has_ended(const watched_descriptor& watched) noexcept {
 }
 
 result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
+  const bool sleeps_at_once = terms.mode.spins_for() <= std::chrono::nanoseconds::zero();
   const wait_limit spins_until(terms.mode.spins_for());
-  wait_limit events_at(time_between_events);
+  std::optional<wait_limit> events_at;
   for (unsigned round = 0;; ++round) {
-    if (look() == sight::enough) return wait_end::completions;
-    if (round % rounds_between_checks != 0) {
-      pause_processor();
-      continue;
+    std::optional<wait_end> ended;
+    bool sleeps = sleeps_at_once && round == 0;
+    if (!sleeps) {
+      if (look() == sight::enough) return wait_end::completions;
+      if (round % rounds_between_checks != 0) {
+        pause_processor();
+        continue;
+      }
+      VERBSPP_TRY(seen, check(terms));
+      ended = seen;
+      sleeps = !ended && terms.mode.sleeps() && spins_until.has_passed();
     }
-    VERBSPP_TRY(ended, check(terms));
-    const bool sleeps = !ended && terms.mode.sleeps() && spins_until.has_passed();
     if (sleeps) {
       VERBSPP_TRY(end, sleep(terms, look));
       ended = end;
@@ -112,7 +116,9 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       round = rounds_between_checks - 1;
       continue;
     }
-    if (events_at.has_passed()) {
+    if (!events_at) {
+      events_at = time_between_events;
+    } else if (events_at->has_passed()) {
       VERBSPP_TRYV(terms.listener.look());
       events_at = time_between_events;
     }

@@ -73,6 +73,7 @@ result<bool> completion_channel_state::read() noexcept {
   if (++queue.events.unacknowledged == acknowledged_together)
     ibv_ack_cq_events(source, std::exchange(queue.events.unacknowledged, 0));
   ++queue.events.count;
+  queue.events.is_due = false;
   append_pending(queue);
   return true;
 }
@@ -185,6 +186,18 @@ std::uint64_t completion_channel_state::settle(completion_queue_state& queue) no
   return queue.events.count;
 }
 
+result<std::uint64_t> completion_channel_state::settle_asking(
+    completion_queue_state& queue) noexcept {
+  const std::lock_guard held(lock_);
+  remove_pending(queue);
+  if (!queue.events.is_due) {
+    // With the lock, so that whoever finds it due can rely on it.
+    VERBSPP_TRYV(request_notification(queue.native, notify_for::every_completion));
+    queue.events.is_due = true;
+  }
+  return queue.events.count;
+}
+
 result<wait_end> completion_channel_state::sleep(const completion_queue_state& queue,
                                                  std::uint64_t events, const wait_limit& until,
                                                  const also_watched& also) noexcept {
@@ -194,15 +207,13 @@ result<wait_end> completion_channel_state::sleep(const completion_queue_state& q
     VERBSPP_TRY(in_time, wait(held, until, has_more));
     return in_time ? wait_end::completions : wait_end::limit;
   }
-  for (;;) {
-    if (has_more()) return wait_end::completions;
-    if (!someone_reads_) {
-      VERBSPP_TRY(got, read());
-      if (got) continue;
-    }
+  while (!has_more()) {
+    // Events that are there already end it at once.
     VERBSPP_TRY(end, watch(held, until, also));
     if (end) return *end;
+    if (!someone_reads_) VERBSPP_TRYV(read());
   }
+  return wait_end::completions;
 }
 
 void completion_channel_state::collect() noexcept {

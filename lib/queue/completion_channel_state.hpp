@@ -45,6 +45,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   /// Returns the number of the queue's events so far; the queue is about to be polled for all of
   /// them.
   [[nodiscard]] std::uint64_t settle(completion_queue_state& queue) noexcept;
+  /// As `settle`, and requests an event for the next completion unless one is due.
+  [[nodiscard]] result<std::uint64_t> settle_asking(completion_queue_state& queue) noexcept;
   /// Sleeps until the queue has more than `events` events (`completions`), or as `also` specifies.
   [[nodiscard]] result<wait_end> sleep(const completion_queue_state& queue, std::uint64_t events,
                                        const wait_limit& until, const also_watched& also) noexcept;
@@ -74,8 +76,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   template <class Condition>
   [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, const wait_limit& until,
                                   Condition condition) noexcept;
-  /// Sleeps once, on all watched objects; empty if there may be events. Requires the lock, and that
-  /// there are no events to read, and holds the lock again afterwards.
+  /// Sleeps once, on all watched objects; empty if there may be events. Requires the lock, and
+  /// holds it again afterwards.
   [[nodiscard]] result<std::optional<wait_end>> watch(std::unique_lock<std::mutex>& held,
                                                       const wait_limit& until,
                                                       const also_watched& also) noexcept;

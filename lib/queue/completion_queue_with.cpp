@@ -39,6 +39,10 @@ result<std::uint64_t> completion_queue_state::ask_to_be_woken(notify_for which) 
   return events_so_far;
 }
 
+result<std::uint64_t> completion_queue_state::stay_wakeable() noexcept {
+  return channel->settle_asking(*this);
+}
+
 void completion_queue_state::stay_awake() noexcept { channel->collect(); }
 
 result<wait_end> completion_queue_state::sleep(std::uint64_t events_so_far, const wait_limit& until,

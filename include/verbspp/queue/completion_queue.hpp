@@ -105,6 +105,10 @@ struct completion_queue_state : counted {
   /// Requests an event for the next completion.
   /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
+  /// As `ask_to_be_woken` for every completion, for a queue whose events are read only by waits of
+  /// the library. It requests no event while an earlier one has not been read: that event will
+  /// arrive, and the queue has at most one unread event.
+  [[nodiscard]] result<std::uint64_t> stay_wakeable() noexcept;
   /// Called if a wait need not sleep: reads the events that have arrived, so that they do not pile
   /// up.
   void stay_awake() noexcept;
@@ -131,6 +135,7 @@ struct completion_queue_state : counted {
     unsigned unacknowledged = 0;               ///< the number of these to be acknowledged
     bool pending = false;                      ///< an event was not returned to any caller yet
     bool closed = false;                       ///< the queue is being destroyed
+    bool is_due = false;                       ///< an event was requested, and was not read
     completion_queue_state* before = nullptr;  ///< in the list of pending ones
     completion_queue_state* after = nullptr;
     completion_queue_state* previous = nullptr;  ///< in the list of all of the channel

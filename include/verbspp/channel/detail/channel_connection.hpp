@@ -152,7 +152,7 @@ class channel_connection {
   /// Requests an event for the next completion. \errors `not_supported` of a channel that only
   /// spins
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
-  /// Reads the requested events.
+  /// Reads the events that `ask_to_be_woken` has requested; does nothing before its first call.
   void stay_awake() noexcept;
 
  private:
@@ -161,6 +161,7 @@ class channel_connection {
   channel_state state_ = channel_state::prepared;
   bool root_is_certain_ = false;
   bool queue_is_lost_ = false;
+  bool was_asked_to_wake_ = false;
   int destroy_errnum_ = 0;
   ibv_qp* native_ = nullptr;
   ibv_cq* native_queue_ = nullptr;
