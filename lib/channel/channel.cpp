@@ -77,8 +77,7 @@ result<void> channel::handshake(const managed_attributes& by) noexcept {
 
 void channel::poll() noexcept {
   if (is_empty()) return;
-  core().connection().stay_awake();
-  core().collect();
+  core().poll();
 }
 
 result<wait_end> channel::wait(const wait_limit& limit, int file_descriptor) noexcept {

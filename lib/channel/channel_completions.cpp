@@ -71,16 +71,35 @@ bool channel_core::collect_with_care() noexcept {
 
 void channel_core::collect_from_hub() noexcept {
   const int failed = member_->hub ? member_->hub->look() : 0;
+  static_cast<void>(take_found());
+  if (failed < 0) lose_queue(failed);
+  take_hang_up();
+}
+
+void channel_core::poll() noexcept {
+  connection_.stay_awake();
+  // Usually the hub has told the program of these. Looking for more would cost more than they did.
+  if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) return take_hang_up();
+  collect();
+}
+
+/// Takes the completions that the hub has found. \returns whether there were some
+bool channel_core::take_found() noexcept {
+  bool found = false;
   {
     const one_thread only(users_);
-    member_->take_each([this](const ibv_wc& completion) {
+    member_->take_each([this, &found](const ibv_wc& completion) {
+      found = true;
       if (is_shared_receive(completion.wr_id))
         fail_shared_receive(completion);
       else
         complete(completion);
     });
   }
-  if (failed < 0) lose_queue(failed);
+  return found;
+}
+
+void channel_core::take_hang_up() noexcept {
   if (member_->take_hang_up() && !connection_.failure())
     give_up(wait_end::file_descriptor, reason_of(wait_end::file_descriptor, wait_limit::forever()));
 }

@@ -450,7 +450,7 @@ void hub_state::take_completions(empty_slots& into) noexcept {
         hand_out(completions[i]);
     }
     if (filled < 0) [[unlikely]] {
-      lost_ = filled;
+      __atomic_store_n(&lost_, filled, __ATOMIC_RELAXED);
       // Each channel has to learn this.
       for (std::uint32_t i = 0; i < channels_; ++i)
         if (rows_.get()[i].member != nullptr) note_news(rows_.get()[i]);

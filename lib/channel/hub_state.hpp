@@ -97,6 +97,10 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Processes the available completions, unless another thread does it now. \returns the error of
   /// a failed poll, else 0
   [[nodiscard]] int look() noexcept;
+  /// Returns true if polling has failed.
+  [[nodiscard]] bool is_lost() const noexcept {
+    return __atomic_load_n(&lost_, __ATOMIC_RELAXED) != 0;
+  }
   /// Processes the available completions before a queue pair is destroyed, which has been in ERR
   /// since this time.
   void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;

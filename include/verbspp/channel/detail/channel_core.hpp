@@ -219,6 +219,8 @@ class channel_core {
     }
     return complete_all(completions, filled);
   }
+  /// As `channel::poll`.
+  void poll() noexcept;
   /// Whether nothing is outstanding.
   [[nodiscard]] bool is_idle() const noexcept { return outstanding() == 0; }
 
@@ -438,6 +440,8 @@ class channel_core {
   // Completions.
   bool collect_with_care() noexcept;
   void collect_from_hub() noexcept;
+  [[nodiscard]] bool take_found() noexcept;
+  void take_hang_up() noexcept;
   [[gnu::noinline]] bool complete_all(const ibv_wc (&completions)[16], int filled) noexcept;
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
