@@ -22,7 +22,7 @@ class hub_events {
 
   [[nodiscard]] result<void> open() noexcept;
   [[nodiscard]] int descriptor() const noexcept { return events_; }
-  /// Whether any descriptor was ever watched.
+  /// True if any descriptor was ever watched.
   [[nodiscard]] bool is_watching() const noexcept {
     return __atomic_load_n(&is_watching_, __ATOMIC_RELAXED);
   }

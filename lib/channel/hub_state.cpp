@@ -217,7 +217,7 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
     return error::above_limit(building_in_hub, "completions", asked,
                               room_.capacity() - room_.expected(),
                               "the hub's completion queue has no room for another channel: "
-                              "create it with more (hub_options::completions)");
+                              "create the hub with more (hub_options::completions)");
   if (!numbers_.set(number, static_cast<std::uint16_t>(member.id.index))) {
     room_.give_back(taken);
     return error::from_errno(ENOMEM, building_in_hub);

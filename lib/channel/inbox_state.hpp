@@ -13,9 +13,10 @@
 
 namespace verbspp::detail {
 
-/// The state of an inbox, at a place of its own: the slots of its receives point to it.
+/// The state of an inbox. It is allocated separately, because the slots of its receives point to
+/// it.
 struct [[gnu::visibility("hidden")]] inbox_state {
-  /// Whether there is room for a batch of receives, or none is in use at all.
+  /// True if there is room for a batch of receives, or none is in use at all.
   [[nodiscard]] bool is_due() const noexcept { return depth - in_use() >= refill || in_use() == 0; }
   /// The number of places that are posted, or contain messages that were not taken.
   [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }

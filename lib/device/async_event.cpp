@@ -42,7 +42,8 @@ constexpr std::array events{
     event_description{
         async_event_type::queue_pair_access_error, element::queue_pair, severity_of::error,
         "queue pair access error",
-        "the peer used an rkey that is stale, for too few bytes, or lacks the right; the queue "
+        "the peer used a stale rkey, an rkey without the right, or an address outside the memory; "
+        "the queue "
         "pair is in the error state, and the peer's request failed as a remote access error"},
     event_description{async_event_type::communication_established, element::queue_pair,
                       severity_of::notice, "communication established",

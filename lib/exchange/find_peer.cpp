@@ -92,7 +92,8 @@ class candidates {
   [[nodiscard]] result<void> add_other(tcp_socket socket) noexcept {
     candidate& place = *next_place_;
     if (place.core)
-      place.core->refuse(error(error_kind::busy, meeting, "too many others connected since"));
+      place.core->refuse(
+          error(error_kind::busy, meeting, "too many other processes have connected since"));
     return add(place, std::move(socket));
   }
   /// The time from which there is room for another connection. Connections that have not greeted
@@ -149,7 +150,7 @@ class candidates {
     for (candidate& each : all_) {
       if (&each == chosen || !each.core) continue;
       each.core->refuse(
-          error(error_kind::busy, meeting, "another connection between the two ends is used"));
+          error(error_kind::busy, meeting, "another connection between the two ends was chosen"));
       each = {};
     }
   }

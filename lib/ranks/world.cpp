@@ -45,7 +45,8 @@ class key {
   return rank_name::from(std::string_view(text.data())).value();
 }
 
-/// The introduction that each rank puts for all: its memory, an endpoint, and its name at the end.
+/// The introduction that each rank publishes to all others: its memory, an endpoint, and then its
+/// name.
 constexpr std::size_t place_size = detail::signals::place::encoded_size;
 constexpr std::size_t name_begins = place_size + endpoint::encoded_size;
 using encoded_endpoint = std::array<std::byte, endpoint::encoded_size>;

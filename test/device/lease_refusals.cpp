@@ -204,7 +204,7 @@ TEST_CASE_METHOD(memory_for_windows, "a lease that the device fails to revoke re
 TEST_CASE("memory is never freed while the device has failed to revoke its lease") {
   // With other drivers, LeakSanitizer reports memory that stays registered forever.
   if (!device_name().starts_with("soft"))
-    SKIP("memory that stays registered forever leaks by intent");
+    SKIP("memory that stays registered forever is leaked on purpose");
   lease_bed bed;
   std::array<std::byte, 64> mark{};
   mark.fill(std::byte{0x33});

@@ -116,8 +116,7 @@ TEST_CASE("a meeting skips strangers and times out with the reason") {
 }
 
 TEST_CASE_METHOD(two_places, "strangers that connect in each turn do not keep the peer out") {
-  // Only the right one can reach the other, and its hello is read when strangers have come behind
-  // it.
+  // Only `right` can reach the other end. Strangers connect after it, before its hello is read.
   const held_port unreachable;
   auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
   auto coming = start_at(bed, right, "127.0.0.1", left.port, 2);

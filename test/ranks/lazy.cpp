@@ -350,7 +350,8 @@ TEST_CASE("the program's own channels are left alone and take no rank's number")
   CHECK(made[2]->peers()[1].state() == channel_state::prepared);
 }
 
-TEST_CASE("a scope refuses requests to a rank that did not answer and can be called again") {
+TEST_CASE(
+    "a scope refuses requests to a rank that did not answer and the rank can be called again") {
   lazy_worlds all(2);
   buffer<> memory(all.bed.domain, 64);
   group& peers = all.ranks[0].peers();

@@ -75,7 +75,7 @@ struct board_end {
   std::array<char, 400> why{};  ///< the reason why the connection broke, valid from `closed` on
 };
 
-/// Whether the soak continues, and the first failure.
+/// The end of the soak, and its first failure.
 struct verdict {
   std::atomic<bool> is_over{false};  ///< the time or the number of operations is reached
   std::atomic<bool> failed{false};

@@ -124,7 +124,7 @@ void end::take_receives() {
     receives_.pop_front();
   }
   post_receives();
-  // Published when new ones are posted in their place.
+  // Published only now, when new receives have been posted in place of those taken.
   mine_.taken = taken_;
 }
 

@@ -56,7 +56,7 @@ TEST_CASE("receives keep their slots until their results are taken") {
   }
 }
 
-TEST_CASE("there are more slots than receives in the queue but not without limit") {
+TEST_CASE("the number of slots exceeds the capacity of the queue but is limited") {
   open_slots receives(4);
   std::vector<receive_slot*> done;
   while (receives.slots.has_room()) {

@@ -194,7 +194,7 @@ TEST_CASE("a slice must lie within its memory for any numbers") {
   CHECK(everything(0, largest, remote_key(1U)).slice(largest, 1).has_error());
 }
 
-TEST_CASE("the error about a slice outside names the requested range and the limit") {
+TEST_CASE("the error about a slice beyond the memory names the requested range and the limit") {
   CHECK(some_memory.slice(4097, 0).error().message() ==
         "remote_memory::slice: offset, bytes: 4097 is above the limit of 4096");
   CHECK(some_memory.slice(4000, 97).error().message() ==

@@ -112,7 +112,7 @@ class hub_clients {
     friend hub_clients;
 
     turn(detail::hub_turn&& taken, table* of) noexcept : turn_(std::move(taken)), table_(of) {
-      // Collects completions, which return the memory of sends, and finds out about failures.
+      // Collects completions, which return the memory of sends, and detects failures.
       self().link.poll();
     }
     [[nodiscard]] client& self() const noexcept {

@@ -39,7 +39,7 @@ concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
 template <class Memory>
 concept GivenAway = requires(Memory&& memory) { std::move(memory).give().let_go(); };
 
-/// Whether the device writes to the operation's elements.
+/// True if the device writes to the operation's elements.
 template <class Operation>
 inline constexpr bool fills = std::is_same_v<decltype(Operation::elements), scatter_list>;
 
@@ -57,7 +57,8 @@ template <class Operation, class Memory>
 template <class Operation, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, Memory& memory) noexcept {
   if constexpr (requires { memory.is_one_element(); }) {
-    // A result would be kept in memory that calls may write to, so this path does without one.
+    // Avoids a `result`: compilers keep it in memory, which other calls may write to, instead of in
+    // registers.
     if (!memory.is_one_element()) [[unlikely]]
       return false;
     using element = std::conditional_t<fills<Operation>, scatter_element, gather_element>;

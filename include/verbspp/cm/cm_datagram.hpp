@@ -28,7 +28,7 @@ namespace verbspp {
 /// that serve lookups, or join a group, with this key.
 inline constexpr queue_key cm_datagram_key = 0x01234567;
 
-/// The destination of datagrams: a queue pair that serves at an address.
+/// The destination of datagrams: the queue pair of a service, and the path to it.
 ///
 /// A plain value.
 struct cm_datagram_peer {

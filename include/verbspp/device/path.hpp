@@ -106,8 +106,8 @@ class path {
 std::ostream& operator<<(std::ostream& out, const path& way);
 
 namespace detail {
-/// Checks that a port of that link layer can send along the path: its kind, and that it has an
-/// address.
+/// Checks that a port with this link layer can send along the path: the path must be of the port's
+/// kind, and have a destination address.
 [[nodiscard]] result<void> check_path(const path& way, link_layer port,
                                       const char* operation) noexcept;
 }  // namespace detail

@@ -17,9 +17,9 @@ struct acceptor_options {
   /// queue until a place is free. A client that has not sent anything yet costs a socket and a few
   /// KiB.
   std::uint32_t clients = 512;
-  /// The maximum number of clients that have a queue pair at a time, at least 1. A client can have
-  /// one once it has introduced itself; the others wait for their turn, in the order in which they
-  /// did.
+  /// The maximum number of clients that have a queue pair at a time, at least 1. A client gets one
+  /// after it has introduced itself. When the maximum is reached, clients wait in the order in
+  /// which they introduced themselves.
   std::uint32_t handshakes = 64;
   /// The time limit of each exchange, from the moment that its client is accepted.
   std::chrono::nanoseconds limit = std::chrono::seconds(5);

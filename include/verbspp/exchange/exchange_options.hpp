@@ -20,8 +20,8 @@ enum class exchange_role : std::uint8_t {
 /// A plain value. The caller owns the text and bytes that it refers to, which are copied when the
 /// exchange starts.
 struct exchange_options {
-  /// The name of the program's application: up to 64 printable characters, the same at both ends.
-  /// May be empty, at both ends.
+  /// The name of the application: up to 64 printable characters, the same at both ends. May be
+  /// empty.
   std::string_view application{};
   /// The version of the program's own protocol, the same at both ends.
   std::uint32_t version = 0;
@@ -36,12 +36,13 @@ struct exchange_options {
   /// that two connections to one program can't answer each other's challenges. Without a secret it
   /// has no effect. An acceptor is always on the accepting side; a meeting has no sides.
   exchange_role role = exchange_role::connecting;
-  /// Whether the channel is tied to the socket. It is if both ends connect channels, and neither
-  /// says no. Then each channel has a duplicate of the socket, so one descriptor more, and watches
-  /// it for `hang_up`. When one end is closed or destroyed, or its process ends, the other end
-  /// breaks at once (`cancelled`). The program may close its own descriptor. When the last channel
-  /// of a socket is closed, the socket is shut down for sending. Say no if the program sends over
-  /// the socket after that, or connects another channel over it instead of renewing this one.
+  /// True to tie the channel to the socket, if the peer's end does so, too, and both ends connect
+  /// channels. Each channel then has a duplicate of the socket, which is one more descriptor, and
+  /// watches it for `hang_up`. When one end is closed or destroyed, or its process ends, the other
+  /// end breaks at once (`cancelled`). The program may close its own descriptor. When the last
+  /// channel of a socket is closed, the socket is shut down for sending. Set it to false if the
+  /// program sends over the socket after that, or connects another channel over it instead of
+  /// renewing this one.
   bool ties_socket = true;
 };
 

@@ -317,7 +317,7 @@ class group : public group_operations<group> {
   [[nodiscard]] static error no_memory(const char* operation) noexcept;
 
   std::optional<channel_hub> hub_{};
-  detail::owned<channel[]> channels_{};        ///< the hub's capacity
+  detail::owned<channel[]> channels_{};        ///< as many as the hub's capacity
   detail::owned<std::uint32_t[]> numbers_{};   ///< the storage of `all` and `connected`
   detail::owned<std::uint32_t[]> by_index_{};  ///< peers by index in the hub; may be outdated
   std::uint32_t size_ = 0;

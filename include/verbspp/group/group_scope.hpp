@@ -162,7 +162,7 @@ class group_scope : public group_operations<group_scope> {
   const detail::owned<channel[]>* channels_;  ///< the group's, as are those behind it
   const std::uint32_t* group_size_;
   std::optional<channel_scope>* scopes_;
-  std::uint32_t size_;  ///< when it began
+  std::uint32_t size_;  ///< the group's size when the scope began
   wait_limit limit_;
   std::optional<channel_scope> refusing_{};
   group* connects_;  ///< the group whose members are connected at their first use; null if there

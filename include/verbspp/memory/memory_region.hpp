@@ -173,7 +173,7 @@ class VERBSPP_CONSUMABLE registered_region {
 
  public:
   static constexpr access_flags rights = Rights;
-  /// A handle with those of the region's rights that are for peers.
+  /// A handle that grants peers the region's remote rights.
   using handle_for_peers = remote_memory<Rights & access::any_remote>;
 
   [[nodiscard]] std::size_t length() const noexcept { return registration_.range().length; }

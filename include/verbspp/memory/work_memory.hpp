@@ -35,8 +35,8 @@ concept HasKeep = requires(const Memory& memory) { memory.keep().let_go(); };
 
 }  // namespace detail
 
-/// Memory that work can own: it is moved into the work. Its `gather()` and `scatter()` return, as a
-/// result, an element of all the memory that it stands for.
+/// Memory that work can own: it is moved into the work. Its `gather()` and `scatter()` return a
+/// result with an element that covers all of the memory.
 template <class Memory>
 concept WorkMemory =
     detail::because(!std::is_lvalue_reference_v<Memory>,

@@ -430,7 +430,7 @@ class queue_pair_parameters {
 template <transport Transport, queue_pair_parameter_set Given>
 class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Transport, Given> {
  public:
-  /// Whether the queue pair will have its own receive queue.
+  /// The kind of the queue pair's receive queue.
   static constexpr receive_queue_kind receives =
       Given.contains(queue_pair_parameter::shared_receive_queue) ? receive_queue_kind::shared
                                                                  : receive_queue_kind::own;

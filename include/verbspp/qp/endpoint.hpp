@@ -105,8 +105,9 @@ struct endpoint {
   /// or the reverse; `mismatch` if they have another format version, whatever their length
   [[nodiscard]] static result<endpoint> decode(std::span<const std::byte> bytes) noexcept;
 
-  /// For readers of streams: the number of bytes of an endpoint that begins with these. If they do
-  /// not begin one, returns their own number, and `decode` reports the error.
+  /// For readers of streams: returns the encoded size of the endpoint that begins with these bytes.
+  /// If no endpoint begins with them, returns the number of these bytes, for which `decode` then
+  /// reports the error.
   [[nodiscard]] static std::size_t encoded_size_of(
       std::span<const std::byte, former_encoded_size> beginning) noexcept;
 

@@ -7,7 +7,7 @@
 
 namespace verbspp::detail {
 
-/// The number that a member of a C structure with an enumeration type holds.
+/// Returns the numeric value of an enumeration in a C structure.
 ///
 /// The driver writes it, and may know more values than the header of libibverbs that this was
 /// compiled with. Loading such a value as the enumeration would be undefined behaviour.

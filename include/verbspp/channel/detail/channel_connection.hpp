@@ -98,7 +98,7 @@ class channel_connection {
   /// \errors as `queue_pair::handshake`
   [[nodiscard]] result<void> connect(const endpoint& remote) noexcept;
   [[nodiscard]] result<void> connect(const managed_attributes& by) noexcept;
-  /// Whether `connect` may be called.
+  /// Checks that `connect` may be called.
   [[nodiscard]] result<void> check_prepared() const noexcept;
   [[nodiscard]] result<void> check_newer(const endpoint& remote) const noexcept;
   /// Moves the queue pair to ERR, which flushes all outstanding requests.
@@ -114,7 +114,7 @@ class channel_connection {
   /// Destroys the queue pair, and reports a failure to the handler.
   void drop_queue_pair() noexcept;
 
-  // How it failed.
+  // The failure.
 
   [[nodiscard]] const std::optional<channel_failure>& failure() const noexcept { return failure_; }
   [[nodiscard]] std::optional<channel_failure>& failure() noexcept { return failure_; }

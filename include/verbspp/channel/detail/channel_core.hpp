@@ -158,7 +158,8 @@ class channel_core {
   [[nodiscard]] result<std::uint32_t> post_receives(inbox_state& inbox,
                                                     std::uint32_t wanted) noexcept;
 
-  /// Whether a send queue's operation may be part of a batch, but for the room.
+  /// The error if a send operation may not be part of a batch, regardless of the room; otherwise
+  /// empty.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<error> objection(
       const Operation& operation) const noexcept {
@@ -189,7 +190,7 @@ class channel_core {
     if (posted.is_receive()) return receive_slots::keep(*posted.slot, memory);
     sends_.keep(posted.number, memory);
   }
-  /// Whether AddressSanitizer or Valgrind watches the device's memory.
+  /// True if AddressSanitizer or Valgrind watches the device's memory.
   [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }
   /// Reports writes to the memory that this request, which was just posted, owns or shares, while
   /// the device reads it. \pre `watches`
@@ -221,7 +222,7 @@ class channel_core {
   }
   /// As `channel::poll`.
   void poll() noexcept;
-  /// Whether nothing is outstanding.
+  /// True if nothing is outstanding.
   [[nodiscard]] bool is_idle() const noexcept { return outstanding() == 0; }
 
   // Results, and the handles that take them.
@@ -370,8 +371,8 @@ class channel_core {
                                     std::is_same_v<Operation, compare_and_swap_operation> ||
                                     std::is_same_v<Operation, fetch_and_add_operation>;
 
-  /// Whether the channel's transport carries the operation: UC has no fence, nor what has an
-  /// answer.
+  /// True if the channel's transport supports the operation. UC supports neither fences nor
+  /// operations with a response.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH bool carries(const Operation& operation) const noexcept {
     using traits = operation_traits<Operation>;
@@ -379,7 +380,8 @@ class channel_core {
             (traits::flags(operation) & IBV_SEND_FENCE) == 0) ||
            connection_.type() == transport::rc;
   }
-  /// Whether the device accesses no memory of the program after such a request was posted.
+  /// True if the device accesses no memory of the program after a request with these elements was
+  /// posted.
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
       const native_elements& elements) noexcept {
     return elements.size == 0 || elements.is_inline;
@@ -408,7 +410,7 @@ class channel_core {
     if (terms.has_handle) ++terms.scope->posted;
   }
 
-  /// Whether it has finished, certainly without a failure.
+  /// True if it has finished, certainly without a failure.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(const request& one) const noexcept {
     if (!one.is_receive()) return sends_.has_succeeded(one.number);
     return one.slot->is_done() && !sends_.is_suspect();
@@ -474,7 +476,7 @@ class channel_core {
   }
   /// From this number of completed requests on, `has_news` holds.
   [[nodiscard]] std::uint64_t known() const noexcept { return is_idle() ? completed() : known_; }
-  /// Whether a handle or an inbox has a result that was not taken, the channel is broken, or
+  /// True if a handle or an inbox has a result that was not taken, the channel is broken, or
   /// requests have completed beyond those that are known.
   [[nodiscard]] bool has_news(std::uint64_t known) const noexcept;
   template <class Done>
@@ -496,7 +498,7 @@ class channel_core {
   [[nodiscard]] result<void> make_send_room(const char* operation, bool waits,
                                             call_limit limit) noexcept;
   [[nodiscard]] result<void> make_receive_room(bool waits, call_limit limit) noexcept;
-  /// The refusal of an operation that the channel's transport does not carry.
+  /// The error for an operation that the channel's transport does not support.
   [[nodiscard]] error uncarried(const char* operation, bool is_for_its_fence) const noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
 

@@ -34,7 +34,7 @@ struct hub_turn {
   std::uint32_t first_message = UINT32_MAX;
   std::uint32_t last_message = UINT32_MAX;
 
-  /// Whether the channel is one of the hub.
+  /// True if the channel belongs to the hub.
   [[nodiscard]] static bool has(const hub_reference& hub, const channel& one) noexcept;
   [[nodiscard]] static result<void> keep(const hub_reference& hub, owned<hub_table> table) noexcept;
   static void close_table(const hub_reference& hub) noexcept;

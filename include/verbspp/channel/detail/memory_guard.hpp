@@ -43,7 +43,7 @@ class memory_guard {
   void release(kept_memory& memory) const noexcept {
     if (!is_lost_) memory.let_go();
   }
-  /// Whether the queue pair could not be destroyed, so that the device may access all memory.
+  /// True if the queue pair could not be destroyed, so that the device may access all memory.
   [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
   void set_lost(bool is_lost) noexcept { is_lost_ = is_lost; }
 

@@ -7,7 +7,7 @@
 
 namespace verbspp::detail {
 
-/// Asserts, in debug builds, that one thread at a time is in a channel.
+/// Asserts, in debug builds, that at most one thread at a time executes a channel's functions.
 class one_thread {
  public:
   VERBSPP_DATA_PATH explicit one_thread([[maybe_unused]] unsigned& users) noexcept

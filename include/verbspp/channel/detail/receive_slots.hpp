@@ -99,7 +99,7 @@ class receive_slots {
 
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t room() const noexcept { return room_; }
   [[nodiscard]] std::uint32_t outstanding() const noexcept { return capacity_ - room_; }
-  /// Whether the queue has room, and there is a free slot.
+  /// True if the queue has room, and there is a free slot.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_room() const noexcept {
     return room_ != 0 && free_ != no_slot;
   }

@@ -97,7 +97,7 @@ class send_window {
 
   // Streams, which post unsignaled requests.
 
-  /// Whether at least `count` requests at the end may be unsignaled.
+  /// True if at least `count` requests at the end may be unsignaled.
   [[nodiscard]] VERBSPP_DATA_PATH bool may_have_unsignaled(std::uint64_t count) const noexcept {
     return signaled_end_ + count <= next_;
   }
@@ -116,7 +116,7 @@ class send_window {
   [[nodiscard]] std::uint32_t outstanding() const noexcept {
     return static_cast<std::uint32_t>(next_ - completed_);
   }
-  /// Whether a completion requires more than counting.
+  /// True if a completion requires more than counting.
   [[nodiscard]] VERBSPP_DATA_PATH bool needs_care() const noexcept { return care_ != 0; }
   /// Makes `needs_care` true until the channel is destroyed.
   void need_care() noexcept { ++care_; }
@@ -147,11 +147,11 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done(std::uint64_t number) const noexcept {
     return number < completed_;
   }
-  /// Whether it has finished, certainly without a failure.
+  /// True if it has finished, certainly without a failure.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(std::uint64_t number) const noexcept {
     return number < succeeded_;
   }
-  /// Whether each result has to be looked up: handles may belong to failed requests, or the channel
+  /// True if each result has to be looked up: handles may belong to failed requests, or the channel
   /// was destroyed.
   [[nodiscard]] VERBSPP_DATA_PATH bool is_suspect() const noexcept { return succeeded_ == 0; }
   void set_suspect(bool is_suspect) noexcept;

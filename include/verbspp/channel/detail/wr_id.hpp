@@ -22,7 +22,7 @@ inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_
                                                std::uint64_t id) noexcept {
   return static_cast<std::uint64_t>(operation) << operation_at | id;
 }
-/// Whether it belongs to a receive of the channel's own.
+/// True if it belongs to a receive of the channel's own.
 [[nodiscard]] constexpr bool is_receive(std::uint64_t wr_id) noexcept {
   return static_cast<std::int64_t>(wr_id) < 0;
 }

@@ -30,7 +30,7 @@ class kept_peers {
   kept_peers& operator=(const kept_peers&) = delete;
   ~kept_peers() = default;
 
-  /// Whether there was memory for it.
+  /// False if the memory for the list could not be allocated.
   [[nodiscard]] bool exists() const noexcept { return first_ != nullptr; }
   [[nodiscard]] peer_list list() const noexcept {
     return std::span<const std::uint32_t>(first_, size_);

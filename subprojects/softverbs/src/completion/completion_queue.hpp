@@ -63,7 +63,7 @@ struct completion {
   std::uint32_t flow_tag;
   bool of_send_queue;
   bool solicited;
-  /// Whether completions of other queue pairs may overtake it while it is held back.
+  /// True if completions of other queue pairs may overtake it while it is held back.
   bool overtakable;
   /// The time of the completion, by the device's clock and by the wall clock; only if the program
   /// requested them.
@@ -75,7 +75,7 @@ struct completion {
 
 /// The options of an extended completion queue.
 struct completion_queue_options {
-  /// Whether ibv_start_poll and the functions after it are supported.
+  /// True if ibv_start_poll and the functions after it are supported.
   bool one_by_one = false;
   /// Bits of ibv_create_cq_wc_flags.
   std::uint64_t fields = 0;

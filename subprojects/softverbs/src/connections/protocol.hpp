@@ -14,7 +14,7 @@ namespace softverbs {
 // The parameters that both ends of a connection use.
 
 inline constexpr nanoseconds millisecond = 1'000'000;
-/// The same as in the kernel, which sends a request fifteen times.
+/// The limit for an answer, as in the kernel, which sends a request fifteen times.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 /// The time after which a request without a listener is refused. Programs may close a listener and
 /// open it again between two connections, which takes less time than messages do on a network.

@@ -15,8 +15,8 @@ namespace softverbs {
 using port_space = std::uint16_t;
 
 struct reservation_options {
-  /// Whether to share the port with others of this process that set this, too, unless one of them
-  /// listens.
+  /// True to share the port with other reservations of this process that also set this, unless one
+  /// of them listens.
   bool reusable = false;
   /// Otherwise, :: includes all IPv4 addresses.
   bool only_ipv6 = false;

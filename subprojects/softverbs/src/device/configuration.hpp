@@ -99,9 +99,9 @@ struct device_description {
   device_limits most;
   bool has_atomics = true;
   bool has_windows = true;
-  /// Whether verbs that use extensible structures are supported, such as ibv_create_cq_ex.
+  /// True if verbs that use extensible structures are supported, such as ibv_create_cq_ex.
   bool has_extended = true;
-  /// The node that the device is near to; none if it is equally near to all.
+  /// The node nearest to the device; none if it is equally near to all nodes.
   std::optional<std::uint32_t> numa_node;
 };
 
@@ -111,7 +111,7 @@ struct configuration {
   /// A hash of the file's settings; 0 without a file. Processes with different fingerprints have
   /// different devices.
   std::uint32_t fingerprint = 0;
-  /// Whether memory is shared with other processes; otherwise, all packets go through sockets. Not
+  /// True if memory is shared with other processes; otherwise, all packets go through sockets. Not
   /// part of the file.
   bool shares_memory = true;
 };

@@ -204,7 +204,7 @@ class reader {
 
   bool read_seed(std::string_view text) {
     const auto value = number(text, std::numeric_limits<std::uint64_t>::max());
-    if (!value) return no("a seed is a number");
+    if (!value) return no("the seed must be a number");
     fault_.what.kind = effect_kind::seed;
     fault_.what.seed = *value;
     return true;

@@ -121,7 +121,7 @@ bool fault_list::say_unstruck() const noexcept {
 }
 
 void exit_unstruck() noexcept {
-  std::fprintf(stderr, "softverbs: a fault that had to strike did not: exit code %d\n",
+  std::fprintf(stderr, "softverbs: a required fault did not strike: exit code %d\n",
                unstruck_exit_code);
   std::fflush(nullptr);
   ::_exit(unstruck_exit_code);

@@ -74,7 +74,7 @@ void machine::after_fork_in_parent() noexcept {
 
 void machine::after_fork_in_child() noexcept {
   // The parent's sockets must be closed here: otherwise its peers would consider it alive after it
-  // has died. Its objects remain, without any use.
+  // has died. Its objects remain, but are not used.
   if (machine* inherited = the_machine.load(std::memory_order_acquire)) {
     inherited->engine.forget_thread();
     inherited->wire.abandon();

@@ -63,7 +63,7 @@ struct operation {
   /// The flag by which a program requests the function of an extended queue pair.
   std::uint64_t send_ops_flag = 0;
   bool local = false;
-  /// Whether data are gathered from the program's memory, or scattered to it.
+  /// True if data are gathered from the program's memory, or scattered to it.
   bool takes_memory = true;
 
   /// True if it is finished by a response instead of an acknowledgement.

@@ -152,11 +152,11 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   const remote_process* other_ = nullptr;  ///< `peer_process_` as a pointer
   route route_;                            ///< to the peer
   station here_{};
-  /// Whether the peer may have tables at a later time.
+  /// True if the peer may have tables at a later time.
   bool asks_peer_ = false;
   bool established_ = false;
   bool withdrawn_ = false;
-  /// Whether a completion was lost, and the engine has not processed that yet.
+  /// True if a completion was lost, and the engine has not processed that yet.
   bool overrun_ = false;
   bool has_counters_ = false;
 

@@ -29,7 +29,7 @@ bool is_word(std::span<const std::byte> memory) noexcept {
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
                                        std::span<std::byte> memory) noexcept {
   if (kind == packet_kind::flush) {
-    // Written data are visible to all by now; at most, they have not been stored yet.
+    // The written data are already visible to all; only storing them may be left to do.
     const bool persistent = (operands.compare_or_add & newer::flush_persistent) != 0;
     return persistent && !is_stored(memory) ? std::nullopt : std::optional<std::uint64_t>{0};
   }
