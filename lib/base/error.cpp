@@ -68,8 +68,8 @@ bool is_of_verbs(std::string_view operation) noexcept {
 const char* usual_advice(int errnum) noexcept {
   switch (kind_of_errno(errnum)) {
     case error_kind::invalid_input:
-      return "the driver rejects an argument in which the library found no error: its messages in "
-             "the kernel's log may say which";
+      return "the driver rejected an argument that the library considers valid: the driver's "
+             "messages in the kernel's log may name it";
     case error_kind::resource_exhausted:
       return "the machine is out of memory, or the device is out of such objects: `rdma resource` "
              "counts them";

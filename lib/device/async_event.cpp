@@ -25,11 +25,10 @@ struct event_description {
 };
 
 constexpr std::array events{
-    event_description{
-        async_event_type::completion_queue_error, element::completion_queue, severity_of::error,
-        "completion queue error",
-        "it overran: completions are lost, and its queue pairs fail; create it again, with room "
-        "for all work that can be outstanding, and its queue pairs, too"},
+    event_description{async_event_type::completion_queue_error, element::completion_queue,
+                      severity_of::error, "completion queue error",
+                      "it overran: completions are lost, and its queue pairs fail; re-create it, "
+                      "with room for all work that can be outstanding, and its queue pairs"},
     event_description{async_event_type::queue_pair_fatal, element::queue_pair, severity_of::error,
                       "queue pair fatal error",
                       "the device could not report a completion or failed otherwise: the queue "
@@ -65,7 +64,7 @@ constexpr std::array events{
                       "port active", "the link is up"},
     event_description{async_event_type::port_error, element::port, severity_of::error, "port error",
                       "the link is down: connections fail when their retries are used up, and "
-                      "continue if it is up again before"},
+                      "continue if it comes up again before that"},
     event_description{async_event_type::lid_change, element::port, severity_of::warning,
                       "LID change",
                       "the subnet manager gave the port another LID: peers need the new endpoint"},

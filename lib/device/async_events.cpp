@@ -48,7 +48,7 @@ async_events& async_events::of(const context& device) noexcept {
 }
 
 async_events& async_events::of(const async_listener& listener) noexcept {
-  assert(listener.source_ && "a listener that does not listen has nothing to watch");
+  assert(listener.source_ && "this listener is not listening, so it has nothing to watch");
   return *listener.source_->events.get();
 }
 

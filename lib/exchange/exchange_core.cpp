@@ -358,7 +358,7 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
         static_cast<int>(hello.application.size()), hello.application.data());
   if (hello.version != options_.version)
     return error::mismatch(comparing, "version of the application", options_.version, hello.version,
-                           "both ends have to be of the same version");
+                           "both ends must have the same version");
   if (hello.has_secret != static_cast<bool>(seal_))
     return error::mismatch(comparing, "shared secret", seal_ ? "required" : "none",
                            hello.has_secret ? "required" : "none",
@@ -368,8 +368,8 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting()) {
     const char* const role = is_accepting() ? "accepting" : "connecting";
     return error::mismatch(comparing, "role", role, role,
-                           "with a secret, only the end that accepted the connection has to have "
-                           "exchange_role::accepting in its options");
+                           "with a secret, the end that accepted the connection must have "
+                           "exchange_role::accepting in its options, and the other end must not");
   }
   VERBSPP_TRYV(check_fields(theirs_, std::span(hello.fields).first(hello.field_count)));
   if (!seal_) return success();

@@ -70,9 +70,9 @@ error in_doubt(const error& cause, const address_pair& pair) noexcept {
   std::array<char, INET6_ADDRSTRLEN> remote{};
   return error_access::with_errno(
       error_in_words_of(cause.kind(), cause.operation(),
-                        "%s does not respond to %s: the two ends have only such link-local "
-                        "addresses in common, which are not routed, and probably there is a router "
-                        "between them: give both ports addresses of the same family and scope",
+                        "%s does not respond to %s: the two ends have only link-local addresses in "
+                        "common, which are not routed, and there is probably a router between "
+                        "them: give both ports addresses of the same family and scope",
                         printed(pair.remote.address, remote), printed(pair.local.address, local)),
       cause.native_errno());
 }

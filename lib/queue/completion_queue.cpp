@@ -112,7 +112,7 @@ result<reference<completion_queue_state>> adopt_queue(const context& parent,
     return error(error_kind::invalid_input, adopting_queue, why);
   };
   VERBSPP_TRYV(check_usable(adopting_queue, parent));
-  if (native == nullptr) return refused("there is no queue");
+  if (native == nullptr) return refused("the queue is null");
   if (native->context != parent.native_handle())
     return refused("the queue belongs to another context");
   if (channel && native->channel != channel->native)

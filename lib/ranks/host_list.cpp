@@ -45,13 +45,15 @@ constexpr error_source source_of_wrong_entry{
 
 [[nodiscard]] const char* objection(const host_entry& host) noexcept {
   if (host.name.empty()) return "a host has to have a name";
-  if (host.name.size() > host_list::longest_name) return "a host's name has at most 253 characters";
+  if (host.name.size() > host_list::longest_name)
+    return "a host's name must have at most 253 characters";
   if (std::ranges::any_of(host.name, [](char c) {
         const auto code = static_cast<unsigned char>(c);
         return code <= ' ' || code == 0x7f || c == '[' || c == ']';
       }))
-    return "a host's name contains neither spaces nor brackets";
-  if (host.ranks == 0) return "a host has to have at least one rank; leave it out";
+    return "a host's name must not contain spaces or brackets";
+  if (host.ranks == 0)
+    return "each host must have at least one rank: leave out a host without ranks";
   return nullptr;
 }
 
@@ -76,10 +78,11 @@ result<host_list> host_list::parse(std::string_view text) noexcept {
     VERBSPP_TRY(read, detail::read_hosts(text));
     const std::vector<std::uint32_t>& lines = read.lines;
     if (read.port == 0 || read.port > 65'535)
-      return detail::wrong_entry("a port is a number from 1 to 65535", read.port_line, "port");
+      return detail::wrong_entry("the port must be a number from 1 to 65535", read.port_line,
+                                 "port");
     if (read.world.size() > longest_world)
-      return detail::wrong_entry("the name of a world has at most 40 characters", read.world_line,
-                                 "world");
+      return detail::wrong_entry("the name of a world must have at most 40 characters",
+                                 read.world_line, "world");
     std::map<std::string_view, std::size_t> known;
     for (std::size_t i = 0; i < read.hosts.size(); ++i) {
       const host_entry& host = read.hosts[i];
@@ -98,8 +101,8 @@ result<host_list> host_list::parse(std::string_view text) noexcept {
     if (!read.size) return made;
     if (*read.size == 0 || *read.size > made.size())
       return detail::wrong_entry(
-          "a size is at least 1, and at most the number of ranks of all hosts", read.size_line,
-          "size");
+          "the size must be at least 1, and at most the number of ranks of all hosts",
+          read.size_line, "size");
     return made.first(*read.size);
   });
 }
@@ -130,7 +133,8 @@ result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     if (hosts.empty())
       return error(error_kind::invalid_input, detail::listing, "it contains no hosts");
-    if (port == 0) return detail::wrong_entry("a port is a number from 1 to 65535", 0, "port");
+    if (port == 0)
+      return detail::wrong_entry("the port must be a number from 1 to 65535", 0, "port");
     host_list made;
     made.port_ = port;
     std::uint64_t size = 0;
@@ -152,8 +156,9 @@ result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16
 
 result<host_list> host_list::first(std::uint32_t ranks) const noexcept {
   if (ranks == 0 || ranks > size_)
-    return error::above_limit(detail::listing, "ranks", ranks, size_,
-                              "a world has at least one rank, and at most as many as the list");
+    return error::above_limit(
+        detail::listing, "ranks", ranks, size_,
+        "a world must have at least one rank, and at most as many as the list");
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     host_list made = *this;
     made.size_ = ranks;

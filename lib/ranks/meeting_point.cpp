@@ -36,7 +36,7 @@ meeting_point::meeting_point(tcp_listener listener, std::uint32_t size, std::str
       values_(size),
       presence_(size, presence::not_yet) {
   thread_ = std::thread([this] {
-    // Without memory, all connections are closed, which the ranks notice.
+    // If memory is exhausted, all connections are closed, which the ranks notice.
     static_cast<void>(without_exceptions("meeting point", [this]() -> result<void> {
       serve();
       return success();

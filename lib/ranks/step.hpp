@@ -59,8 +59,8 @@ inline constexpr const char* collective_step = "collective step of a world";
   if (!is_lost)
     return {kind, collective_step, "this rank has reported that it cannot do its part of the step"};
   return {kind, collective_step,
-          "this rank has reported that it lost the connection to the rank that names it, and has "
-          "aborted the step"};
+          "this rank has reported that it lost the connection to the calling rank, and has aborted "
+          "the step"};
 }
 
 [[nodiscard]] inline error given_up() noexcept {

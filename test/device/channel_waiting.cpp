@@ -327,7 +327,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     CHECK(ends.left.failure()->ended_by() == std::nullopt);
     CHECK_THAT(error(failure_of(waiting.wait(patience))).message(),
                Catch::Contains("the channel was closed"));
-    // The cause that breaks the next connection does not concern this one.
+    // The failure of the next connection is not reported for requests of this one.
     static_cast<void>(must(ends.left.renew()));
     sockets peer;
     peer.hang_up();

@@ -481,7 +481,7 @@ TEST_CASE("a scope of a group refuses members that were added after it began") {
   CHECK(done.has_value());
 }
 
-TEST_CASE_METHOD(four_members, "a group may be assigned to, or moved, within its own scope") {
+TEST_CASE_METHOD(four_members, "a group may be assigned to or moved within its own scope") {
   const bool is_moved = GENERATE(true, false);
   buffer<> memory(bed.domain, block);
   auto arriving = must(all[1][0].post_receive({.elements = memory.scatter()}));

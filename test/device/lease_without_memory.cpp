@@ -26,7 +26,7 @@ void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
 
 namespace verbspp::test::leases {
 
-TEST_CASE("memory that the device did not give back is not freed, though none is left to note it") {
+TEST_CASE("memory that the device still uses is not freed even if memory is exhausted") {
   if (!device_name().starts_with("soft")) SKIP("memory that is kept forever is leaked on purpose");
   lease_bed bed;
   std::array<std::byte, 64> mark{};

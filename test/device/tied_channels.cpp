@@ -82,7 +82,7 @@ void check_works(const testbed& bed, channel& sender, channel& receiver) {
 
 }  // namespace
 
-TEST_CASE("closing a channel tells the peer, though the program keeps the socket open") {
+TEST_CASE("closing a channel notifies the peer even if the program keeps the socket open") {
   const testbed bed;
   const wait_mode mode = GENERATE(wait_mode::spin(), wait_mode::sleep());
   const socket_pair sockets(GENERATE(socket_pair::kind::local, socket_pair::kind::tcp));
@@ -111,7 +111,7 @@ TEST_CASE("a channel goes on after the program has closed its sockets") {
   check_told(bed, right);
 }
 
-TEST_CASE("channels that share a socket end one by one, and tell the peer at last") {
+TEST_CASE("channels that share a socket end separately and the last one to end notifies the peer") {
   const testbed bed;
   const socket_pair sockets;
   auto first = exchange_channels(bed, sockets);
@@ -153,7 +153,7 @@ TEST_CASE("a channel that is renewed keeps its socket") {
   check_told(bed, right);
 }
 
-TEST_CASE("a channel that either end does not tie has no descriptor, and leaves the socket") {
+TEST_CASE("a channel that either end does not tie has no descriptor and leaves the socket open") {
   const testbed bed;
   for (const bool is_left_loose : {true, false}) {
     const socket_pair sockets;

@@ -27,8 +27,7 @@ void returns(const gather_element& element) { device_returns(element.address(), 
 
 }  // namespace
 
-TEST_CASE_METHOD(two_queue_pairs,
-                 "a device may receive and write and read where the program must not look") {
+TEST_CASE_METHOD(two_queue_pairs, "a device may access memory that the program must not access") {
   constexpr std::size_t size = 100'003;  // several packets, and not a multiple of 8
   buffer<> from(bed.domain, pattern(size, 1));
   buffer<> received(bed.domain, size);
@@ -54,7 +53,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   CHECK(read.bytes() == from.bytes());
 }
 
-TEST_CASE("a peer may read and change by atomics what the program must not look at") {
+TEST_CASE("a peer may access by atomics memory that the program must not access") {
   const testbed bed;
   constexpr access_flags rights = all_rights | access::remote_atomic;
   connected_pair pair = connect(must(bed.builder(bed.left_queue).access(rights).build()),

@@ -131,7 +131,7 @@ TEST_CASE("a driver's refusal to bind is reported and leaves the window unchange
   });
 }
 
-TEST_CASE("a bind that fails and the bind behind it both report it") {
+TEST_CASE("a failed bind and the bind behind it are both reported") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);

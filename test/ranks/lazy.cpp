@@ -283,7 +283,7 @@ TEST_CASE("ranks that do not answer do not prevent calls to others") {
     for (const std::uint32_t rank : answering) all.ranks[rank].serve();
   };
   while_served(serve, [&] {
-    // As long as the answering ranks take.
+    // The wait ends when all answering ranks are connected.
     const wait_limit until(clock::now() + 3 * patience, when_none_is_due(all.ranks[0], answering));
     const group_results reached = all.ranks[0].peers().connect(others, until);
     require(reached.size() == others.size() && reached.failed() == silent,

@@ -10,7 +10,7 @@
 using verbspp::detail::brief_guard;
 using verbspp::detail::brief_lock;
 
-TEST_CASE("a lock lets one thread in at a time, and wakes threads that sleep") {
+TEST_CASE("a lock admits one thread at a time and wakes sleeping threads") {
   constexpr int rounds = 2'000;
   brief_lock lock;
   unsigned inside = 0;

@@ -122,7 +122,7 @@ TEST_CASE("all receives in flight can be visited") {
   CHECK(visited == std::vector<receive_slot*>{&second});
 }
 
-TEST_CASE("a receive of an inbox has no handle, and no scope of an earlier use") {
+TEST_CASE("a receive of an inbox has neither a handle nor the scope of an earlier use") {
   open_slots receives(4);
   scope_state scope;
   receives.complete(receives.post(&scope, false));

@@ -82,7 +82,7 @@ TEST_CASE("a scatter element can be used as a gather element") {
   CHECK(read.lkey() == written.lkey());
 }
 
-TEST_CASE("a list of elements can be created from none or one or a range") {
+TEST_CASE("a list of elements can be empty or created from one element or a range") {
   const std::array<gather_element, 3> three{gathered(1, 10), gathered(2, 20), gathered(3, 30)};
   const std::vector<gather_element> some(three.begin(), three.end());
   const std::vector<gather_element> none;

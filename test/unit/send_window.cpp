@@ -142,7 +142,7 @@ TEST_CASE("a send window knows the scope of each request in flight") {
   CHECK(scope_of(5) == nullptr);
 }
 
-TEST_CASE("the scopes of many requests that fail one after the other are found soon") {
+TEST_CASE("the scopes of many requests that fail one after the other are found quickly") {
   constexpr std::uint32_t count = 400'000;
   open_window sends(count + 2);
   open_scopes scopes;

@@ -167,7 +167,7 @@ class hub_clients {
     if (table_ == nullptr) return refusal("the table was moved from");
     const channel_id id = link.id();
     if (!detail::hub_turn::has(hub_.state_, link))
-      return refusal("the channel is in another hub, or in none: give the builder this one");
+      return refusal("the channel does not use this hub: build it with .hub(hub)");
     client& added = table_->clients.get()[id.index];
     added.link = std::move(link);
     added.data.emplace(std::move(data));

@@ -39,9 +39,9 @@ concept HasKeep = requires(const Memory& memory) { memory.keep().let_go(); };
 /// result with an element that covers all of the memory.
 template <class Memory>
 concept WorkMemory =
-    detail::because(!std::is_lvalue_reference_v<Memory>,
-                    "work that owns its memory takes it over: write std::move(buffer); it comes "
-                    "back with the result") &&
+    detail::because(
+        !std::is_lvalue_reference_v<Memory>,
+        "work takes ownership of its memory: write std::move(buffer); the result returns it") &&
     detail::because(enable_work_memory<std::remove_cvref_t<Memory>>,
                     "work can own a registered_buffer or a part of one, whose bytes live as long "
                     "as it does; for other registered memory, pass elements, and keep it alive") &&
@@ -87,7 +87,7 @@ concept OutlivesCall = detail::because(
 template <class Memory>
 concept BorrowedMemory =
     detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,
-                    "a call that waits borrows registered memory that has a gather() for all of "
-                    "it: a buffer, a part of one, a region, a message");
+                    "a blocking call borrows registered memory with a gather() that covers all of "
+                    "it: a buffer, a part of one, a region or a message");
 
 }  // namespace verbspp

@@ -95,7 +95,7 @@ struct unusable_addresses {
 
 /// The ways in which two addresses reach each other, the worst first.
 enum class address_reach : std::uint8_t {
-  link_local,   ///< only if there are just switches between the ports
+  link_local,   ///< only if there is no router between the ports
   routed,       ///< by a router, or the subnets are unknown
   same_subnet,  ///< each is in the subnet of the other
 };

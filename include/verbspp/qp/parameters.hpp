@@ -37,8 +37,8 @@ struct read_depth_traits {
   static constexpr value_type minimum = 0, maximum = 255;
   static constexpr const char* name = "outstanding RDMA reads and atomics (0..255)";
 };
-/// A duration in nanoseconds, rounded up. If nanoseconds cannot represent it, the largest, or the
-/// most negative, value that they can.
+/// Converts a duration to nanoseconds, rounded up. A duration out of range becomes the largest or
+/// the most negative value.
 template <std::integral Rep, class Period>
 [[nodiscard]] constexpr std::int64_t in_nanoseconds(
     std::chrono::duration<Rep, Period> duration) noexcept {

@@ -96,7 +96,7 @@ struct usual_operation {
   static constexpr bool only_extended = false;
   static constexpr bool has_result = requires(Operation& each) { each.result; };
   static constexpr bool has_elements = has_result || requires(Operation& each) { each.elements; };
-  /// The remote memory must be at least as long as the elements together.
+  /// True if the remote memory must be at least as long as all elements together.
   static constexpr bool is_bounded = requires(Operation& each) {
     each.elements;
     each.remote.memory();

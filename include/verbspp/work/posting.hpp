@@ -78,8 +78,8 @@ template <transport Transport, class Operation>
       return false;
   return traits::is_sound(operation);
 }
-/// The reason why it can't. Inline as well, because an operation whose address escapes must first
-/// be built in memory.
+/// The error of an operation for which `is_sound` is false. Also inline, because an operation whose
+/// address escapes must first be built in memory.
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH error unsoundness(const Operation& operation) noexcept {
   using traits = operation_traits<Operation>;

@@ -59,7 +59,7 @@ class channel_core {
   channel_core(const channel_core&) = delete;
   channel_core& operator=(const channel_core&) = delete;
 
-  // The parts, and their sums.
+  // The parts of the channel, and values that are computed from several of them.
 
   [[nodiscard]] VERBSPP_DATA_PATH const send_window& sends() const noexcept { return sends_; }
   [[nodiscard]] VERBSPP_DATA_PATH send_window& sends() noexcept { return sends_; }

@@ -30,7 +30,7 @@ class hub_table {
 struct hub_turn {
   hub_reference hub{};
   channel_id id{};
-  // The messages that had come before, which no other thread touches.
+  // The client's messages that arrived before the turn. No other thread accesses them.
   std::uint32_t first_message = UINT32_MAX;
   std::uint32_t last_message = UINT32_MAX;
 

@@ -197,7 +197,7 @@ class reader {
 
   bool read_layer(std::string_view value) {
     if (value != "ethernet" && value != "infiniband")
-      return no("the link layer is `ethernet` or `infiniband`");
+      return no("the link layer must be `ethernet` or `infiniband`");
     port().layer = value == "ethernet" ? link_layer::ethernet : link_layer::infiniband;
     return true;
   }
@@ -205,13 +205,13 @@ class reader {
   bool read_mtu(std::string_view value) {
     const auto bytes = number(value);
     const auto mtu = bytes ? mtu_of(*bytes) : std::nullopt;
-    if (!mtu) return no("the MTU is 256, 512, 1024, 2048 or 4096");
+    if (!mtu) return no("the MTU must be 256, 512, 1024, 2048 or 4096");
     port().mtu = *mtu;
     return true;
   }
 
   bool read_state(std::string_view value) {
-    if (value != "up" && value != "down") return no("the state is `up` or `down`");
+    if (value != "up" && value != "down") return no("the state must be `up` or `down`");
     port().starts_down = value == "down";
     return true;
   }
@@ -220,9 +220,10 @@ class reader {
   bool read_gid(std::string_view where, std::string_view value) {
     const auto index = number(trimmed(where));
     if (!index || *index >= limits::gid_entries)
-      return no("a GID's index is a number from 0 to " + std::to_string(limits::gid_entries - 1));
+      return no("a GID's index must be a number from 0 to " +
+                std::to_string(limits::gid_entries - 1));
     const auto gid = gid_of(take_word(value));
-    if (!gid || is_zero(*gid)) return no("a GID is an IPv6 or IPv4 address other than zero");
+    if (!gid || is_zero(*gid)) return no("a GID must be an IPv6 or IPv4 address other than zero");
     const std::string_view type = take_word(value);
     if (type != "v1" && type != "v2" && type != "infiniband")
       return no("the address of a GID must be followed by `v1`, `v2` or `infiniband`");
@@ -267,7 +268,7 @@ class reader {
   bool read_node(std::string_view value) {
     const auto wanted = number(value);
     if (!wanted || *wanted >= limits::numa_nodes)
-      return no("a NUMA node is a number from 0 to " + std::to_string(limits::numa_nodes - 1));
+      return no("a NUMA node must be a number from 0 to " + std::to_string(limits::numa_nodes - 1));
     device().numa_node = *wanted;
     return true;
   }
@@ -276,7 +277,7 @@ class reader {
     // The current value is the maximum that can be granted.
     const auto wanted = number(value);
     if (!wanted || *wanted < least || *wanted > limit)
-      return no("this limit is a number from " + std::to_string(least) + " to " +
+      return no("this limit must be a number from " + std::to_string(least) + " to " +
                 std::to_string(limit));
     limit = *wanted;
     return true;

@@ -279,7 +279,7 @@ class reader {
     const auto port = is_device && is_of_port ? cut(*target, '/') : std::nullopt;
     if (port) {
       const auto wanted = number(*port, max_ports);
-      if (!wanted || *wanted == 0) return no("the port of a device is 1 or 2");
+      if (!wanted || *wanted == 0) return no("the port of a device must be 1 or 2");
       fault_.what.port = static_cast<unsigned>(*wanted);
     }
     const auto wanted =
@@ -364,7 +364,8 @@ class reader {
       text.remove_prefix(1);
     }
     if (what.told != form::usual && verbs[fault_.verb].reports == convention::null)
-      return no("this verb returns a pointer, so it can report an error in no other way");
+      return no(
+          "this verb reports an error only by a null pointer and errno: write only the errno");
     const auto error = error_number(text);
     if (!error) return no("this is not an errno value, by name or by number");
     what.number = *error;
