@@ -31,7 +31,8 @@ class [[gnu::visibility("hidden")]] signals::blame {
 
  private:
   void find() noexcept;
-  /// Writes the cause to the others as far as this rank knows it, without memory to ask them.
+  /// Writes the cause to the other ranks as far as this rank knows it. For a rank that lacks the
+  /// memory to ask them.
   void tell_without_results(const error& lacking) noexcept;
   /// Reads the counts of all connected ranks without a result. If the limit of the wait has passed,
   /// notes the ranks that have not arrived. Late answers arrive by themselves. \returns true if all

@@ -33,9 +33,9 @@ namespace verbspp::detail {
 /// Each rank has one queue pair for datagrams, whose endpoint all others know. A rank that wants a
 /// connection creates a channel, and calls: it sends its endpoint repeatedly until the other end
 /// has answered with its own. An end that has the other's endpoint does the handshake, and each of
-/// its datagrams names the endpoint to which it is connected. An end that knows this of the other
-/// one is ready. Its datagrams say so as well, and it goes on calling for a while until the other
-/// end is ready, too, which may not poll for datagrams soon.
+/// its datagrams names the endpoint to which it is connected. An end is ready when it knows that
+/// the other end is connected to it. Its datagrams say so as well. It then goes on calling for a
+/// while until the other end, which may not poll for datagrams soon, is ready, too.
 ///
 /// So it does not matter which end begins, whether both do, or which datagrams are lost or late.
 /// There is one channel at each end, repeated datagrams have no effect, and datagrams of an earlier

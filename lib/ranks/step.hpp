@@ -89,7 +89,6 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// All signals and values of the step are counted first, so that the counts match those of the
 /// other ranks however the step ends. In one step, at most one value goes each way between two
 /// ranks.
-/// however the step ends. In one step, at most one value goes each way between two ranks.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   step(signals& of, group& peers, group_scope* scope, const peer_list& ranks, std::uint16_t tag,

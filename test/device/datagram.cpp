@@ -286,7 +286,7 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not
   const gather_element from = outbox.gather();
   const auto to = way.destination(right.number(), test_key);
   CHECK(to.most_bytes() == datagram_destination::unknown_size);
-  // The post refuses it, or the completion fails, or (Linux' rxe) it is lost silently.
+  // The post refuses it, or the completion fails, or (Linux's rxe) it is lost silently.
   if (left.post_send({.elements = from, .to = to}, {.id = 2}).has_value()) {
     const work_completion sent = take_one(bed.left_queue);
     CHECK(is_one_of(status_of(sent), {work_status::local_length_error, work_status::success}));

@@ -489,7 +489,7 @@ TEST_CASE_METHOD(four_members, "a group may be assigned to or moved within its o
   const auto done = all[0].scope([&](group_scope& scope) {
     must(scope[1].post_send({.elements = memory.gather()}));
     if (is_moved) elsewhere = std::move(all[0]);
-    // What is there now has other members, or none.
+    // From here on, the group has no members.
     all[0] = group();
     for (const std::uint32_t peer : {2U, 3U})
       CHECK(failure_of(scope[peer].post_receive({})) == error_kind::not_connected);
@@ -511,7 +511,7 @@ TEST_CASE_METHOD(four_members, "a list of peers may change while parts are poste
   std::vector<std::uint32_t> asked;
   const auto part_for = [&](std::uint32_t peer) {
     asked.push_back(peer);
-    // The memory of the list is another's now, and that of a group's list says something else.
+    // Frees the memory of the program's list, and changes the group's own list.
     listed.assign(1000, 0);
     listed.shrink_to_fit();
     if (is_of_group) all[0][2] = channel();

@@ -249,7 +249,7 @@ TEST_CASE_METHOD(memory_for_windows, "the peer can return a lease by a message")
     CHECK_FALSE(lease.is_open());
     CHECK_THAT(failure_of(lease.remote()).message(), Catch::Contains("returned the lease"));
   } else {
-    // Linux' software driver sets another flag.
+    // Linux's software driver sets another flag.
     WARN("the completion does not report the invalidated rkey");
   }
   CHECK(other.is_open());
@@ -287,7 +287,7 @@ TEST_CASE("a lease can be notified of its return by a message of a hub") {
   do static_cast<void>(must(hub.wait(slot, patience)));
   while (!slot[0].message);
   const auto told = slot[0].message.received()->invalidated_rkey();
-  // Linux' software driver sets another flag.
+  // Linux's software driver sets another flag.
   if (!told) WARN("the completion does not report the invalidated rkey");
   CHECK(told.value_or(key) == key);
   CHECK_FALSE(other.note_invalidated(key));

@@ -137,7 +137,8 @@ TEST_CASE_METHOD(memory_for_windows,
 }
 
 TEST_CASE("a lease in flight is revoked when it has completed even if no request can be posted") {
-  // After a receiver was not ready, Linux' software driver continues only when a request is posted.
+  // After a receiver was not ready, Linux's software driver continues only when a request is
+  // posted.
   if (!device_name().starts_with("soft")) SKIP("this may need a request that is refused here");
   lease_bed bed;
   bed.need_windows();
@@ -177,7 +178,7 @@ TEST_CASE_METHOD(memory_for_windows, "a lease that the device fails to revoke re
     const failing_operation refused(bed.context.native_handle()->ops.dealloc_mw, EIO,
                                     convention::returns_errno);
     SECTION("when it is revoked") { told = failure_of(lease.revoke(std::chrono::seconds(-1))); }
-    // Linux' software driver would wait for the window here.
+    // Linux's software driver would wait for the window here.
     if (!device_name().starts_with("rxe")) SECTION("when it is revoked after its channel") {
         bed.owner = channel();
         told = failure_of(lease.revoke());

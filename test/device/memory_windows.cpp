@@ -79,7 +79,7 @@ TEST_CASE("access outside of a window is refused") {
     const testbed bed;
     // If an access exceeds the region, this driver also drops a reference that it does not hold.
     if (device_name().starts_with("rxe")) {
-      SKIP("Linux' software driver checks the bounds of the region, not those of the window");
+      SKIP("Linux's software driver checks the bounds of the region, not those of the window");
     }
     shown_memory memory(bed.domain, 256);
     const std::uint64_t start = reinterpret_cast<std::uintptr_t>(memory.bytes().data()) + 64;
@@ -183,7 +183,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   take_success(bed.left_queue, 2);
   const completed_work received = take_success(bed.right_queue, 1);
   CHECK(received.byte_count() == 16U);
-  // Linux' software driver sets another flag.
+  // Linux's software driver sets another flag.
   if (device_name().starts_with("rxe") && !received.invalidated_rkey())
     WARN("the completion does not report the invalidated rkey");
   else
@@ -239,7 +239,7 @@ TEST_CASE("a region cannot be destroyed while a window is bound to it and report
     std::vector<std::byte> bytes(64);
     auto window = window_of<Type>(bed.domain);
     const auto refused = [](error_kind kind) {
-      // Linux' software driver returns "invalid".
+      // Linux's software driver returns "invalid".
       return is_one_of(kind, {error_kind::busy, error_kind::invalid_input});
     };
     const auto register_it = [&] {

@@ -284,7 +284,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   const endpoint right_end = right.endpoint();
   const queue_pair_state state = fail_a_send<Transport>(bed, left, right_end);
   if (state == queue_pair_state::error) {
-    // Linux' rxe has no SQE, so the queue pair has to pass through RESET.
+    // Linux's rxe has no SQE, so the queue pair has to pass through RESET.
     auto failed = std::move(left).template assume_state<queue_pair_state::error>();
     check_state(failed);
     auto prepared = must(must(std::move(failed).to_reset()).prepare());

@@ -46,7 +46,7 @@ struct tied_pair {
   return {std::move(made), other.get()};
 }
 
-/// A receive of this channel, which no message comes for, ends since the peer has ended.
+/// A receive for which no message arrives ends because the peer's channel has ended.
 void check_told(const testbed& bed, channel& alone) {
   buffer<> memory(bed.domain, 8);
   const auto ended = alone.receive({.elements = memory.scatter()}, patience);

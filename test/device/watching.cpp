@@ -144,7 +144,7 @@ TEST_CASE("a queue that overruns during a wait ends the wait with the event") {
   REQUIRE(outcome.event);
   CHECK(outcome.event->type() == async_event_type::completion_queue_error);
   CHECK(outcome.event->concerns(alone.queue));
-  // The program gets the event, too, perhaps with others. Linux' software driver repeats it for
+  // The program gets the event, too, perhaps with others. Linux's software driver repeats it for
   // each completion that found no room.
   int told = 0;
   while (const auto event = must(bed.context.poll_async_event()))

@@ -179,7 +179,7 @@ class end {
   template <class Use>
   auto with_operation(const work& job, Use use);
   void note_failure(const error& cause, const char* where);
-  /// Reports a request that did not finish within all patience: a failure, except once on rxe.
+  /// Reports a request that did not finish within the longest wait: a failure, except once on rxe.
   void note_standstill();
   void must_be_broken(const char* where) const;
   void check_refused(const error& cause, const char* where) const;

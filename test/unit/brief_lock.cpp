@@ -33,7 +33,7 @@ TEST_CASE("a lock admits one thread at a time and wakes sleeping threads") {
   CHECK(total == 4 * rounds);
 }
 
-TEST_CASE("a lock that another thread has is not taken by an attempt") {
+TEST_CASE("trying to take a lock that another thread holds fails") {
   brief_lock lock;
   bool was_taken = true;
   std::thread([&] {

@@ -65,7 +65,8 @@ class core_owner {
   /// before it destroys them, so that the time in which a device returns shared receives passes for
   /// all of them at once.
   void stop() const noexcept;
-  /// For the library: watches the socket of an exchange, and tells the peer over it of the end.
+  /// For the library: watches the socket of an exchange, over which the peer is notified when the
+  /// channel ends.
   void tie(tied_socket&& socket) noexcept;
 
   friend std::ostream& operator<<(std::ostream& out, const core_owner& owner) {

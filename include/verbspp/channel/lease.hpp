@@ -141,7 +141,7 @@ class lease_owner {
   lease_record* record_ = nullptr;  ///< null if there is no lease, or it was moved from or revoked
 };
 
-/// The whole of memory that a lease keeps.
+/// The request to lease all of the memory that a lease keeps.
 template <access_flags Rights, class Memory>
 [[nodiscard]] lease_request whole_of(const Memory& memory, lease_by by) noexcept {
   // Requests may write to the memory, even if the type of the program's handle is const.
@@ -237,8 +237,8 @@ class VERBSPP_CONSUMABLE lease_base {
 /// The same applies if a lease is destroyed while requests are in the send queue, since a
 /// destructor should not wait for them. A lease that is destroyed before its bind has been carried
 /// out waits for the bind, for at most one second; then the channel breaks. `revoke` returns
-/// whether the device has revoked the access, and the outcome of the wait. Only if it returns
-/// `driver`, the peer may still have access, and the memory must not be freed.
+/// whether the device has revoked the access, and the outcome of the wait. If it returns `driver`,
+/// and only then, the peer may still have access, and the memory must not be freed.
 ///
 /// **A peer that uses the lease after it was revoked**, by a write, a read or an atomic: its
 /// request fails with a remote access error, and its channel breaks. So does the channel of this

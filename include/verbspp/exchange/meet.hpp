@@ -124,8 +124,9 @@ class meeting_session {
 /// time or not; exactly one connection results.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
-///     VERBSPP_TRY(peer, meet<Theirs>(listener, "other-host", "4711", std::move(prepared), mine,
-///     30s)); peer.socket, peer.met.channel, peer.met.theirs
+///     VERBSPP_TRY(peer, meet<Theirs>(listener, "other-host", "4711", std::move(prepared),
+///                                    mine, 30s));
+///     peer.socket, peer.met.channel, peer.met.theirs
 ///
 /// Each side draws a random number, and the side with the greater number chooses: it takes the
 /// first connection on which both sides have introduced themselves. The other side waits until it

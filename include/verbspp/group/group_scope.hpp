@@ -159,7 +159,7 @@ class group_scope : public group_operations<group_scope> {
   [[nodiscard]] std::optional<transport_error> why_not_reached(const group_results& reached,
                                                                std::uint32_t place) const noexcept;
 
-  const detail::owned<channel[]>* channels_;  ///< the group's, as are those behind it
+  const detail::owned<channel[]>* channels_;  ///< the group's, as is its size
   const std::uint32_t* group_size_;
   std::optional<channel_scope>* scopes_;
   std::uint32_t size_;  ///< the group's size when the scope began

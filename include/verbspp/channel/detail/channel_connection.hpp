@@ -109,7 +109,7 @@ class channel_connection {
   }
   /// Destroys the queue pair. \returns 0, or an errno: the queue pair still exists
   [[nodiscard]] int destroy_queue_pair() noexcept;
-  /// The result of the last call of that.
+  /// The result of the last call of `destroy_queue_pair`.
   [[nodiscard]] int destroy_errnum() const noexcept { return destroy_errnum_; }
   /// Destroys the queue pair, and reports a failure to the handler.
   void drop_queue_pair() noexcept;
@@ -144,7 +144,7 @@ class channel_connection {
   void watch(const watched_descriptor& watched) noexcept { watched_ = watched; }
   [[nodiscard]] const watched_descriptor& watched() const noexcept { return watched_; }
   [[nodiscard]] bool watched_has_ended() const noexcept;
-  /// The socket by which the peer is told of the end; may be none.
+  /// The socket by which the peer is notified of the end; may be empty.
   [[nodiscard]] tied_socket& socket() noexcept { return socket_; }
   [[nodiscard]] bool has_heard() noexcept { return listener_.has_heard(); }
   /// The failure that the device has reported by an asynchronous event.

@@ -36,7 +36,7 @@ struct hub_member;
 struct inbox_state;
 class lease_book;
 
-/// How a request is posted and tracked.
+/// The terms on which a request is posted and tracked.
 struct posting_terms {
   scope_state* scope = nullptr;                 ///< the scope that waits for it; null: none
   bool waits_for_room = false;                  ///< instead of failing, if the queue is full
@@ -45,8 +45,8 @@ struct posting_terms {
   bool has_handle = true;                       ///< that takes its result
 };
 
-/// The state of a channel, at a place of its own: handles and scopes point to it. It outlives the
-/// channel while there are handles, inboxes or scopes.
+/// The state of a channel. It is allocated separately, because handles and scopes point to it. It
+/// outlives the channel while there are handles, inboxes or scopes.
 ///
 /// Its parts are independent of each other; this class does whatever concerns several of them. A
 /// request is *posted*, then *completed* by the device; its handle *takes* the result, or is
@@ -81,9 +81,9 @@ class channel_core {
 
   // Posting.
 
-  /// Posts one request to the send queue, and fills `posted`, which has its default value before.
-  /// Outside the result, `posted` can stay in registers. The caller makes a handle, or waits. If
-  /// posting fails, `memory` is released.
+  /// Posts one request to the send queue, and fills `posted`, which must have its default value.
+  /// `posted` is not part of the result, so that it can stay in registers. The caller makes a
+  /// handle, or waits. If posting fails, `memory` is released.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
                                                     const posting_terms& terms = {},
@@ -325,8 +325,8 @@ class channel_core {
                                                   const wait_limit& limit) noexcept;
   /// Sets the descriptor that ends waits, and with them the connection.
   void watch(const watched_descriptor& watched) noexcept;
-  /// Watches a socket, and tells the peer over it when the channel is closed. Replaces the socket
-  /// before, which may be none, as may this one.
+  /// Watches a socket, over which the peer is notified when the channel is closed. Replaces the
+  /// previous socket; either may be empty.
   void tie(tied_socket&& socket) noexcept;
   /// Has the hub keep the channel's arrivals, or hand them out again. Does nothing without a hub.
   void hold_arrivals() const noexcept;

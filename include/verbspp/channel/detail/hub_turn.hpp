@@ -26,7 +26,7 @@ class hub_table {
 };
 
 /// The turn of a thread with one channel of a hub: until it ends, no other thread gets that
-/// channel. Without a hub, it is none.
+/// channel. Without a hub, the turn is empty.
 struct hub_turn {
   hub_reference hub{};
   channel_id id{};
@@ -40,8 +40,8 @@ struct hub_turn {
   static void close_table(const hub_reference& hub) noexcept;
   static void admit(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub, call_limit limit) noexcept;
-  /// The turn of the channel with this index. If a thread has it, only the channel's id; if there
-  /// is no such channel, not even that.
+  /// Takes the turn of the channel with this index. If a thread already has it, the result has only
+  /// the channel's id; if there is no such channel, it is empty.
   [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] message next_message() noexcept;
   /// \returns false if the table is closed: destroy the channel, and call this again

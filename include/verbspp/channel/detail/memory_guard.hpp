@@ -50,7 +50,7 @@ class memory_guard {
  private:
   struct bytes {
     std::uint64_t address;
-    std::uint64_t length;  ///< 0: none, nor any behind it
+    std::uint64_t length;  ///< 0: there are no more elements
   };
   enum class use : std::uint8_t { none, written, read };
 
@@ -60,7 +60,7 @@ class memory_guard {
 
   bool is_active_;
   bool is_lost_ = false;
-  std::uint32_t elements_ = 0;  ///< of each place
+  std::uint32_t elements_ = 0;  ///< the number of elements of each place
   owned<bytes[]> bytes_{};
   owned<use[]> uses_{};
 };

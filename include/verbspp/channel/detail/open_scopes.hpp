@@ -9,7 +9,7 @@
 
 namespace verbspp::detail {
 
-/// The requests that a scope or stream has to see finished.
+/// The requests that a scope or stream waits for.
 struct scope_state {
   call_limit limit = call_limit::of_channel();
   scope_state* outer = nullptr;  ///< the scope of the channel that was opened before

@@ -29,7 +29,7 @@ struct alignas(64) receive_slot {
     in_scope = 1U << 0,
     unheld = 1U << 1,   ///< there is no handle: free the slot
     keeping = 1U << 2,  ///< release `memory`
-    hidden = 1U << 3,   ///< end the mark in the memory guard
+    hidden = 1U << 3,   ///< remove the mark in the memory guard
     in_inbox = 1U << 4  ///< append place `memory.place` to the inbox, and free the slot
   };
 

@@ -71,7 +71,7 @@ class device_context final : private verbs_context, public open_device, private 
   /// value.
   int start();
   void join();
-  /// Undoes both, for a context without objects.
+  /// Undoes `start` and `join`, for a context without objects.
   static void give_up(device_context* opened, bool started) noexcept;
   ~device_context();
   void fill_operations() noexcept;
