@@ -22,7 +22,7 @@ error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept 
   if (hub == nullptr) return {error_kind::invalid_input, polling, "this hub was moved from"};
   if (into.empty()) return detail::no_slots(polling);
   return {error_kind::invalid_input, polling,
-          "its channels belong to a table of clients: wait for their turns there"};
+          "the hub's channels belong to a table of clients: call the table's wait instead"};
 }
 
 }  // namespace

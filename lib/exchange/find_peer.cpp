@@ -96,9 +96,9 @@ class candidates {
           error(error_kind::busy, meeting, "too many other processes have connected since"));
     return add(place, std::move(socket));
   }
-  /// The time from which there is room for another connection. Connections that have not greeted
-  /// keep their places for some time: others that come meanwhile wait in the listener's queue, so
-  /// that they can't displace the peer before its hello is read.
+  /// The time from which there is room for another connection. Connections that have not sent their
+  /// hello keep their places for some time, while later ones wait in the listener's queue. So
+  /// strangers can't displace the peer before its hello is read.
   [[nodiscard]] steady_clock::time_point next_room() noexcept {
     next_place_ = nullptr;
     for (std::size_t i = own + 1; i < most; ++i) {

@@ -274,7 +274,7 @@ result<tcp_bootstrap> tcp_bootstrap::join(const tcp_launch& launch,
                                "a world has 1 to 65,535 ranks");
   if (launch.rank >= launch.size)
     return error::above_limit(meeting, "rank", launch.rank, launch.size - 1,
-                              "ranks are below the world's size");
+                              "a rank must be below the world's size");
   if (launch.name.size() > detail::longest_tcp_key)
     return error::above_limit(meeting, "bytes of the world's name", launch.name.size(),
                               detail::longest_tcp_key);

@@ -38,10 +38,11 @@ constexpr std::array statuses{
                        "that the queue pair's type supports the operation"},
     status_description{work_status::local_ee_context_operation_error, local_programming,
                        "local EE context operation error", "reliable datagrams only"},
-    status_description{
-        work_status::local_protection_error, local_programming, "local protection error",
-        "a scatter-gather element is not covered by its lkey: released region, "
-        "bounds, another protection domain, or no local write for a receive or read"},
+    status_description{work_status::local_protection_error, local_programming,
+                       "local protection error",
+                       "a scatter-gather element is not covered by its lkey: the region was "
+                       "released, the range is out of bounds, the protection domain is another "
+                       "one, or the region lacks local write for a receive or read"},
     status_description{work_status::flushed, work_error_class::flushed, "flushed",
                        "not executed: the queue pair is in the error state; the cause is the first "
                        "completion that failed with another status, or the teardown"},
@@ -60,10 +61,10 @@ constexpr std::array statuses{
         work_status::remote_invalid_request_error, remote, "remote invalid request error",
         "the peer could not accept the request: its receive is too short, the operation is not "
         "enabled there, or there are more reads at once than it allows"},
-    status_description{
-        work_status::remote_access_error, remote, "remote access error",
-        "the peer denied the access: stale or wrong rkey, bounds, the right is missing on the "
-        "region or on the peer's queue pair, or another protection domain"},
+    status_description{work_status::remote_access_error, remote, "remote access error",
+                       "the peer denied the access: the rkey is stale or wrong, the range is out "
+                       "of bounds, the right is missing on the region or on the peer's queue pair, "
+                       "or they are in different protection domains"},
     status_description{work_status::remote_operation_error, remote, "remote operation error",
                        "the peer failed while it executed the request, usually because of a bad "
                        "receive buffer there; check the peer's completions"},

@@ -101,7 +101,7 @@ TEST_CASE("a send window releases kept memory once when its request has complete
     sends.guard.set_lost(true);
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7});
-    // Nor does a request release it whose record is in the same place, one round later.
+    // A later request whose record is in the same place does not release it, either.
     sends.guard.set_lost(false);
     sends.window.need_care();
     sends.post(20);

@@ -355,7 +355,7 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   }
 
   union {
-    Memory memory_;  ///< destroyed only if the device has given it back
+    Memory memory_;  ///< destroyed only if the device has released it
   };
 };
 

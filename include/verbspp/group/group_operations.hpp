@@ -71,13 +71,13 @@ concept NamesDestinations = detail::because(
 template <class Poster>
 class group_operations {
  public:
-  /// Posts a send or write to each peer, of its own part.
+  /// Posts a send or write of each peer's own part to that peer.
   template <class Function>
     requires ScatteredParts<Function>
   [[nodiscard]] auto post_scatter(const peer_list& peers, Function part_for) {
     return poster().post_each(peers, part_for);
   }
-  /// Posts a receive or read from each peer, into its own part.
+  /// Posts a receive or read from each peer into that peer's own part.
   template <class Function>
     requires GatheredParts<Function>
   [[nodiscard]] auto post_gather(const peer_list& peers, Function part_from) {

@@ -43,7 +43,7 @@ concept CollectiveValue =
                     ".value() or VERBSPP_TRY") &&
     detail::because(!detail::RefersElsewhere<Value>,
                     "collective steps of a world carry the bytes of the value itself, and a "
-                    "pointer or view means nothing to another rank: give them the object itself") &&
+                    "pointer or view means nothing to another rank: pass the object itself") &&
     detail::because(
         std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
             !std::is_array_v<Value> && sizeof(Value) <= 256,

@@ -67,7 +67,7 @@ void tell_of_stranger(std::uint32_t slot) noexcept {
   if (told)
     std::fprintf(stderr,
                  "softverbs: a peer of this process has another version of softverbs, or another "
-                 "SOFTVERBS_CONFIG, and can't be reached; both processes must have the same\n");
+                 "SOFTVERBS_CONFIG, and can't be reached; both processes must use the same\n");
 }
 
 }  // namespace softverbs
