@@ -210,7 +210,7 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         require(memory[rank][other] == 100 + other, "the others' values");
     });
   }
-  SECTION("unpolled, and in scopes") {
+  SECTION("unpolled and in scopes") {
     with([&](lazy_worlds& all, std::vector<cells>& memory, std::uint32_t rank) {
       world& mine = all.ranks[rank];
       const auto to = [&](std::uint32_t peer) { return into_cell(memory, rank, peer); };

@@ -99,7 +99,7 @@ TEST_CASE("one poll session reads all available completions") {
   CHECK(ibv_start_poll(end.extended, &unknown) == EINVAL);
 }
 
-TEST_CASE("an extended completion queue is a completion queue, too") {
+TEST_CASE("an extended completion queue is also a completion queue") {
   extended_endpoint end({}, options{.channel = true});
   end.connect(end.here());
   REQUIRE(ibv_req_notify_cq(end.queue, 0) == 0);

@@ -21,7 +21,7 @@ ibv_qp_init_attr queue_pair() {
 
 }  // namespace
 
-TEST_CASE("cm: endpoints connect, exchange messages and disconnect in blocking calls") {
+TEST_CASE("cm: endpoints connect and exchange messages and disconnect in blocking calls") {
   rdma_addrinfo* const here = look_up(0, RAI_PASSIVE);
   ibv_qp_init_attr served = queue_pair();
   rdma_cm_id* listener = nullptr;

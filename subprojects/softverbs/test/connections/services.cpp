@@ -255,7 +255,7 @@ TEST_CASE(
     CHECK(id->recv_cq == nullptr);
     CHECK(id->recv_cq_channel == nullptr);
   }
-  SECTION("after the queue pair, whose completion queue becomes large enough") {
+  SECTION("after the queue pair whose completion queue becomes large enough") {
     REQUIRE(end.create_queue_pair() == 0);
     ibv_cq* const queue = id->recv_cq;
     REQUIRE(queue != nullptr);

@@ -64,7 +64,7 @@ TEST_CASE("the devices and ports match the configuration", "[.][differ]") {
   CHECK(port_of(infiniband.verbs, 1).lid != 0);
 }
 
-TEST_CASE("a GID table has gaps, twins and odd addresses", "[.][differ]") {
+TEST_CASE("a GID table has gaps and duplicates and odd addresses", "[.][differ]") {
   open_context device("soft0");
   std::vector<ibv_gid_entry> table(64);
   REQUIRE(ibv_query_gid_table(device.verbs, table.data(), table.size(), 0) == 6 + 6);

@@ -419,7 +419,7 @@ TEST_CASE("flow: a queue pair with rules is busy") {
   CHECK(end.send_frame(three_ends::to(2, 1)) == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("flow: the maximal number of rules can be created and each of them steers") {
+TEST_CASE("flow: the maximum number of rules can be created and each of them steers") {
   if (!may_send_frames()) return;
   frame_end end;
   // Programs that measure the rate of rule creation do this.

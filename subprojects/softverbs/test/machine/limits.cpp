@@ -53,7 +53,7 @@ TEST_CASE("the limit of queue pairs of a process is reported as such") {
   for (ibv_pd* each : domains) CHECK(ibv_dealloc_pd(each) == 0);
 }
 
-TEST_CASE("a process beyond the maximal number is refused with a message") {
+TEST_CASE("a process beyond the maximum number is refused with a message") {
   // A configuration of its own, so that there are no other processes.
   char name[] = "/tmp/softverbs-limits-XXXXXX";
   const int file = ::mkstemp(name);

@@ -216,7 +216,7 @@ TEST_CASE("requests address device memory by offsets at both ends") {
 }
 
 TEST_CASE(
-    "another process can write, read and add to device memory even while its owner is stopped") {
+    "another process can write and read and add to device memory even while its owner is stopped") {
   options wanted = patient();
   wanted.queue_pair_access |= IBV_ACCESS_REMOTE_ATOMIC;
   endpoint end(wanted);

@@ -196,7 +196,7 @@ TEST_CASE("UD: the receiver of a datagram can reply") {
   }
 }
 
-TEST_CASE("UD: traffic class, flow label, hop limit and service level arrive") {
+TEST_CASE("UD: traffic class and flow label and hop limit and service level arrive") {
   datagram_connection ends(std::uint8_t{5});
   ibv_ah_attr attributes = ends.left.address_of(ends.right.here());
   attributes.is_global = 1;

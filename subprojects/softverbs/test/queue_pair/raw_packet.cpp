@@ -85,7 +85,7 @@ TEST_CASE("raw packets: a frame arrives unchanged") {
     }
 }
 
-TEST_CASE("raw packets: a frame is gathered, scattered and described") {
+TEST_CASE("raw packets: a frame is gathered and scattered and described") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
   REQUIRE(ends.right.change(IBV_QPS_RESET) == 0);
@@ -248,7 +248,7 @@ TEST_CASE("raw packets: the device reports its features and refuses others") {
   CHECK(refusal([&] { return ibv_create_flow_action_esp(end.context, nullptr); }) == EOPNOTSUPP);
 }
 
-TEST_CASE("raw packets: requests are built by function calls, too") {
+TEST_CASE("raw packets: requests can also be built by function calls") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
   ibv_qp_ex* const builder = build_requests_of(ends.left, IBV_QP_EX_WITH_SEND);

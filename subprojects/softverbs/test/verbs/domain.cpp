@@ -176,13 +176,13 @@ TEST_CASE("a parent domain stands for the domain below it") {
   ibv_pd* parent = parent_of(end.domain);
   end.memory[0] = 7;
 
-  SECTION("memory of the domain, a queue pair of the parent") {
+  SECTION("memory of the domain and a queue pair of the parent") {
     move_to(end, parent);
     end.connect(end.here());
     CHECK(write_to_itself(end) == IBV_WC_SUCCESS);
     CHECK(end.memory[64] == 7);
   }
-  SECTION("memory of the parent, a queue pair of the domain") {
+  SECTION("memory of the parent and a queue pair of the domain") {
     REQUIRE(ibv_rereg_mr(end.region, IBV_REREG_MR_CHANGE_PD, parent, nullptr, 0, 0) == 0);
     CHECK(end.region->pd == parent);
     end.connect(end.here());
