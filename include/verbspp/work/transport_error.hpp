@@ -20,7 +20,7 @@ class batch_error {
 
   /// The reason why the first request that was not posted was rejected.
   [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
-  /// The number of requests, the first ones, that were posted and will complete.
+  /// The number of requests at the start of the batch that were posted, and will complete.
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
   /// The cause as an error, which keeps the number of posted requests.

@@ -32,7 +32,7 @@ struct cm_event_data {
   rdma_cm_id* request = nullptr;
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
-  ibv_ah_attr path{};  ///< this and the following two: of datagrams
+  ibv_ah_attr path{};  ///< this and the next two: for datagrams only
   std::uint32_t queue_pair = 0;
   std::uint32_t qkey = 0;
   std::uint8_t size = 0;
