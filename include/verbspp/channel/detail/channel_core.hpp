@@ -481,7 +481,7 @@ class channel_core {
   [[nodiscard]] bool has_news(std::uint64_t known) const noexcept;
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, call_limit limit) noexcept;
-  /// \param is_default the limit is the channel's, since the call has none
+  /// \param is_default whether the limit is the default one of the channel
   [[nodiscard]] error reason_of(wait_end end, const wait_limit& until,
                                 bool is_default = false) noexcept;
   error give_up(wait_end end, const error& why) noexcept;
