@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "failing_verb.hpp"
 
@@ -136,6 +137,47 @@ TEST_CASE("a hub's poll reports which channel has completions") {
   CHECK(must(hub.poll(slots)).empty());
   CHECK(failure_of(hub.wait(slots, short_limit)) == error_kind::timed_out);
   CHECK(failure_of(hub.poll({})) == error_kind::invalid_input);
+  must(receive.wait(patience));
+}
+
+TEST_CASE("a sleeping hub wakes for a message although it has not read an earlier event") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 48, 128));
+  auto hub = hub_with(bed, pool, {.receives = 16, .waiting = wait_mode::sleep()});
+  channel_pair ends = connect_to_hub(bed, *hub);
+  buffer<> from(bed.domain, pattern(128, 2));
+  std::array<arrival, 1> slot;
+  for (int i = 0; i < 3; ++i) {
+    // The hub has asked for an event. It comes, but a poll finds the message.
+    CHECK(failure_of(hub->wait(slot, short_limit)) == error_kind::timed_out);
+    must(ends.right.send({.elements = from.gather()}));
+    for (const wait_limit limit = patience; must(hub->poll(slot)).empty();)
+      REQUIRE_FALSE(limit.has_passed());
+    CHECK(slot[0].message);
+    CHECK(failure_of(hub->wait(slot, short_limit)) == error_kind::timed_out);
+    must(ends.right.send({.elements = from.gather()}));
+    CHECK(must(hub->wait(slot, patience)).size() == 1);
+    CHECK(slot[0].message);
+  }
+}
+
+TEST_CASE("a poll of a hub's channel takes its completions and notices that its peer has left") {
+  const testbed bed;
+  const auto hub = must(channel_hub::create(bed.domain));
+  socket_pair sockets;
+  channel_pair ends = connect_to_hub(bed, hub);
+  const auto pool = must(message_pool::create(bed.domain, 1, 64));
+  buffer<> to(bed.domain, 64);
+  auto receive = must(ends.right.post_receive({.elements = to.scatter()}));
+  ends.left.watch(sockets[0]);
+  CHECK(ends.left.post_send(must(pool.take())).has_value());
+  std::array<arrival, 4> slots;
+  CHECK(must(hub.wait(slots, patience)).size() == 1);
+  sockets.close(1);
+  CHECK(must(hub.wait(slots, patience)).size() == 1);
+  ends.left.poll();
+  CHECK(pool.available() == 1);
+  CHECK(ends.left.state() == channel_state::broken);
   must(receive.wait(patience));
 }
 
