@@ -46,7 +46,7 @@ struct options {
   std::string_view only;
 };
 
-/// What a process of the benchmark has: its device, and a socket to the other process.
+/// The device of one process of the benchmark, and a socket to the other process.
 struct side {
   protection_domain domain;
   int socket;
@@ -234,7 +234,7 @@ result<void> answer_plain(const side& mine) {
   return answer_each(mine, [&] { return check(plain_answer(&own.end), "answer"); });
 }
 
-/// A channel with what takes its messages.
+/// A channel, and the inbox or hub that receives its messages.
 struct by_inbox {
   static result<by_inbox> open(const side& mine) {
     VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));
@@ -344,7 +344,7 @@ pid_t start(Body body) {
   ::_exit(ended.has_value() ? 0 : 1);
 }
 
-/// The median of what a form needs, in nanoseconds; 0 if it failed. Each end is a process.
+/// The median round trip time of a form, in nanoseconds; 0 if it failed. Each end is a process.
 std::int64_t measure(const options& chosen, const form& one) {
   int sockets[2];
   int answers[2];

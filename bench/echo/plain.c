@@ -86,8 +86,8 @@ static int echo(struct plain_end* end, const struct ibv_wc* completions, int cou
   return plain_refill(end, echo_receives);
 }
 
-// Sleeps until there may be completions, unless it has just been asked to be woken: what came
-// before that wakes nobody. Without a channel it spins.
+// Sleeps until there may be completions. The first call only requests an event, and the caller
+// polls again: earlier completions wake no thread. Without a completion channel it returns at once.
 static int rest(struct plain_end* end) {
   if (end->channel == NULL) return 0;
   if (!end->is_asked) {

@@ -19,7 +19,7 @@ enum {
   echo_receives = 256,
   echo_refill = 16,
   echo_slots = 16,
-  echo_depth = 16  // of a queue pair's send queue
+  echo_depth = 16  // the requests of a queue pair's send queue
 };
 
 // Places of one size in one buffer; the first `available` numbers of `free` are of unused ones.
@@ -50,11 +50,11 @@ void plain_fill_pool(struct plain_pool* pool, struct ibv_mr* memory);
 // Posts receives in batches, until there are enough.
 int plain_refill(struct plain_end* end, uint32_t wanted);
 
-// Echoes so many messages, and sleeps in between.
+// Echoes this number of messages, and sleeps in between.
 int plain_serve(struct plain_end* end, uint64_t messages);
 
-// Sends so many messages in all, one by each queue pair at a time, and takes their echoes. Returns
-// when its sends have completed as well.
+// Sends this number of messages in all, one at a time by each queue pair, and receives their
+// echoes. Returns when its sends have completed as well.
 int plain_load(struct plain_end* end, uint64_t messages);
 
 // Sends a message, and takes the next one; or takes one, and sends it back. The end has one queue

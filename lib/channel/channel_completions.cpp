@@ -78,7 +78,8 @@ void channel_core::collect_from_hub() noexcept {
 
 void channel_core::poll() noexcept {
   connection_.stay_awake();
-  // Usually the hub has told the program of these. Looking for more would cost more than they did.
+  // Usually the program calls this after the hub has reported news. Polling for more completions
+  // would cost more than taking these.
   if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) return take_hang_up();
   collect();
 }

@@ -191,7 +191,7 @@ result<std::uint64_t> completion_channel_state::settle_asking(
   const std::lock_guard held(lock_);
   remove_pending(queue);
   if (!queue.events.is_due) {
-    // With the lock, so that whoever finds it due can rely on it.
+    // Under the lock, so that a thread that finds the event due can rely on it.
     VERBSPP_TRYV(request_notification(queue.native, notify_for::every_completion));
     queue.events.is_due = true;
   }
