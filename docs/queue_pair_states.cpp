@@ -80,9 +80,9 @@ std::string_view calls(const transition_row& row) {
 
 void print_diagram(std::ostream& out) {
   out << "digraph queue_pair_states {\n"
-         "  graph [rankdir=LR, nodesep=0.5, ranksep=0.9, fontname=\"sans-serif\"]\n"
+         "  graph [rankdir=TB, nodesep=0.5, ranksep=0.6, fontname=\"sans-serif\"]\n"
          "  node [shape=box, style=rounded, fontname=\"sans-serif\"]\n"
-         "  edge [fontname=\"sans-serif\", fontsize=10]\n"
+         "  edge [fontname=\"sans-serif\", fontsize=13]\n"
          "  any [label=\"any state\", style=dashed]\n";
   for (const transition_row& row : transition_table)
     out << "  " << arrow(row) << " [label=\"" << calls(row) << "\"]\n";
