@@ -21,6 +21,9 @@ options=(-Doptimization=1 -Ddebug=false -Dcpp_args="['$relative_names']" -Dtest_
   -Dsoftverbs=enabled -Dbench=disabled -Dunity=on -Dunity_size="$unity_size" "${werror[@]}")
 # shellcheck disable=SC2034
 packages_to_build=(g++ meson ninja-build pkg-config libibverbs-dev libboost-dev libssl-dev librdmacm-dev)
+# The last two have the names of the C calls.
+# shellcheck disable=SC2034
+packages_of_site=(doxygen doxygen-awesome-css mkdocs mkdocs-material libibverbs-dev librdmacm-dev)
 
 say() { printf '==> %s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
