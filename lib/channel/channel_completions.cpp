@@ -66,7 +66,7 @@ bool channel_core::collect_with_care() noexcept {
     sends_.complete(completions->wr_id, guard_);
     return false;
   }
-  return complete_all(completions, filled);
+  return filled != 0 && complete_all(completions, filled);
 }
 
 void channel_core::collect_from_hub() noexcept {

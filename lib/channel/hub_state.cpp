@@ -538,19 +538,21 @@ hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
           .has_more = first_ready_ != nullptr};
 }
 
-result<hub_state::found> hub_state::found_none() noexcept {
-  if (lost_ != 0) return poll_failure(lost_);
-  if (posted_ == 0 && refill_failure_) return *refill_failure_;
-  return found{.is_short = receives_ && depth_ - posted_ >= refill_};
+hub_state::found hub_state::found_none(cause& failed) const noexcept {
+  if (lost_ != 0) [[unlikely]]
+    failed = poll_failure(lost_);
+  else if (posted_ == 0 && refill_failure_) [[unlikely]]
+    failed = refill_failure_;
+  return {.is_short = receives_ && depth_ - posted_ >= refill_};
 }
 
-result<hub_state::found> hub_state::look_for_arrivals(std::span<arrival> into) noexcept {
+hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& failed) noexcept {
   const brief_guard guard(lock_);
   const found seen = take_arrivals(into);
-  return seen.count != 0 ? result<found>(seen) : found_none();
+  return seen.count != 0 ? seen : found_none(failed);
 }
 
-result<hub_state::found> hub_state::look_for_turn(hub_turn& taken) noexcept {
+hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexcept {
   const brief_guard guard(lock_);
   take_all_completions();
   refill();
@@ -558,19 +560,20 @@ result<hub_state::found> hub_state::look_for_turn(hub_turn& taken) noexcept {
     row& first = take_ready();
     if (first.member == nullptr || first.keeps != 0 || !first.has_arrivals()) continue;
     taken = begin_turn(first);
-    return found{.count = 1, .has_more = first_ready_ != nullptr};
+    return {.count = 1, .has_more = first_ready_ != nullptr};
   }
-  return found_none();
+  return found_none(failed);
 }
 
 result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
-  result<found> seen = look_for_arrivals(into);
-  if (events_.is_watching() && seen.has_value() && seen.assume_value().count == 0) {
+  cause failed;
+  found seen = look_for_arrivals(into, failed);
+  if (events_.is_watching() && seen.count == 0 && !failed) {
     take_events();
-    seen = look_for_arrivals(into);
+    seen = look_for_arrivals(into, failed);
   }
-  VERBSPP_TRYV(seen);
-  return into.first(seen.assume_value().count);
+  if (failed) return *failed;
+  return into.first(seen.count);
 }
 
 result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit limit) noexcept {
@@ -586,7 +589,7 @@ result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit l
 
 result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
                                                   call_limit limit) noexcept {
-  const auto find = [&] { return look_for_arrivals(into); };
+  const auto find = [&](cause& failed) { return look_for_arrivals(into, failed); };
   VERBSPP_TRY(seen, wait_until(find, limit.begin(channel_settings::usual_limit)));
   if (seen.has_more) wake_waiting();
   return into.first(seen.count);
@@ -594,29 +597,28 @@ result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
 
 result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
   hub_turn taken;
-  VERBSPP_TRYV(wait_for([&] { return look_for_turn(taken); }, limit));
+  const auto find = [&](cause& failed) { return look_for_turn(taken, failed); };
+  cause ignored;
+  found seen = find(ignored);
+  if (seen.count == 0) [[unlikely]] {
+    VERBSPP_TRY(later, wait_until(find, limit.begin(channel_settings::usual_limit)));
+    seen = later;
+  }
+  if (seen.has_more) wake_waiting();
   return taken;
 }
 
-/// Waits until `find` has found something. One event may wake a single thread although there are
-/// arrivals for several.
-template <class Find>
-result<hub_state::found> hub_state::wait_for(Find find, call_limit limit) noexcept {
-  result<found> seen = find();
-  if (!seen.has_value() || seen.assume_value().count == 0) [[unlikely]]
-    seen = wait_until(find, limit.begin(channel_settings::usual_limit));
-  if (seen.has_value() && seen.assume_value().has_more) wake_waiting();
-  return seen;
-}
-
+/// Waits until `find` has found something, or has failed. One event may wake a single thread
+/// although there are arrivals for several, so the caller wakes others when its wait has ended.
 template <class Find>
 result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
-  result<found> seen = found();
+  found seen;
+  cause failed;
   const auto look = [&] {
-    seen = find();
-    if (!seen.has_value() || seen.assume_value().count != 0) return sight::enough;
+    seen = find(failed);
+    if (seen.count != 0 || failed) return sight::enough;
     // A place that returns to the pool wakes no thread.
-    return seen.assume_value().is_short ? sight::nothing_yet : sight::nothing;
+    return seen.is_short ? sight::nothing_yet : sight::nothing;
   };
   const waiting_thread counted(waiting_threads_);
   for (;;) {
@@ -632,8 +634,9 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
       continue;
     }
     if (end == wait_end::limit) return limit.failure("wait on a hub", "nothing has arrived");
-    if (end == wait_end::async_event || !seen.has_value())
+    if (end == wait_end::async_event || failed)
       if (const auto told = failure_told_to(listener_)) return *told;
+    if (failed) return *failed;
     return seen;
   }
 }

@@ -204,14 +204,14 @@ class [[gnu::visibility("hidden")]] hub_state {
     bool is_short = false;  ///< the pool had too few places
     bool has_more = false;  ///< for other threads
   };
+  /// The error of a look that has failed.
+  using cause = std::optional<error>;
   /// Takes arrivals, and refills the shared receive queue.
   [[gnu::always_inline]] inline found take_arrivals(std::span<arrival> into) noexcept;
-  [[nodiscard]] result<found> look_for_arrivals(std::span<arrival> into) noexcept;
-  [[nodiscard]] result<found> look_for_turn(hub_turn& taken) noexcept;
+  [[nodiscard]] found look_for_arrivals(std::span<arrival> into, cause& failed) noexcept;
+  [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
-  template <class Find>
-  [[nodiscard]] result<found> wait_for(Find find, call_limit limit) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
                                                                       call_limit limit) noexcept;
   /// Wakes the threads that wait for arrivals, for some that no completion announces.
@@ -244,7 +244,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   void take_listed(empty_slots& into) noexcept;
   /// Removes the first channel of the list. \pre there is one
   [[nodiscard]] row& take_ready() noexcept;
-  [[nodiscard]] result<found> found_none() noexcept;
+  /// The result of a look that has found nothing. \param failed set to the error, if there is one
+  [[nodiscard]] found found_none(cause& failed) const noexcept;
   void note_news(row& of) noexcept;
   /// Puts a channel that has arrivals into the list, unless they are held.
   void note_ready(row& one) noexcept {

@@ -133,18 +133,24 @@ result<message> inbox::wait(call_limit limit) noexcept {
 
 result<message> inbox::wait_longer(call_limit limit) noexcept {
   detail::inbox_state& mine = *state_.get();
-  std::optional<result<message>> arrived = next();
-  if (arrived) return std::move(*arrived);
   const wait_limit until = limit.begin(mine.core.connection().settings().default_limit);
+  std::uint32_t place = nothing;
+  std::optional<result<message>> refused;
   const auto look = [&] {
-    arrived = next();
-    if (arrived) return detail::sight::enough;
+    place = take();
+    if (place != nothing) return detail::sight::enough;
+    // If there is nothing to post, nothing can fail.
+    if (!mine.is_due()) [[likely]]
+      return detail::sight::nothing;
+    refused = next();
+    if (refused) return detail::sight::enough;
     // A place that returns to the pool wakes no thread.
     return mine.is_due() ? detail::sight::nothing_yet : detail::sight::nothing;
   };
   VERBSPP_TRY(end, mine.core.wait_for_message(look, until));
-  if (!arrived && end == wait_end::completions) arrived = next();
-  if (arrived) return std::move(*arrived);
+  if (place != nothing) return message_in(place);
+  if (!refused && end == wait_end::completions) refused = next();
+  if (refused) return std::move(*refused);
   return until.failure(taking, mine.in_use() != 0 ? "no message has arrived"
                                                   : "the pool has no free place for a message");
 }

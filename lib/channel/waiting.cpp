@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/waiting.hpp"
 
-#include "base/pause.hpp"
 #include "base/readable.hpp"
 #include "queue/watched_descriptors.hpp"
 #include <verbspp/queue/completion_queue_with.hpp>
@@ -92,10 +91,7 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
     bool sleeps = sleeps_at_once && round == 0;
     if (!sleeps) {
       if (look() == sight::enough) return wait_end::completions;
-      if (round % rounds_between_checks != 0) {
-        pause_processor();
-        continue;
-      }
+      if (round % rounds_between_checks != 0) continue;
       VERBSPP_TRY(seen, check(terms));
       ended = seen;
       sleeps = !ended && terms.mode.sleeps() && spins_until.has_passed();
