@@ -22,10 +22,11 @@ static struct ibv_sge element_of(struct plain_pool* pool, uint32_t place, uint32
 }
 
 int plain_refill(struct plain_end* end, uint32_t wanted) {
-  while (end->posted < wanted && (wanted - end->posted >= echo_refill || end->posted == 0)) {
+  const uint32_t batch = wanted / 2 < echo_refill ? wanted / 2 : echo_refill;
+  while (end->posted < wanted && (wanted - end->posted >= batch || end->posted == 0)) {
     struct ibv_recv_wr requests[echo_refill];
     struct ibv_sge elements[echo_refill];
-    uint32_t count = wanted - end->posted < echo_refill ? wanted - end->posted : echo_refill;
+    uint32_t count = wanted - end->posted < batch ? wanted - end->posted : batch;
     if (count > end->pool.available) count = end->pool.available;
     if (count == 0) return 0;
     for (uint32_t i = 0; i < count; ++i) {
