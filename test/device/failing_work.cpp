@@ -201,7 +201,7 @@ TEST_CASE("a failed poll is an error of the driver and never an empty range") {
   }
   {
     const failing_operation fails(pointer, EBUSY, convention::negative_errno);
-    CHECK_THAT(failure_of(poll()).message(), Catch::Contains("sessions do not nest"));
+    CHECK_THAT(failure_of(poll()).message(), Catch::Contains("sessions don't nest"));
   }
   const auto waitable = must(waitable_completion_queue::create(bed.context, 4));
   check_failing_wait(

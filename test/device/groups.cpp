@@ -656,7 +656,7 @@ TEST_CASE_METHOD(four_members,
   CHECK(left.peer() == 2U);
   CHECK(left.failed() == 2);
   CHECK_FALSE(left.own());
-  CHECK(static_cast<error>(left).message().find("left") != std::string::npos);
+  CHECK(static_cast<error>(left).message().find("not taken") != std::string::npos);
   // The requests have finished regardless, and no channel is broken.
   CHECK(part_of(into[2], 0) == pattern(block, 1));
   for (const std::uint32_t peer : all[0].all()) {

@@ -351,7 +351,7 @@ TEST_CASE("a table of clients explains each refusal") {
              Catch::Contains("table of clients"));
   channel_pair others = connect_channels(serving.bed);
   CHECK_THAT(failure_of(serving.clients.add(std::move(others.left))).message(),
-             Catch::Contains("another hub"));
+             Catch::Contains("does not use this hub"));
   CHECK(failure_of(serving.clients.add(channel())) == error_kind::invalid_input);
   const channel_hub with_channels = must(channel_hub::create(serving.bed.domain));
   auto early = must(serving.builder().hub(with_channels).build());

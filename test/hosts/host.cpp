@@ -115,7 +115,7 @@ const std::vector<host_pair>& host_pairs() {
       {"with different RoCE versions",
        host().version(only::v1).has(2, "192.0.2.1/24").has(2, "fe80::1/64"),
        host().version(only::v2).has(2, "192.0.2.2/24").has(2, "fe80::2/64"),
-       {.refusal = "v1 only"}},
+       {.refusal = "only RoCE v1"}},
       {"with a container at one end, which does not offer the addresses of its host",
        // The GID table contains the addresses of all the port's interfaces; this namespace has only
        // one of the interfaces.

@@ -180,7 +180,7 @@ def ibv_rc_pingpong():
     def unchecked_client(stack):
         server, client = start_pair(
             stack, [SAMPLE, "--ibv-exchange", "-g", 1, "--check"], [IBV, "-g", 1])
-        server.fail("the data is not what the peer should have sent")
+        server.fail("the data differs from the expected message")
         client.kill()  # it would wait forever
 
     yield "data that is not as it should be", unchecked_client

@@ -204,7 +204,7 @@ TEST_CASE("a peer that sends other values receives the difference") {
     run(left, right);
     CHECK(left.failure() == error_kind::mismatch);
     CHECK(right.failure() == error_kind::mismatch);
-    CHECK(right.message().find("the peer refused, and said") != std::string::npos);
+    CHECK(right.message().find("the peer refused, with the message") != std::string::npos);
     // One end finds the difference, and the other end receives it from that end.
     const std::string found = left.message().substr(left.message().find("value "));
     CHECK(right.message().find(found) != std::string::npos);
@@ -291,7 +291,7 @@ TEST_CASE("bytes of another protocol are refused") {
   CHECK(answer_to(frame(1, 1, 0)).find("format version differs: local 2, remote 1") !=
         std::string::npos);
   CHECK(answer_to(frame(2, 99, 0)).find("type of the frame: 99") != std::string::npos);
-  CHECK(answer_to(frame(2, 4, 0)).find("sent the frame 'ready' where 'hello' is due") !=
+  CHECK(answer_to(frame(2, 4, 0)).find("sent the frame 'ready' where 'hello' is expected") !=
         std::string::npos);
   CHECK(answer_to(frame(2, 1, 0xffffffff)).find("4294967295 is above the limit") !=
         std::string::npos);
@@ -313,11 +313,10 @@ TEST_CASE("bytes of another protocol are refused") {
 }
 
 TEST_CASE("the error about a peer that disconnects or is silent names the step") {
-  CHECK(answer_to("", true).find("before it said what it is") != std::string::npos);
-  CHECK(answer_to("vx", true).find("before it said what it is") != std::string::npos);
-  CHECK(answer_to("").find("the peer said nothing") != std::string::npos);
-  CHECK(answer_to("vx").find("the peer said nothing, or not all of its hello") !=
-        std::string::npos);
+  CHECK(answer_to("", true).find("before it sent its hello") != std::string::npos);
+  CHECK(answer_to("vx", true).find("before it sent its hello") != std::string::npos);
+  CHECK(answer_to("").find("the peer sent no hello") != std::string::npos);
+  CHECK(answer_to("vx").find("the peer sent no hello, or only a part of it") != std::string::npos);
 }
 
 TEST_CASE("an exchange times out") {
