@@ -148,7 +148,7 @@ TEST_CASE("a sleeping hub wakes for a message although it has not read an earlie
   buffer<> from(bed.domain, pattern(128, 2));
   std::array<arrival, 1> slot;
   for (int i = 0; i < 3; ++i) {
-    // The hub has asked for an event. It comes, but a poll finds the message.
+    // The wait requests an event. A poll takes the message, and leaves the event unread.
     CHECK(failure_of(hub->wait(slot, short_limit)) == error_kind::timed_out);
     must(ends.right.send({.elements = from.gather()}));
     for (const wait_limit limit = patience; must(hub->poll(slot)).empty();)
