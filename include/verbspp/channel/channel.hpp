@@ -176,7 +176,8 @@ class channel : public detail::core_owner,
   }
 
   /// Takes the available completions, so that handles have their results; never blocks. Handles
-  /// poll by themselves: this is for loops that wait for something else.
+  /// poll by themselves: this is for loops that wait for something else. A channel of a hub takes
+  /// the completions that the hub has found for it, and polls the hub's queue if there are none.
   void poll() noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that no handle has taken, a message
   /// that the inbox has not returned, or the failure of the channel. It returns immediately as long
