@@ -81,12 +81,12 @@ LIMITS = {
     "usual_scope": Limit("ratio", 1.25),
     "usual_stream": Limit("ratio", 1.25),
     "usual_owned": Limit("ratio", 1.25),
-    "usual_shared": Limit("ratio", 1.5, {"g++": 1.92, "clang": 2.16}),
+    "usual_shared": Limit("ratio", 1.5, {"g++": 1.85, "clang": 2.1}),
     "usual_put": Limit("ratio", 1.25),
-    "usual_message": Limit("more", 60, {"g++": 197, "clang": 214}),
-    "usual_receive": Limit("more", 60, {"g++": 332, "clang": 348}),
-    "usual_one_busy": Limit("more", 60, {"g++": 495, "clang": 490}),
-    "usual_all_busy": Limit("more", 60, {"g++": 238, "clang": 262}),
+    "usual_message": Limit("more", 60, {"g++": 135, "clang": 216}),
+    "usual_receive": Limit("more", 60, {"g++": 262, "clang": 298}),
+    "usual_one_busy": Limit("more", 60, {"g++": 262, "clang": 305}),
+    "usual_all_busy": Limit("more", 60, {"g++": 138, "clang": 202}),
 }
 # The counts of the device, which may not exceed those of raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]
