@@ -11,7 +11,8 @@
 ///
 /// - `SOFTVERBS_DEVICES`: number of devices, 0 to 64; the default is 1.
 /// - `SOFTVERBS_LINK_LAYER`: `ethernet` (the default) or `infiniband`.
-/// - `SOFTVERBS_CONFIG`: a file that configures devices individually; its format is in README.md.
+/// - `SOFTVERBS_CONFIG`: a file that configures devices individually; `docs/configuration.md`
+///   describes it.
 /// - `SOFTVERBS_FAULTS`: the initial faults, in the syntax of softverbs_inject.
 ///
 /// ## Faults
@@ -88,7 +89,7 @@
 ///
 /// libsoftverbs-faults has these functions, too, except for those of the step-by-step mode. It
 /// affects the devices of all providers, so devices are named as their provider names them, as in
-/// `port-down@mlx5_0/1`. Faults of packets or peers are refused. README.md lists the other
+/// `port-down@mlx5_0/1`. Faults of packets or peers are refused. `docs/faults.md` lists the other
 /// differences. If both libraries are loaded, the functions of the first one are called.
 #ifndef SOFTVERBS_SOFTVERBS_H
 #define SOFTVERBS_SOFTVERBS_H

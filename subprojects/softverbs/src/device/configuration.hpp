@@ -125,7 +125,7 @@ struct configuration_problem {
   std::string text;
 };
 
-/// Reads the format that README.md describes under "Devices that differ". `usual` is the link layer
+/// Reads the format that `docs/configuration.md` describes. `usual` is the link layer
 /// of ports without that setting. Returns nothing, and sets `problem`, if the text is not valid.
 std::optional<configuration> read_configuration(std::string_view text, link_layer usual,
                                                 configuration_problem& problem);
