@@ -67,6 +67,10 @@ ibv_cq* channel_hub::native_handle() const noexcept {
   return state_ ? state_->queue().native_handle() : nullptr;
 }
 
+std::ostream& operator<<(std::ostream& out, const channel_id& id) {
+  return out << id.index << '.' << id.generation;
+}
+
 std::ostream& operator<<(std::ostream& out, const channel_hub& hub) {
   if (!hub.state_) return out << "hub, empty";
   return out << "hub, " << hub.size() << " of " << hub.capacity()
