@@ -15,6 +15,7 @@
 #include <new>
 
 // The sanitizer's own names, which are defined if the program is linked with it.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" {
 [[gnu::weak]] void __asan_poison_memory_region(const volatile void* address, std::size_t size);
 [[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* address, std::size_t size);

@@ -4,7 +4,6 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/group/peer_list.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -24,7 +23,9 @@ class kept_peers {
       many_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size_]);
       first_ = many_.get();
     }
-    if (first_ != nullptr) std::copy(peers.begin(), peers.end(), first_);
+    if (first_ == nullptr) return;
+    std::uint32_t* at = first_;
+    for (const std::uint32_t peer : peers) *at++ = peer;
   }
   kept_peers(const kept_peers&) = delete;
   kept_peers& operator=(const kept_peers&) = delete;
