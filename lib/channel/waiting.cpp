@@ -85,7 +85,7 @@ bool has_ended(const watched_descriptor& watched) noexcept {
 result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
   const bool sleeps_at_once = terms.mode.spins_for() <= std::chrono::nanoseconds::zero();
   const wait_limit spins_until(terms.mode.spins_for());
-  std::optional<wait_limit> events_at;
+  wait_limit events_at = wait_limit::forever();
   for (unsigned round = 0;; ++round) {
     std::optional<wait_end> ended;
     bool sleeps = sleeps_at_once && round == 0;
@@ -112,9 +112,9 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       round = rounds_between_checks - 1;
       continue;
     }
-    if (!events_at) {
+    if (events_at.is_forever()) {
       events_at = time_between_events;
-    } else if (events_at->has_passed()) {
+    } else if (events_at.has_passed()) {
       VERBSPP_TRYV(terms.listener.look());
       events_at = time_between_events;
     }
