@@ -100,13 +100,15 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       VERBSPP_TRY(end, sleep(terms, look));
       ended = end;
     }
-    // Completions may only show consequences of a failure; this is the cause.
-    if (ended == wait_end::completions || ended == wait_end::async_event) return *ended;
-    if (ended == wait_end::file_descriptor && terms.descriptor.what == watch_for::hang_up &&
-        has_ended(terms.descriptor))
-      return look_on(terms, look);
-    // Completions that arrived together with the limit are in time.
-    if (ended) return look() == sight::enough ? wait_end::completions : *ended;
+    if (ended) {
+      // Completions may only show consequences of a failure; an event is the cause.
+      if (*ended == wait_end::completions || *ended == wait_end::async_event) return *ended;
+      if (*ended == wait_end::file_descriptor && terms.descriptor.what == watch_for::hang_up &&
+          has_ended(terms.descriptor))
+        return look_on(terms, look);
+      // Completions that arrived together with the limit are in time.
+      return look() == sight::enough ? wait_end::completions : *ended;
+    }
     if (sleeps) {
       // If there are still not enough completions, the thread sleeps again at once.
       round = rounds_between_checks - 1;
