@@ -25,7 +25,7 @@ class kept_peers {
     }
     if (first_ == nullptr) return;
     std::uint32_t* at = first_;
-    for (const std::uint32_t peer : peers) *at++ = peer;
+    for (const std::uint32_t each : peers) *at++ = each;
   }
   kept_peers(const kept_peers&) = delete;
   kept_peers& operator=(const kept_peers&) = delete;
