@@ -266,9 +266,10 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return element<scatter_element>(first, count);
   }
   template <class Nothing = void>
-  result<scatter_element> scatter() const VERBSPP_DETAIL_CONSTANT_BUFFER;
+  [[nodiscard]] result<scatter_element> scatter() const VERBSPP_DETAIL_CONSTANT_BUFFER;
   template <class Nothing = void>
-  result<scatter_element> scatter(std::size_t, std::size_t) const VERBSPP_DETAIL_CONSTANT_BUFFER;
+  [[nodiscard]] result<scatter_element> scatter(std::size_t,
+                                                std::size_t) const VERBSPP_DETAIL_CONSTANT_BUFFER;
   /// As `gather`, for hot paths: the bounds are only asserted, in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH gather_element
