@@ -344,18 +344,13 @@ hub_turn hub_state::begin_turn(row& mine) noexcept {
   add_reference();
   made.hub = hub_reference(this);
   made.id = mine.member->id;
-  made.first_message = mine.messages.first;
-  made.last_message = mine.messages.last;
-  mine.messages = {};
+  made.messages = std::exchange(mine.messages, {});
   return made;
 }
 
 message hub_state::next_message(hub_turn& turn) noexcept {
-  if (turn.first_message == none) return {};
-  message_list left{.first = turn.first_message, .last = turn.last_message};
-  message taken = take_first(left);
-  turn.first_message = left.first;
-  return taken;
+  if (turn.messages.is_empty()) return {};
+  return take_first(turn.messages);
 }
 
 bool hub_state::end_turn(hub_turn& turn) noexcept {
@@ -367,9 +362,8 @@ bool hub_state::end_turn(hub_turn& turn) noexcept {
     if (exists && is_table_closed_) return false;
     mine.keeps &= row::held;
     // The messages that were not taken in the turn come first.
-    message_list left{.first = turn.first_message, .last = turn.last_message};
-    if (pool_) left.append(*pool_->places(), mine.messages);
-    mine.messages = left;
+    if (pool_) turn.messages.append(*pool_->places(), mine.messages);
+    mine.messages = std::exchange(turn.messages, {});
     if (!exists) {
       drop_arrivals(mine);
       free_index(index);

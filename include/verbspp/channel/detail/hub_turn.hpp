@@ -6,6 +6,7 @@
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
+#include <verbspp/channel/detail/pool_places.hpp>
 #include <verbspp/channel/message.hpp>
 
 #include <cstdint>
@@ -31,8 +32,7 @@ struct hub_turn {
   hub_reference hub{};
   channel_id id{};
   // The client's messages that arrived before the turn. No other thread accesses them.
-  std::uint32_t first_message = UINT32_MAX;
-  std::uint32_t last_message = UINT32_MAX;
+  message_list messages{};
 
   /// True if the channel belongs to the hub.
   [[nodiscard]] static bool has(const hub_reference& hub, const channel& one) noexcept;
