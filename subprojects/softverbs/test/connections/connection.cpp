@@ -260,7 +260,7 @@ TEST_CASE("cm: destroying the identifier of an undecided request rejects it") {
     one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
     server.destroy();
   }
-  SECTION("of the listener before its program polled") { both.listener.destroy(); }
+  SECTION("the listener is destroyed before its program polls") { both.listener.destroy(); }
   CHECK(both.client_events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
 }
 

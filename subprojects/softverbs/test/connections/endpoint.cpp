@@ -142,7 +142,7 @@ TEST_CASE("cm: a queue pair has the given queues or creates its own") {
     rdma_destroy_srq(id.id);
     CHECK(id.id->srq == nullptr);
   }
-  SECTION("of another device: refused") {
+  SECTION("a protection domain of another device is refused") {
     open_context other("soft1");
     ibv_pd* const domain = ibv_alloc_pd(other.verbs);
     CHECK(rdma_create_qp(id.id, domain, &wanted) == -1);

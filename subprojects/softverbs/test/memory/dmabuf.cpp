@@ -198,14 +198,14 @@ TEST_CASE("truncated pages of a dma-buf make requests fail and have no other eff
   const buffer_region region(link.right.domain, file.descriptor, 0, 2 * page, 0);
   file.resize(page);
   const address there = region.at(0, link.right);
-  SECTION("of a peer that writes to them") {
+  SECTION("a peer writes to them") {
     REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, there, page - 8) == 0);
     CHECK(link.left.wait().status == IBV_WC_SUCCESS);
     REQUIRE(link.left.write(2, {link.left.piece(0, 8)}, there, page) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
     CHECK(link.right.event().event_type == IBV_EVENT_QP_ACCESS_ERR);
   }
-  SECTION("of a peer that reads from them") {
+  SECTION("a peer reads from them") {
     REQUIRE(link.left.read(2, {link.left.piece(0, 8)}, there, page) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }

@@ -290,7 +290,7 @@ TEST_CASE("no process can send in the name of another") {
     CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   };
   unchanged();
-  SECTION("of the test's own process") {
+  SECTION("the packet comes from the test's own process") {
     softverbs::packet_header header = forged(link);
     header.psn = next_psn_of(link.left);
     header.payload = header.message = 64;
