@@ -11,24 +11,20 @@
 
 namespace verbspp::detail {
 
-VERBSPP_DATA_PATH void channel_core::release_inbox_receive(receive_slot& slot) noexcept {
-  if ((slot.notes & receive_slot::hidden) != 0) [[unlikely]]
-    guard_.show(place_of(slot));
-  --slot.inbox->posted;
-  --inbox_receives_;
-  receives_.release(slot);
-}
-
 VERBSPP_DATA_PATH void channel_core::deliver(receive_slot& slot,
                                              const ibv_wc& completion) noexcept {
+  if ((slot.notes & receive_slot::hidden) != 0) [[unlikely]]
+    guard_.show(place_of(slot));
   inbox_state& inbox = *slot.inbox;
   pool_places& places = *inbox.pool.places();
   const std::uint32_t place = slot.memory.place;
   places.fill(place, completed_work(completion), {});
   inbox.arrived.append(places, place);
   ++inbox.messages;
+  --inbox.posted;
   ++inbox_messages_;
-  release_inbox_receive(slot);
+  --inbox_receives_;
+  receives_.release(slot);
 }
 
 VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) noexcept {
@@ -162,10 +158,11 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
                    .with_operation(work_operation::receive),
                slot.is_in_inbox() ? nullptr : slot.scope);
   if (!slot.is_in_inbox()) return complete(slot);
-  pool_places& places = *slot.inbox->pool.places();
-  const std::uint32_t place = slot.memory.place;
-  release_inbox_receive(slot);
-  if (!guard_.is_lost()) places.give_back(place);
+  if ((slot.notes & receive_slot::hidden) != 0) guard_.show(place_of(slot));
+  if (!guard_.is_lost()) slot.inbox->pool.places()->give_back(slot.memory.place);
+  --slot.inbox->posted;
+  --inbox_receives_;
+  receives_.release(slot);
 }
 
 /// A shared receive has failed, and the connection with it.

@@ -448,8 +448,6 @@ class channel_core {
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
   void deliver(receive_slot& slot, const ibv_wc& completion) noexcept;
-  /// Frees the slot of an inbox's receive, which is no longer outstanding.
-  void release_inbox_receive(receive_slot& slot) noexcept;
   void complete_failed(const ibv_wc& completion) noexcept;
   void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
