@@ -13,7 +13,7 @@ import sys
 # templates, whose declaration would require the definitions of others; and bases, traits and parameters, which
 # programs do not mention by themselves.
 NOT_THERE = {
-    "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
+    "async_operations", "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
     "lease_operations", "operation_traits", "optional_immediate_data", "optional_setting",
     "posting_operations", "queue_pair_parameters", "receive_queue_operations", "registered_buffer", "remote_array", "remote_object",
     "send_queue_operations", "shared_buffer", "shared_part",

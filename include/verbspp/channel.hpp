@@ -4,6 +4,7 @@
 /// overrun.
 #pragma once
 
+#include <verbspp/channel/async_operations.hpp>
 #include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/call_limit.hpp>
@@ -12,6 +13,7 @@
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/channel_operations.hpp>
+#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/hub_clients.hpp>
 #include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/lease.hpp>

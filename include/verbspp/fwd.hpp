@@ -184,6 +184,12 @@ struct unusable_addresses;
 
 // channel
 struct arrival;
+struct async_compare_and_swap_operation;
+struct async_fetch_and_add_operation;
+struct async_read_operation;
+struct async_receive_operation;
+struct async_send_operation;
+struct async_write_operation;
 class call_limit;
 class channel;
 class channel_failure;
@@ -193,6 +199,7 @@ class channel_scope;
 enum class channel_state : std::uint8_t;
 class channel_stream;
 struct channel_tag;
+class continuation;
 template <class>
 class hub_clients;
 struct hub_options;
@@ -213,6 +220,8 @@ template <transport Transport, queue_pair_parameter_set Given>
 class channel_builder;
 template <class Memory>
 struct finished;
+template <class Element>
+class kept_elements;
 template <access_flags Rights, class Memory>
 class lease;
 template <class Memory>

@@ -58,13 +58,19 @@ channel::channel(prepared_channel&& prepared) noexcept : core_owner(std::move(pr
 
 result<void> channel::close(const wait_limit& limit) noexcept {
   if (is_empty()) return success();
-  return core().close(limit);
+  const result<void> closed = core().close(limit);
+  core().run_continuations();
+  return closed;
 }
 
 result<endpoint> channel::renew() noexcept {
   if (is_empty()) return detail::channel_core::refusal_of_empty("renew a channel");
-  VERBSPP_TRYV(core().renew(time_to_close));
-  return core().connection().local();
+  detail::channel_core& renewed = core();
+  const result<void> prepared = renewed.renew(time_to_close);
+  const struct endpoint local = renewed.connection().local();
+  renewed.run_continuations();
+  VERBSPP_TRYV(prepared);
+  return local;
 }
 
 result<void> channel::handshake(const struct endpoint& remote) noexcept {
@@ -79,6 +85,8 @@ void channel::poll() noexcept {
   if (is_empty()) return;
   core().poll();
 }
+
+wait_limit::time_point channel::deadline() const noexcept { return core().deadline(); }
 
 result<wait_end> channel::wait(const wait_limit& limit, int file_descriptor) noexcept {
   return core().wait_for_news(limit, file_descriptor);

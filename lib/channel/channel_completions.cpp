@@ -6,6 +6,7 @@
 #include "channel/lease_book.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
+#include <chrono>
 #include <iterator>
 #include <optional>
 
@@ -80,8 +81,11 @@ void channel_core::poll() noexcept {
   connection_.stay_awake();
   // Usually the program calls this after the hub has reported news. Polling for more completions
   // would cost more than taking these.
-  if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) return take_hang_up();
-  collect();
+  if (member_ && take_found() && !(member_->hub && member_->hub->is_lost()))
+    take_hang_up();
+  else
+    collect();
+  run_continuations();
 }
 
 /// Takes the completions that the hub has found. \returns whether there were some
@@ -250,6 +254,44 @@ void channel_core::drop_with_care(request one, bool must_wait) noexcept {
     if (one.is_receive()) receives_.release(*one.slot);
   }
   drop_handle();
+}
+
+void channel_core::run_continuations() noexcept {
+  if (continuations_.is_empty()) return;
+  // A continuation may destroy the channel.
+  ++callers_;
+  open_handle();
+  if (!call_continuations() && std::chrono::steady_clock::now() >= continuations_.alarm()) {
+    give_up_expired();
+    static_cast<void>(call_continuations());
+  }
+  --callers_;
+  drop_handle();
+}
+
+/// \returns whether there was one
+bool channel_core::call_continuations() noexcept {
+  bool found = false;
+  while (continuation* const due =
+             continuations_.take_due(sends_.completed(), receives_.completed())) {
+    found = true;
+    due->call();
+  }
+  return found;
+}
+
+void channel_core::give_up_expired() noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  while (continuation* const expired =
+             continuations_.take_expired(now, connection_.settings().default_limit)) {
+    if (!expired->is_waiting()) {
+      expired->call();
+      continue;
+    }
+    static_cast<void>(give_up(wait_end::limit,
+                              reason_of(wait_end::limit, expired->limit(), expired->is_default())));
+    return;
+  }
 }
 
 }  // namespace verbspp::detail

@@ -284,7 +284,9 @@ void channel_core::abandon() noexcept {
   is_orphan_ = true;
   sends_.set_suspect(true);
   leave_hub();
-  if (handles_ == 0) go_if_unused();
+  open_handle();
+  while (continuation* const left = continuations_.take_any()) left->call();
+  drop_handle();
 }
 
 /// Called when the last handle is dropped.

@@ -14,10 +14,9 @@ namespace verbspp {
 namespace {
 
 constexpr const char* opening = "inbox::open";
-constexpr const char* taking = "next message of an inbox";
 
 error moved_from() noexcept {
-  return {error_kind::invalid_input, taking, "this inbox was moved from"};
+  return {error_kind::invalid_input, detail::taking_message, "this inbox was moved from"};
 }
 
 }  // namespace
@@ -40,6 +39,7 @@ inbox::~inbox() { leave(); }
 
 void inbox::leave() noexcept {
   if (!state_) return;
+  state_->core.end_subject(state_.get());
   detail::pool_places& places = *state_->pool.places();
   while (!state_->arrived.is_empty()) places.give_back(state_->arrived.take_first(places));
   state_->core.drop_inbox(*state_.get());
@@ -76,14 +76,13 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
   if (!state || !state->batch.allocate(*pool.places(), refill))
     return error::from_errno(ENOMEM, opening);
   inbox made(std::move(state));
-  VERBSPP_TRYV(made.fill());
+  VERBSPP_TRYV(fill(*made.state_.get()));
   return made;
 }
 
 std::uint32_t inbox::posted() const noexcept { return state_ ? state_->posted : 0; }
 
-result<void> inbox::fill() noexcept {
-  detail::inbox_state& mine = *state_.get();
+result<void> inbox::fill(detail::inbox_state& mine) noexcept {
   if (!mine.core.receives().is_open())
     return mine.core.connection().refusal(detail::posting_receive);
   while (mine.in_use() < mine.depth && mine.is_due()) {
@@ -94,8 +93,7 @@ result<void> inbox::fill() noexcept {
   return success();
 }
 
-VERBSPP_DATA_PATH std::uint32_t inbox::take() noexcept {
-  detail::inbox_state& mine = *state_.get();
+VERBSPP_DATA_PATH std::uint32_t inbox::take(detail::inbox_state& mine) noexcept {
   while (mine.arrived.is_empty() && mine.core.collect()) {
   }
   if (mine.arrived.is_empty()) return nothing;
@@ -104,31 +102,36 @@ VERBSPP_DATA_PATH std::uint32_t inbox::take() noexcept {
   mine.core.note_message_taken();
   // If this fails, the reason follows the last message.
   if (mine.is_due()) [[unlikely]]
-    static_cast<void>(fill());
+    static_cast<void>(fill(mine));
   return place;
 }
 
-VERBSPP_DATA_PATH result<message> inbox::message_in(std::uint32_t place) const noexcept {
-  detail::pool_places& places = *state_->pool.places();
+VERBSPP_DATA_PATH result<message> inbox::message_in(const detail::inbox_state& mine,
+                                                    std::uint32_t place) noexcept {
+  detail::pool_places& places = *mine.pool.places();
   return result<message>(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
+}
+
+std::optional<result<message>> inbox::next(detail::inbox_state& mine) noexcept {
+  const std::uint32_t place = take(mine);
+  if (place != nothing) return message_in(mine, place);
+  const auto filled = fill(mine);
+  if (mine.in_use() == 0 && !filled.has_value()) return filled.assume_error();
+  return std::nullopt;
 }
 
 std::optional<result<message>> inbox::next() noexcept {
   if (!state_) return moved_from();
-  const std::uint32_t place = take();
-  if (place != nothing) return message_in(place);
-  const auto filled = fill();
-  if (state_->in_use() == 0 && !filled.has_value()) return filled.assume_error();
-  return std::nullopt;
+  return next(*state_.get());
 }
 
 result<message> inbox::wait(call_limit limit) noexcept {
   if (!state_) [[unlikely]]
     return moved_from();
-  const std::uint32_t place = take();
+  const std::uint32_t place = take(*state_.get());
   if (place == nothing) [[unlikely]]
     return wait_longer(limit);
-  return message_in(place);
+  return message_in(*state_.get(), place);
 }
 
 result<message> inbox::wait_longer(call_limit limit) noexcept {
@@ -137,21 +140,21 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   std::uint32_t place = nothing;
   std::optional<result<message>> refused;
   const auto look = [&] {
-    place = take();
+    place = take(mine);
     if (place != nothing) return detail::sight::enough;
     // If there is nothing to post, nothing can fail.
     if (!mine.is_due()) [[likely]]
       return detail::sight::nothing;
-    refused = next();
+    refused = next(mine);
     if (refused) return detail::sight::enough;
     // A place that returns to the pool wakes no thread.
     return mine.is_due() ? detail::sight::nothing_yet : detail::sight::nothing;
   };
   VERBSPP_TRY(end, mine.core.wait_for_message(look, until));
-  if (place != nothing) return message_in(place);
-  if (!refused && end == wait_end::completions) refused = next();
+  if (place != nothing) return message_in(mine, place);
+  if (!refused && end == wait_end::completions) refused = next(mine);
   if (refused) return std::move(*refused);
-  return until.failure(taking, mine.in_use() != 0 ? "no message has arrived"
+  return until.failure(detail::taking_message, mine.in_use() != 0 ? "no message has arrived"
                                                   : "the pool has no free place for a message");
 }
 

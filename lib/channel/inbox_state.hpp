@@ -13,6 +13,9 @@
 
 namespace verbspp::detail {
 
+/// The name of the operation in errors.
+inline constexpr const char* taking_message = "next message of an inbox";
+
 /// The state of an inbox. It is allocated separately, because the slots of its receives point to
 /// it.
 struct [[gnu::visibility("hidden")]] inbox_state {

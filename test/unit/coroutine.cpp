@@ -2,11 +2,10 @@
 // VERBSPP_CO_TRY and VERBSPP_CO_TRYV in a minimal coroutine, which runs at once and to its end.
 
 #include "../catch.hpp"
+#include "../eager.hpp"
 #include "outcomes.hpp"
 #include <verbspp/work/transport_error.hpp>
 
-#include <coroutine>
-#include <exception>
 #include <optional>
 #include <utility>
 
@@ -15,34 +14,10 @@ using verbspp::result;
 using verbspp::success;
 using verbspp::transport_result;
 using verbspp::test::boxed;
+using verbspp::test::eager;
 using verbspp::test::refused;
 
 namespace {
-
-template <class Outcome>
-struct eager {
-  struct promise_type {
-    eager get_return_object() {
-      return eager{std::coroutine_handle<promise_type>::from_promise(*this)};
-    }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_always final_suspend() noexcept { return {}; }
-    void return_value(Outcome outcome) { returned.emplace(std::move(outcome)); }
-    void unhandled_exception() { std::terminate(); }
-
-    std::optional<Outcome> returned{};
-  };
-
-  explicit eager(std::coroutine_handle<promise_type> handle) : coroutine(handle) {}
-  eager(eager&& other) noexcept : coroutine(std::exchange(other.coroutine, nullptr)) {}
-  eager& operator=(eager&&) = delete;
-  ~eager() {
-    if (coroutine) coroutine.destroy();
-  }
-  Outcome& get() { return *coroutine.promise().returned; }
-
-  std::coroutine_handle<promise_type> coroutine;
-};
 
 result<void> step(bool succeeds) {
   if (!succeeds) return refused;

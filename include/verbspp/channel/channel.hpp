@@ -5,6 +5,7 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/async_operations.hpp>
 #include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
@@ -138,6 +139,7 @@ class core_owner {
 class channel : public detail::core_owner,
                 public posting_operations<channel>,
                 public blocking_operations<channel>,
+                public async_operations<channel>,
                 public lease_operations<channel> {
  public:
   channel() noexcept = default;
@@ -175,10 +177,15 @@ class channel : public detail::core_owner,
     return detail::run(opened, function, false);
   }
 
-  /// Takes the available completions, so that handles have their results; never blocks. Handles
-  /// poll by themselves: this is for loops that wait for something else. A channel of a hub takes
-  /// the completions that the hub has found for it, and polls the hub's queue if there are none.
+  /// Takes the available completions, so that handles have their results, and calls the
+  /// continuations of requests that have finished, which also resume coroutines; never blocks.
+  /// Handles poll by themselves: this is for loops that wait for something else. A channel of a hub
+  /// takes the completions that the hub has found for it, and polls the hub's queue if there are
+  /// none. If a limit of a continuation has been reached, the channel breaks.
   void poll() noexcept;
+  /// The time by which `poll` has to be called again, to notice limits of continuations;
+  /// `time_point::max()` if there are none.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that no handle has taken, a message
   /// that the inbox has not returned, or the failure of the channel. It returns immediately as long
   /// as there is such an event, whichever call has collected it. While requests are outstanding, it
@@ -252,6 +259,7 @@ class channel : public detail::core_owner,
   friend detail::hub_turn;
   friend posting_operations<channel>;
   friend blocking_operations<channel>;
+  friend async_operations<channel>;
   friend lease_operations<channel>;
   using core_owner::core;
 

@@ -3,6 +3,7 @@
 
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
@@ -16,6 +17,7 @@ class channel;
 class prepared_channel;
 
 namespace detail {
+class awaited_message;
 class channel_core;
 struct inbox_state;
 }  // namespace detail
@@ -76,19 +78,30 @@ class inbox {
   /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 
+  /// Awaits the next message in a coroutine, as `wait`; include `<verbspp/coroutine.hpp>`.
+  /// `channel::poll` resumes the coroutine. If several coroutines wait, they get messages in the
+  /// order in which they began to wait. The coroutine may be destroyed at any time, and the inbox
+  /// may be moved; if the inbox is destroyed, the coroutine gets an error (`invalid_input`).
+  [[nodiscard]] detail::awaited_message async_wait(
+      const wait_limit& limit = detail::default_limit) noexcept;
+
   /// The number of receives that are posted now.
   [[nodiscard]] std::uint32_t posted() const noexcept;
 
  private:
+  friend detail::awaited_message;
+
   explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core& core, const message_pool& pool,
                                           const inbox_options& options) noexcept;
   static constexpr std::uint32_t nothing = UINT32_MAX;
   /// Takes the next message if one has arrived. \returns its place, or `nothing`
-  [[nodiscard]] std::uint32_t take() noexcept;
-  [[nodiscard]] result<message> message_in(std::uint32_t place) const noexcept;
+  [[nodiscard]] static std::uint32_t take(detail::inbox_state& mine) noexcept;
+  [[nodiscard]] static result<message> message_in(const detail::inbox_state& mine,
+                                                  std::uint32_t place) noexcept;
   /// Posts receives in batches while there is room for one, and places.
-  [[nodiscard]] result<void> fill() noexcept;
+  [[nodiscard]] static result<void> fill(detail::inbox_state& mine) noexcept;
+  [[nodiscard]] static std::optional<result<message>> next(detail::inbox_state& mine) noexcept;
   [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
   void leave() noexcept;
 

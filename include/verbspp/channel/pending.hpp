@@ -4,6 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/transport_error.hpp>
@@ -74,6 +75,13 @@ class pending_request {
   VERBSPP_DATA_PATH transport_result<completed_work> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
     return take(limit);
+  }
+
+  /// Has `channel::poll` call the continuation once the result is available. The handle keeps the
+  /// result, and may not be dropped by then, or the continuation is called without one.
+  /// \returns false if the result is available already, or there is no request; there is no call
+  [[nodiscard]] VERBSPP_DATA_PATH bool then(continuation& next) noexcept {
+    return has_request() && core_->continue_with(request_, next);
   }
 
  protected:

@@ -8,7 +8,9 @@
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_connection.hpp>
+#include <verbspp/channel/detail/continuations.hpp>
 #include <verbspp/channel/detail/memory_guard.hpp>
 #include <verbspp/channel/detail/one_thread.hpp>
 #include <verbspp/channel/detail/open_scopes.hpp>
@@ -220,7 +222,7 @@ class channel_core {
     }
     return complete_all(completions, filled);
   }
-  /// As `channel::poll`.
+  /// As `channel::poll`. This may destroy the channel.
   void poll() noexcept;
   /// True if nothing is outstanding.
   [[nodiscard]] bool is_idle() const noexcept { return outstanding() == 0; }
@@ -281,6 +283,36 @@ class channel_core {
       --handles_;
     else
       drop_with_care(one, must_wait);
+  }
+
+  // Continuations.
+
+  /// Has `poll` call the continuation when the request has finished.
+  /// \returns false if it has finished
+  [[nodiscard]] VERBSPP_DATA_PATH bool continue_with(const request& one,
+                                                     continuation& next) noexcept {
+    if (is_done(one)) return false;
+    const std::chrono::nanoseconds default_limit = connection_.settings().default_limit;
+    if (one.is_receive())
+      continuations_.add_receive(next, receives_.number_of(*one.slot), default_limit);
+    else
+      continuations_.add_send(next, one.number, default_limit);
+    return true;
+  }
+  /// Has `poll` call the continuation when its condition is met.
+  void continue_when(condition& met) noexcept {
+    continuations_.add_condition(met, connection_.settings().default_limit);
+  }
+  /// Notes in the conditions of this object that it ends.
+  void end_subject(const void* subject) noexcept { continuations_.end_subject(subject); }
+  /// Calls the continuations of all requests that have finished, and of conditions that are met.
+  /// This may destroy the channel.
+  void run_continuations() noexcept;
+  /// The time at which `poll` has to be called next, to notice that a limit was reached.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return continuations_.alarm(); }
+  /// The first failure, if the channel has failed.
+  [[nodiscard]] std::optional<error> root_of_failure() const noexcept {
+    return connection_.failure() ? std::optional(connection_.failure()->root()) : std::nullopt;
   }
 
   // Scopes. An open scope counts as a handle.
@@ -456,6 +488,8 @@ class channel_core {
   void fail_shared_receive(const ibv_wc& completion) noexcept;
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
+  [[nodiscard]] bool call_continuations() noexcept;
+  void give_up_expired() noexcept;
 
   // The connection's life.
   [[nodiscard]] result<void> prepare() noexcept;
@@ -519,6 +553,8 @@ class channel_core {
   unsigned users_ = 0;                ///< for assertions
   std::uint64_t known_ = 0;           ///< completed requests that a wait for news has reported
   open_scopes scopes_{};
+  continuations continuations_{};
+  std::uint32_t callers_ = 0;  ///< calls of `run_continuations`, each of which counts as a handle
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;

@@ -47,7 +47,10 @@ struct alignas(64) receive_slot {
     inbox_state* inbox;  ///< if `in_inbox`
   };
   kept_memory memory;
-  std::uint32_t next;  ///< the next free slot, while this one is free
+  union {
+    std::uint32_t next;    ///< the next free slot, while this one is free
+    std::uint32_t number;  ///< the lower bits of the receive's number, afterwards
+  };
 
   // The result.
   std::uint32_t status;
@@ -92,8 +95,11 @@ class receive_slots {
   /// Accepts no more requests.
   void close() noexcept { is_open_ = false; }
   [[nodiscard]] VERBSPP_DATA_PATH bool is_open() const noexcept { return is_open_; }
-  /// Notes that no receive is outstanding.
-  void empty_queue() noexcept { room_ = capacity_; }
+  /// Notes that all receives have left the queue.
+  void empty_queue() noexcept {
+    completed_ += outstanding();
+    room_ = capacity_;
+  }
 
   // Posting.
 
@@ -113,6 +119,7 @@ class receive_slots {
   VERBSPP_DATA_PATH void commit(receive_slot& slot, scope_state* scope, bool is_held) noexcept {
     free_ = slot.next;
     --free_count_;
+    slot.number = static_cast<std::uint32_t>(completed_) + outstanding();
     --room_;
     slot.is = receive_slot::state::posted;
     slot.notes = is_held ? 0 : receive_slot::unheld;
@@ -161,8 +168,12 @@ class receive_slots {
     ++room_;
     ++completed_;
   }
-  /// The number of receives that have ever left the queue.
-  [[nodiscard]] std::uint64_t completed() const noexcept { return completed_; }
+  /// The number of receives that have ever left the queue, which they do in order.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t completed() const noexcept { return completed_; }
+  /// The number of an outstanding receive, in the order in which they were posted.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t number_of(const receive_slot& slot) const noexcept {
+    return completed_ + (slot.number - static_cast<std::uint32_t>(completed_));
+  }
   /// Makes the slot, which holds the result, done.
   /// \param place its place in the memory guard
   VERBSPP_DATA_PATH void complete(receive_slot& slot, std::size_t place,

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/posting_operations.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+#include <verbspp/memory/remote_word.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/work_memory.hpp>
+#include <verbspp/work/immediate_data.hpp>
+#include <verbspp/work/operations.hpp>
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+template <class Element>
+class kept_elements;
+
+namespace detail {
+
+/// A request that a coroutine awaits. The specializations in awaited_work.hpp cover all arguments.
+template <class Operation, class Memory>
+class awaited_work {
+  static_assert(sizeof(Operation) == 0,
+                "awaited calls are for coroutines: #include <verbspp/coroutine.hpp>");
+};
+
+/// The elements of a request, and the memory that it keeps.
+template <class Element>
+struct kept_work {
+  element_list<Element> elements{};
+  kept_memory memory{};
+};
+
+/// True for memory that an awaited request can keep, and that the device can use as it needs to.
+template <class Element, class Memory>
+concept CanBeKept =
+    HasKeep<Memory> && (std::is_same_v<Element, gather_element> || HasScatter<Memory>);
+template <class Memory>
+concept OnlyToBeRead = HasKeep<Memory> && !HasScatter<Memory>;
+template <class Element, class Memory>
+concept CanNotBeKept =
+    !HasKeep<Memory> && !std::is_same_v<Memory, kept_elements<Element>> &&
+    !(std::is_same_v<Element, gather_element> && std::is_same_v<Memory, inline_payload>);
+
+}  // namespace detail
+
+/// The memory of an awaited request: a `shared_buffer` or a part of one, which the request keeps
+/// until the device no longer uses it, inline bytes, or none.
+///
+/// A view, which is written where the request is awaited. Trivial, since g++ 11 and 12 destroy
+/// other members of an aggregate twice in an expression with `co_await`.
+template <class Element>
+class VERBSPP_VIEW kept_elements {
+  using kept = detail::kept_work<Element>;
+
+ public:
+  constexpr kept_elements() noexcept = default;
+  template <class Memory>
+    requires detail::CanBeKept<Element, Memory>
+  kept_elements(const Memory& memory VERBSPP_LIFETIMEBOUND) noexcept
+      : memory_(&memory), keep_([](const void* what) noexcept -> result<kept> {
+          const Memory& shared = *static_cast<const Memory*>(what);
+          kept made;
+          if constexpr (std::is_same_v<Element, gather_element>) {
+            VERBSPP_TRY(all, shared.gather());
+            made.elements = all;
+          } else {
+            VERBSPP_TRY(all, shared.scatter());
+            made.elements = all;
+          }
+          made.memory = shared.keep();
+          return made;
+        }) {}
+  kept_elements(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
+    requires std::is_same_v<Element, gather_element>
+      : inline_(payload) {}
+
+  template <class Memory>
+  kept_elements(const Memory&) VERBSPP_DETAIL_REFUSED(
+      (detail::CanNotBeKept<Element, Memory>),
+      "the device may still use the memory of an awaited request when the coroutine is destroyed, "
+      "so the request has to keep it: share the buffer, or move it, as in "
+      "async_write(std::move(buffer), {.remote = memory})");
+  template <class Memory>
+  kept_elements(const Memory&)
+      VERBSPP_DETAIL_REFUSED((std::is_same_v<Element, scatter_element> &&
+                              detail::OnlyToBeRead<Memory>),
+                             "the device writes to this memory: only memory that was registered "
+                             "with access::local_write can be filled");
+
+  /// Used by the library only: counts the memory, for a request that is to be posted.
+  /// \errors as `gather` and `scatter` of the memory
+  [[nodiscard]] VERBSPP_DATA_PATH result<kept> keep() const noexcept {
+    if (memory_ != nullptr) return keep_(memory_);
+    return kept{.elements = inline_};
+  }
+
+ private:
+  const void* memory_ = nullptr;
+  result<kept> (*keep_)(const void* memory) noexcept = nullptr;
+  element_list<Element> inline_{};
+};
+
+// The operations that are awaited. They equal those of work/operations.hpp, except for their
+// memory.
+
+/// As `send_operation`.
+struct async_send_operation {
+  kept_elements<gather_element> elements{};
+  optional_immediate_data immediate{};
+  bool solicited = false;
+  bool fenced = false;
+};
+/// As `receive_operation`.
+struct async_receive_operation {
+  kept_elements<scatter_element> elements{};
+};
+/// As `write_operation`.
+struct async_write_operation {
+  kept_elements<gather_element> elements{};
+  remote_destination remote;
+  optional_immediate_data immediate{};
+  bool solicited = false;
+  bool fenced = false;
+};
+/// As `read_operation`.
+struct async_read_operation {
+  kept_elements<scatter_element> elements{};
+  remote_source remote;
+  bool fenced = false;
+};
+/// As `compare_and_swap_operation`. The result is a shared part of 8 bytes.
+struct async_compare_and_swap_operation {
+  kept_elements<scatter_element> result;
+  remote_word remote;
+  std::uint64_t expected = 0;
+  std::uint64_t desired = 0;
+  bool fenced = false;
+};
+/// As `fetch_and_add_operation`. The result is a shared part of 8 bytes.
+struct async_fetch_and_add_operation {
+  kept_elements<scatter_element> result;
+  remote_word remote;
+  std::uint64_t addend = 0;
+  bool fenced = false;
+};
+
+namespace detail {
+
+// The operation to post, with the elements of the memory that is kept.
+
+[[nodiscard]] inline send_operation plain(const async_send_operation& from,
+                                          const gather_list& elements) noexcept {
+  return {.elements = elements,
+          .immediate = from.immediate,
+          .solicited = from.solicited,
+          .fenced = from.fenced};
+}
+[[nodiscard]] inline receive_operation plain(const async_receive_operation& /*from*/,
+                                             const scatter_list& elements) noexcept {
+  return {.elements = elements};
+}
+[[nodiscard]] inline write_operation plain(const async_write_operation& from,
+                                           const gather_list& elements) noexcept {
+  return {.elements = elements,
+          .remote = from.remote,
+          .immediate = from.immediate,
+          .solicited = from.solicited,
+          .fenced = from.fenced};
+}
+[[nodiscard]] inline read_operation plain(const async_read_operation& from,
+                                          const scatter_list& elements) noexcept {
+  return {.elements = elements, .remote = from.remote, .fenced = from.fenced};
+}
+[[nodiscard]] inline compare_and_swap_operation plain(const async_compare_and_swap_operation& from,
+                                                      const scatter_list& result) noexcept {
+  return {.result = result.single(),
+          .remote = from.remote,
+          .expected = from.expected,
+          .desired = from.desired,
+          .fenced = from.fenced};
+}
+[[nodiscard]] inline fetch_and_add_operation plain(const async_fetch_and_add_operation& from,
+                                                   const scatter_list& result) noexcept {
+  return {.result = result.single(),
+          .remote = from.remote,
+          .addend = from.addend,
+          .fenced = from.fenced};
+}
+
+}  // namespace detail
+
+/// Awaited calls, for coroutines of any type: each posts one request when it is awaited, and
+/// resumes the coroutine with its result. Include `<verbspp/coroutine.hpp>` to use them.
+///
+///     VERBSPP_CO_TRYV(co_await link.async_write({.elements = shared, .remote = theirs}));
+///     auto [read, buffer] = co_await link.async_read(std::move(mine), {.remote = theirs});
+///
+/// `channel::poll` resumes the coroutine, on the thread that polls; so the loop of the program has
+/// to poll the channel (see `channel::file_descriptor`). If the queue is full, the request waits
+/// for room, in the order in which requests were awaited.
+///
+/// The request keeps its memory, so the coroutine may be destroyed at any time: that ends the wait,
+/// and the memory is released when the device no longer uses it. Shared memory is named as the
+/// `.elements` of the operation, or passed as an object. Memory with a single owner is moved; the
+/// result, a `finished`, returns it. A message of a pool belongs to the request that sends or
+/// writes it. Borrowed memory does not compile.
+///
+/// Without a limit, the channel's default limit applies, and may be exceeded by a quarter. As in
+/// all waits for requests, a limit that is reached breaks the channel; but if the queue had no room
+/// until then, nothing was posted, and the channel is not affected.
+///
+/// Await the returned object in the expression that creates it: inline bytes and arguments are
+/// views. `Poster` has `core()`. Thread rule: like the channel.
+/// \errors as `blocking_operations`
+template <class Poster>
+class async_operations {
+  template <class Operation, class Memory = void>
+  using awaited = detail::dependent_on<detail::awaited_work<Operation, Memory>, Poster>;
+  /// Shared memory and a message that is sent are kept, like the memory of elements.
+  template <class Operation, class Memory>
+  using awaited_with =
+      awaited<Operation, std::conditional_t<SharedMemory<Memory> || (detail::GivenAway<Memory> &&
+                                                                     !detail::fills<Operation>),
+                                            void, std::remove_cvref_t<Memory>>>;
+
+ public:
+  [[nodiscard]] VERBSPP_DATA_PATH awaited<send_operation> async_send(
+      const async_send_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, operation, operation.elements.keep()};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH awaited<receive_operation> async_receive(
+      const async_receive_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, operation, operation.elements.keep()};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH awaited<write_operation> async_write(
+      const async_write_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, operation, operation.elements.keep()};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH awaited<read_operation> async_read(
+      const async_read_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, operation, operation.elements.keep()};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH awaited<compare_and_swap_operation> async_compare_and_swap(
+      const async_compare_and_swap_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, operation, operation.result.keep()};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH awaited<fetch_and_add_operation> async_fetch_and_add(
+      const async_fetch_and_add_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, operation, operation.result.keep()};
+  }
+
+  template <class Memory>
+    requires GoesWithWork<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH awaited_with<send_operation, Memory> async_send(
+      Memory&& memory, const send_operation& rest = {},
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, rest, std::forward<Memory>(memory)};
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory> && FillableMemory<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH awaited_with<receive_operation, Memory> async_receive(
+      Memory&& memory, const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, receive_operation(), std::forward<Memory>(memory)};
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH awaited_with<write_operation, Memory> async_write(
+      Memory&& memory, const write_operation& rest,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, rest, std::forward<Memory>(memory)};
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory> && FillableMemory<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH awaited_with<read_operation, Memory> async_read(
+      Memory&& memory, const read_operation& rest,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), limit, rest, std::forward<Memory>(memory)};
+  }
+
+ protected:
+  async_operations() noexcept = default;
+  async_operations(async_operations&&) noexcept = default;
+  async_operations& operator=(async_operations&&) noexcept = default;
+  ~async_operations() = default;
+
+ private:
+  [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() noexcept {
+    return static_cast<Poster&>(*this).core();
+  }
+};
+
+}  // namespace verbspp

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/chrono.hpp>
+#include <verbspp/base/wait_limit.hpp>
+
+#include <cassert>
+#include <cstdint>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+class continuation_list;
+
+/// The links of a circular list, whose head is not an element.
+struct continuation_links {
+  continuation_links* next = nullptr;  ///< null: in no list
+  continuation_links* previous = nullptr;
+};
+
+}  // namespace detail
+
+/// A function that a channel calls once, when a request has finished: the basis of callbacks,
+/// coroutines and senders.
+///
+///     struct done : continuation {
+///       done() : continuation([](continuation& self) noexcept { ... static_cast<done&>(self) }) {}
+///     };
+///     if (!work.then(next)) ...  // the request has finished already: take the result now
+///
+/// `channel::poll` calls it, on the thread that polls, after the handle has the result, and the
+/// memory of the request belongs to the program again. Continuations of one queue are called in the
+/// order of their requests. If the channel breaks, requests finish as failures, and `poll` calls
+/// their continuations; `channel::close`, `channel::renew` and the destructor of the channel call
+/// all that are left. Functions that wait don't call continuations.
+///
+/// The function may do anything that the thread may do with the channel: post, give a handle a
+/// continuation, wait, destroy the channel, or destroy the continuation itself.
+///
+/// The limit begins when the request gets the continuation. Without one, the channel's default
+/// limit applies, and may be exceeded by a quarter. If the limit is reached first, the channel
+/// breaks, as in `pending::wait`. `channel::deadline` says when `poll` has to be called to notice
+/// that.
+///
+/// The program owns the object, and has to keep it until the call; destroying it cancels the call,
+/// and nothing else: the request continues. It can be used again after the call. It can be neither
+/// copied nor moved. Thread rule: like the channel.
+class continuation : detail::continuation_links {
+ public:
+  using function = void (*)(continuation& self) noexcept;
+
+  explicit continuation(function call) noexcept : call_(call) {}
+  continuation(function call, const wait_limit& limit) noexcept
+      : call_(call), limit_(limit), has_limit_(true) {}
+  continuation(const continuation&) = delete;
+  continuation& operator=(const continuation&) = delete;
+  ~continuation() { cancel(); }
+
+  /// True from the time that a request got it until the call.
+  [[nodiscard]] bool is_waiting() const noexcept { return next != nullptr; }
+  /// Prevents the call. Does nothing if it is not waiting.
+  VERBSPP_DATA_PATH void cancel() noexcept {
+    if (next == nullptr) return;
+    previous->next = next;
+    next->previous = previous;
+    next = nullptr;
+  }
+
+  /// Used by the library only.
+  void call() noexcept { call_(*this); }
+  /// Used by the library only: false while the channel's default limit has not begun.
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return has_limit_; }
+  [[nodiscard]] const wait_limit& limit() const noexcept { return limit_; }
+  /// Used by the library only: true if the limit is the channel's default limit.
+  [[nodiscard]] bool is_default() const noexcept { return is_default_; }
+  void set_limit(const wait_limit& limit) noexcept {
+    limit_ = limit;
+    has_limit_ = true;
+  }
+  void begin_default(wait_limit::time_point end) noexcept {
+    limit_ = end;
+    has_limit_ = is_default_ = true;
+  }
+  /// Used by the library only: true if the limit was reached first.
+  [[nodiscard]] bool has_expired() const noexcept { return has_expired_; }
+  void expire() noexcept { has_expired_ = true; }
+
+ private:
+  friend detail::continuation_list;
+
+  VERBSPP_DATA_PATH void begin(std::uint64_t key) noexcept {
+    key_ = key;
+    has_expired_ = false;
+    if (is_default_) [[unlikely]]
+      has_limit_ = is_default_ = false;
+  }
+
+  function call_;
+  std::uint64_t key_ = 0;  ///< the list is sorted by this
+  wait_limit limit_ = wait_limit::forever();
+  bool has_limit_ = false;
+  bool is_default_ = false;
+  bool has_expired_ = false;
+};
+
+namespace detail {
+
+/// Continuations that wait, sorted by their keys.
+class continuation_list {
+ public:
+  continuation_list() noexcept : head_{&head_, &head_} {}
+  continuation_list(const continuation_list&) = delete;
+  continuation_list& operator=(const continuation_list&) = delete;
+  ~continuation_list() { assert(is_empty()); }
+
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return head_.next == &head_; }
+  /// The first one. \pre it is not empty
+  [[nodiscard]] VERBSPP_DATA_PATH continuation& first() const noexcept { return of(head_.next); }
+  /// True if there is one with a key below this.
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_below(std::uint64_t key) const noexcept {
+    return !is_empty() && first().key_ < key;
+  }
+  /// Adds one behind all others with keys up to its own. Usually that is the end.
+  VERBSPP_DATA_PATH void add(continuation& one, std::uint64_t key) noexcept {
+    one.cancel();
+    one.begin(key);
+    continuation_links* before = head_.previous;
+    while (before != &head_ && of(before).key_ > key) [[unlikely]]
+      before = before->previous;
+    one.previous = before;
+    one.next = before->next;
+    before->next->previous = &one;
+    before->next = &one;
+  }
+  /// Calls `function` with each one, which it may cancel.
+  template <class Function>
+  void for_each(Function function) noexcept {
+    for (continuation_links* each = head_.next; each != &head_;) {
+      continuation& one = of(each);
+      each = each->next;
+      function(one);
+    }
+  }
+
+ private:
+  [[nodiscard]] VERBSPP_DATA_PATH static continuation& of(continuation_links* links) noexcept {
+    return static_cast<continuation&>(*links);
+  }
+
+  continuation_links head_;
+};
+
+}  // namespace detail
+
+}  // namespace verbspp

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/error.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/continuation.hpp>
+#include <verbspp/channel/detail/continuations.hpp>
+#include <verbspp/channel/inbox.hpp>
+#include <verbspp/channel/message.hpp>
+
+#include <coroutine>
+#include <optional>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+/// The next message of an inbox, for which a coroutine waits.
+class [[nodiscard]] awaited_message : condition {
+ public:
+  awaited_message(inbox_state* of, const wait_limit& limit) noexcept
+      : condition(proceed, test_arrival, of) {
+    if (const wait_limit* const own = given(limit)) set_limit(*own);
+  }
+
+  /// \returns true if there is one, or an error
+  [[nodiscard]] bool await_ready() noexcept { return look(); }
+  void await_suspend(std::coroutine_handle<> waiting) noexcept {
+    waiting_ = waiting;
+    wait();
+  }
+  [[nodiscard]] result<message> await_resume() noexcept { return *std::move(taken_); }
+
+ private:
+  [[nodiscard]] static error gone() noexcept;
+  [[nodiscard]] static state test_arrival(condition& self) noexcept;
+  static void proceed(continuation& self) noexcept;
+  /// Takes the message or the error, if there is one.
+  [[nodiscard]] bool look() noexcept;
+  void wait() noexcept;
+
+  std::coroutine_handle<> waiting_{};
+  std::optional<result<message>> taken_{};
+};
+
+}  // namespace detail
+
+inline detail::awaited_message inbox::async_wait(const wait_limit& limit) noexcept {
+  return {state_.get(), limit};
+}
+
+}  // namespace verbspp

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/async_operations.hpp>
+#include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/detail/continuations.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/posting_operations.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/work/operation_traits.hpp>
+#include <verbspp/work/operations.hpp>
+#include <verbspp/work/transport_error.hpp>
+#include <verbspp/work/work_completion.hpp>
+
+#include <coroutine>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp::detail {
+
+/// One request, which is posted when it is awaited. It waits for room in the queue first, if
+/// necessary. It keeps its memory, or needs none.
+template <class Operation>
+class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending_request {
+ public:
+  /// For elements, and the memory that they belong to.
+  template <class Source, class Element>
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Source& source,
+                                 const result<kept_work<Element>>& kept) noexcept
+      : awaited_work(core, limit,
+                     plain(source, kept.has_value() ? kept.assume_value().elements
+                                                    : element_list<Element>())) {
+    if (kept.has_value()) [[likely]]
+      kept_ = kept.assume_value().memory;
+    else
+      refused_ = kept.assume_error();
+  }
+  /// For a whole object, which is shared, or a message that is sent.
+  template <class Source>
+    requires GoesWithWork<Source>
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
+                                 Source&& memory) noexcept
+      : awaited_work(core, limit, rest) {
+    name(memory);
+    if (refused_) [[unlikely]]
+      return;
+    if constexpr (SharedMemory<Source>)
+      kept_ = memory.keep();
+    else
+      kept_ = std::forward<Source>(memory).give();
+  }
+  awaited_work(const awaited_work&) = delete;
+  awaited_work& operator=(const awaited_work&) = delete;
+  // The handle of a request that keeps its memory does not wait.
+  VERBSPP_DATA_PATH ~awaited_work() { kept_.let_go(); }
+
+  /// Posts the request, if there is room. \returns true if that has failed
+  [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() noexcept {
+    if (!refused_ && may_post(*this)) [[likely]]
+      post();
+    return refused_.has_value();
+  }
+  /// \returns false if the result is available
+  [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
+    waiting_ = waiting;
+    if (has_request()) [[likely]]
+      return then(*this);
+    core_.continue_when(*this);
+    return true;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> await_resume() noexcept {
+    if (refused_) [[unlikely]]
+      return *refused_;
+    if (has_expired()) [[unlikely]]
+      return expired_result();
+    return take(call_limit::of_channel());
+  }
+
+ protected:
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit,
+                                 const Operation& operation) noexcept
+      : condition(proceed, test_room), core_(core), operation_(operation) {
+    if (const wait_limit* const own = given(limit)) [[unlikely]]
+      set_limit(*own);
+  }
+  /// Makes all of the memory the elements of the request.
+  template <class Source>
+  VERBSPP_DATA_PATH void name(Source& memory) noexcept {
+    if (!name_all(operation_, memory)) [[unlikely]]
+      refused_ = element_for<Operation>(memory).assume_error();
+  }
+
+ private:
+  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work& of(continuation& self) noexcept {
+    return static_cast<awaited_work&>(self);
+  }
+  /// True if there is room, or posting fails for another reason.
+  [[nodiscard]] VERBSPP_DATA_PATH static bool may_post(const awaited_work& self) noexcept {
+    if constexpr (std::is_same_v<Operation, receive_operation>)
+      return self.core_.receives().has_room() || !self.core_.receives().is_open();
+    else
+      return self.core_.sends().has_room() || !self.core_.sends().is_open();
+  }
+  [[nodiscard]] static state test_room(condition& self) noexcept {
+    return may_post(of(self)) ? state::met : state::unmet;
+  }
+  /// Called when there is room, and when the request has finished.
+  static void proceed(continuation& self) noexcept {
+    awaited_work& mine = of(self);
+    if (!mine.has_request() && !mine.has_expired()) [[unlikely]] {
+      mine.post();
+      if (mine.has_request() && mine.then(mine)) return;
+    }
+    mine.waiting_.resume();
+  }
+  VERBSPP_DATA_PATH void post() noexcept {
+    request made;
+    const result<void> posted = core_.post(operation_, made, {}, std::exchange(kept_, {}));
+    if (!posted.has_value()) [[unlikely]] {
+      refused_ = posted.assume_error();
+      return;
+    }
+    if constexpr (!is_filling)
+      if (core_.watches()) [[unlikely]]
+        core_.protect(made.number, operation_traits<Operation>::elements(operation_));
+    pending_request::operator=(pending_request(&core_, made));
+  }
+  [[nodiscard, gnu::cold]] transport_result<completed_work> expired_result() noexcept {
+    if (!has_request()) return core_.ended_before(limit());
+    const std::optional<error> root = core_.root_of_failure();
+    const transport_result<completed_work> done = take(call_limit::of_channel());
+    if (done.has_value() || !root) return done;
+    return *root;
+  }
+
+  static constexpr bool is_filling = std::is_same_v<Operation, receive_operation> ||
+                                     std::is_same_v<Operation, read_operation> ||
+                                     std::is_same_v<Operation, compare_and_swap_operation> ||
+                                     std::is_same_v<Operation, fetch_and_add_operation>;
+
+  channel_core& core_;
+  Operation operation_;
+  kept_memory kept_{};
+  std::coroutine_handle<> waiting_{};
+  std::optional<error> refused_{};
+};
+
+/// One request that owns its memory, which is returned with the result.
+template <class Operation, class Memory>
+  requires(!std::is_void_v<Memory>)
+class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, void> {
+  using request = awaited_work<Operation, void>;
+
+ public:
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
+                                 Memory&& memory) noexcept
+      : request(core, limit, rest), memory_(std::move(memory)) {
+    request::name(memory_);
+  }
+  awaited_work(const awaited_work&) = delete;
+  awaited_work& operator=(const awaited_work&) = delete;
+  VERBSPP_DATA_PATH ~awaited_work() {
+    if (this->has_request()) [[unlikely]]
+      leave();
+  }
+
+  using request::await_ready;
+  using request::await_suspend;
+  [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> await_resume() noexcept {
+    const transport_result<completed_work> done = request::await_resume();
+    if constexpr (NotesFilling<Memory>)
+      if (done.has_value()) memory_.note_filled(done.assume_value());
+    return finished<Memory>{done, std::move(memory_)};
+  }
+
+ private:
+  /// Leaves the memory to the request, or waits for it if there is no memory to note that.
+  [[gnu::cold]] void leave() noexcept {
+    if (this->look()) return this->drop();
+    auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_));
+    if (left != nullptr)
+      this->leave_with({.keeper = left});
+    else
+      this->drop(true);
+  }
+
+  Memory memory_;
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/continuation.hpp>
+
+#include <chrono>
+#include <cstdint>
+
+namespace verbspp::detail {
+
+/// A continuation that waits for something other than a request, such as a message of an inbox.
+class condition : public continuation {
+ public:
+  enum class state : std::uint8_t {
+    met,
+    unmet,         ///< a completion may change that
+    unmet_so_far,  ///< an event without a wakeup may change that: ask again soon
+  };
+  using test = state (*)(condition& self) noexcept;
+
+  /// \param subject the object that it is a condition of, which may end first; null if the channel
+  condition(function call, test is_met, void* subject = nullptr) noexcept
+      : continuation(call), is_met_(is_met), subject_(subject) {}
+
+  [[nodiscard]] state check() noexcept { return is_met_(*this); }
+  [[nodiscard]] void* subject() const noexcept { return subject_; }
+  void forget_subject() noexcept { subject_ = nullptr; }
+
+ private:
+  test is_met_;
+  void* subject_;
+};
+
+/// The continuations of a channel, and the time at which the first limit of them may be reached.
+class continuations {
+ public:
+  using time_point = wait_limit::time_point;
+
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept {
+    return sends_.is_empty() && receives_.is_empty() && conditions_.is_empty();
+  }
+  /// \param default_limit the channel's, for a continuation without a limit
+  VERBSPP_DATA_PATH void add_send(continuation& one, std::uint64_t number,
+                                  std::chrono::nanoseconds default_limit) noexcept {
+    add(sends_, one, number, default_limit);
+  }
+  /// \param number the receive's number, in the order in which they were posted
+  VERBSPP_DATA_PATH void add_receive(continuation& one, std::uint64_t number,
+                                     std::chrono::nanoseconds default_limit) noexcept {
+    add(receives_, one, number, default_limit);
+  }
+  void add_condition(condition& one, std::chrono::nanoseconds default_limit) noexcept {
+    add(conditions_, one, 0, default_limit);
+  }
+
+  /// Notes in the conditions of this object that it ends.
+  void end_subject(const void* subject) noexcept {
+    conditions_.for_each([subject](continuation& one) {
+      if (static_cast<condition&>(one).subject() == subject)
+        static_cast<condition&>(one).forget_subject();
+    });
+  }
+
+  /// Removes the next continuation to call; null if there is none.
+  /// \param sends, receives the numbers below which all requests have finished
+  [[nodiscard]] VERBSPP_DATA_PATH continuation* take_due(std::uint64_t sends,
+                                                         std::uint64_t receives) noexcept {
+    // Conditions first, since a request that is posted in a call could take the room that a
+    // condition waits for.
+    if (!conditions_.is_empty())
+      if (continuation* const met = take_met()) return met;
+    if (sends_.has_below(sends)) return take_first(sends_);
+    return receives_.has_below(receives) ? take_first(receives_) : nullptr;
+  }
+  /// Removes any continuation; null if there is none.
+  [[nodiscard]] continuation* take_any() noexcept;
+
+  /// The time at which `take_expired` has to be called next.
+  [[nodiscard]] time_point alarm() const noexcept {
+    return is_empty() ? (time_point::max)() : alarm_;
+  }
+  /// Finds a continuation whose limit has been reached, and removes it if it is a condition.
+  [[nodiscard]] continuation* take_expired(time_point now,
+                                           std::chrono::nanoseconds default_limit) noexcept;
+
+ private:
+  VERBSPP_DATA_PATH void add(continuation_list& list, continuation& one, std::uint64_t key,
+                             std::chrono::nanoseconds default_limit) noexcept {
+    list.add(one, key);
+    // A default limit begins at the next alarm, so adding usually reads no clock.
+    if (one.has_limit() || alarm_ == (time_point::max)()) [[unlikely]]
+      set_alarm(one, default_limit);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static continuation* take_first(
+      continuation_list& list) noexcept {
+    continuation& first = list.first();
+    first.cancel();
+    return &first;
+  }
+  [[nodiscard]] continuation* take_met() noexcept;
+  void set_alarm(const continuation& one, std::chrono::nanoseconds default_limit) noexcept;
+
+  continuation_list sends_{};
+  continuation_list receives_{};
+  continuation_list conditions_{};
+  time_point alarm_ = (time_point::max)();
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The awaited calls of channels and inboxes, for coroutines of any type. Without it, these calls
+/// are declared only, so programs that have no coroutines do not compile `<coroutine>`.
+#pragma once
+
+#include <verbspp/channel.hpp>
+#include <verbspp/channel/detail/awaited_message.hpp>
+#include <verbspp/channel/detail/awaited_work.hpp>

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/inbox_state.hpp"
+#include <verbspp/channel/detail/awaited_message.hpp>
+
+namespace verbspp {
+
+namespace detail {
+
+error awaited_message::gone() noexcept {
+  return {error_kind::invalid_input, taking_message, "this inbox was destroyed or moved from"};
+}
+
+bool awaited_message::look() noexcept {
+  auto* const mine = static_cast<inbox_state*>(subject());
+  if (mine == nullptr)
+    taken_ = result<message>(gone());
+  else if (has_expired())
+    taken_ = result<message>(limit().failure(taking_message, "no message has arrived"));
+  else
+    taken_ = inbox::next(*mine);
+  return taken_.has_value();
+}
+
+void awaited_message::wait() noexcept {
+  static_cast<inbox_state*>(subject())->core.continue_when(*this);
+}
+
+condition::state awaited_message::test_arrival(condition& self) noexcept {
+  auto* const mine = static_cast<inbox_state*>(self.subject());
+  if (mine == nullptr || !mine->arrived.is_empty()) return state::met;
+  const auto filled = inbox::fill(*mine);
+  if (mine->in_use() == 0 && !filled.has_value()) return state::met;
+  // A place that returns to the pool wakes no thread.
+  return mine->is_due() ? state::unmet_so_far : state::unmet;
+}
+
+void awaited_message::proceed(continuation& self) noexcept {
+  auto& mine = static_cast<awaited_message&>(self);
+  if (!mine.look()) return mine.wait();
+  mine.waiting_.resume();
+}
+
+}  // namespace detail
+
+}  // namespace verbspp

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/channel/detail/continuations.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+namespace verbspp::detail {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// The time until the next look at a condition that may be met without a wakeup.
+constexpr auto time_between_looks = std::chrono::milliseconds(1);
+
+/// Default limits begin at alarms, so a limit may be exceeded by the time between two.
+clock::time_point next_tick(std::chrono::nanoseconds default_limit) noexcept {
+  return wait_limit(default_limit / 4 + std::chrono::nanoseconds(1)).deadline();
+}
+
+}  // namespace
+
+continuation* continuations::take_any() noexcept {
+  for (continuation_list* list : {&sends_, &receives_, &conditions_})
+    if (!list->is_empty()) return take_first(*list);
+  return nullptr;
+}
+
+continuation* continuations::take_met() noexcept {
+  continuation* met = nullptr;
+  conditions_.for_each([&](continuation& one) {
+    if (met != nullptr) return;
+    const condition::state seen = static_cast<condition&>(one).check();
+    if (seen == condition::state::met)
+      met = &one;
+    else if (seen == condition::state::unmet_so_far)
+      alarm_ = std::min(alarm_, clock::now() + time_between_looks);
+  });
+  if (met != nullptr) met->cancel();
+  return met;
+}
+
+continuation* continuations::take_expired(time_point now,
+                                          std::chrono::nanoseconds default_limit) noexcept {
+  continuation* expired = nullptr;
+  alarm_ = (time_point::max)();
+  const wait_limit of_default(default_limit);
+  const auto look = [&](continuation& one) {
+    if (!one.has_limit()) one.begin_default(of_default.deadline());
+    if (one.limit().deadline() > now && !one.limit().stop_requested())
+      alarm_ = std::min(alarm_, one.limit().sleep_until());
+    else if (expired == nullptr)
+      expired = &one;
+    else
+      alarm_ = now;
+  };
+  sends_.for_each(look);
+  receives_.for_each(look);
+  conditions_.for_each([&](continuation& one) {
+    const bool had_one = expired != nullptr;
+    look(one);
+    if (!had_one && expired == &one) one.cancel();
+  });
+  if (expired != nullptr) expired->expire();
+  return expired;
+}
+
+void continuations::set_alarm(const continuation& one,
+                              std::chrono::nanoseconds default_limit) noexcept {
+  alarm_ = std::min(alarm_, one.has_limit() ? one.limit().sleep_until() : next_tick(default_limit));
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Requests that a coroutine awaits, whose memory has to stay alive without it.
+
+#include <verbspp/coroutine.hpp>
+
+#include <utility>
+
+using namespace verbspp;
+
+// case: await_borrowed_elements
+// expect: so the request has to keep it: share the buffer, or move it, as in
+// expect: async_write(std::move(buffer), {.remote = memory})
+// within: 8
+auto write(channel& link, const BAD(registered_buffer<>) GOOD(shared_buffer<>) & buffer,
+           const remote_memory<access::remote_write>& to) {
+  return link.async_write({.elements = buffer BAD(.gather().value()) GOOD(), .remote = to});
+}
+
+// case: await_borrowed_region
+// expect: so the request has to keep it: share the buffer, or move it
+// within: 8
+using memory_type = BAD(memory_region<access::local_write>)
+    GOOD(shared_buffer<access::local_write>);
+auto receive(channel& link, const memory_type& memory) {
+  return link.async_receive({.elements = memory});
+}
+
+// case: await_read_into_memory_that_is_only_read
+// expect: the device writes to this memory: only memory that was registered with access::local_write
+// expect: can be filled
+// within: 8
+auto read(channel& link, const shared_buffer<BAD(access::local_read) GOOD(access::local_write)>& to,
+          const remote_memory<access::remote_read>& from) {
+  return link.async_read({.elements = to, .remote = from});
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../catch.hpp"
+#include <verbspp/channel/detail/continuations.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::detail;
+using std::chrono::hours;
+using clock_type = std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::chrono::nanoseconds default_limit = hours(1);
+
+/// A condition whose state the test sets.
+struct probe : condition {
+  probe() : condition([](continuation& self) noexcept { ++static_cast<probe&>(self).calls; }, is) {}
+  static state is(condition& self) noexcept { return static_cast<probe&>(self).seen; }
+
+  state seen = state::unmet;
+  int calls = 0;
+};
+
+}  // namespace
+
+TEST_CASE("continuations of requests are due in the order of their requests") {
+  continuations waiting;
+  probe first;
+  probe second;
+  probe third;
+  CHECK(waiting.is_empty());
+  waiting.add_send(third, 9, default_limit);
+  waiting.add_send(first, 2, default_limit);
+  waiting.add_send(second, 5, default_limit);
+  CHECK(waiting.take_due(2, 100) == nullptr);
+  CHECK(waiting.take_due(6, 0) == &first);
+  CHECK_FALSE(first.is_waiting());
+  CHECK(waiting.take_due(6, 0) == &second);
+  CHECK(waiting.take_due(9, 0) == nullptr);
+  CHECK(third.is_waiting());
+  CHECK(waiting.take_due(10, 0) == &third);
+  CHECK(waiting.is_empty());
+}
+
+TEST_CASE("continuations of sends and receives are independent") {
+  continuations waiting;
+  probe send;
+  probe receive;
+  waiting.add_send(send, 3, default_limit);
+  waiting.add_receive(receive, 1, default_limit);
+  CHECK(waiting.take_due(3, 2) == &receive);
+  CHECK(waiting.take_due(3, 9) == nullptr);
+  CHECK(waiting.take_due(4, 0) == &send);
+}
+
+TEST_CASE("a continuation that is cancelled, destroyed or used again waits once at most") {
+  continuations waiting;
+  probe moved;
+  auto gone = std::make_unique<probe>();
+  waiting.add_send(moved, 1, default_limit);
+  waiting.add_send(*gone, 1, default_limit);
+  gone.reset();
+  waiting.add_receive(moved, 4, default_limit);
+  CHECK(waiting.take_due(9, 4) == nullptr);
+  moved.cancel();
+  CHECK(waiting.is_empty());
+  moved.cancel();
+  CHECK(waiting.take_any() == nullptr);
+}
+
+TEST_CASE("conditions that are met precede requests") {
+  continuations waiting;
+  probe request;
+  probe met;
+  probe unmet;
+  waiting.add_send(request, 1, default_limit);
+  waiting.add_condition(unmet, default_limit);
+  waiting.add_condition(met, default_limit);
+  met.seen = condition::state::met;
+  CHECK(waiting.take_due(2, 0) == &met);
+  CHECK(waiting.take_due(2, 0) == &request);
+  CHECK(waiting.take_due(2, 0) == nullptr);
+  CHECK(waiting.take_any() == &unmet);
+}
+
+TEST_CASE("a condition that an event without a wakeup may meet brings the alarm forward") {
+  continuations waiting;
+  probe unmet;
+  waiting.add_condition(unmet, default_limit);
+  CHECK(waiting.take_due(0, 0) == nullptr);
+  CHECK(waiting.alarm() > clock_type::now() + std::chrono::minutes(1));
+  unmet.seen = condition::state::unmet_so_far;
+  CHECK(waiting.take_due(0, 0) == nullptr);
+  CHECK(waiting.alarm() <= clock_type::now() + std::chrono::milliseconds(1));
+  unmet.cancel();
+  CHECK(waiting.alarm() == clock_type::time_point::max());
+}
+
+TEST_CASE("a continuation expires at its own limit or at the default limit") {
+  continuations waiting;
+  probe own;
+  probe usual;
+  const auto now = clock_type::now();
+  own.set_limit(now + hours(2));
+  waiting.add_send(own, 1, default_limit);
+  CHECK(waiting.alarm() == now + hours(2));
+  waiting.add_send(usual, 2, default_limit);
+  // The default limit begins at the next alarm, which is a quarter of the limit away.
+  CHECK(waiting.take_expired(now, default_limit) == nullptr);
+  CHECK_FALSE(own.has_expired());
+  CHECK(usual.is_default());
+  CHECK(waiting.alarm() < now + hours(2));
+  CHECK(waiting.take_expired(now + hours(1) + std::chrono::minutes(1), default_limit) == &usual);
+  CHECK(usual.has_expired());
+  CHECK(usual.is_waiting());
+  usual.cancel();
+  CHECK(waiting.take_expired(now + hours(2), default_limit) == &own);
+  CHECK_FALSE(own.is_default());
+  // It can be used again, and its limit begins again.
+  waiting.add_send(usual, 3, default_limit);
+  CHECK_FALSE(usual.has_expired());
+  CHECK_FALSE(usual.has_limit());
+  usual.cancel();
+  own.cancel();
+}
+
+TEST_CASE("all continuations expire whose limits are reached at the same time") {
+  continuations waiting;
+  std::vector<std::unique_ptr<probe>> all;
+  const auto now = clock_type::now();
+  for (int i = 0; i < 4; ++i) {
+    all.push_back(std::make_unique<probe>());
+    all.back()->set_limit(now);
+    waiting.add_condition(*all.back(), default_limit);
+  }
+  for (const auto& each : all) {
+    CHECK(waiting.alarm() <= now);
+    // A condition no longer waits after it has expired.
+    CHECK(waiting.take_expired(now, default_limit) == each.get());
+    CHECK_FALSE(each->is_waiting());
+  }
+  CHECK(waiting.take_expired(now, default_limit) == nullptr);
+  CHECK(waiting.is_empty());
+}
+
+TEST_CASE("the conditions of an object that ends forget it") {
+  continuations waiting;
+  int subject = 0;
+  int other = 0;
+  const auto never = [](condition&) noexcept { return condition::state::unmet; };
+  const auto nothing = [](continuation&) noexcept {};
+  condition of_subject(nothing, never, &subject);
+  condition of_other(nothing, never, &other);
+  waiting.add_condition(of_subject, default_limit);
+  waiting.add_condition(of_other, default_limit);
+  waiting.end_subject(&subject);
+  CHECK(of_subject.subject() == nullptr);
+  CHECK(of_other.subject() == &other);
+  of_subject.cancel();
+  of_other.cancel();
+}
