@@ -46,9 +46,11 @@ CASES = {
     "usual_receive": "(11) inbox, a message",
     "usual_one_busy": "(12) hub, 1 of 64 busy",
     "usual_all_busy": "(13) hub, all 64 busy",
+    "usual_awaited": "(14) (1) in a coroutine",
 }
 # The cases that have the same C code as another case.
-RAW = {"pending": "write", "blocking": "write", "limited": "write", "scope": "send", "doorbell": "list"}
+RAW = {"pending": "write", "blocking": "write", "limited": "write", "scope": "send", "doorbell": "list",
+       "usual_awaited": "usual_write"}
 # In other cases, a prebuilt request would not have the same checks.
 PREBUILT = ["write", "send", "receive", "list"]
 VARIANTS = ["raw", "verbspp", "prebuilt"]
@@ -87,6 +89,7 @@ LIMITS = {
     "usual_receive": Limit("more", 60, {"g++": 252, "clang": 293}),
     "usual_one_busy": Limit("more", 60, {"g++": 248, "clang": 295}),
     "usual_all_busy": Limit("more", 60, {"g++": 131, "clang": 203}),
+    "usual_awaited": Limit("more", 110, {"g++": 470, "clang": 470}),
 }
 # The counts of the device, which may not exceed those of raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]

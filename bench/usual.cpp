@@ -98,6 +98,16 @@ result<void> write_shared(channel& link, const shared_buffer<>& from, const remo
   return success();
 }
 
+writer write_awaited(channel& link, const shared_buffer<>& from, const remote& to,
+                     std::span<const piece> parts, std::uint64_t& written) {
+  for (;;)
+    for (const piece& part : parts) {
+      VERBSPP_CO_TRY(target, to.slice(part.remote_offset, from.size()));
+      VERBSPP_CO_TRYV(co_await link.async_write({.elements = from, .remote = target}));
+      ++written;
+    }
+}
+
 result<void> send_message(channel& link, const message_pool& pool,
                           std::span<const std::byte> bytes) {
   VERBSPP_TRY(letter, pool.take());

@@ -3,11 +3,14 @@
 #pragma once
 
 #include "usual.h"
-#include <verbspp/channel.hpp>
+#include <verbspp/coroutine.hpp>
 
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace usual {
@@ -20,6 +23,30 @@ struct client {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
 };
+
+/// A coroutine that writes one part after the other, each when the one before has finished.
+struct writer {
+  struct promise_type {
+    writer get_return_object() {
+      return {std::coroutine_handle<promise_type>::from_promise(*this)};
+    }
+    static std::suspend_never initial_suspend() noexcept { return {}; }
+    static std::suspend_always final_suspend() noexcept { return {}; }
+    static void return_value(const verbspp::transport_result<void>&) noexcept {}
+    [[noreturn]] static void unhandled_exception() noexcept { std::terminate(); }
+  };
+  writer(std::coroutine_handle<promise_type> started) : handle(started) {}
+  // clang 14 moves the object that is returned.
+  writer(writer&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  writer& operator=(writer&&) = delete;
+  ~writer() {
+    if (handle) handle.destroy();
+  }
+
+  std::coroutine_handle<promise_type> handle;
+};
+writer write_awaited(verbspp::channel& link, const verbspp::shared_buffer<>& from, const remote& to,
+                     std::span<const piece> parts, std::uint64_t& written);
 
 verbspp::result<void> write(verbspp::channel& link, const verbspp::registered_buffer<>& from,
                             const remote& to, const piece& part);

@@ -45,6 +45,8 @@ struct wrapped_side {
   registered_buffer<> buffer;
   registered_buffer<> owned;
   shared_buffer<> shared;
+  shared_buffer<> awaited;
+  channel awaited_link;
   usual::remote remote;
   std::vector<pending<>> requests{};
   message_pool pool;
@@ -90,6 +92,8 @@ struct program {
   std::uint64_t sum = 0;  ///< the sum of the received values
   std::optional<registered_buffer<access::local_write | access::remote_write>> target{};
   std::unique_ptr<wrapped_side> wrapped{};
+  std::uint64_t written = 0;  ///< by the coroutine
+  std::optional<usual::writer> writing{};
   std::unique_ptr<c_side> c{};  ///< borrows memory from `wrapped`, and so is destroyed first
 };
 
@@ -98,9 +102,14 @@ result<wrapped_side> open_wrapped(const protection_domain& domain, const usual::
   VERBSPP_TRY(owned, registered_buffer<>::allocate(domain, message_size));
   VERBSPP_TRY(to_share, registered_buffer<>::allocate(domain, 4096));
   VERBSPP_TRY(shared, std::move(to_share).share());
+  VERBSPP_TRY(to_await, registered_buffer<>::allocate(domain, message_size));
+  VERBSPP_TRY(awaited, std::move(to_await).share());
   VERBSPP_TRY(prepared, domain.build_channel().max_send_work_requests(send_depth).build());
   const endpoint own = prepared.endpoint();
   VERBSPP_TRY(link, std::move(prepared).handshake(own));
+  VERBSPP_TRY(to_await_on, domain.build_channel().max_send_work_requests(send_depth).build());
+  const endpoint awaited_end = to_await_on.endpoint();
+  VERBSPP_TRY(awaited_link, std::move(to_await_on).handshake(awaited_end));
   VERBSPP_TRY(pool, message_pool::create(domain, batch, place_size));
   VERBSPP_TRY(received_pool, message_pool::create(domain, 2 * places_of_inbox, place_size));
   VERBSPP_TRY(receiver_prepared,
@@ -117,6 +126,8 @@ result<wrapped_side> open_wrapped(const protection_domain& domain, const usual::
                     .buffer = std::move(buffer),
                     .owned = std::move(owned),
                     .shared = std::move(shared),
+                    .awaited = std::move(awaited),
+                    .awaited_link = std::move(awaited_link),
                     .remote = remote,
                     .pool = std::move(pool),
                     .receiver = std::move(receiver),
@@ -370,6 +381,13 @@ static bool loop_verbspp_usual_shared(program& p, std::uint64_t operations) {
   });
 }
 
+static bool loop_verbspp_usual_awaited(program& p, std::uint64_t operations) {
+  wrapped_side& w = *p.wrapped;
+  const std::uint64_t end = p.written + operations;
+  while (p.written < end && !p.writing->handle.done()) w.awaited_link.poll();
+  return p.written == end;
+}
+
 static bool loop_raw_usual_put(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
   return each_piece(p, operations, [&](const piece& part) {
@@ -462,6 +480,9 @@ result<std::vector<loop>> usual_loops() {
   VERBSPP_TRY(remote, p->target->remote());
   VERBSPP_TRY(wrapped, open_wrapped(domain, remote));
   p->wrapped = std::make_unique<wrapped_side>(std::move(wrapped));
+  wrapped_side& w = *p->wrapped;
+  p->writing.emplace(
+      usual::write_awaited(w.awaited_link, w.awaited, w.remote, p->pieces, p->written));
   VERBSPP_TRY(c, open_c(domain, *p->wrapped));
   p->c = std::move(c);
   std::vector<loop> loops;
@@ -485,6 +506,7 @@ result<std::vector<loop>> usual_loops() {
   add("verbspp_usual_owned", loop_verbspp_usual_owned);
   add("raw_usual_shared", loop_raw_usual_shared);
   add("verbspp_usual_shared", loop_verbspp_usual_shared);
+  add("verbspp_usual_awaited", loop_verbspp_usual_awaited);
   add("raw_usual_put", loop_raw_usual_put);
   add("verbspp_usual_put", loop_verbspp_usual_put);
   add("raw_usual_message", loop_raw_usual_message);

@@ -154,8 +154,9 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   if (place != nothing) return message_in(mine, place);
   if (!refused && end == wait_end::completions) refused = next(mine);
   if (refused) return std::move(*refused);
-  return until.failure(detail::taking_message, mine.in_use() != 0 ? "no message has arrived"
-                                                  : "the pool has no free place for a message");
+  return until.failure(detail::taking_message, mine.in_use() != 0
+                                                   ? "no message has arrived"
+                                                   : "the pool has no free place for a message");
 }
 
 }  // namespace verbspp

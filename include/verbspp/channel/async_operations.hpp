@@ -34,13 +34,6 @@ class awaited_work {
                 "awaited calls are for coroutines: #include <verbspp/coroutine.hpp>");
 };
 
-/// The elements of a request, and the memory that it keeps.
-template <class Element>
-struct kept_work {
-  element_list<Element> elements{};
-  kept_memory memory{};
-};
-
 /// True for memory that an awaited request can keep, and that the device can use as it needs to.
 template <class Element, class Memory>
 concept CanBeKept =
@@ -61,29 +54,24 @@ concept CanNotBeKept =
 /// other members of an aggregate twice in an expression with `co_await`.
 template <class Element>
 class VERBSPP_VIEW kept_elements {
-  using kept = detail::kept_work<Element>;
-
  public:
   constexpr kept_elements() noexcept = default;
   template <class Memory>
     requires detail::CanBeKept<Element, Memory>
-  kept_elements(const Memory& memory VERBSPP_LIFETIMEBOUND) noexcept
-      : memory_(&memory), keep_([](const void* what) noexcept -> result<kept> {
-          const Memory& shared = *static_cast<const Memory*>(what);
-          kept made;
-          if constexpr (std::is_same_v<Element, gather_element>) {
-            VERBSPP_TRY(all, shared.gather());
-            made.elements = all;
-          } else {
-            VERBSPP_TRY(all, shared.scatter());
-            made.elements = all;
-          }
-          made.memory = shared.keep();
-          return made;
-        }) {}
+  VERBSPP_DATA_PATH kept_elements(const Memory& memory VERBSPP_LIFETIMEBOUND) noexcept
+      : memory_(&memory),
+        keep_([](const void* what) noexcept { return static_cast<const Memory*>(what)->keep(); }) {
+    const auto all = of(memory);
+    if (all.has_value()) [[likely]]
+      elements_ = all.assume_value();
+    else
+      refusal_ = [](const void* what) noexcept {
+        return of(*static_cast<const Memory*>(what)).assume_error();
+      };
+  }
   kept_elements(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
     requires std::is_same_v<Element, gather_element>
-      : inline_(payload) {}
+      : elements_(payload) {}
 
   template <class Memory>
   kept_elements(const Memory&) VERBSPP_DETAIL_REFUSED(
@@ -98,17 +86,31 @@ class VERBSPP_VIEW kept_elements {
                              "the device writes to this memory: only memory that was registered "
                              "with access::local_write can be filled");
 
-  /// Used by the library only: counts the memory, for a request that is to be posted.
-  /// \errors as `gather` and `scatter` of the memory
-  [[nodiscard]] VERBSPP_DATA_PATH result<kept> keep() const noexcept {
-    if (memory_ != nullptr) return keep_(memory_);
-    return kept{.elements = inline_};
+  /// Used by the library only.
+  [[nodiscard]] VERBSPP_DATA_PATH const element_list<Element>& elements() const noexcept {
+    return elements_;
   }
+  /// Used by the library only: counts the memory, for a request that is to be posted.
+  [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory keep() const noexcept {
+    return memory_ != nullptr ? keep_(memory_) : detail::kept_memory();
+  }
+  /// Used by the library only: true if the memory's `gather` or `scatter` has failed.
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_refused() const noexcept { return refusal_ != nullptr; }
+  [[nodiscard]] error refusal() const noexcept { return refusal_(memory_); }
 
  private:
+  template <class Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH static result<Element> of(const Memory& memory) noexcept {
+    if constexpr (std::is_same_v<Element, gather_element>)
+      return memory.gather();
+    else
+      return memory.scatter();
+  }
+
+  element_list<Element> elements_{};
   const void* memory_ = nullptr;
-  result<kept> (*keep_)(const void* memory) noexcept = nullptr;
-  element_list<Element> inline_{};
+  detail::kept_memory (*keep_)(const void* memory) noexcept = nullptr;
+  error (*refusal_)(const void* memory) noexcept = nullptr;
 };
 
 // The operations that are awaited. They equal those of work/operations.hpp, except for their
@@ -159,39 +161,39 @@ namespace detail {
 
 // The operation to post, with the elements of the memory that is kept.
 
-[[nodiscard]] inline send_operation plain(const async_send_operation& from,
-                                          const gather_list& elements) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH send_operation plain(const async_send_operation& from,
+                                                     const gather_list& elements) noexcept {
   return {.elements = elements,
           .immediate = from.immediate,
           .solicited = from.solicited,
           .fenced = from.fenced};
 }
-[[nodiscard]] inline receive_operation plain(const async_receive_operation& /*from*/,
-                                             const scatter_list& elements) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH receive_operation plain(const async_receive_operation& /*from*/,
+                                                        const scatter_list& elements) noexcept {
   return {.elements = elements};
 }
-[[nodiscard]] inline write_operation plain(const async_write_operation& from,
-                                           const gather_list& elements) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH write_operation plain(const async_write_operation& from,
+                                                      const gather_list& elements) noexcept {
   return {.elements = elements,
           .remote = from.remote,
           .immediate = from.immediate,
           .solicited = from.solicited,
           .fenced = from.fenced};
 }
-[[nodiscard]] inline read_operation plain(const async_read_operation& from,
-                                          const scatter_list& elements) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH read_operation plain(const async_read_operation& from,
+                                                     const scatter_list& elements) noexcept {
   return {.elements = elements, .remote = from.remote, .fenced = from.fenced};
 }
-[[nodiscard]] inline compare_and_swap_operation plain(const async_compare_and_swap_operation& from,
-                                                      const scatter_list& result) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH compare_and_swap_operation
+plain(const async_compare_and_swap_operation& from, const scatter_list& result) noexcept {
   return {.result = result.single(),
           .remote = from.remote,
           .expected = from.expected,
           .desired = from.desired,
           .fenced = from.fenced};
 }
-[[nodiscard]] inline fetch_and_add_operation plain(const async_fetch_and_add_operation& from,
-                                                   const scatter_list& result) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH fetch_and_add_operation
+plain(const async_fetch_and_add_operation& from, const scatter_list& result) noexcept {
   return {.result = result.single(),
           .remote = from.remote,
           .addend = from.addend,
@@ -200,8 +202,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Awaited calls, for coroutines of any type: each posts one request when it is awaited, and
-/// resumes the coroutine with its result. Include `<verbspp/coroutine.hpp>` to use them.
+/// Awaited calls, for coroutines of any type: each posts one request, and resumes the coroutine
+/// that awaits it with its result. Include `<verbspp/coroutine.hpp>` to use them.
 ///
 ///     VERBSPP_CO_TRYV(co_await link.async_write({.elements = shared, .remote = theirs}));
 ///     auto [read, buffer] = co_await link.async_read(std::move(mine), {.remote = theirs});
@@ -238,32 +240,32 @@ class async_operations {
   [[nodiscard]] VERBSPP_DATA_PATH awaited<send_operation> async_send(
       const async_send_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.elements.keep()};
+    return {core(), limit, operation, operation.elements};
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<receive_operation> async_receive(
       const async_receive_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.elements.keep()};
+    return {core(), limit, operation, operation.elements};
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<write_operation> async_write(
       const async_write_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.elements.keep()};
+    return {core(), limit, operation, operation.elements};
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<read_operation> async_read(
       const async_read_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.elements.keep()};
+    return {core(), limit, operation, operation.elements};
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<compare_and_swap_operation> async_compare_and_swap(
       const async_compare_and_swap_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.result.keep()};
+    return {core(), limit, operation, operation.result};
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<fetch_and_add_operation> async_fetch_and_add(
       const async_fetch_and_add_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.result.keep()};
+    return {core(), limit, operation, operation.result};
   }
 
   template <class Memory>

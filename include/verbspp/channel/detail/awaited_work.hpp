@@ -24,48 +24,47 @@
 
 namespace verbspp::detail {
 
-/// One request, which is posted when it is awaited. It waits for room in the queue first, if
-/// necessary. It keeps its memory, or needs none.
+/// One request for which a coroutine waits. It is posted when this is created, or as soon as the
+/// queue has room. It keeps its memory, or needs none.
 template <class Operation>
 class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending_request {
  public:
   /// For elements, and the memory that they belong to.
   template <class Source, class Element>
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Source& source,
-                                 const result<kept_work<Element>>& kept) noexcept
-      : awaited_work(core, limit,
-                     plain(source, kept.has_value() ? kept.assume_value().elements
-                                                    : element_list<Element>())) {
-    if (kept.has_value()) [[likely]]
-      kept_ = kept.assume_value().memory;
+                                 const kept_elements<Element>& memory) noexcept
+      : awaited_work(core, limit) {
+    if (!memory.is_refused()) [[likely]]
+      start(plain(source, memory.elements()), memory.keep());
     else
-      refused_ = kept.assume_error();
+      refused_ = memory.refusal();
   }
   /// For a whole object, which is shared, or a message that is sent.
   template <class Source>
     requires GoesWithWork<Source>
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
                                  Source&& memory) noexcept
-      : awaited_work(core, limit, rest) {
-    name(memory);
-    if (refused_) [[unlikely]]
+      : awaited_work(core, limit) {
+    Operation operation = rest;
+    if (!names(operation, memory)) [[unlikely]]
       return;
     if constexpr (SharedMemory<Source>)
-      kept_ = memory.keep();
+      start(operation, memory.keep());
     else
-      kept_ = std::forward<Source>(memory).give();
+      start(operation, std::forward<Source>(memory).give());
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
   // The handle of a request that keeps its memory does not wait.
-  VERBSPP_DATA_PATH ~awaited_work() { kept_.let_go(); }
-
-  /// Posts the request, if there is room. \returns true if that has failed
-  [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() noexcept {
-    if (!refused_ && may_post(*this)) [[likely]]
-      post();
-    return refused_.has_value();
+  VERBSPP_DATA_PATH ~awaited_work() {
+    if (delayed_) [[unlikely]] {
+      core_.note_delayed(-1);
+      delayed_->memory.let_go();
+    }
   }
+
+  /// \returns true if posting has failed
+  [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() const noexcept { return refused_.has_value(); }
   /// \returns false if the result is available
   [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
@@ -83,53 +82,74 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
   }
 
  protected:
-  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit,
-                                 const Operation& operation) noexcept
-      : condition(proceed, test_room), core_(core), operation_(operation) {
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit) noexcept
+      : condition(proceed, test_room), core_(core) {
     if (const wait_limit* const own = given(limit)) [[unlikely]]
       set_limit(*own);
   }
-  /// Makes all of the memory the elements of the request.
+  /// Makes all of the memory the elements of the request. \returns false if that is refused
   template <class Source>
-  VERBSPP_DATA_PATH void name(Source& memory) noexcept {
-    if (!name_all(operation_, memory)) [[unlikely]]
-      refused_ = element_for<Operation>(memory).assume_error();
+  [[nodiscard]] VERBSPP_DATA_PATH bool names(Operation& operation, Source& memory) noexcept {
+    if (name_all(operation, memory)) [[likely]]
+      return true;
+    refused_ = element_for<Operation>(memory).assume_error();
+    return false;
+  }
+  VERBSPP_DATA_PATH void start(const Operation& operation, const kept_memory& memory) noexcept {
+    if (may_post() && !core_.has_delayed()) [[likely]]
+      post(operation, memory);
+    else
+      delay(operation, memory);
   }
 
  private:
-  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work& of(continuation& self) noexcept {
-    return static_cast<awaited_work&>(self);
-  }
+  static constexpr bool is_receive = std::is_same_v<Operation, receive_operation>;
+  static constexpr bool is_filling = is_receive || std::is_same_v<Operation, read_operation> ||
+                                     std::is_same_v<Operation, compare_and_swap_operation> ||
+                                     std::is_same_v<Operation, fetch_and_add_operation>;
+  /// A request for which there is no room yet.
+  struct delayed {
+    delayed(const Operation& of, const kept_memory& kept) noexcept : operation(of), memory(kept) {}
+    Operation operation;
+    kept_memory memory;
+  };
+
   /// True if there is room, or posting fails for another reason.
-  [[nodiscard]] VERBSPP_DATA_PATH static bool may_post(const awaited_work& self) noexcept {
-    if constexpr (std::is_same_v<Operation, receive_operation>)
-      return self.core_.receives().has_room() || !self.core_.receives().is_open();
+  [[nodiscard]] VERBSPP_DATA_PATH bool may_post() const noexcept {
+    if constexpr (is_receive)
+      return core_.receives().has_room() || !core_.receives().is_open();
     else
-      return self.core_.sends().has_room() || !self.core_.sends().is_open();
+      return core_.sends().has_room() || !core_.sends().is_open();
   }
   [[nodiscard]] static state test_room(condition& self) noexcept {
-    return may_post(of(self)) ? state::met : state::unmet;
+    return static_cast<awaited_work&>(self).may_post() ? state::met : state::unmet;
   }
   /// Called when there is room, and when the request has finished.
   static void proceed(continuation& self) noexcept {
-    awaited_work& mine = of(self);
-    if (!mine.has_request() && !mine.has_expired()) [[unlikely]] {
-      mine.post();
+    awaited_work& mine = static_cast<awaited_work&>(self);
+    if (mine.delayed_ && !mine.has_expired()) [[unlikely]] {
+      mine.post(mine.delayed_->operation, mine.delayed_->memory);
+      mine.delayed_.reset();
+      mine.core_.note_delayed(-1);
       if (mine.has_request() && mine.then(mine)) return;
     }
     mine.waiting_.resume();
   }
-  VERBSPP_DATA_PATH void post() noexcept {
+  VERBSPP_DATA_PATH void post(const Operation& operation, const kept_memory& memory) noexcept {
     request made;
-    const result<void> posted = core_.post(operation_, made, {}, std::exchange(kept_, {}));
+    const result<void> posted = core_.post(operation, made, {}, memory);
     if (!posted.has_value()) [[unlikely]] {
       refused_ = posted.assume_error();
       return;
     }
     if constexpr (!is_filling)
       if (core_.watches()) [[unlikely]]
-        core_.protect(made.number, operation_traits<Operation>::elements(operation_));
+        core_.protect(made.number, operation_traits<Operation>::elements(operation));
     pending_request::operator=(pending_request(&core_, made));
+  }
+  [[gnu::cold]] void delay(const Operation& operation, const kept_memory& memory) noexcept {
+    delayed_.emplace(operation, memory);
+    core_.note_delayed(1);
   }
   [[nodiscard, gnu::cold]] transport_result<completed_work> expired_result() noexcept {
     if (!has_request()) return core_.ended_before(limit());
@@ -139,16 +159,10 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
     return *root;
   }
 
-  static constexpr bool is_filling = std::is_same_v<Operation, receive_operation> ||
-                                     std::is_same_v<Operation, read_operation> ||
-                                     std::is_same_v<Operation, compare_and_swap_operation> ||
-                                     std::is_same_v<Operation, fetch_and_add_operation>;
-
   channel_core& core_;
-  Operation operation_;
-  kept_memory kept_{};
   std::coroutine_handle<> waiting_{};
   std::optional<error> refused_{};
+  std::optional<delayed> delayed_{};
 };
 
 /// One request that owns its memory, which is returned with the result.
@@ -160,8 +174,10 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
  public:
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
                                  Memory&& memory) noexcept
-      : request(core, limit, rest), memory_(std::move(memory)) {
-    request::name(memory_);
+      : request(core, limit), memory_(std::move(memory)) {
+    Operation operation = rest;
+    if (request::names(operation, memory_)) [[likely]]
+      request::start(operation, {});
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;

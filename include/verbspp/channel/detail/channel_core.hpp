@@ -303,6 +303,9 @@ class channel_core {
   void continue_when(condition& met) noexcept {
     continuations_.add_condition(met, connection_.settings().default_limit);
   }
+  /// Counts the awaited requests that wait for room; others may not overtake them.
+  void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
   /// Notes in the conditions of this object that it ends.
   void end_subject(const void* subject) noexcept { continuations_.end_subject(subject); }
   /// Calls the continuations of all requests that have finished, and of conditions that are met.
@@ -554,6 +557,7 @@ class channel_core {
   std::uint64_t known_ = 0;           ///< completed requests that a wait for news has reported
   open_scopes scopes_{};
   continuations continuations_{};
+  std::uint32_t delayed_ = 0;
   std::uint32_t callers_ = 0;  ///< calls of `run_continuations`, each of which counts as a handle
   receive_slots receives_{};
   memory_guard guard_{};
