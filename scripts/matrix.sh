@@ -101,8 +101,8 @@ choose() {
     # In the folder of the quick set, to reuse most of its objects.
     folder=$build builds_all=
     packages+=("${programs_of_others[@]}" "${packages_of_site[@]}")
-    # The browser is larger than the other packages together. Without it the test only builds the site.
-    [[ -z ${CI-} ]] || needed=enabled
+    # A user installs the browser only on purpose: it takes 410 MB. Without it the test only builds the site.
+    [[ -z ${CI-} ]] || { needed=enabled && packages+=(chromium); }
     setup=("${options[@]}" -Dtests=enabled -Dbench=enabled "-Dpmix=$needed" "-Dmpi=$needed")
     tests=(--suite slow --suite long --suite softverbs --suite bench --no-suite lint)
     return
