@@ -101,7 +101,7 @@ choose() {
     # In the folder of the quick set, to reuse most of its objects.
     folder=$build builds_all=
     packages+=("${programs_of_others[@]}" "${packages_of_site[@]}")
-    # A user installs the browser only on purpose: it takes 410 MB. Without it the test only builds the site.
+    # A user installs the browser only on purpose: it takes over 400 MB. Without it the test only builds the site.
     [[ -z ${CI-} ]] || { needed=enabled && packages+=(chromium); }
     setup=("${options[@]}" -Dtests=enabled -Dbench=enabled "-Dpmix=$needed" "-Dmpi=$needed")
     tests=(--suite slow --suite long --suite softverbs --suite bench --no-suite lint)

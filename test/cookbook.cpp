@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -248,6 +249,18 @@ transport_result<void> others(const protection_domain& domain) {
   return success();
 }
 
+/// A structure is sent inline, and copied out of a message. A message of another size is an error.
+transport_result<void> structures(const protection_domain& domain) {
+  VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
+  VERBSPP_TRY(two, connect(domain));
+  VERBSPP_TRY(messages, inbox::open(two.right, pool));
+  VERBSPP_TRYV(send_order(two.left, {.number = 7, .price = 2.5}));
+  VERBSPP_TRY(received, receive_order(messages));
+  VERBSPP_TRYV(require(received.number == 7 && received.price == 2.5, "the order"));
+  VERBSPP_TRYV(send_message(two.left, pool, "no order"));
+  return require(receive_order(messages).error() == error_kind::mismatch, "a message of 8 bytes");
+}
+
 /// A thread with a channel of its own answers.
 transport_result<void> threads(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
@@ -261,12 +274,26 @@ transport_result<void> threads(const protection_domain& domain) {
   return require(answer.size() == 10, "the answer");
 }
 
+/// A signal to the process ends a wait.
+transport_result<void> stop_at_a_signal(const protection_domain& domain,
+                                        const std::stop_token& stop) {
+  VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
+  VERBSPP_TRY(two, connect(domain));
+  VERBSPP_TRY(messages, inbox::open(two.right, pool));
+  ::kill(::getpid(), SIGTERM);
+  return require(messages.wait(wait_limit(patience, stop)).error() == error_kind::cancelled,
+                 "the end by a signal");
+}
+
 transport_result<void> run(std::string_view device_name) {
+  const std::stop_token stop = stopped_by_signals();
   VERBSPP_TRY(device, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(device));
   VERBSPP_TRYV(prepare_with_limits(domain));
-  for (const auto each : {files, tables, owners, leases, loops, failures, threads, others})
+  for (const auto each :
+       {files, tables, owners, leases, loops, failures, structures, threads, others})
     VERBSPP_TRYV(each(domain));
+  VERBSPP_TRYV(stop_at_a_signal(domain, stop));
   return success();
 }
 

@@ -11,8 +11,10 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <istream>
 #include <memory>
@@ -80,6 +82,29 @@ transport_result<void> write_many(channel& peer, const registered_buffer<>& sour
       },
       {.signal_every = 16}, 30s));
   return success();
+}
+
+// Send a structure
+
+struct order {
+  std::uint64_t number;
+  double price;
+};
+
+/// Sends a structure. The channel was built with `.max_inline_data(sizeof(order))`.
+transport_result<void> send_order(channel& peer, const order& sent) {
+  VERBSPP_TRYV(peer.send({.elements = inline_payload(sent)}));
+  return success();
+}
+
+/// Waits for a message, and copies a structure out of it.
+result<order> receive_order(inbox& messages) {
+  VERBSPP_TRY(message, messages.wait(5s));
+  order received{};
+  if (message.size() != sizeof(received))
+    return error(error_kind::mismatch, "receive an order", "the message has another size");
+  std::memcpy(&received, message.bytes().data(), sizeof(received));
+  return received;
 }
 
 // Read a peer's table
@@ -270,6 +295,26 @@ transport_result<void> send_with_retries(channel& peer, const registered_buffer<
     VERBSPP_TRYV(exchange(socket.descriptor(), peer, 10s));
   }
   return error(error_kind::not_connected, "send with retries", "the peer does not answer");
+}
+
+// Stop on Ctrl-C
+
+/// Returns a token that SIGINT (Ctrl-C) or SIGTERM stops. Called before other threads start,
+/// because a thread inherits the blocked signals.
+std::stop_token stopped_by_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::stop_source source;
+  auto token = source.get_token();
+  std::thread([signals, source]() mutable {
+    int number = 0;
+    ::sigwait(&signals, &number);
+    source.request_stop();
+  }).detach();
+  return token;
 }
 
 // More than one thread
