@@ -168,7 +168,8 @@ def build(work, output):
     said = reference.make(ROOT, work, work / "pages", AWESOME)
     if said:
         return [said]
-    settings = f"INHERIT: {HERE / 'mkdocs.yml'}\ndocs_dir: {work / 'pages'}\nsite_dir: {work / 'site'}\nnav: {json.dumps(nav)}\n"
+    settings = (f"INHERIT: {HERE / 'mkdocs.yml'}\ndocs_dir: {work / 'pages'}\nsite_dir: {work / 'site'}\n"
+                f"theme:\n  custom_dir: {HERE / 'theme'}\nnav: {json.dumps(nav)}\n")
     (work / "mkdocs.yml").write_text(settings)
     done = subprocess.run(["mkdocs", "build", "--quiet", "--config-file", work / "mkdocs.yml"],
                           check=False, capture_output=True, text=True)

@@ -228,6 +228,13 @@ class Site(unittest.TestCase):
         found = self.search("completion_queue")
         self.assertIn("/" + CLASS, found)
 
+    def test_search_understands_names_of_cpp(self):
+        self.open("index.html")
+        found = self.search("message_pool::take")
+        self.assertTrue(found[0].startswith("/reference/classverbspp_1_1message__pool"), found)
+        self.open("index.html")
+        self.assertIn("/docs/guide/cookbook.html", self.search("std::vector"))
+
     def test_search_of_the_reference(self):
         for scheme, name, size in TWO_LOOKS:
             self.open("reference/index.html", size, scheme)
