@@ -8,6 +8,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/base/error.hpp>
+#include <verbspp/base/event_source.hpp>
 #include <verbspp/base/flags.hpp>
 #include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>

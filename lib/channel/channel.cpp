@@ -86,19 +86,17 @@ void channel::poll() noexcept {
   core().poll();
 }
 
-wait_limit::time_point channel::deadline() const noexcept { return core().deadline(); }
-
 result<wait_end> channel::wait(const wait_limit& limit, int file_descriptor) noexcept {
   return core().wait_for_news(limit, file_descriptor);
 }
 
 int channel::file_descriptor() const noexcept {
-  if (is_empty()) return -1;
-  const auto queue = core().connection().queue().with<completion_feature::waitable>();
-  return queue.has_value() ? queue.assume_value().completion_channel().file_descriptor() : -1;
+  return is_empty() ? -1 : core().connection().loop_descriptor();
 }
 
 result<bool> channel::request_notification() noexcept { return core().ask_to_be_woken(); }
+
+wait_limit::time_point channel::deadline() const noexcept { return core().deadline(); }
 
 void channel::watch(int file_descriptor, watch_for what) noexcept {
   if (!is_empty()) core().watch({.number = file_descriptor, .what = what});

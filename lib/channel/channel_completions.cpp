@@ -78,14 +78,25 @@ void channel_core::collect_from_hub() noexcept {
 }
 
 void channel_core::poll() noexcept {
-  connection_.stay_awake();
+  connection_.take_loop_events();
   // Usually the program calls this after the hub has reported news. Polling for more completions
   // would cost more than taking these.
-  if (member_ && take_found() && !(member_->hub && member_->hub->is_lost()))
+  if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) {
     take_hang_up();
-  else
+  } else {
     collect();
+    notice_end();
+  }
   run_continuations();
+}
+
+/// Breaks the channel if an event loop has been woken by an event that ends the connection.
+void channel_core::notice_end() noexcept {
+  const std::optional<wait_end> end = connection_.seen_end();
+  if (!end || connection_.failure()) return;
+  while (collect()) {
+  }
+  give_up(*end, reason_of(*end, wait_limit::forever()));
 }
 
 /// Takes the completions that the hub has found. \returns whether there were some

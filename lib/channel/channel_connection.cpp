@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "channel/loop_events.hpp"
 #include "channel/waiting.hpp"
 #include "qp/addressing.hpp"
+#include "queue/watched_descriptors.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
 
+#include <sys/epoll.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstddef>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -28,6 +35,8 @@ channel_connection::channel_connection(channel_settings settings) noexcept
       // Zero means that there is no owner.
       owner_(std::max(random_number(), 1U)) {}
 
+channel_connection::~channel_connection() = default;
+
 /// Creates a queue for all requests that can be outstanding at once, so that it cannot overrun.
 result<void> channel_connection::make_queue() noexcept {
   if (native_queue_ != nullptr && !queue_is_lost_) return success();
@@ -43,6 +52,7 @@ result<void> channel_connection::make_queue() noexcept {
   native_queue_ = queue.native_handle();
   asked.send_queue = queue;
   asked.receive_queue = queue;
+  if (loop_) loop_->forget_queue();
   queue_is_lost_ = false;
   return success();
 }
@@ -198,19 +208,56 @@ error channel_connection::heard() noexcept {
       error(error_kind::driver, waiting_on_channel, "a port was down for a moment"));
 }
 
-result<void> channel_connection::ask_to_be_woken() noexcept {
+void channel_connection::watch(const watched_descriptor& watched) noexcept {
+  if (std::exchange(loop_has_watched_, false)) loop_->remove_own(watched_.number);
+  watched_ends_at_ = (std::chrono::steady_clock::time_point::max)();
+  watched_ = watched;
+}
+
+result<void> channel_connection::open_loop() noexcept {
+  if (settings_.hub)
+    return error(error_kind::not_supported, waiting_on_channel,
+                 "a channel of a hub has no descriptor: an event loop waits for its hub");
   if (!settings_.waiting.sleeps())
     return error(error_kind::not_supported, waiting_on_channel,
                  "this channel only spins, and has no descriptor: build it with "
                  "waiting(wait_mode::sleep())");
-  VERBSPP_TRYV(
-      completion_queue_access::state_of(queue())->ask_to_be_woken(notify_for::every_completion));
-  was_asked_to_wake_ = true;
+  if (!loop_) loop_ = owned<loop_events>(new (std::nothrow) loop_events);
+  if (!loop_) return error::from_errno(ENOMEM, waiting_on_channel);
+  VERBSPP_TRYV(loop_->open(queue(), listener_));
+  if (watched_.number >= 0 && !loop_has_watched_) {
+    VERBSPP_TRYV(loop_->add_own(watched_.number, events_of(watched_)));
+    loop_has_watched_ = true;
+  }
   return success();
 }
 
-void channel_connection::stay_awake() noexcept {
-  if (was_asked_to_wake_) completion_queue_access::state_of(queue())->stay_awake();
+int channel_connection::loop_descriptor() noexcept {
+  return open_loop().has_value() ? loop_->descriptor() : -1;
+}
+
+result<void> channel_connection::ask_to_be_woken() noexcept {
+  VERBSPP_TRYV(open_loop());
+  take_loop_events();
+  VERBSPP_TRYV(
+      completion_queue_access::state_of(queue())->ask_to_be_woken(notify_for::every_completion));
+  return success();
+}
+
+void channel_connection::take_loop_events() noexcept {
+  if (!loop_) return;
+  const result<bool> has_ended = loop_->take(queue());
+  // A device that no longer exists fails the calls on the queue as well.
+  if (!has_ended.has_value() || !has_ended.assume_value()) return;
+  watched_ends_at_ = std::chrono::steady_clock::now();
+  if (watched_.what == watch_for::hang_up) watched_ends_at_ += time_of_completions;
+}
+
+std::optional<wait_end> channel_connection::seen_end() const noexcept {
+  if (!loop_) return std::nullopt;
+  if (listener_.has_heard()) return wait_end::async_event;
+  if (wait_limit(watched_ends_at_).has_passed()) return wait_end::file_descriptor;
+  return std::nullopt;
 }
 
 }  // namespace verbspp::detail

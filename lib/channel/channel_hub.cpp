@@ -53,6 +53,19 @@ result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
   return state_->wait(into, limit);
 }
 
+int channel_hub::file_descriptor() const noexcept {
+  return state_ ? state_->loop_descriptor() : -1;
+}
+
+result<bool> channel_hub::request_notification() const noexcept {
+  if (!state_) return error(error_kind::invalid_input, polling, "this hub was moved from");
+  return state_->request_notification();
+}
+
+wait_limit::time_point channel_hub::deadline() const noexcept {
+  return state_ ? state_->deadline() : (wait_limit::time_point::max)();
+}
+
 std::uint32_t channel_hub::size() const noexcept { return state_ ? state_->size() : 0; }
 
 std::uint32_t channel_hub::capacity() const noexcept { return state_ ? state_->capacity() : 0; }
@@ -98,6 +111,8 @@ void hub_turn::admit(const hub_reference& hub, std::uint32_t index) noexcept { h
 result<hub_turn> hub_turn::wait(const hub_reference& hub, call_limit limit) noexcept {
   return hub->wait_for_turn(limit);
 }
+
+result<hub_turn> hub_turn::poll(const hub_reference& hub) noexcept { return hub->poll_for_turn(); }
 
 hub_turn hub_turn::of(const hub_reference& hub, std::uint32_t index) noexcept {
   return hub->turn_of(index);

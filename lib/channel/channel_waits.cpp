@@ -5,6 +5,7 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/work/operations.hpp>
 
+#include <algorithm>
 #include <optional>
 
 namespace verbspp::detail {
@@ -157,12 +158,15 @@ result<bool> channel_core::ask_to_be_woken() noexcept {
   VERBSPP_TRYV(connection_.ask_to_be_woken());
   while (collect()) {
   }
-  if (connection_.has_heard() && !connection_.failure())
-    static_cast<void>(
-        give_up(wait_end::async_event, reason_of(wait_end::async_event, wait_limit::forever())));
+  notice_end();
   const bool is_news = has_news(known_before);
   known_ = completed();
   return is_news;
+}
+
+wait_limit::time_point channel_core::deadline() const noexcept {
+  if (connection_.failure()) return continuations_.alarm();
+  return std::min(continuations_.alarm(), connection_.seen_end_at());
 }
 
 void channel_core::open_stream(scope_state& stream) noexcept {

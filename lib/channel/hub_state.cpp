@@ -3,6 +3,7 @@
 
 #include "base/limits.hpp"
 #include "channel/waiting.hpp"
+#include "queue/watched_descriptors.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
@@ -36,6 +37,10 @@ constexpr const char* building_in_hub = "build a channel of a hub";
 
 std::uint64_t shared_request(std::uint32_t place) noexcept {
   return shared_receive << operation_at | place;
+}
+/// The tag of a channel's descriptor; no channel has generation 0.
+std::uint64_t tag_of(channel_id id) noexcept {
+  return std::uint64_t{id.generation} << 32 | id.index;
 }
 std::uint32_t place_of(std::uint64_t request) noexcept {
   return static_cast<std::uint32_t>(request);
@@ -114,6 +119,7 @@ hub_state::hub_state(protection_domain domain, completion_queue queue,
 
 hub_state::~hub_state() {
   listener_.stop();
+  if (loop_.is_open()) completion_queue_access::state_of(queue_)->channel->wake_loops_by(-1);
   if (!receives_) return;
   // Once the queue is destroyed, the device no longer accesses the places. If it cannot be
   // destroyed, they are never reused.
@@ -151,7 +157,7 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
   rows_ = owned<row[]>(new (std::nothrow) row[channels_]);
   if (!rows_ || !numbers_.allocate()) return error::from_errno(ENOMEM, creating_hub);
   for (std::uint32_t i = 0; i + 1 < channels_; ++i) rows_.get()[i].next_free = i + 1;
-  VERBSPP_TRYV(events_.open());
+  VERBSPP_TRYV(events_.open(creating_hub));
   if (pool == nullptr) return success();
   if (pool->places() == nullptr)
     return error(error_kind::invalid_input, creating_hub, "this pool was moved from");
@@ -239,7 +245,9 @@ int hub_state::look() noexcept {
   take_all_completions();
   refill();
   const int lost = lost_;
+  const bool has_arrivals = first_ready_ != nullptr;
   lock_.unlock();
+  if (has_arrivals) wake_loops();
   return lost;
 }
 
@@ -299,9 +307,11 @@ void hub_state::release(const hub_member& member) noexcept {
 void hub_state::watch(hub_member& member, const watched_descriptor& before,
                       const watched_descriptor& watched) noexcept {
   const brief_guard guard(lock_);
-  events_.stop_watching(before.number);
+  events_.remove(before.number);
   __atomic_store_n(&member.is_hung_up_, false, __ATOMIC_RELAXED);
-  events_.watch(watched, member.id);
+  if (watched.number < 0) return;
+  static_cast<void>(events_.add(watched.number, events_of(watched), tag_of(member.id)));
+  __atomic_store_n(&is_watching_, true, __ATOMIC_RELAXED);
 }
 
 result<void> hub_state::keep(owned<hub_table> table) noexcept {
@@ -377,8 +387,9 @@ bool hub_state::end_turn(hub_turn& turn) noexcept {
 }
 
 void hub_state::wake_waiting() noexcept {
-  if (waiting_.sleeps() && __atomic_load_n(&waiting_threads_, __ATOMIC_SEQ_CST) != 0)
-    events_.wake();
+  if (!waiting_.sleeps()) return;
+  if (__atomic_load_n(&waiting_threads_, __ATOMIC_SEQ_CST) != 0) events_.wake();
+  wake_loops();
 }
 
 void hub_state::note_news(row& of) noexcept {
@@ -522,8 +533,8 @@ hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
     take_listed(slots);
   if (slots.next != slots.end) take_completions(slots);
   // A completion that was to wake another thread may be among these. That thread needs the rest.
-  if (slots.next == slots.end && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
-      [[unlikely]]
+  if (slots.next == slots.end && (__atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0 ||
+                                  __atomic_load_n(&loops_wait_, __ATOMIC_RELAXED))) [[unlikely]]
     take_all_completions();
   if (first_ready_ != nullptr) [[unlikely]]
     take_listed(slots);
@@ -559,15 +570,34 @@ hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexce
   return found_none(failed);
 }
 
-result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
+template <class Find>
+result<hub_state::found> hub_state::poll_with(Find find) noexcept {
   cause failed;
-  found seen = look_for_arrivals(into, failed);
-  if (events_.is_watching() && seen.count == 0 && !failed) {
+  found seen = find(failed);
+  if (seen.count == 0 && !failed && __atomic_load_n(&is_watching_, __ATOMIC_RELAXED)) {
     take_events();
-    seen = look_for_arrivals(into, failed);
+    seen = find(failed);
   }
-  if (failed) return *failed;
+  if (seen.count == 0 && !failed && has_new_failure()) [[unlikely]] {
+    __atomic_store_n(&failures_told_, listener_.times_heard(), __ATOMIC_RELAXED);
+    failed = failure_told_to(listener_);
+  }
+  if (failed) [[unlikely]]
+    return *failed;
+  if (seen.has_more) [[unlikely]]
+    wake_waiting();
+  return seen;
+}
+
+result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
+  VERBSPP_TRY(seen, poll_with([&](cause& failed) { return look_for_arrivals(into, failed); }));
   return into.first(seen.count);
+}
+
+result<hub_turn> hub_state::poll_for_turn() noexcept {
+  hub_turn taken;
+  VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_turn(taken, failed); }));
+  return taken;
 }
 
 result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit limit) noexcept {
@@ -616,7 +646,8 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
   };
   const waiting_thread counted(waiting_threads_);
   for (;;) {
-    const int descriptor = waiting_.sleeps() || events_.is_watching() ? events_.descriptor() : -1;
+    const bool has_events = waiting_.sleeps() || __atomic_load_n(&is_watching_, __ATOMIC_RELAXED);
+    const int descriptor = has_events ? events_.descriptor() : -1;
     VERBSPP_TRY(end, wait_looking({.mode = waiting_,
                                    .queue = queue_,
                                    .listener = listener_,
@@ -637,12 +668,54 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
 
 void hub_state::take_events() noexcept {
   const brief_guard guard(lock_);
-  events_.take([this](std::uint32_t index, std::uint32_t generation) {
-    hub_member* const member = rows_.get()[index].member;
-    if (member == nullptr || member->id.generation != generation) return;
-    __atomic_store_n(&member->is_hung_up_, true, __ATOMIC_RELAXED);
-    note_news(rows_.get()[index]);
+  events_.take([this](std::uint64_t tag, std::uint32_t /*events*/) {
+    row& of = rows_.get()[static_cast<std::uint32_t>(tag)];
+    if (of.member == nullptr || tag_of(of.member->id) != tag) return;
+    __atomic_store_n(&of.member->is_hung_up_, true, __ATOMIC_RELAXED);
+    note_news(of);
   });
+}
+
+result<void> hub_state::open_loop() noexcept {
+  if (!waiting_.sleeps())
+    return error(error_kind::not_supported, "wait on a hub",
+                 "this hub only spins, and has no descriptor: create it with "
+                 "hub_options::waiting = wait_mode::sleep()");
+  const brief_guard guard(lock_);
+  if (has_loop_) return success();
+  VERBSPP_TRYV(loop_.open(queue_, listener_));
+  VERBSPP_TRYV(loop_.add_own(events_.descriptor(), EPOLLIN));
+  completion_queue_access::state_of(queue_)->channel->wake_loops_by(loop_.signal());
+  has_loop_ = true;
+  return success();
+}
+
+int hub_state::loop_descriptor() noexcept {
+  return open_loop().has_value() ? loop_.descriptor() : -1;
+}
+
+/// Several event loops may share the hub. They have one descriptor, so one of them reads the events
+/// for all. It then finds their arrivals, and its poll wakes the others if it leaves some.
+result<bool> hub_state::request_notification() noexcept {
+  VERBSPP_TRYV(open_loop());
+  VERBSPP_TRY(has_events, loop_.take(queue_));
+  if (has_events) take_events();
+  __atomic_store_n(&loops_wait_, true, __ATOMIC_RELEASE);
+  VERBSPP_TRYV(completion_queue_access::state_of(queue_)->stay_wakeable());
+  const brief_guard guard(lock_);
+  take_all_completions();
+  refill();
+  if (first_ready_ != nullptr || has_new_failure()) return true;
+  cause failed;
+  static_cast<void>(found_none(failed));
+  return failed.has_value();
+}
+
+wait_limit::time_point hub_state::deadline() noexcept {
+  const brief_guard guard(lock_);
+  cause ignored;
+  if (!found_none(ignored).is_short) return (wait_limit::time_point::max)();
+  return std::chrono::steady_clock::now() + longest_nap;
 }
 
 std::uint32_t hub_state::size() noexcept {

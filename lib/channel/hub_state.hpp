@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "channel/hub_events.hpp"
+#include "channel/event_set.hpp"
+#include "channel/loop_events.hpp"
 #include "channel/receive_batch.hpp"
 #include <verbspp/base/detail/brief_lock.hpp>
 #include <verbspp/base/detail/owned.hpp>
@@ -128,6 +129,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Makes `end_turn` refuse channels that exist.
   void close_table() noexcept;
   [[nodiscard]] result<hub_turn> wait_for_turn(call_limit limit) noexcept;
+  /// As `wait_for_turn`, without waiting: empty if no client has arrivals.
+  [[nodiscard]] result<hub_turn> poll_for_turn() noexcept;
   /// As `hub_turn::of`.
   [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
   /// The next message that arrived before the turn.
@@ -140,6 +143,10 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
   /// Waits for at least one arrival.
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into, call_limit limit) noexcept;
+  /// As the functions of the hub.
+  [[nodiscard]] int loop_descriptor() noexcept;
+  [[nodiscard]] result<bool> request_notification() noexcept;
+  [[nodiscard]] wait_limit::time_point deadline() noexcept;
   [[nodiscard]] wait_mode waiting() const noexcept { return waiting_; }
   [[nodiscard]] std::uint32_t size() noexcept;
   [[nodiscard]] std::uint64_t room() noexcept;
@@ -212,11 +219,26 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
+  /// Returns what `find` has found, or its failure, or one of the device that no poll has returned.
+  template <class Find>
+  [[nodiscard]] result<found> poll_with(Find find) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
                                                                       call_limit limit) noexcept;
-  /// Wakes the threads that wait for arrivals, for some that no completion announces.
+  /// Wakes the threads that wait for arrivals, and event loops, for some that no completion
+  /// announces.
   void wake_waiting() noexcept;
+  void wake_loops() noexcept {
+    if (__atomic_load_n(&loops_wait_, __ATOMIC_RELAXED) &&
+        __atomic_exchange_n(&loops_wait_, false, __ATOMIC_ACQ_REL))
+      loop_.wake();
+  }
   void take_events() noexcept;
+  [[nodiscard]] result<void> open_loop() noexcept;
+  /// True if the device has reported a failure that no poll has returned.
+  [[nodiscard]] bool has_new_failure() const noexcept {
+    return listener_.has_heard() &&
+           listener_.times_heard() != __atomic_load_n(&failures_told_, __ATOMIC_RELAXED);
+  }
 
   // The caller of the following functions holds the lock.
 
@@ -315,9 +337,16 @@ class [[gnu::visibility("hidden")]] hub_state {
   owned<hub_table> table_{};
   bool is_table_closed_ = false;
 
-  async_listener listener_;            ///< for failures during a wait
-  hub_events events_{};                ///< other than completions
+  loop_events loop_{};               ///< for event loops of the program
+  bool has_loop_ = false;            ///< whether all of it is open
+  async_listener listener_;          ///< for failures during a wait
+  std::uint32_t failures_told_ = 0;  ///< the number that polls have returned; atomic
+  /// The events other than completions, for all threads that wait: a thread has called `wake`, or a
+  /// descriptor that a channel watches has ended. The tags are ids of channels.
+  event_set events_{};
+  bool is_watching_ = false;           ///< whether any descriptor was ever watched; atomic
   std::uint32_t waiting_threads_ = 0;  ///< atomic
+  bool loops_wait_ = false;            ///< an event loop may sleep, and needs `wake_loops`; atomic
 };
 
 }  // namespace verbspp::detail

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <new>
 #include <utility>
 
@@ -78,6 +79,23 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
   inbox made(std::move(state));
   VERBSPP_TRYV(fill(*made.state_.get()));
   return made;
+}
+
+int inbox::file_descriptor() const noexcept {
+  return state_ ? state_->core.connection().loop_descriptor() : -1;
+}
+
+result<bool> inbox::request_notification() noexcept {
+  if (!state_) return moved_from();
+  return state_->core.ask_to_be_woken();
+}
+
+wait_limit::time_point inbox::deadline() const noexcept {
+  if (!state_) return (wait_limit::time_point::max)();
+  detail::channel_core& core = state_->core;
+  const auto of_channel = core.deadline();
+  if (!core.receives().is_open() || !state_->is_due()) return of_channel;
+  return std::min(of_channel, std::chrono::steady_clock::now() + detail::longest_nap);
 }
 
 std::uint32_t inbox::posted() const noexcept { return state_ ? state_->posted : 0; }

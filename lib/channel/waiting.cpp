@@ -22,13 +22,6 @@ constexpr unsigned rounds_between_checks = 64;
 /// The interval at which a spinning loop polls for asynchronous events, which takes a system call.
 constexpr auto time_between_events = std::chrono::milliseconds(10);
 
-/// The time in which completions may arrive after a watched socket is hung up. The acknowledgements
-/// of a peer that has finished and closed its socket take another path than the end of the socket.
-constexpr auto time_of_completions = std::chrono::milliseconds(50);
-
-/// The longest sleep if an awaited event may arrive without a wakeup.
-constexpr auto longest_nap = std::chrono::milliseconds(1);
-
 result<bool> look_at(const watched_descriptor& watched) noexcept {
   if (watched.number < 0) return false;
   pollfd entry = entry_of(watched);

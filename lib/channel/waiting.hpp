@@ -54,6 +54,13 @@ struct wait_terms {
   watched_descriptor another{};
 };
 
+/// The time in which completions may arrive after a watched socket is hung up. The acknowledgements
+/// of a peer that has finished and closed its socket take another path than the end of the socket.
+inline constexpr std::chrono::milliseconds time_of_completions{50};
+
+/// The longest sleep if an awaited event may arrive without a wakeup.
+inline constexpr std::chrono::milliseconds longest_nap{1};
+
 /// True if the descriptor, which is open, would end a wait now.
 [[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 

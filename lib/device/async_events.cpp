@@ -197,6 +197,11 @@ void async_events::admit_port(async_listener& listener, unsigned port) noexcept 
   listener.note_port(port);
 }
 
+void async_events::wake_by(async_listener& listener, int event_descriptor) noexcept {
+  const std::lock_guard held(lock_);
+  listener.woken_ = event_descriptor;
+}
+
 void async_events::dismiss(async_listener& listener) noexcept {
   const std::lock_guard held(lock_);
   async_listener* const previous = std::exchange(listener.previous_, nullptr);
@@ -230,6 +235,13 @@ void async_listener::listen(const context& source, const async_elements& about) 
 }
 
 void async_listener::hear_port(unsigned port) noexcept { source_->events->admit_port(*this, port); }
+
+void async_listener::wake_by(int event_descriptor) noexcept {
+  if (source_)
+    source_->events->wake_by(*this, event_descriptor);
+  else
+    woken_ = event_descriptor;
+}
 
 void async_listener::stop() noexcept {
   if (!source_) return;
@@ -284,6 +296,8 @@ bool async_listener::hears_port(unsigned port) const noexcept {
 void async_listener::set(const async_event& heard) noexcept {
   heard_ = heard;
   __atomic_store_n(&has_heard_, true, __ATOMIC_RELEASE);
+  __atomic_store_n(&times_heard_, times_heard_ + 1, __ATOMIC_RELEASE);
+  if (woken_ >= 0) raise(woken_);
 }
 
 void async_listener::forget() noexcept { __atomic_store_n(&has_heard_, false, __ATOMIC_RELEASE); }

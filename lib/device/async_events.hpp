@@ -40,6 +40,11 @@ struct [[gnu::visibility("hidden")]] async_events {
   void forget(async_event_element element, std::uint64_t id) noexcept;
   /// A descriptor that is readable while there are events, kept or not.
   [[nodiscard]] int descriptor() noexcept;
+  /// The device's own descriptor, readable while there are events to read; -1 if reading could
+  /// block.
+  [[nodiscard]] int device_descriptor() const noexcept {
+    return can_block() ? -1 : native->async_fd;
+  }
 
   /// The registration of a thread that is about to sleep until events arrive.
   struct sleep {
@@ -57,6 +62,7 @@ struct [[gnu::visibility("hidden")]] async_events {
 
   void admit(async_listener& listener) noexcept;
   void admit_port(async_listener& listener, unsigned port) noexcept;
+  void wake_by(async_listener& listener, int event_descriptor) noexcept;
   void dismiss(async_listener& listener) noexcept;
   [[nodiscard]] std::optional<async_event> heard_by(const async_listener& listener) noexcept;
 

@@ -109,6 +109,7 @@ void completion_channel_state::stop_reading() noexcept {
   someone_reads_ = false;
   changed_.notify_all();
   changed_for_watchers_.wake_all();
+  if (woken_loops_ >= 0) raise(woken_loops_);
 }
 
 result<std::optional<wait_end>> completion_channel_state::watch(std::unique_lock<std::mutex>& held,

@@ -55,6 +55,13 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   /// requested but never read pile up in the kernel.
   void collect() noexcept;
 
+  /// From now on, makes an eventfd readable when a waiting thread has slept on the descriptor, and
+  /// so may have read an event that an event loop of the program needs; below 0 for none.
+  void wake_loops_by(int event_descriptor) noexcept {
+    const std::lock_guard held(lock_);
+    woken_loops_ = event_descriptor;
+  }
+
   /// Adds a queue that reports here from now on. The events of a queue that the library created
   /// refer to it by the pointer that was passed to verbs; with other queues, that pointer belongs
   /// to the code that created them.
@@ -95,6 +102,7 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   std::mutex lock_;
   std::condition_variable changed_;
   wake_signal changed_for_watchers_;  ///< as above
+  int woken_loops_ = -1;              ///< an eventfd
   bool someone_reads_ = false;        ///< a thread sleeps on the descriptor
   /// There may be queues that the library did not create for this channel.
   bool has_strangers_ = false;

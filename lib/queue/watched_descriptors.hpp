@@ -6,6 +6,9 @@
 #include <verbspp/queue/completion_queue.hpp>
 
 #include <poll.h>
+#include <sys/epoll.h>
+
+#include <cstdint>
 
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
@@ -14,6 +17,12 @@ namespace verbspp::detail {
   // A descriptor whose other end was closed is also readable.
   const short events = watched.what == watch_for::hang_up ? POLLRDHUP : POLLIN;
   return {.fd = watched.number, .events = events, .revents = 0};
+}
+
+/// The events of epoll that end a wait; they are reported once.
+[[nodiscard]] inline std::uint32_t events_of(const watched_descriptor& watched) noexcept {
+  const std::uint32_t ends = EPOLLRDHUP | EPOLLONESHOT;
+  return watched.what == watch_for::hang_up ? ends : ends | EPOLLIN;
 }
 
 /// True if a descriptor of the program, as a wait has seen it, ends that wait.

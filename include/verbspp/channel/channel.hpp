@@ -181,11 +181,9 @@ class channel : public detail::core_owner,
   /// continuations of requests that have finished, which also resume coroutines; never blocks.
   /// Handles poll by themselves: this is for loops that wait for something else. A channel of a hub
   /// takes the completions that the hub has found for it, and polls the hub's queue if there are
-  /// none. If a limit of a continuation has been reached, the channel breaks.
+  /// none. In an event loop, it also takes the events that end a wait, and breaks the channel as
+  /// `wait` does; so does the limit of a continuation.
   void poll() noexcept;
-  /// The time by which `poll` has to be called again, to notice limits of continuations;
-  /// `time_point::max()` if there are none.
-  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that no handle has taken, a message
   /// that the inbox has not returned, or the failure of the channel. It returns immediately as long
   /// as there is such an event, whichever call has collected it. While requests are outstanding, it
@@ -197,17 +195,29 @@ class channel : public detail::core_owner,
   /// \returns the cause of the wait's end
   /// \errors `not_connected` if the channel is empty; `driver` if the device has failed
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
-  /// The descriptor for epoll and poll, readable when a request has finished after
-  /// `request_notification`; -1 if the channel is empty or only spins.
+  /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
+  /// readable for everything that ends a `wait`: a request has finished, the watched or tied socket
+  /// has ended, or the device has reported a failure. -1 if the channel is empty, only spins, or
+  /// belongs to a hub, whose descriptor the loop uses instead, and if it cannot be created.
+  ///
+  /// It is created at the first call, and takes two descriptors. It stays the same when the channel
+  /// is moved or renewed.
   ///
   /// In an event loop: 1. Call `request_notification`; if it returns true, check the handles, and
-  /// start over. 2. Sleep until this is readable. 3. Call `poll`, and check the handles.
+  /// start over. 2. Sleep until this is readable, or the `deadline`. 3. Call `poll`, and check the
+  /// handles.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// Requests that the descriptor becomes readable when the next request finishes.
+  /// Requests that the descriptor becomes readable for the next event, and takes the events so far.
   /// \returns true if there is an event already, as for `wait`; the descriptor may not become
   /// readable for it
-  /// \errors `not_supported` if the channel only spins; `not_connected` if the channel is empty
+  /// \errors `not_supported` if the channel only spins, or belongs to a hub; `not_connected` if the
+  /// channel is empty; `invalid_input` if epoll does not accept the watched descriptor;
+  /// `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() noexcept;
+  /// The time at which to call `poll` at the latest: the first limit of a continuation, if any, or
+  /// soon after the watched socket was hung up, when `poll` takes completions that are still
+  /// arriving, and then breaks the channel; otherwise the maximum.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
   /// Watches a descriptor of the program, such as the TCP socket by which the peer was found: when
   /// it becomes readable, or is hung up, waits end and the channel breaks (`cancelled`). If the
   /// program still reads from the socket, watch for `hang_up` only. The program keeps the ownership

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
@@ -93,7 +94,8 @@ class channel_hub {
   /// Takes the available arrivals, at most one for each slot; never blocks.
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
   /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if the
-  /// completion queue is broken, and with it all channels of the hub
+  /// completion queue is broken, and with it all channels of the hub, and once for each failure as
+  /// in `wait` that a thread has read from the device, as `request_notification` does
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
   /// As `poll`, but waits for at least one arrival. Failures end the wait, too: of the device, the
   /// hub's queues, or the port of a channel (asynchronous events, which the program still
@@ -103,6 +105,24 @@ class channel_hub {
   /// failures
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 call_limit limit) const noexcept;
+
+  /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
+  /// readable when `poll` may find something: an arrival, a channel whose descriptor has ended, or
+  /// a failure. -1 if the hub only spins or was moved from, or if it cannot be created.
+  ///
+  /// It is created at the first call, and takes two descriptors. Several threads may each have a
+  /// loop with it: no arrival is lost, one thread takes each, and the others may wake for nothing.
+  /// Threads that block in `wait` may share the hub with them.
+  [[nodiscard]] int file_descriptor() const noexcept;
+  /// Requests that the descriptor becomes readable for the next event, and reads the events so far.
+  /// \returns true if `poll` may find something already, for which the descriptor may not become
+  /// readable: the caller has to poll
+  /// \errors `not_supported` if the hub only spins; `invalid_input` if it was moved from; `driver`
+  /// if the device no longer exists; `resource_exhausted`
+  [[nodiscard]] result<bool> request_notification() const noexcept;
+  /// The time at which to poll at the latest: soon while the pool has too few places for the
+  /// receives, because the return of a place wakes no thread; otherwise the maximum.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   /// The number of channels.
   [[nodiscard]] std::uint32_t size() const noexcept;

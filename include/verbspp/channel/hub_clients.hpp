@@ -183,6 +183,30 @@ class hub_clients {
     VERBSPP_TRY(taken, detail::hub_turn::wait(hub_.state_, limit));
     return turn(std::move(taken), table_);
   }
+  /// As `wait`, without waiting: empty if no client has arrivals.
+  /// \errors as `channel_hub::poll`
+  [[nodiscard]] result<std::optional<turn>> poll() noexcept {
+    if (table_ == nullptr) return refusal("the table was moved from");
+    VERBSPP_TRY(taken, detail::hub_turn::poll(hub_.state_));
+    if (!taken.hub) return std::optional<turn>();
+    return std::optional<turn>(turn(std::move(taken), table_));
+  }
+  /// The descriptor for event loops, as `channel_hub::file_descriptor`: call `poll` until it is
+  /// empty, and end each turn before the next call of `request_notification`.
+  ///
+  ///     VERBSPP_TRY(has_news, clients.request_notification());
+  ///     if (!has_news) ... sleep until the descriptor is readable, or the deadline
+  ///     for (;;) {
+  ///       VERBSPP_TRY(client, clients.poll());
+  ///       if (!client) break;
+  ///       ...
+  ///     }
+  [[nodiscard]] int file_descriptor() const noexcept { return hub_.file_descriptor(); }
+  /// As `channel_hub::request_notification`.
+  [[nodiscard]] result<bool> request_notification() noexcept { return hub_.request_notification(); }
+  /// As `channel_hub::deadline`.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return hub_.deadline(); }
+
   /// Waits until no other thread has the turn of this client, and takes it. If the calling thread
   /// has another client's turn, and the other thread waits for that client, both wait until a
   /// limit; so the limit should be short.

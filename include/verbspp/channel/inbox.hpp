@@ -85,6 +85,16 @@ class inbox {
   [[nodiscard]] detail::awaited_message async_wait(
       const wait_limit& limit = detail::default_limit) noexcept;
 
+  /// The descriptor for event loops (`EventSource`), which is the one of its channel; -1 if that
+  /// has none, and if the inbox was moved from. When it is readable, call `next` until it is empty.
+  [[nodiscard]] int file_descriptor() const noexcept;
+  /// As `channel::request_notification`.
+  [[nodiscard]] result<bool> request_notification() noexcept;
+  /// The time at which to call `next` at the latest, and `request_notification` after it: the
+  /// deadline of the channel, or soon while the pool has too few places for the receives, because
+  /// the return of a place wakes no thread.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
+
   /// The number of receives that are posted now.
   [[nodiscard]] std::uint32_t posted() const noexcept;
 

@@ -71,6 +71,12 @@ class cm_connection {
   /// the address moved before that. So a channel that `watch`es this descriptor never waits for a
   /// peer that has left.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
+  /// Nothing to request: always false (`EventSource`).
+  [[nodiscard]] result<bool> request_notification() noexcept { return false; }
+  /// The maximum: the descriptor reports everything.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return (wait_limit::time_point::max)();
+  }
 
   /// The state as of the last event that was read.
   [[nodiscard]] cm_state state() const noexcept { return state_; }

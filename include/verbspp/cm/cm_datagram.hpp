@@ -121,6 +121,12 @@ class cm_datagram_listener {
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
   /// The descriptor for epoll and poll, readable if a lookup is pending; -1 if this was moved from.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
+  /// Nothing to request: always false (`EventSource`).
+  [[nodiscard]] result<bool> request_notification() noexcept { return false; }
+  /// The maximum: the descriptor reports everything.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return (wait_limit::time_point::max)();
+  }
 
  private:
   explicit cm_datagram_listener(detail::cm_identifier id) noexcept : id_(std::move(id)) {}

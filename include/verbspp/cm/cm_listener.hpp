@@ -47,6 +47,12 @@ class cm_listener {
   /// The descriptor for epoll and poll, readable if a request is pending; -1 if this was moved
   /// from.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
+  /// Nothing to request: always false (`EventSource`).
+  [[nodiscard]] result<bool> request_notification() noexcept { return false; }
+  /// The maximum: the descriptor reports everything.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return (wait_limit::time_point::max)();
+  }
   [[nodiscard]] rdma_cm_id* native_handle() const noexcept { return id_.native(); }
 
  private:

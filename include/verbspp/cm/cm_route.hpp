@@ -115,6 +115,8 @@ class cm_resolver {
     return cm_route(std::move(id));
   }
   [[nodiscard]] int file_descriptor() const noexcept { return resolution_.file_descriptor(); }
+  /// Nothing to request: always false (`EventSource`).
+  [[nodiscard]] result<bool> request_notification() noexcept { return false; }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return resolution_.deadline(); }
 
  private:

@@ -97,6 +97,8 @@ class cm_session {
 
   /// The descriptor to wait for, until it is readable.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
+  /// Nothing to request: always false (`EventSource`).
+  [[nodiscard]] result<bool> request_notification() noexcept { return false; }
   /// The time to call `advance` at the latest, even if the descriptor is not readable.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
   /// The answer of the peer, if it has rejected.

@@ -208,8 +208,7 @@ class exchange_acceptor {
   /// \errors those of epoll; `busy` if the function that prepares clients calls it; never because
   /// of a client
   [[nodiscard]] result<void> advance() noexcept {
-    if (!core_)
-      return error(error_kind::invalid_input, "exchange_acceptor", "this acceptor was moved from");
+    if (!core_) return empty();
     return core_->advance();
   }
   /// The client that has been connected longest; empty if none is connected.
@@ -241,6 +240,17 @@ class exchange_acceptor {
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;
   }
+  /// Nothing to request (`EventSource`).
+  /// \returns true if a connected client waits to be taken
+  /// \errors `invalid_input` if the acceptor was moved from
+  [[nodiscard]] result<bool> request_notification() noexcept {
+    if (!core_) return empty();
+    return core_->has_done();
+  }
+  /// The maximum, because the descriptor reports time limits.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return (wait_limit::time_point::max)();
+  }
   /// The number of exchanges in progress.
   [[nodiscard]] std::uint32_t under_way() const noexcept { return core_ ? core_->under_way() : 0; }
   /// The number of exchanges that failed, and the error of the last one.
@@ -251,6 +261,10 @@ class exchange_acceptor {
   }
 
  private:
+  [[nodiscard]] static error empty() noexcept {
+    return {error_kind::invalid_input, "exchange_acceptor", "this acceptor was moved from"};
+  }
+
   detail::owned<core> core_;
 };
 

@@ -265,6 +265,12 @@ class exchange_session {
   }
   /// The events of the socket to wait for: POLLIN, POLLOUT or both; 0 if the session is empty.
   [[nodiscard]] short events() const noexcept { return core_ ? core_->events() : short{0}; }
+  /// Nothing to request: always false (`EventSource`).
+  /// \errors `invalid_input` if the session is empty
+  [[nodiscard]] result<bool> request_notification() noexcept {
+    if (!core_) return empty();
+    return false;
+  }
   /// The time to call `advance` at the latest, even if the socket is not ready.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return core_ ? core_->deadline() : (wait_limit::time_point::max)();

@@ -69,9 +69,7 @@ class meeting_session {
   /// \returns true when the meeting is done
   /// \errors as `meet`; later calls return the same error
   [[nodiscard]] result<bool> advance() noexcept {
-    if (!search_)
-      return error(error_kind::invalid_input, "meeting_session",
-                   "this session was moved from, or finish has returned its outcome already");
+    if (!search_) return empty();
     if (!running_) {
       VERBSPP_TRY(is_found, search_->advance());
       if (!is_found) return false;
@@ -109,8 +107,22 @@ class meeting_session {
   [[nodiscard]] int file_descriptor() const noexcept {
     return search_ ? search_->file_descriptor() : -1;
   }
+  /// Nothing to request: always false (`EventSource`).
+  /// \errors `invalid_input` if the session is empty
+  [[nodiscard]] result<bool> request_notification() noexcept {
+    if (!search_) return empty();
+    return false;
+  }
+  /// The maximum, because the descriptor reports the limit.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return (wait_limit::time_point::max)();
+  }
 
  private:
+  [[nodiscard]] static error empty() noexcept {
+    return {error_kind::invalid_input, "meeting_session",
+            "this session was moved from, or finish has returned its outcome already"};
+  }
   meeting_session(detail::owned<detail::peer_search> search, End&& prepared) noexcept
       : search_(std::move(search)), prepared_(std::move(prepared)) {}
 

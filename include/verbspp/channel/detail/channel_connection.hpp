@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/detail/trust_driver.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
@@ -27,6 +28,7 @@
 namespace verbspp::detail {
 
 class looking;
+class loop_events;
 
 /// The parameters of a channel, which its builder collects.
 struct channel_settings {
@@ -48,6 +50,7 @@ class channel_connection {
   explicit channel_connection(channel_settings settings) noexcept;
   channel_connection(const channel_connection&) = delete;
   channel_connection& operator=(const channel_connection&) = delete;
+  ~channel_connection();
 
   // Properties.
 
@@ -141,27 +144,40 @@ class channel_connection {
   [[nodiscard]] result<wait_end> wait(const looking& look, const wait_limit& until,
                                       const watched_descriptor& another = {}) noexcept;
   /// Sets the descriptor that ends waits, and with them the connection.
-  void watch(const watched_descriptor& watched) noexcept { watched_ = watched; }
+  void watch(const watched_descriptor& watched) noexcept;
   [[nodiscard]] const watched_descriptor& watched() const noexcept { return watched_; }
   [[nodiscard]] bool watched_has_ended() const noexcept;
   /// The socket by which the peer is notified of the end; may be empty.
   [[nodiscard]] tied_socket& socket() noexcept { return socket_; }
-  [[nodiscard]] bool has_heard() noexcept { return listener_.has_heard(); }
   /// The failure that the device has reported by an asynchronous event.
   [[nodiscard]] error heard() noexcept;
-  /// Requests an event for the next completion. \errors `not_supported` of a channel that only
-  /// spins
+
+  // Event loops of the program. The descriptor is created when it is first needed.
+
+  /// -1 if it cannot be created.
+  [[nodiscard]] int loop_descriptor() noexcept;
+  /// Reads the events so far, and requests one for the next completion.
+  /// \errors `not_supported` of a channel that only spins, or belongs to a hub;
+  /// `resource_exhausted`
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
-  /// Reads the events that `ask_to_be_woken` has requested; does nothing before its first call.
-  void stay_awake() noexcept;
+  /// Reads the events that have made the descriptor readable; does nothing before its creation.
+  void take_loop_events() noexcept;
+  /// The event that ends the connection, if the loop has been woken by one, and the time of late
+  /// completions is over.
+  [[nodiscard]] std::optional<wait_end> seen_end() const noexcept;
+  /// The end of that time, from which `seen_end` is not empty; the maximum if there is none.
+  [[nodiscard]] std::chrono::steady_clock::time_point seen_end_at() const noexcept {
+    return watched_ends_at_;
+  }
 
  private:
+  [[nodiscard]] result<void> open_loop() noexcept;
   void note_endpoint() noexcept;
 
   channel_state state_ = channel_state::prepared;
   bool root_is_certain_ = false;
   bool queue_is_lost_ = false;
-  bool was_asked_to_wake_ = false;
+  bool loop_has_watched_ = false;
   int destroy_errnum_ = 0;
   ibv_qp* native_ = nullptr;
   ibv_cq* native_queue_ = nullptr;
@@ -172,8 +188,11 @@ class channel_connection {
   channel_settings settings_;
   std::optional<queue_pair_data> queue_pair_{};
 
-  async_listener listener_;  ///< for failures during a wait
+  owned<loop_events> loop_{};  ///< null until the program uses an event loop
+  async_listener listener_;    ///< for failures during a wait
   watched_descriptor watched_{};
+  std::chrono::steady_clock::time_point watched_ends_at_ =
+      (std::chrono::steady_clock::time_point::max)();
   std::uint32_t owner_;  ///< in endpoints
   std::uint32_t generation_ = 0;
   std::optional<endpoint> last_peer_{};

@@ -311,8 +311,6 @@ class channel_core {
   /// Calls the continuations of all requests that have finished, and of conditions that are met.
   /// This may destroy the channel.
   void run_continuations() noexcept;
-  /// The time at which `poll` has to be called next, to notice that a limit was reached.
-  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return continuations_.alarm(); }
   /// The first failure, if the channel has failed.
   [[nodiscard]] std::optional<error> root_of_failure() const noexcept {
     return connection_.failure() ? std::optional(connection_.failure()->root()) : std::nullopt;
@@ -369,6 +367,9 @@ class channel_core {
   /// Requests an event for the next completion, for event loops. \returns whether there is news
   /// already
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
+  /// The time at which to call `poll` at the latest: because a watched socket has ended, or a
+  /// continuation has a limit.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   // From one handshake to the next.
 
@@ -479,6 +480,7 @@ class channel_core {
   void collect_from_hub() noexcept;
   [[nodiscard]] bool take_found() noexcept;
   void take_hang_up() noexcept;
+  void notice_end() noexcept;
   [[gnu::noinline]] bool complete_all(const ibv_wc (&completions)[16], int filled) noexcept;
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;

@@ -40,6 +40,8 @@ struct hub_turn {
   static void close_table(const hub_reference& hub) noexcept;
   static void admit(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub, call_limit limit) noexcept;
+  /// As `wait`, without waiting: empty if no channel has arrivals.
+  [[nodiscard]] static result<hub_turn> poll(const hub_reference& hub) noexcept;
   /// Takes the turn of the channel with this index. If a thread already has it, the result has only
   /// the channel's id; if there is no such channel, it is empty.
   [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;

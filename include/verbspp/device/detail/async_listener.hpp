@@ -46,12 +46,18 @@ class async_listener {
   void listen(const context& source, const async_elements& about) noexcept;
   /// Adds a port. May be called on any thread while listening.
   void hear_port(unsigned port) noexcept;
+  /// From now on, makes an eventfd readable for each failure; below 0 for none.
+  void wake_by(int event_descriptor) noexcept;
   /// Stops listening; a failure that was noted remains.
   void stop() noexcept;
 
   /// True if `heard` returns a failure; costs one load.
   [[nodiscard]] bool has_heard() const noexcept {
     return __atomic_load_n(&has_heard_, __ATOMIC_ACQUIRE);
+  }
+  /// The number of failures that it has noted since it was created.
+  [[nodiscard]] std::uint32_t times_heard() const noexcept {
+    return __atomic_load_n(&times_heard_, __ATOMIC_ACQUIRE);
   }
   [[nodiscard]] std::optional<async_event> heard() const noexcept;
   /// Reads the available events, if that can't block, and keeps them for the program, until it
@@ -77,6 +83,8 @@ class async_listener {
   std::uint64_t ports_[4] = {};  ///< one bit per port; guarded by the lock of the context's events
   async_listener* previous_ = nullptr;
   async_listener* next_ = nullptr;
+  int woken_ = -1;  ///< an eventfd, guarded like the ports
+  std::uint32_t times_heard_ = 0;
   bool has_heard_ = false;
   async_event heard_;  ///< valid if has_heard_; an optional would be more expensive to include
 };

@@ -28,6 +28,8 @@ class acceptor_core {
   [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
   [[nodiscard]] result<void> advance() noexcept;
   [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;
+  /// True if there is a connected client.
+  [[nodiscard]] bool has_done() const noexcept { return done_.first != none; }
   /// The place of a connected client, whose socket can be taken; empty if there is none.
   [[nodiscard]] std::optional<std::uint32_t> next_done() noexcept;
   [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;

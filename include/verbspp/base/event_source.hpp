@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+
+#include <concepts>
+
+namespace verbspp {
+
+/// An object for which an event loop of the program can wait: a channel, an inbox, a hub, its table
+/// of clients, an acceptor, a session, or an object of the connection manager.
+///
+/// A round of a loop has three steps:
+///
+/// 1. `request_notification()`. If it returns true, there is work already: go to step 3.
+/// 2. Sleep until `file_descriptor()` is readable, or until `deadline()`.
+/// 3. Let the object work, with its own function that never blocks: `poll` of a channel, a hub or
+///    its clients, `next` of an inbox, `advance` of an acceptor or a session, `try_accept` of a
+///    listener, `next_event` of a connection. Start over.
+///
+/// No event is lost if step 1 is the last call on the object before the sleep. The descriptor works
+/// with poll, epoll, select and io_uring, with a level trigger, and stays the same as long as the
+/// object exists. It may be readable for nothing. The deadline is the maximum time point if the
+/// object does not need to be called at a certain time; read it after step 1.
+///
+/// The one exception is `exchange_session`, whose descriptor is the socket: wait for its
+/// `events()`.
+template <class Source>
+concept EventSource = requires(Source& source, const Source& unchanged) {
+  { unchanged.file_descriptor() } noexcept -> std::same_as<int>;
+  { source.request_notification() } noexcept -> std::same_as<result<bool>>;
+  { unchanged.deadline() } noexcept -> std::same_as<wait_limit::time_point>;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/readable.hpp"
+#include "channel/event_set.hpp"
+#include "channel/waiting.hpp"
+#include "device/async_events.hpp"
+#include "queue/completion_channel_state.hpp"
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/detail/async_listener.hpp>
+#include <verbspp/queue/completion_queue.hpp>
+#include <verbspp/queue/completion_queue_with.hpp>
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// The events for which an event loop of the program waits on behalf of a channel or a hub: one
+/// descriptor for the completions of a queue, the asynchronous events of its device, and one
+/// descriptor of the owner.
+class [[gnu::visibility("hidden")]] loop_events {
+ public:
+  /// Creates the descriptor, unless it exists. \pre the queue is waitable
+  /// \errors `resource_exhausted`
+  [[nodiscard]] result<void> open(const completion_queue& queue,
+                                  async_listener& listener) noexcept {
+    if (!set_.is_open()) VERBSPP_TRYV(set_.open(waiting_on_channel));
+    completion_queue_state& state = *completion_queue_access::state_of(queue);
+    if (!has_device_) {
+      const int device = async_events::of(state.owner).device_descriptor();
+      if (device >= 0) VERBSPP_TRYV(add(device, EPOLLIN, of_device));
+      listener.wake_by(set_.signal());
+      has_device_ = true;
+    }
+    if (!has_queue_) VERBSPP_TRYV(add(state.channel->native->fd, EPOLLIN, of_queue));
+    has_queue_ = true;
+    return success();
+  }
+  /// Notes that the owner has replaced its queue, whose descriptor is closed.
+  void forget_queue() noexcept { has_queue_ = false; }
+
+  /// -1 if it is not open.
+  [[nodiscard]] int descriptor() const noexcept { return set_.descriptor(); }
+  [[nodiscard]] bool is_open() const noexcept { return set_.is_open(); }
+  [[nodiscard]] int signal() const noexcept { return set_.signal(); }
+  void wake() const noexcept { set_.wake(); }
+
+  /// Adds the descriptor of the owner.
+  [[nodiscard]] result<void> add_own(int descriptor, std::uint32_t events) noexcept {
+    return add(descriptor, events, of_owner);
+  }
+  void remove_own(int descriptor) noexcept { set_.remove(descriptor); }
+
+  /// Reads the events that have made the descriptor readable, so that it no longer is.
+  /// \returns whether the descriptor of the owner is ready
+  /// \errors `driver` if the device no longer exists
+  [[nodiscard]] result<bool> take(const completion_queue& queue) noexcept {
+    completion_queue_state& state = *completion_queue_access::state_of(queue);
+    bool owner_is_ready = false;
+    result<void> taken = success();
+    set_.take([&](std::uint64_t tag, std::uint32_t events) {
+      if (tag == of_owner)
+        owner_is_ready = true;
+      else if ((events & EPOLLIN) == 0)
+        taken = error::from_errno(EIO, waiting_on_channel, device_is_gone);
+      else if (tag == of_queue)
+        state.stay_awake();
+      else if (const auto read = async_events::of(state.owner).collect(); !read.has_value())
+        taken = read;
+    });
+    VERBSPP_TRYV(taken);
+    return owner_is_ready;
+  }
+
+ private:
+  static constexpr std::uint64_t of_queue = 1, of_device = 2, of_owner = 3;
+
+  [[nodiscard]] result<void> add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept {
+    const int errnum = set_.add(descriptor, events, tag);
+    if (errnum == 0 || errnum == EEXIST) return success();
+    return error::from_errno(errnum, waiting_on_channel);
+  }
+
+  event_set set_{};
+  bool has_device_ = false;
+  bool has_queue_ = false;
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop
