@@ -185,7 +185,7 @@ transport_result<void> loops(const protection_domain& domain) {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pipe) != 0)
     return error::from_errno(errno, "socketpair");
   transport_result<void> looped = success();
-  std::thread loop([&] { looped = run_loop(two.right, messages, pipe[0]); });
+  std::thread loop([&] { looped = run_loop(messages, pipe[0]); });
   const auto sent = send_inline(two.left, "to the loop");
   ::close(pipe[1]);
   loop.join();

@@ -156,21 +156,45 @@ transport_result<std::uint64_t> take_ticket(
 
 // One event loop
 
+/// Sleeps until there is work for a source, or another descriptor of the program is readable.
+/// \returns false in the latter case
+template <EventSource Source>
+result<bool> sleep_for(Source& source, int other) {
+  VERBSPP_TRY(has_news, source.request_notification());
+  if (has_news) return true;
+  const wait_limit limit = source.deadline();
+  const auto left = limit.remaining();
+  const auto longest = std::chrono::ceil<std::chrono::milliseconds>(left.value_or(1h));
+  std::array<pollfd, 2> watched{{{.fd = source.file_descriptor(), .events = POLLIN, .revents = 0},
+                                 {.fd = other, .events = POLLIN, .revents = 0}}};
+  if (::poll(watched.data(), watched.size(), static_cast<int>(longest.count())) < 0 &&
+      errno != EINTR)
+    return error::from_errno(errno, "poll");
+  return watched[1].revents == 0;
+}
+
 /// Serves a channel, and another descriptor of the program, in one loop.
-transport_result<void> run_loop(channel& peer, inbox& messages, int other) {
+transport_result<void> run_loop(inbox& messages, int other) {
   for (;;) {
-    VERBSPP_TRY(has_news, peer.request_notification());
-    if (!has_news) {
-      std::array<pollfd, 2> watched{{{.fd = peer.file_descriptor(), .events = POLLIN, .revents = 0},
-                                     {.fd = other, .events = POLLIN, .revents = 0}}};
-      if (::poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR)
-        return error::from_errno(errno, "poll");
-      if (watched[1].revents != 0) return success();
-    }
-    peer.poll();
+    VERBSPP_TRY(is_for_source, sleep_for(messages, other));
+    if (!is_for_source) return success();
     while (auto next = messages.next()) {
       VERBSPP_TRY(message, *std::move(next));
       std::cout << message.size() << " bytes arrived\n";
+    }
+  }
+}
+
+/// Serves the clients of a hub in the same way.
+result<void> run_loop(hub_clients<std::uint32_t>& clients, int other) {
+  for (;;) {
+    VERBSPP_TRY(is_for_source, sleep_for(clients, other));
+    if (!is_for_source) return success();
+    for (;;) {
+      VERBSPP_TRY(client, clients.poll());
+      if (!client) break;
+      while (auto request = client->next())
+        VERBSPP_TRYV(client->link().post_send(std::move(*request)));
     }
   }
 }
