@@ -35,7 +35,10 @@ channel_connection::channel_connection(channel_settings settings) noexcept
       // Zero means that there is no owner.
       owner_(std::max(random_number(), 1U)) {}
 
-channel_connection::~channel_connection() = default;
+channel_connection::~channel_connection() {
+  listener_.stop();
+  delete loop_;
+}
 
 /// Creates a queue for all requests that can be outstanding at once, so that it cannot overrun.
 result<void> channel_connection::make_queue() noexcept {
@@ -52,7 +55,7 @@ result<void> channel_connection::make_queue() noexcept {
   native_queue_ = queue.native_handle();
   asked.send_queue = queue;
   asked.receive_queue = queue;
-  if (loop_) loop_->forget_queue();
+  if (loop_ != nullptr) loop_->forget_queue();
   queue_is_lost_ = false;
   return success();
 }
@@ -222,8 +225,8 @@ result<void> channel_connection::open_loop() noexcept {
     return error(error_kind::not_supported, waiting_on_channel,
                  "this channel only spins, and has no descriptor: build it with "
                  "waiting(wait_mode::sleep())");
-  if (!loop_) loop_ = owned<loop_events>(new (std::nothrow) loop_events);
-  if (!loop_) return error::from_errno(ENOMEM, waiting_on_channel);
+  if (loop_ == nullptr) loop_ = new (std::nothrow) loop_events;
+  if (loop_ == nullptr) return error::from_errno(ENOMEM, waiting_on_channel);
   VERBSPP_TRYV(loop_->open(queue(), listener_));
   if (watched_.number >= 0 && !loop_has_watched_) {
     VERBSPP_TRYV(loop_->add_own(watched_.number, events_of(watched_)));
@@ -245,7 +248,7 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
 }
 
 void channel_connection::take_loop_events() noexcept {
-  if (!loop_) return;
+  if (loop_ == nullptr) return;
   const result<bool> has_ended = loop_->take(queue());
   // A device that no longer exists fails the calls on the queue as well.
   if (!has_ended.has_value() || !has_ended.assume_value()) return;
@@ -254,7 +257,7 @@ void channel_connection::take_loop_events() noexcept {
 }
 
 std::optional<wait_end> channel_connection::seen_end() const noexcept {
-  if (!loop_) return std::nullopt;
+  if (loop_ == nullptr) return std::nullopt;
   if (listener_.has_heard()) return wait_end::async_event;
   if (wait_limit(watched_ends_at_).has_passed()) return wait_end::file_descriptor;
   return std::nullopt;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
-#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/detail/trust_driver.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
@@ -188,8 +187,8 @@ class channel_connection {
   channel_settings settings_;
   std::optional<queue_pair_data> queue_pair_{};
 
-  owned<loop_events> loop_{};  ///< null until the program uses an event loop
-  async_listener listener_;    ///< for failures during a wait
+  loop_events* loop_ = nullptr;  ///< owned; null until the program uses an event loop
+  async_listener listener_;      ///< for failures during a wait
   watched_descriptor watched_{};
   std::chrono::steady_clock::time_point watched_ends_at_ =
       (std::chrono::steady_clock::time_point::max)();
