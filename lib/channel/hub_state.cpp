@@ -245,9 +245,7 @@ int hub_state::look() noexcept {
   take_all_completions();
   refill();
   const int lost = lost_;
-  const bool has_arrivals = first_ready_ != nullptr;
   lock_.unlock();
-  if (has_arrivals) wake_loops();
   return lost;
 }
 
@@ -389,7 +387,9 @@ bool hub_state::end_turn(hub_turn& turn) noexcept {
 void hub_state::wake_waiting() noexcept {
   if (!waiting_.sleeps()) return;
   if (__atomic_load_n(&waiting_threads_, __ATOMIC_SEQ_CST) != 0) events_.wake();
-  wake_loops();
+  if (__atomic_load_n(&loops_wait_, __ATOMIC_RELAXED) &&
+      __atomic_exchange_n(&loops_wait_, false, __ATOMIC_ACQ_REL))
+    loop_.wake();
 }
 
 void hub_state::note_news(row& of) noexcept {
@@ -533,8 +533,8 @@ hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
     take_listed(slots);
   if (slots.next != slots.end) take_completions(slots);
   // A completion that was to wake another thread may be among these. That thread needs the rest.
-  if (slots.next == slots.end && (__atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0 ||
-                                  __atomic_load_n(&loops_wait_, __ATOMIC_RELAXED))) [[unlikely]]
+  if (slots.next == slots.end && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
+      [[unlikely]]
     take_all_completions();
   if (first_ready_ != nullptr) [[unlikely]]
     take_listed(slots);
@@ -695,7 +695,8 @@ int hub_state::loop_descriptor() noexcept {
 }
 
 /// Several event loops may share the hub. They have one descriptor, so one of them reads the events
-/// for all. It then finds their arrivals, and its poll wakes the others if it leaves some.
+/// for all. It then looks for arrivals, and its poll wakes the others if it leaves some. A thread
+/// that may have read an event in a blocking wait wakes the loops (`wake_loops_by`).
 result<bool> hub_state::request_notification() noexcept {
   VERBSPP_TRYV(open_loop());
   VERBSPP_TRY(has_events, loop_.take(queue_));

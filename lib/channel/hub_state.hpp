@@ -227,11 +227,6 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Wakes the threads that wait for arrivals, and event loops, for some that no completion
   /// announces.
   void wake_waiting() noexcept;
-  void wake_loops() noexcept {
-    if (__atomic_load_n(&loops_wait_, __ATOMIC_RELAXED) &&
-        __atomic_exchange_n(&loops_wait_, false, __ATOMIC_ACQ_REL))
-      loop_.wake();
-  }
   void take_events() noexcept;
   [[nodiscard]] result<void> open_loop() noexcept;
   /// True if the device has reported a failure that no poll has returned.
@@ -346,7 +341,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   event_set events_{};
   bool is_watching_ = false;           ///< whether any descriptor was ever watched; atomic
   std::uint32_t waiting_threads_ = 0;  ///< atomic
-  bool loops_wait_ = false;            ///< an event loop may sleep, and needs `wake_loops`; atomic
+  bool loops_wait_ = false;            ///< an event loop may sleep, and needs a wakeup; atomic
 };
 
 }  // namespace verbspp::detail

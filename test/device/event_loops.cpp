@@ -350,6 +350,58 @@ TEST_CASE("a loop of a channel learns of a failure that the device reports") {
   CHECK(ends.left.failure()->ended_by() == wait_end::async_event);
 }
 
+TEST_CASE("a failure whose event another thread reads wakes a loop") {
+  loop_hub bed;
+  channel_pair ends = bed.connect();
+  settle(bed.hub);
+  settle(ends.right);
+  const failing_device failing("port-down");
+  must(bed.bed.context.wait_async_event(patience));
+  CHECK(is_readable(bed.hub.file_descriptor()));
+  CHECK(is_readable(ends.right.file_descriptor()));
+  CHECK(must(bed.hub.request_notification()));
+  CHECK(must(ends.right.request_notification()));
+}
+
+TEST_CASE("a blocking wait for a hub that reads an event wakes a loop") {
+  loop_hub bed;
+  channel_pair ends = bed.connect();
+  for (std::uint32_t i = 0; i < repetitions(5); ++i) {
+    settle(bed.hub);
+    CHECK_FALSE(is_readable(bed.hub.file_descriptor()));
+    std::thread sender = later([&] { must(ends.right.send({}, patience)); });
+    std::array<arrival, 1> slot;
+    static_cast<void>(must(bed.hub.wait(slot, patience)));
+    sender.join();
+    // Otherwise no event would be requested for the next message.
+    CHECK(is_readable(bed.hub.file_descriptor()));
+  }
+}
+
+TEST_CASE("arrivals without a completion wake a loop") {
+  loop_hub bed;
+  auto clients = must(hub_clients<int>::create(bed.hub));
+  channel_pair ends = bed.connect();
+  settle(clients);
+  CHECK_FALSE(is_readable(clients.file_descriptor()));
+  must(clients.add(std::move(ends.left)));
+  CHECK(is_readable(clients.file_descriptor()));
+  // A turn ends with a message that was not taken.
+  must(ends.right.send({}, patience));
+  std::optional<hub_clients<int>::turn> turn;
+  serve(clients, [&] {
+    auto next = must(clients.poll());
+    if (next && next->next()) turn = std::move(next);
+    return turn.has_value();
+  });
+  must(ends.right.send({}, patience));
+  settle(clients);
+  CHECK_FALSE(is_readable(clients.file_descriptor()));
+  turn.reset();
+  CHECK(is_readable(clients.file_descriptor()));
+  CHECK(must(clients.poll()).has_value());
+}
+
 TEST_CASE("a loop of a hub learns of a failure once") {
   loop_hub bed;
   channel_pair ends = bed.connect();
