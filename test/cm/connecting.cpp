@@ -2,14 +2,18 @@
 /// \file
 /// Channels and queue pairs that connect by IP address.
 
+#include "../device/event_loop.hpp"
 #include "cm_bed.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <future>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 using namespace verbspp;
 using namespace verbspp::test;
@@ -186,13 +190,32 @@ TEST_CASE("a route begins at the requested address") {
   CHECK(second.local_address() == source);
 }
 
-TEST_CASE("an event loop can resolve routes") {
+TEST_CASE("one loop drives a resolver, a listener, both sessions and a connection") {
   cm_bed bed;
+  auto accepting = std::async(std::launch::async, [&] {
+    std::optional<cm_request> request;
+    serve(bed.listener, [&] {
+      request = must(bed.listener.try_accept());
+      return request.has_value();
+    });
+    auto session = must(std::move(*request).start_accept(bed.prepare(), patience));
+    serve(session, [&] { return must(session.advance()); });
+    return must(std::move(session).finish());
+  });
   auto resolver = must(cm_resolver::start(bed.listener.address(), patience));
-  CHECK(resolver.file_descriptor() >= 0);
-  wait_until([&] { return must(resolver.advance()); }, "the route is found");
-  const cm_route route = must(std::move(resolver).finish());
+  serve(resolver, [&] { return must(resolver.advance()); });
+  cm_route route = must(std::move(resolver).finish());
   CHECK(route.remote_address() == bed.listener.address());
+  auto session = must(std::move(route).start_connect(bed.prepare(), patience));
+  serve(session, [&] { return must(session.advance()); });
+  managed_channel client = must(std::move(session).finish());
+  managed_channel server = accepting.get();
+  std::thread leaving = later([&] { must(client.connection.disconnect()); });
+  serve(server.connection, [&] {
+    static_cast<void>(must(server.connection.next_event()));
+    return server.connection.state() == cm_state::disconnected;
+  });
+  leaving.join();
 }
 
 TEST_CASE("a session cannot be finished before it is done") {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// An event loop for one object of any kind.
+#pragma once
+
+#include "device.hpp"
+#include <verbspp/base/event_source.hpp>
+#include <verbspp/exchange/tcp.hpp>
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace verbspp::test {
+
+/// The loop that docs describe, with epoll only: `work` is called in each round until it returns
+/// true. A wakeup that is lost ends the test case.
+template <EventSource Source, class Work>
+void serve(Source& source, Work work) {
+  const tcp_socket loop = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));
+  std::uint32_t watched = 0;
+  for (;;) {
+    bool has_news = must(source.request_notification());
+    if (!has_news) {
+      std::uint32_t events = EPOLLIN;
+      if constexpr (requires { source.events(); })
+        events = static_cast<std::uint32_t>(source.events());
+      epoll_event entry{.events = events, .data = {}};
+      if (watched != events &&
+          ::epoll_ctl(loop.descriptor(), watched == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD,
+                      source.file_descriptor(), &entry) != 0)
+        throw failure(__FILE__, __LINE__, "epoll does not accept the descriptor");
+      watched = events;
+      const auto deadline = source.deadline();
+      const auto latest = std::min(deadline, clock::now() + patience);
+      const auto length = std::chrono::ceil<std::chrono::milliseconds>(latest - clock::now());
+      epoll_event ready{};
+      const int count =
+          ::epoll_wait(loop.descriptor(), &ready, 1,
+                       static_cast<int>(std::max(length, std::chrono::milliseconds(0)).count()));
+      if (count == 0 && deadline > clock::now())
+        throw failure(__FILE__, __LINE__, "the loop was not woken");
+    }
+    if (work()) return;
+  }
+}
+
+}  // namespace verbspp::test
