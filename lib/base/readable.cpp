@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
 
+#include "base/wake_signal.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/types.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <ctime>
+#include <span>
 
 namespace verbspp::detail {
 
@@ -15,20 +24,126 @@ int make_nonblocking(int file_descriptor) noexcept {
   return 0;
 }
 
-result<bool> wait_readable(std::span<pollfd> entries, const wait_limit& until) noexcept {
+namespace {
+
+/// The most file descriptors that a thread watches while a stop request can wake it.
+constexpr std::size_t most_with_callback = 5;
+
+/// The eventfd through which a stop request wakes a thread.
+struct stop_signal {
+  int descriptor = -1;
+  pid_t creator = 0;
+  bool has_ended = false;  ///< the thread ends, and has destroyed it
+};
+constinit thread_local stop_signal signal_of_thread;
+
+struct closes_signal {
+  closes_signal() noexcept = default;
+  closes_signal(const closes_signal&) = delete;
+  closes_signal& operator=(const closes_signal&) = delete;
+  ~closes_signal() {
+    if (signal_of_thread.descriptor != -1) ::close(signal_of_thread.descriptor);
+    signal_of_thread = {.has_ended = true};
+  }
+};
+
+/// The eventfd of this thread, created by the first call; -1 if there is none.
+int descriptor_of_stops() noexcept {
+  stop_signal& mine = signal_of_thread;
+  if (mine.has_ended) return -1;
+  static const thread_local closes_signal at_end;
+  // A child process shares the descriptor with its parent, so it creates another one.
+  if (const pid_t process = ::getpid(); mine.creator != process) {
+    if (mine.descriptor != -1) ::close(mine.descriptor);
+    mine = {.creator = process};
+  }
+  if (mine.descriptor == -1) mine.descriptor = make_event_descriptor();
+  return mine.descriptor;
+}
+
+/// Calls `ppoll`, which sleeps until a time point.
+int poll_until(std::span<pollfd> entries, std::chrono::steady_clock::time_point until) noexcept {
   using std::chrono::steady_clock;
+  timespec remaining{};
+  if (const auto now = steady_clock::now(); now < until) {
+    const auto whole = std::chrono::duration_cast<std::chrono::seconds>(until - now);
+    const std::chrono::nanoseconds rest = until - now - whole;
+    remaining.tv_sec = static_cast<std::time_t>(whole.count());
+    remaining.tv_nsec = static_cast<long>(rest.count());
+  }
+  return ::ppoll(entries.data(), static_cast<nfds_t>(entries.size()),
+                 until == (steady_clock::time_point::max)() ? nullptr : &remaining, nullptr);
+}
+
+/// A sleep on file descriptors, one of which is the thread's eventfd.
+class sleep_on_descriptors : stoppable_sleep {
+ public:
+  sleep_on_descriptors(std::span<pollfd> entries, const wait_limit& until, int signal) noexcept
+      : stoppable_sleep{.sleep =
+                            [](stoppable_sleep& self) noexcept {
+                              static_cast<sleep_on_descriptors&>(self).run();
+                            },
+                        .wake =
+                            [](stoppable_sleep& self) noexcept {
+                              static_cast<sleep_on_descriptors&>(self).end();
+                            }},
+        given_(entries),
+        until_(until),
+        signal_(signal) {}
+
+  /// \returns true if one of the given descriptors is ready
+  [[nodiscard]] result<bool> run_with_callback() noexcept {
+    until_.sleep(*this);
+    // The callback has returned, or will not be called; a later sleep must not see its signal.
+    if (was_raised_) lower(signal_);
+    if (errnum_ != 0) return error::from_errno(errnum_, "ppoll");
+    return is_ready_;
+  }
+
+ private:
+  void run() noexcept {
+    std::array<pollfd, most_with_callback + 1> all{};
+    std::ranges::copy(given_, all.begin());
+    pollfd& signal = all[given_.size()];
+    signal = {.fd = signal_, .events = POLLIN, .revents = 0};
+    const std::span watched = std::span(all).first(given_.size() + 1);
+    for (;;) {
+      const int ready = poll_until(watched, until_.deadline());
+      if (ready > 0) {
+        is_ready_ = ready > (signal.revents != 0 ? 1 : 0);
+        break;
+      }
+      if (ready < 0 && errno != EINTR) {
+        errnum_ = errno;
+        break;
+      }
+      if (ready == 0 && std::chrono::steady_clock::now() >= until_.deadline()) break;
+    }
+    std::ranges::copy(watched.first(given_.size()), given_.begin());
+  }
+  void end() noexcept {
+    was_raised_ = true;
+    raise(signal_);
+  }
+
+  std::span<pollfd> given_;
+  const wait_limit& until_;
+  int signal_;
+  int errnum_ = 0;
+  bool is_ready_ = false;
+  bool was_raised_ = false;
+};
+
+}  // namespace
+
+result<bool> wait_readable(std::span<pollfd> entries, const wait_limit& until) noexcept {
+  if (until.has_callbacks() && entries.size() <= most_with_callback && !until.has_passed()) {
+    const int signal = descriptor_of_stops();
+    if (signal != -1) return sleep_on_descriptors(entries, until, signal).run_with_callback();
+  }
   for (;;) {
     // With a token, this sleeps only for a short time, and not at all once a stop was requested.
-    const steady_clock::time_point sleep_until = until.sleep_until();
-    timespec remaining{};
-    if (const auto now = steady_clock::now(); now < sleep_until) {
-      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(sleep_until - now);
-      const std::chrono::nanoseconds rest = sleep_until - now - whole;
-      remaining.tv_sec = static_cast<std::time_t>(whole.count());
-      remaining.tv_nsec = static_cast<long>(rest.count());
-    }
-    const int ready = ::ppoll(entries.data(), static_cast<nfds_t>(entries.size()),
-                              until.is_forever() ? nullptr : &remaining, nullptr);
+    const int ready = poll_until(entries, until.sleep_until());
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return error::from_errno(errno, "ppoll");
     if (ready == 0 && until.has_passed()) return false;

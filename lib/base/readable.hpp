@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/wait_readable.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 
 #include <poll.h>
 
 #include <cerrno>
-#include <chrono>
-#include <span>
 
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
@@ -20,13 +19,9 @@ inline constexpr const char* device_is_gone =
 /// \returns the errno, 0 on success
 [[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
 
-/// Sleeps until one of the file descriptors is readable, hung up or in error, as reported in their
-/// `revents`; returns false when the limit expires. Negative descriptors are ignored.
-[[nodiscard]] result<bool> wait_readable(std::span<pollfd> entries,
-                                         const wait_limit& until) noexcept;
 /// Checks that the file descriptor of a device's events, as a wait has seen it, still works.
 [[nodiscard]] result<void> check_alive(const pollfd& seen, const char* operation) noexcept;
-/// Combines both for one file descriptor of events.
+/// As `wait_readable` for one file descriptor of events, which is then checked.
 [[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
                                          const char* operation) noexcept;
 

@@ -11,6 +11,12 @@ std::optional<std::chrono::nanoseconds> wait_limit::remaining() const noexcept {
   return now < at_ ? at_ - now : std::chrono::nanoseconds::zero();
 }
 
+wait_limit wait_limit::no_later_than(time_point at) const noexcept {
+  wait_limit part = *this;
+  if (at < part.at_) part.at_ = at;
+  return part;
+}
+
 error wait_limit::failure(const char* operation, const char* hint) const noexcept {
   return {stop_requested() ? error_kind::cancelled : error_kind::timed_out, operation, hint};
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/detail/wait_readable.hpp>
 #include <verbspp/cm/cm_options.hpp>
 #include <verbspp/cm/detail/cm_identifier.hpp>
 
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <span>
 
 namespace verbspp::detail {
@@ -355,22 +355,8 @@ result<std::optional<cm_event_data>> cm_identifier::next_event() noexcept {
 }
 
 result<bool> cm_identifier::wait_readable(const wait_limit& limit) const noexcept {
-  using std::chrono::steady_clock;
   pollfd entry{.fd = file_descriptor(), .events = POLLIN, .revents = 0};
-  for (;;) {
-    // With a stop token, the sleep is limited, and there is none once a stop was requested.
-    const auto until = limit.sleep_until();
-    timespec remaining{};
-    if (const auto now = steady_clock::now(); now < until) {
-      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(until - now);
-      remaining.tv_sec = static_cast<std::time_t>(whole.count());
-      remaining.tv_nsec = static_cast<long>(std::chrono::nanoseconds(until - now - whole).count());
-    }
-    const int ready = ::ppoll(&entry, 1, limit.is_forever() ? nullptr : &remaining, nullptr);
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return error::from_errno(errno, "ppoll");
-    if (ready == 0 && limit.has_passed()) return false;
-  }
+  return detail::wait_readable(std::span(&entry, 1), limit);
 }
 
 result<std::optional<cm_event_data>> cm_identifier::wait_event(const wait_limit& limit) noexcept {

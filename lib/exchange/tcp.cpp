@@ -83,8 +83,7 @@ result<tcp_socket> tcp_socket::connect(std::string_view host, std::string_view p
   for (;;) {
     VERBSPP_TRY(connected, attempt.advance());
     if (connected) return std::move(*connected);
-    pollfd entry{.fd = attempt.file_descriptor(), .events = attempt.events(), .revents = 0};
-    VERBSPP_TRYV(detail::wait_readable(std::span(&entry, 1), attempt.deadline()));
+    VERBSPP_TRYV(attempt.wait());
   }
 }
 

@@ -128,9 +128,10 @@ int tcp_attempt::file_descriptor() const noexcept {
 
 short tcp_attempt::events() const noexcept { return lookup_.is_under_way() ? POLLIN : POLLOUT; }
 
-wait_limit::time_point tcp_attempt::deadline() const noexcept {
-  const auto at = limit_.sleep_until();
-  return lookup_.is_under_way() ? at : std::min(at, until_);
+result<void> tcp_attempt::wait() const noexcept {
+  pollfd entry{.fd = file_descriptor(), .events = events(), .revents = 0};
+  VERBSPP_TRYV(wait_readable(std::span(&entry, 1), step()));
+  return success();
 }
 
 }  // namespace verbspp::detail

@@ -38,11 +38,17 @@ class tcp_attempt {
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] short events() const noexcept;
   /// The time of the next `advance` even if no event occurs.
-  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return step().sleep_until(); }
+  /// Waits for the events until the time of the next `advance`.
+  [[nodiscard]] result<void> wait() const noexcept;
 
  private:
   using clock = std::chrono::steady_clock;
 
+  /// The limit of the current step.
+  [[nodiscard]] wait_limit step() const noexcept {
+    return lookup_.is_under_way() ? limit_ : limit_.no_later_than(until_);
+  }
   void take_addresses(const host_addresses& found) noexcept;
   [[nodiscard]] int begin_next() noexcept;
   [[nodiscard]] std::optional<int> outcome_of_current() noexcept;

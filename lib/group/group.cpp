@@ -205,8 +205,8 @@ result<std::span<arrival>> group::wait_and_serve(std::span<arrival> into,
   for (;;) {
     connector_->serve(*this);
     const bool is_last = limit.has_passed();
-    const wait_limit slice(
-        std::min(limit.sleep_until(), std::chrono::steady_clock::now() + time_between_services));
+    const wait_limit slice =
+        limit.no_later_than(std::chrono::steady_clock::now() + time_between_services);
     const auto arrived = hub_->wait(into, is_last ? limit : slice);
     if (arrived.has_value()) {
       take_news(arrived.assume_value());

@@ -87,7 +87,9 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held,
     if (someone_reads_) {
       // Reading an event here would leave the other thread asleep.
       if (!in_time) return false;
-      if (until.is_forever())
+      if (until.has_callbacks())
+        VERBSPP_TRYV(sleep_behind(held, until));
+      else if (until.is_forever())
         changed_.wait(held);
       else
         changed_.wait_until(held, until.sleep_until());
@@ -103,6 +105,18 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held,
     stop_reading();
     VERBSPP_TRYV(readable);
   }
+}
+
+result<void> completion_channel_state::sleep_behind(std::unique_lock<std::mutex>& held,
+                                                    const wait_limit& until) noexcept {
+  VERBSPP_TRY(entered, changed_for_watchers_.enter());
+  const int signal = changed_for_watchers_.descriptor();
+  held.unlock();
+  const result<bool> woken = wait_readable(signal, until, "completion channel");
+  held.lock();
+  changed_for_watchers_.leave(entered);
+  VERBSPP_TRYV(woken);
+  return success();
 }
 
 void completion_channel_state::stop_reading() noexcept {

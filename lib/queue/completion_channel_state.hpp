@@ -30,8 +30,8 @@ namespace verbspp::detail {
 /// the condition variable, and no other thread reads the descriptor until the first one wakes up.
 /// Then this one reads, all of them check whether the event was for them, and one takes its place.
 /// An event wakes all threads that wait for its queue, and remains pending until a thread polls
-/// that queue or takes the event separately. Threads that watch other file descriptors as well
-/// sleep on a signal instead of the condition variable.
+/// that queue or takes the event separately. Threads that watch other file descriptors as well, or
+/// that a stop request wakes, sleep on a signal instead of the condition variable.
 struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
       : owner(std::move(parent)), native(made), destroyed_by(whose) {}
@@ -83,6 +83,10 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   template <class Condition>
   [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, const wait_limit& until,
                                   Condition condition) noexcept;
+  /// Sleeps until another thread has stopped reading, or the limit expires. Requires the lock, and
+  /// holds it again afterwards.
+  [[nodiscard]] result<void> sleep_behind(std::unique_lock<std::mutex>& held,
+                                          const wait_limit& until) noexcept;
   /// Sleeps once, on all watched objects; empty if there may be events. Requires the lock, and
   /// holds it again afterwards.
   [[nodiscard]] result<std::optional<wait_end>> watch(std::unique_lock<std::mutex>& held,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/wait_notified.hpp"
 #include "ranks/values_of_ranks.hpp"
 #include <verbspp/ranks/local_bootstrap.hpp>
 
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -51,14 +51,10 @@ group_result<void> local_bootstrap::fence(const wait_limit& limit) noexcept {
   std::unique_lock guard(meeting_->lock);
   const std::uint32_t fence = meeting_->values.arrive(rank_);
   meeting_->arrived.notify_all();
-  while (!meeting_->values.all_at(fence)) {
-    if (limit.has_passed()) {
-      const auto missing = meeting_->values.missing_at(fence);
-      return group_error(missing.first, limit.failure("fence of a world"), missing.count);
-    }
-    // In slices, since not every clock can add a limit that never expires.
-    const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
-    meeting_->arrived.wait_until(guard, std::min(limit.sleep_until(), slice));
+  const auto is_there = [&]() noexcept { return meeting_->values.all_at(fence); };
+  if (!detail::wait_notified(meeting_->arrived, guard, limit, is_there)) {
+    const auto missing = meeting_->values.missing_at(fence);
+    return group_error(missing.first, limit.failure("fence of a world"), missing.count);
   }
   return success();
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/wait_notified.hpp"
 #include "ranks/values_of_ranks.hpp"
 #include <verbspp/ranks/pmix_bootstrap.hpp>
 
@@ -7,7 +8,6 @@
 #endif
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
@@ -57,12 +57,7 @@ void tell(void* shared, pmix_status_t status, const pmix_value_t* value) noexcep
 /// \returns true if the answer has arrived
 [[nodiscard]] bool wait_for(answer& what, const wait_limit& limit) {
   std::unique_lock guard(what.lock);
-  while (!what.is_there) {
-    if (limit.has_passed()) return false;
-    const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
-    what.came.wait_until(guard, std::min(limit.sleep_until(), slice));
-  }
-  return true;
+  return detail::wait_notified(what.came, guard, limit, [&]() noexcept { return what.is_there; });
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ class step_limits {
     const auto kept =
         std::min<time_point::duration>((end_ - now) / 4, longest_answer + longest_news);
     last_answer_ = end_ - kept / 6;
-    waiting_ = wait_limit(end_ - kept, stop_of{&whole_});
+    waiting_ = whole_.no_later_than(end_ - kept);
   }
   step_limits(const step_limits&) = delete;
   step_limits& operator=(const step_limits&) = delete;
@@ -47,11 +47,6 @@ class step_limits {
   }
 
  private:
-  struct stop_of {
-    const wait_limit* whole;
-    [[nodiscard]] bool stop_requested() const noexcept { return whole->stop_requested(); }
-  };
-
   time_point end_;
   time_point last_answer_;
   const wait_limit& whole_;

@@ -3,19 +3,19 @@
 #include "ranks/meeting_point.hpp"
 #include "ranks/tcp_frame.hpp"
 #include "ranks/values_of_ranks.hpp"
+#include <verbspp/base/detail/wait_readable.hpp>
 #include <verbspp/exchange/tcp.hpp>
 #include <verbspp/ranks/tcp_bootstrap.hpp>
 
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,8 +29,6 @@ using detail::tcp_frame_type;
 constexpr const char* meeting = "meet the ranks of a world";
 /// The interval of attempts to connect before the meeting point exists.
 constexpr auto time_between_attempts = std::chrono::milliseconds(20);
-/// The longest single sleep, even for a far limit or none.
-constexpr auto longest_sleep = std::chrono::seconds(60);
 /// The time for the meeting point to name the missing ranks.
 constexpr auto time_for_who = std::chrono::seconds(1);
 
@@ -187,7 +185,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         return limit.failure(meeting,
                              "no process listens at the meeting point: has rank 0 been started, "
                              "and are host and port right?");
-      std::this_thread::sleep_for(time_between_attempts);
+      const auto next = std::chrono::steady_clock::now() + time_between_attempts;
+      VERBSPP_TRYV(wait_readable({}, limit.no_later_than(next)));
     }
   }
 
@@ -206,15 +205,9 @@ class [[gnu::visibility("hidden")]] tcp_rank {
 
   /// Waits until the socket is ready. \returns false at the limit
   [[nodiscard]] bool wait_for(short events, const wait_limit& limit) const noexcept {
-    for (;;) {
-      // A thousand waiting ranks must not be awake all the time.
-      const auto now = std::chrono::steady_clock::now();
-      const auto end = std::clamp(limit.sleep_until(), now, now + longest_sleep);
-      const auto sleep = std::chrono::ceil<std::chrono::milliseconds>(end - now);
-      pollfd watched{.fd = socket_.descriptor(), .events = events, .revents = 0};
-      if (::poll(&watched, 1, static_cast<int>(sleep.count())) > 0) return true;
-      if (limit.has_passed()) return false;
-    }
+    pollfd watched{.fd = socket_.descriptor(), .events = events, .revents = 0};
+    const auto is_ready = wait_readable(std::span(&watched, 1), limit);
+    return is_ready.has_value() && is_ready.assume_value();
   }
 
   [[nodiscard]] result<void> send(tcp_frame_type type, std::uint32_t number, std::string_view key,

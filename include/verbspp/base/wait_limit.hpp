@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/detail/chrono.hpp>
+#include <verbspp/base/detail/stop_callback.hpp>
 #include <verbspp/base/error.hpp>
 
 #include <concepts>
@@ -28,7 +29,21 @@ struct stop_token_operations {
   bool (*stop_requested)(const void* token) noexcept;
   void (*copy)(void* to, const void* token) noexcept;
   void (*destroy)(void* token) noexcept;
+  /// Sleeps while a callback is registered that wakes the thread; null if the token has none.
+  void (*sleep)(const void* token, stoppable_sleep& asleep) noexcept;
 };
+
+template <class Token>
+void sleep_with_callback(const void* token, stoppable_sleep& asleep) noexcept {
+  [[maybe_unused]] const typename callback_of_token<Token>::type registered(
+      *std::launder(static_cast<const Token*>(token)), wake_sleeper(asleep));
+  asleep.sleep(asleep);
+}
+template <class Token>
+inline constexpr decltype(stop_token_operations::sleep) sleep_of_stop_token = nullptr;
+template <TokenWithCallbacks Token>
+inline constexpr decltype(stop_token_operations::sleep) sleep_of_stop_token<Token> =
+    &sleep_with_callback<Token>;
 
 template <class Token>
 inline constexpr stop_token_operations operations_of_stop_token = {
@@ -40,6 +55,7 @@ inline constexpr stop_token_operations operations_of_stop_token = {
           ::new (to) Token(*std::launder(static_cast<const Token*>(token)));
         },
     .destroy = [](void* token) noexcept { std::launder(static_cast<Token*>(token))->~Token(); },
+    .sleep = sleep_of_stop_token<Token>,
 };
 
 }  // namespace detail
@@ -56,8 +72,14 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 ///
 /// With a time that has passed, a duration that is not above zero, or a stop that was requested
 /// before, a wait only polls. The maximum time point and durations above a hundred years mean
-/// forever, so nothing overflows. A sleeping wait ends at its deadline, or within 20 ms of a stop
-/// request.
+/// forever, so nothing overflows.
+///
+/// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
+/// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
+/// as the tokens of sender environments have it. The callback is registered only while the thread
+/// sleeps, and the thread has an eventfd for it from its first such sleep until its end. A token
+/// that has only `stop_requested()` is polled, and the wait ends within 20 ms of the request; so it
+/// is if constructing a callback may throw an exception, or no file descriptor is left.
 ///
 /// A duration starts when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
@@ -129,13 +151,25 @@ class wait_limit {
   [[nodiscard]] std::optional<std::chrono::nanoseconds> remaining() const noexcept;
   /// The time until which a thread may sleep before it checks the limit again: the deadline or,
   /// with a token, 10 ms from now if that is earlier; `time_point::min()` if a stop was requested.
-  /// For waits that the program implements itself.
+  /// For waits that the program implements itself, which poll every token; so do event loops that
+  /// sleep until the `deadline()` of a session.
   [[nodiscard]] time_point sleep_until() const noexcept {
     if (stop_ == nullptr) return at_;
     if (stop_requested()) return (time_point::min)();
     const time_point soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
     return soon < at_ ? soon : at_;
   }
+
+  /// This limit, or `at` if that is earlier. For a part of a wait.
+  [[nodiscard]] wait_limit no_later_than(time_point at) const noexcept;
+
+  /// Used by the library only: true if a stop request wakes a thread in `sleep`.
+  [[nodiscard]] constexpr bool has_callbacks() const noexcept {
+    return stop_ != nullptr && stop_->sleep != nullptr;
+  }
+  /// Used by the library only: sleeps, while a stop request wakes the thread.
+  /// \pre `has_callbacks()`
+  void sleep(detail::stoppable_sleep& asleep) const noexcept { stop_->sleep(token_, asleep); }
 
   /// The error of an operation that did not finish by this limit: `cancelled` if a stop was
   /// requested, otherwise `timed_out`. Both strings must live as long as the program.

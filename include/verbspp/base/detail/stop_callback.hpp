@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Callbacks of stop tokens, through which a stop request wakes a thread that sleeps.
+#pragma once
+
+#include <type_traits>
+#include <version>
+
+// <stop_token> would make a program that includes this library compile a quarter longer, so these
+// are declared in the way of libstdc++.
+#if defined(__cpp_lib_jthread) && defined(_GLIBCXX_BEGIN_NAMESPACE_VERSION)
+namespace std {  // NOLINT(bugprone-std-namespace-modification, cert-dcl58-cpp)
+_GLIBCXX_BEGIN_NAMESPACE_VERSION
+class stop_token;
+template <class Function>
+class stop_callback;
+_GLIBCXX_END_NAMESPACE_VERSION
+}  // namespace std
+#elif defined(__cpp_lib_jthread)
+#include <stop_token>
+#endif
+
+namespace verbspp::detail {
+
+/// A sleep of a thread that a stop request ends.
+struct stoppable_sleep {
+  /// Sleeps; called while a stop request would call `wake`.
+  void (*sleep)(stoppable_sleep& self) noexcept;
+  /// Wakes the thread; called at most once, on any thread, also before `sleep` or after it.
+  void (*wake)(stoppable_sleep& self) noexcept;
+};
+
+/// The function that a token calls on a stop request.
+class wake_sleeper {
+ public:
+  explicit wake_sleeper(stoppable_sleep& asleep) noexcept : asleep_(&asleep) {}
+  void operator()() const noexcept { asleep_->wake(*asleep_); }
+
+ private:
+  stoppable_sleep* asleep_;
+};
+
+/// The type that registers a callback with a token while it exists.
+template <class Token>
+struct callback_of_token {};
+template <class Token>
+  requires requires { typename Token::template callback_type<wake_sleeper>; }
+struct callback_of_token<Token> {
+  using type = typename Token::template callback_type<wake_sleeper>;
+};
+#ifdef __cpp_lib_jthread
+template <>
+struct callback_of_token<std::stop_token> {
+  using type = std::stop_callback<wake_sleeper>;
+};
+#endif
+
+/// A token with callbacks, whose registration throws no exception.
+template <class Token>
+concept TokenWithCallbacks =
+    requires { typename callback_of_token<Token>::type; } &&
+    std::is_nothrow_constructible_v<typename callback_of_token<Token>::type, const Token&,
+                                    wake_sleeper>;
+
+}  // namespace verbspp::detail

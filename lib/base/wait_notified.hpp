@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/wait_limit.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#pragma GCC visibility push(hidden)
+namespace verbspp::detail {
+
+/// A sleep on a condition variable until the condition holds or the limit expires. Neither the
+/// caller nor the token's callback may hold the lock while the callback is registered or removed:
+/// the callback takes it, so that the thread either tests the limit later or sleeps already.
+template <class Condition>
+struct notified_sleep : stoppable_sleep {
+  notified_sleep(std::condition_variable& changes, std::unique_lock<std::mutex>& lock,
+                 const wait_limit& limit, Condition& condition) noexcept
+      : stoppable_sleep{.sleep =
+                            [](stoppable_sleep& self) noexcept {
+                              auto& mine = static_cast<notified_sleep&>(self);
+                              mine.held.lock();
+                              mine.sleep_locked();
+                              mine.held.unlock();
+                            },
+                        .wake =
+                            [](stoppable_sleep& self) noexcept {
+                              auto& mine = static_cast<notified_sleep&>(self);
+                              const std::lock_guard guard(*mine.held.mutex());
+                              mine.is_stopped = true;
+                              mine.changed.notify_all();
+                            }},
+        changed(changes),
+        held(lock),
+        until(limit),
+        holds(condition) {}
+
+  void sleep_locked() noexcept {
+    while (!holds() && !has_ended()) {
+      // In slices, since not every clock can add a limit that never expires.
+      const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+      const auto end = until.has_callbacks() ? until.deadline() : until.sleep_until();
+      changed.wait_until(held, std::min(end, slice));
+    }
+  }
+
+  [[nodiscard]] bool has_ended() const noexcept {
+    if (!until.has_callbacks()) return until.has_passed();
+    return is_stopped || std::chrono::steady_clock::now() >= until.deadline();
+  }
+
+  std::condition_variable& changed;
+  std::unique_lock<std::mutex>& held;
+  const wait_limit& until;
+  Condition& holds;
+  bool is_stopped = false;  ///< guarded by the lock
+};
+
+/// Waits until a condition holds that is notified through a condition variable. Holds the lock
+/// before and after, but not all the time in between.
+/// \returns false if the limit expired first
+template <class Condition>
+[[nodiscard]] bool wait_notified(std::condition_variable& changed,
+                                 std::unique_lock<std::mutex>& held, const wait_limit& until,
+                                 Condition holds) noexcept {
+  notified_sleep<Condition> asleep(changed, held, until, holds);
+  if (until.has_callbacks() && !holds() && !until.has_passed()) {
+    held.unlock();
+    until.sleep(asleep);
+    held.lock();
+  } else {
+    asleep.sleep_locked();
+  }
+  return holds();
+}
+
+}  // namespace verbspp::detail
+#pragma GCC visibility pop

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Stop tokens that count the calls of their functions, for tests of waits that a stop request
+/// wakes.
+#pragma once
+
+#include <verbspp/base/wait_limit.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <stop_token>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp::test {
+
+/// The state of tokens in the style of senders' tokens.
+class counting_source {
+ public:
+  class token {
+   public:
+    /// Registers a callback, and counts those that are registered.
+    template <class Function>
+    class callback_type {
+     public:
+      callback_type(const token& of, Function function) noexcept
+          : of_(of.of_), registered_(of.of_->source_.get_token(), std::move(function)) {
+        ++of_->begun_;
+        ++of_->callbacks_;
+      }
+      callback_type(const callback_type&) = delete;
+      callback_type& operator=(const callback_type&) = delete;
+      ~callback_type() { --of_->callbacks_; }
+
+     private:
+      counting_source* of_;
+      std::stop_callback<Function> registered_;
+    };
+
+    explicit token(counting_source& of) noexcept : of_(&of) {}
+    [[nodiscard]] bool stop_requested() const noexcept {
+      ++of_->polls_;
+      return of_->source_.stop_requested();
+    }
+
+   private:
+    counting_source* of_;
+  };
+
+  [[nodiscard]] token get_token() noexcept { return token(*this); }
+  void request_stop() noexcept { source_.request_stop(); }
+
+  /// The number of calls of `stop_requested()`.
+  [[nodiscard]] int polls() const noexcept { return polls_; }
+  /// The number of callbacks that are registered, and of all that were.
+  [[nodiscard]] int callbacks() const noexcept { return callbacks_; }
+  [[nodiscard]] int begun() const noexcept { return begun_; }
+
+ private:
+  std::stop_source source_{};
+  std::atomic<int> polls_{0};
+  std::atomic<int> callbacks_{0};
+  std::atomic<int> begun_{0};
+};
+
+/// The observations of a wait that a stop request has ended.
+struct stopped_sleep {
+  bool has_slept = false;       ///< with a callback, when the stop was requested
+  bool has_polled = false;      ///< the token, while the thread slept
+  bool is_registered = false;   ///< the callback, after the wait
+  bool has_ended_well = false;  ///< as `wait` reported
+
+  /// True if the request woke the thread, which had not polled.
+  [[nodiscard]] bool is_as_promised() const noexcept {
+    return has_slept && !has_polled && !is_registered && has_ended_well;
+  }
+};
+
+/// Calls `wait` with a limit that only a stop request ends, on another thread, and requests the
+/// stop after the thread has slept for a while. `wait` returns true if it ended as it has to.
+template <class Wait>
+[[nodiscard]] stopped_sleep stop_a_sleep(Wait wait) {
+  using clock = std::chrono::steady_clock;
+  counting_source source;
+  stopped_sleep seen;
+  std::atomic<bool> has_ended{false};
+  std::thread waiting([&] {
+    seen.has_ended_well = wait(wait_limit(source.get_token()));
+    has_ended = true;
+  });
+  const auto deadline = clock::now() + std::chrono::seconds(20);
+  while (source.callbacks() == 0 && !has_ended && clock::now() < deadline)
+    std::this_thread::yield();
+  const int polls = source.polls();
+  // steady: a thread that polls does so every 10 ms; the check holds however long this takes
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const bool has_polled = source.polls() != polls;
+  const bool has_slept = source.callbacks() == 1 && !has_ended;
+  source.request_stop();
+  waiting.join();
+  seen.has_polled = has_polled;
+  seen.has_slept = has_slept;
+  seen.is_registered = source.callbacks() != 0;
+  return seen;
+}
+
+}  // namespace verbspp::test

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Stop requests that wake a sleeping thread, and the tokens that do not.
+
+#include "../catch.hpp"
+#include "../sanitized.hpp"
+#include "../stopping.hpp"
+#include <verbspp/exchange/tcp.hpp>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+namespace {
+
+/// A token that can only be polled.
+struct polled_token {
+  const std::atomic<int>* polls_until_stop;
+  std::atomic<int>* polls;
+  [[nodiscard]] bool stop_requested() const noexcept { return ++*polls > *polls_until_stop; }
+};
+
+/// A token whose callbacks can't be registered without the risk of an exception.
+struct allocating_token {
+  template <class Function>
+  struct callback_type {
+    callback_type(const allocating_token& /*of*/, Function /*function*/) {}
+  };
+  [[nodiscard]] bool stop_requested() const noexcept { return false; }
+};
+
+[[nodiscard]] tcp_listener silent_listener() {
+  return tcp_listener::open("0", "127.0.0.1").value();
+}
+/// Waits for a client that does not come. \returns true if the wait was cancelled
+[[nodiscard]] bool is_cancelled(const tcp_listener& listener, const wait_limit& until) {
+  return listener.accept(until).error() == error_kind::cancelled;
+}
+
+}  // namespace
+
+TEST_CASE("a limit knows whether its token has callbacks") {
+  std::stop_source source;
+  counting_source counted;
+  std::atomic<int> number{0};
+  CHECK(wait_limit(source.get_token()).has_callbacks());
+  CHECK(wait_limit(1s, counted.get_token()).has_callbacks());
+  CHECK_FALSE(wait_limit(polled_token{&number, &number}).has_callbacks());
+  CHECK_FALSE(wait_limit(allocating_token()).has_callbacks());
+  CHECK_FALSE(wait_limit(1s).has_callbacks());
+  CHECK_FALSE(wait_limit::forever().has_callbacks());
+}
+
+TEST_CASE("a limit that ends earlier keeps its token") {
+  const auto at = steady_clock::now() + 1h;
+  std::stop_source source;
+  const wait_limit limit(at, source.get_token());
+  CHECK(limit.no_later_than(at + 1s).deadline() == at);
+  const wait_limit part = limit.no_later_than(at - 1s);
+  CHECK(part.deadline() == at - 1s);
+  CHECK(wait_limit::forever().no_later_than(at).deadline() == at);
+  CHECK_FALSE(part.stop_requested());
+  source.request_stop();
+  CHECK(part.stop_requested());
+}
+
+TEST_CASE("a stop request wakes a thread that waits for a client") {
+  const tcp_listener listener = silent_listener();
+  CHECK(stop_a_sleep([&](const wait_limit& until) {
+          return is_cancelled(listener, until);
+        }).is_as_promised());
+}
+
+TEST_CASE("a stop request wakes a thread that connects") {
+  // A listener whose queue is full does not answer.
+  const tcp_listener full = silent_listener();
+  const std::string port = std::to_string(full.port());
+  std::vector<tcp_socket> waiting;
+  REQUIRE(::listen(full.descriptor(), 0) == 0);
+  for (bool is_full = false; !is_full;) {
+    auto one = tcp_socket::connect("127.0.0.1", port, 50ms);
+    is_full = one.has_error();
+    if (!is_full) waiting.push_back(std::move(one).value());
+  }
+  CHECK(stop_a_sleep([&](const wait_limit& until) {
+          return tcp_socket::connect("127.0.0.1", port, until).error() == error_kind::cancelled;
+        }).is_as_promised());
+}
+
+TEST_CASE("a wait whose stop was requested before registers no callback") {
+  const tcp_listener listener = silent_listener();
+  counting_source source;
+  source.request_stop();
+  CHECK(is_cancelled(listener, source.get_token()));
+  CHECK(source.begun() == 0);
+}
+
+TEST_CASE("a wait with an expired limit registers no callback") {
+  const tcp_listener listener = silent_listener();
+  counting_source source;
+  const auto before = steady_clock::now() - 1s;
+  CHECK(listener.accept(wait_limit(before, source.get_token())).error() == error_kind::timed_out);
+  CHECK(source.begun() == 0);
+}
+
+TEST_CASE("a wait that finds its event registers no callback") {
+  const tcp_listener listener = silent_listener();
+  const tcp_socket client =
+      tcp_socket::connect("127.0.0.1", std::to_string(listener.port()), 20s).value();
+  pollfd there{.fd = listener.descriptor(), .events = POLLIN, .revents = 0};
+  REQUIRE(::poll(&there, 1, 20'000) == 1);
+  counting_source source;
+  CHECK(listener.accept(wait_limit(20s, source.get_token())).has_value());
+  CHECK(source.begun() == 0);
+}
+
+TEST_CASE("a token without callbacks is polled") {
+  const tcp_listener listener = silent_listener();
+  std::atomic<int> most{5};
+  std::atomic<int> polls{0};
+  // Nothing but polling can end it.
+  CHECK(is_cancelled(listener, polled_token{&most, &polls}));
+}
+
+TEST_CASE("a stop request does not wake later waits of the thread") {
+  const tcp_listener listener = silent_listener();
+  for (int round = 0; round < 20; ++round) {
+    std::stop_source first;
+    std::thread requester([&] { first.request_stop(); });
+    CHECK(is_cancelled(listener, wait_limit(20s, first.get_token())));
+    requester.join();
+    const std::stop_source second;
+    const auto until = steady_clock::now() + 5ms;
+    CHECK(listener.accept(wait_limit(until, second.get_token())).error() == error_kind::timed_out);
+    CHECK(steady_clock::now() >= until);
+  }
+}
+
+TEST_CASE("a stop request at any time of a wait is not lost") {
+  const tcp_listener listener = silent_listener();
+  constexpr int rounds = 2000;
+  std::atomic<std::stop_source*> current{nullptr};
+  std::atomic<int> requested{0};
+  std::atomic<bool> is_over{false};
+  std::thread requester([&] {
+    auto delay = 0us;
+    while (!is_over) {
+      std::stop_source* const source = current.exchange(nullptr);
+      if (source == nullptr) continue;
+      for (const auto at = steady_clock::now() + delay; steady_clock::now() < at;) continue;
+      delay = (delay + 1us) % 30;
+      source->request_stop();
+      ++requested;
+    }
+  });
+  int lost = 0;
+  for (int round = 0; round < rounds && lost == 0; ++round) {
+    std::stop_source source;
+    const wait_limit until(20s, source.get_token());
+    current = &source;
+    if (!is_cancelled(listener, until) || steady_clock::now() >= until.deadline()) ++lost;
+    while (requested != round + 1) std::this_thread::yield();
+  }
+  is_over = true;
+  requester.join();
+  CHECK(lost == 0);
+}
+
+#ifndef VERBSPP_TEST_THREAD_SANITIZED
+TEST_CASE("a stop request in a child process does not wake its parent") {
+  const tcp_listener listener = silent_listener();
+  const std::stop_source never;
+  const auto waits_for = [&](std::chrono::milliseconds length) {
+    const auto until = steady_clock::now() + length;
+    static_cast<void>(listener.accept(wait_limit(until, never.get_token())));
+    return steady_clock::now() >= until;
+  };
+  // Creates the objects by which this thread is woken; the child gets copies of them.
+  CHECK(waits_for(1ms));
+  const pid_t child = ::fork();
+  REQUIRE(child != -1);
+  if (child == 0) {
+    bool is_right = true;
+    for (int round = 0; round < 20; ++round) {
+      std::stop_source source;
+      std::thread requester([&] {
+        // steady: the wait has likely begun; it ends in the same way if not
+        std::this_thread::sleep_for(5ms);
+        source.request_stop();
+      });
+      is_right = is_cancelled(listener, wait_limit(20s, source.get_token())) && is_right;
+      requester.join();
+    }
+    ::_exit(is_right ? 0 : 1);
+  }
+  CHECK(waits_for(300ms));
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+#endif
