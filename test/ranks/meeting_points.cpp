@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../held_port.hpp"
+#include "../stopping.hpp"
 #include "worlds.hpp"
 #include <verbspp/exchange/tcp.hpp>
 
@@ -175,6 +176,24 @@ TEST_CASE("a fence names missing ranks and ranks that have left") {
     ++done;
     wait_until([&] { return done == 3; }, "all to be notified");
   });
+}
+
+TEST_CASE("a stop request wakes a rank that waits at a fence") {
+  const auto is_cancelled = [](auto& mine, const wait_limit& until) {
+    const error stopped = failure_of(mine.fence(until));
+    return stopped == error_kind::cancelled;
+  };
+  std::vector<local_bootstrap> local = local_bootstrap::create(2);
+  CHECK(stop_a_sleep([&](const wait_limit& until) {
+          return is_cancelled(local[0], until);
+        }).is_as_promised());
+  const held_port port;
+  const std::string place = place_at(port);
+  auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
+  auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
+  CHECK(stop_a_sleep([&](const wait_limit& until) {
+          return is_cancelled(second, until);
+        }).is_as_promised());
 }
 
 TEST_CASE("a client that is not a rank of the world is refused and disturbs no rank") {
