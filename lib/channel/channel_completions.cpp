@@ -276,8 +276,14 @@ void channel_core::run_continuations() noexcept {
     give_up_expired();
     static_cast<void>(call_continuations());
   }
+  if (member_) pass_alarm();
   --callers_;
   drop_handle();
+}
+
+void channel_core::pass_alarm() noexcept {
+  if (member_->hub && continuations_.alarm() < member_->alarm())
+    member_->hub->set_alarm(*member_.get(), continuations_.alarm());
 }
 
 /// \returns whether there was one

@@ -2,6 +2,7 @@
 #include "channel/hub_state.hpp"
 
 #include "base/limits.hpp"
+#include "base/timer.hpp"
 #include "channel/waiting.hpp"
 #include "queue/watched_descriptors.hpp"
 #include <verbspp/base/destroy_failure.hpp>
@@ -9,6 +10,8 @@
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <sched.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -38,6 +41,9 @@ constexpr const char* building_in_hub = "build a channel of a hub";
 std::uint64_t shared_request(std::uint32_t place) noexcept {
   return shared_receive << operation_at | place;
 }
+/// The tag of the timer, which is no channel's.
+constexpr std::uint64_t of_timer = ~std::uint64_t{0};
+
 /// The tag of a channel's descriptor; no channel has generation 0.
 std::uint64_t tag_of(channel_id id) noexcept {
   return std::uint64_t{id.generation} << 32 | id.index;
@@ -119,6 +125,7 @@ hub_state::hub_state(protection_domain domain, completion_queue queue,
 
 hub_state::~hub_state() {
   listener_.stop();
+  if (timer_ >= 0) ::close(timer_);
   if (loop_.is_open()) completion_queue_access::state_of(queue_)->channel->wake_loops_by(-1);
   if (!receives_) return;
   // Once the queue is destroyed, the device no longer accesses the places. If it cannot be
@@ -310,6 +317,21 @@ void hub_state::watch(hub_member& member, const watched_descriptor& before,
   if (watched.number < 0) return;
   static_cast<void>(events_.add(watched.number, events_of(watched), tag_of(member.id)));
   __atomic_store_n(&is_watching_, true, __ATOMIC_RELAXED);
+}
+
+void hub_state::set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept {
+  const brief_guard guard(lock_);
+  const std::int64_t time = at.time_since_epoch().count();
+  if (time >= member.alarm_) return;
+  if (timer_ < 0) {
+    timer_ = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (timer_ < 0 || events_.add(timer_, EPOLLIN, of_timer) != 0) return;
+    __atomic_store_n(&is_watching_, true, __ATOMIC_RELAXED);
+  }
+  __atomic_store_n(&member.alarm_, time, __ATOMIC_RELEASE);
+  if (time >= next_alarm_) return;
+  next_alarm_ = time;
+  set_timer(timer_, at);
 }
 
 result<void> hub_state::keep(owned<hub_table> table) noexcept {
@@ -669,11 +691,28 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
 void hub_state::take_events() noexcept {
   const brief_guard guard(lock_);
   events_.take([this](std::uint64_t tag, std::uint32_t /*events*/) {
+    if (tag == of_timer) return ring_alarms();
     row& of = rows_.get()[static_cast<std::uint32_t>(tag)];
     if (of.member == nullptr || tag_of(of.member->id) != tag) return;
     __atomic_store_n(&of.member->is_hung_up_, true, __ATOMIC_RELAXED);
     note_news(of);
   });
+}
+
+/// Gives news to the channels whose alarms have passed. The caller holds the lock.
+void hub_state::ring_alarms() noexcept {
+  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+  next_alarm_ = hub_member::no_alarm;
+  for (std::uint32_t i = 0; i < channels_; ++i) {
+    hub_member* const member = rows_.get()[i].member;
+    if (member == nullptr) continue;
+    if (member->alarm_ <= now) {
+      __atomic_store_n(&member->alarm_, hub_member::no_alarm, __ATOMIC_RELEASE);
+      note_news(rows_.get()[i]);
+    }
+    next_alarm_ = std::min(next_alarm_, member->alarm_);
+  }
+  set_timer(timer_, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(next_alarm_)));
 }
 
 result<void> hub_state::open_loop() noexcept {

@@ -51,11 +51,20 @@ struct [[gnu::visibility("hidden")]] hub_member {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }
 
+  /// The time at which the hub gives the channel news; the maximum if there is none, or it has
+  /// passed.
+  [[nodiscard]] std::chrono::steady_clock::time_point alarm() const noexcept {
+    return std::chrono::steady_clock::time_point(
+        std::chrono::nanoseconds(__atomic_load_n(&alarm_, __ATOMIC_ACQUIRE)));
+  }
+
   hub_reference hub{};
   channel_id id{};
 
  private:
   friend class hub_state;
+  static constexpr std::int64_t no_alarm =
+      (std::chrono::steady_clock::time_point::max)().time_since_epoch().count();
 
   [[nodiscard]] result<void> make_room(std::uint64_t requests) noexcept;
   void put(const ibv_wc& completion) noexcept;
@@ -64,6 +73,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
   std::uint32_t number_ = 0;  ///< the queue pair's number; 0 without a queue pair
   std::uint64_t expected_ = 0;
   bool knows_failure_ = false;  ///< whether it was given a failed shared receive
+  std::int64_t alarm_ = no_alarm;
 
   bool is_hung_up_ = false;
 
@@ -118,6 +128,10 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// none.
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
+
+  /// Gives the channel news at that time. An earlier alarm stays; a later one is replaced. If no
+  /// timer can be created, there are no news.
+  void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
 
   // For the table of clients.
 
@@ -228,6 +242,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// announces.
   void wake_waiting() noexcept;
   void take_events() noexcept;
+  void ring_alarms() noexcept;
   [[nodiscard]] result<void> open_loop() noexcept;
   /// True if the device has reported a failure that no poll has returned.
   [[nodiscard]] bool has_new_failure() const noexcept {
@@ -339,7 +354,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// The events other than completions, for all threads that wait: a thread has called `wake`, or a
   /// descriptor that a channel watches has ended. The tags are ids of channels.
   event_set events_{};
-  bool is_watching_ = false;           ///< whether any descriptor was ever watched; atomic
+  bool is_watching_ = false;  ///< whether any descriptor was ever watched; atomic
+  int timer_ = -1;            ///< for the first alarm of a channel, in `events_`
+  std::int64_t next_alarm_ = hub_member::no_alarm;
   std::uint32_t waiting_threads_ = 0;  ///< atomic
   bool loops_wait_ = false;            ///< an event loop may sleep, and needs a wakeup; atomic
 };

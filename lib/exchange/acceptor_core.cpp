@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
-#include "exchange/timer.hpp"
+#include "base/timer.hpp"
 #include <verbspp/exchange/detail/acceptor_core.hpp>
 
 #include <poll.h>

@@ -6,6 +6,7 @@
 #include <verbspp/coroutine.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -521,4 +522,47 @@ TEST_CASE("memory that cannot be used is refused when it is awaited") {
     co_return success();
   };
   CHECK(error(failure_of(empty().get())) == error_kind::not_connected);
+}
+
+TEST_CASE("a hub passes on completions and limits of requests that its channels await") {
+  const testbed bed;
+  const wait_mode mode = GENERATE(wait_mode::spin(), wait_mode::sleep());
+  const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
+  const message_pool pool = must(message_pool::create(bed.domain, 64, 64));
+  channel_pair ends = connect_channels(
+      bed.domain.build_channel().hub(hub).max_receive_work_requests(16).max_inline_data(64).waiting(
+          mode));
+  inbox messages = must(inbox::open(ends.right, pool));
+  const auto waiting = [&](const wait_limit limit) -> eager<result<message>> {
+    co_return co_await messages.async_wait(limit);
+  };
+  // One loop serves both channels.
+  const auto run_hub = [&](auto& coroutine) -> auto& {
+    std::array<arrival, 4> slots;
+    wait_until(
+        [&] {
+          const auto arrived = hub.wait(slots, short_limit);
+          if (!arrived.has_value()) {
+            CHECK(arrived.error() == error_kind::timed_out);
+            return coroutine.is_done();
+          }
+          for (const arrival& each : arrived.value())
+            (each.source == ends.left.id() ? ends.left : ends.right).poll();
+          return coroutine.is_done();
+        },
+        "the coroutine");
+    return coroutine.get();
+  };
+  auto receiver = waiting(wait_limit::forever());
+  auto sender = send_text(ends.left, "text", wait_limit(patience));
+  CHECK(must(std::move(run_hub(receiver))).size() == 4);
+  must(run_hub(sender));
+  // Nothing arrives, so only the hub's timer can end these.
+  for (int i = 0; i < 3; ++i) {
+    auto limited = waiting(short_limit);
+    auto longer = waiting(2 * short_limit);
+    CHECK(failure_of(std::move(run_hub(limited))) == error_kind::timed_out);
+    CHECK(failure_of(std::move(run_hub(longer))) == error_kind::timed_out);
+  }
+  CHECK(ends.right.is_connected());
 }

@@ -297,11 +297,14 @@ class channel_core {
       continuations_.add_receive(next, receives_.number_of(*one.slot), default_limit);
     else
       continuations_.add_send(next, one.number, default_limit);
+    if (member_) [[unlikely]]
+      pass_alarm();
     return true;
   }
   /// Has `poll` call the continuation when its condition is met.
   void continue_when(condition& met) noexcept {
     continuations_.add_condition(met, connection_.settings().default_limit);
+    if (member_) pass_alarm();
   }
   /// Counts the awaited requests that wait for room; others may not overtake them.
   void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
@@ -494,6 +497,8 @@ class channel_core {
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
   [[nodiscard]] bool call_continuations() noexcept;
+  /// Has the hub give the channel news when the first limit of a continuation is reached.
+  void pass_alarm() noexcept;
   void give_up_expired() noexcept;
 
   // The connection's life.
