@@ -11,9 +11,9 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// A sleep on a condition variable until the condition holds or the limit expires. Neither the
-/// caller nor the token's callback may hold the lock while the callback is registered or removed:
-/// the callback takes it, so that the thread either tests the limit later or sleeps already.
+/// A sleep on a condition variable until the condition holds or the limit expires. The lock is
+/// released while the callback of a token is registered and while it is removed, because the
+/// callback takes it: a thread that has not seen the stop then sleeps already, and is notified.
 template <class Condition>
 struct notified_sleep : stoppable_sleep {
   notified_sleep(std::condition_variable& changes, std::unique_lock<std::mutex>& lock,
@@ -65,8 +65,10 @@ template <class Condition>
 [[nodiscard]] bool wait_notified(std::condition_variable& changed,
                                  std::unique_lock<std::mutex>& held, const wait_limit& until,
                                  Condition holds) noexcept {
+  if (holds()) return true;
+  if (until.has_passed()) return false;
   notified_sleep<Condition> asleep(changed, held, until, holds);
-  if (until.has_callbacks() && !holds() && !until.has_passed()) {
+  if (until.has_callbacks()) {
     held.unlock();
     until.sleep(asleep);
     held.lock();

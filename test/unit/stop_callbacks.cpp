@@ -7,6 +7,7 @@
 #include "../stopping.hpp"
 #include <verbspp/exchange/tcp.hpp>
 
+#include <base/wait_notified.hpp>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -14,6 +15,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -49,6 +52,40 @@ struct allocating_token {
 /// Waits for a client that does not come. \returns true if the wait was cancelled
 [[nodiscard]] bool is_cancelled(const tcp_listener& listener, const wait_limit& until) {
   return listener.accept(until).error() == error_kind::cancelled;
+}
+
+/// Requests a stop at many different times of a wait, which returns true if it ended as it has to.
+template <class Wait>
+[[nodiscard]] bool is_always_stopped(Wait wait) {
+  constexpr int rounds = 2000;
+  std::atomic<std::stop_source*> current{nullptr};
+  std::atomic<int> requested{0};
+  std::atomic<bool> is_over{false};
+  std::thread requester([&] {
+    auto delay = 0us;
+    while (!is_over) {
+      std::stop_source* const source = current.exchange(nullptr);
+      if (source == nullptr) {
+        std::this_thread::yield();
+        continue;
+      }
+      for (const auto at = steady_clock::now() + delay; steady_clock::now() < at;) continue;
+      delay = (delay + 1us) % 30;
+      source->request_stop();
+      ++requested;
+    }
+  });
+  int lost = 0;
+  for (int round = 0; round < rounds && lost == 0; ++round) {
+    std::stop_source source;
+    const wait_limit until(20s, source.get_token());
+    current = &source;
+    if (!wait(until) || steady_clock::now() >= until.deadline()) ++lost;
+    while (requested != round + 1) std::this_thread::yield();
+  }
+  is_over = true;
+  requester.join();
+  return lost == 0;
 }
 
 }  // namespace
@@ -152,32 +189,44 @@ TEST_CASE("a stop request does not wake later waits of the thread") {
 
 TEST_CASE("a stop request at any time of a wait is not lost") {
   const tcp_listener listener = silent_listener();
-  constexpr int rounds = 2000;
-  std::atomic<std::stop_source*> current{nullptr};
-  std::atomic<int> requested{0};
-  std::atomic<bool> is_over{false};
-  std::thread requester([&] {
-    auto delay = 0us;
-    while (!is_over) {
-      std::stop_source* const source = current.exchange(nullptr);
-      if (source == nullptr) continue;
-      for (const auto at = steady_clock::now() + delay; steady_clock::now() < at;) continue;
-      delay = (delay + 1us) % 30;
-      source->request_stop();
-      ++requested;
-    }
+  CHECK(is_always_stopped([&](const wait_limit& until) { return is_cancelled(listener, until); }));
+}
+
+TEST_CASE("a stop request at any time of a wait on a condition variable is not lost") {
+  std::mutex lock;
+  std::condition_variable changed;
+  CHECK(is_always_stopped([&](const wait_limit& until) {
+    std::unique_lock held(lock);
+    return !detail::wait_notified(changed, held, until, []() noexcept { return false; }) &&
+           held.owns_lock();
+  }));
+}
+
+TEST_CASE("a notification ends a wait on a condition variable with a token") {
+  std::mutex lock;
+  std::condition_variable changed;
+  bool is_there = false;
+  counting_source source;
+  std::thread notifier([&] {
+    while (source.callbacks() == 0) std::this_thread::yield();
+    const std::lock_guard guard(lock);
+    is_there = true;
+    changed.notify_all();
   });
-  int lost = 0;
-  for (int round = 0; round < rounds && lost == 0; ++round) {
-    std::stop_source source;
-    const wait_limit until(20s, source.get_token());
-    current = &source;
-    if (!is_cancelled(listener, until) || steady_clock::now() >= until.deadline()) ++lost;
-    while (requested != round + 1) std::this_thread::yield();
+  bool holds = false;
+  {
+    std::unique_lock held(lock);
+    holds = detail::wait_notified(changed, held, wait_limit(20s, source.get_token()),
+                                  [&]() noexcept { return is_there; });
   }
-  is_over = true;
-  requester.join();
-  CHECK(lost == 0);
+  notifier.join();
+  CHECK(holds);
+  CHECK(source.callbacks() == 0);
+  std::unique_lock held(lock);
+  const auto until = steady_clock::now() + 5ms;
+  CHECK_FALSE(detail::wait_notified(changed, held, wait_limit(until, source.get_token()),
+                                    []() noexcept { return false; }));
+  CHECK(steady_clock::now() >= until);
 }
 
 #ifndef VERBSPP_TEST_THREAD_SANITIZED

@@ -99,7 +99,8 @@ class cm_session {
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
   /// Nothing to request: always false (`EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
-  /// The time to call `advance` at the latest, even if the descriptor is not readable.
+  /// The time to call `advance` at the latest, even if the descriptor is not readable; with a stop
+  /// token, which `advance` polls, at most 10 ms ahead.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
   /// The answer of the peer, if it has rejected.
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept {

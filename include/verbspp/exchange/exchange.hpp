@@ -271,7 +271,8 @@ class exchange_session {
     if (!core_) return empty();
     return false;
   }
-  /// The time to call `advance` at the latest, even if the socket is not ready.
+  /// The time to call `advance` at the latest, even if the socket is not ready; with a stop token,
+  /// which `advance` polls, at most 10 ms ahead.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return core_ ? core_->deadline() : (wait_limit::time_point::max)();
   }
