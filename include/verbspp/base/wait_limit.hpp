@@ -76,7 +76,7 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 ///
 /// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
 /// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
-/// as the tokens of sender environments have it. The callback is registered only while the thread
+/// which the tokens of sender environments have. The callback is registered only while the thread
 /// sleeps, and the thread has an eventfd for it from its first such sleep until its end. A token
 /// that has only `stop_requested()` is polled, and the wait ends within 20 ms of the request; so it
 /// is if constructing a callback may throw an exception, or no file descriptor is left.
