@@ -131,6 +131,7 @@ class group : public group_operations<group> {
   /// Takes the arrivals of all peers: messages, if the hub has a pool, and notifications of
   /// completions, which it processes so that handles have their results. One poll, whatever the
   /// number of peers; never blocks. `peer_of` returns the peer of an arrival.
+  /// An event loop waits for `hub()` (`EventSource`), and then calls this.
   /// \returns the slots that were filled, at the beginning of `into`
   /// \errors as `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
