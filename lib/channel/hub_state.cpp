@@ -41,7 +41,7 @@ constexpr const char* building_in_hub = "build a channel of a hub";
 std::uint64_t shared_request(std::uint32_t place) noexcept {
   return shared_receive << operation_at | place;
 }
-/// The tag of the timer, which is no channel's.
+/// The tag of the timer; channels have others.
 constexpr std::uint64_t of_timer = ~std::uint64_t{0};
 
 /// The tag of a channel's descriptor; no channel has generation 0.
