@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// An echo server in coroutines: one for each client, and one thread for all of them. It stops while
-/// clients are still connected. The clients are threads of this program.
+/// An echo server in coroutines: one for each client, and one thread for all of them. It stops
+/// while clients are still connected. The clients are threads of this program.
 
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>

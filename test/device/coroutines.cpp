@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <random>
 #include <stop_token>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -565,4 +567,101 @@ TEST_CASE("a hub passes on completions and limits of requests that its channels 
     CHECK(failure_of(std::move(run_hub(longer))) == error_kind::timed_out);
   }
   CHECK(ends.right.is_connected());
+}
+
+TEST_CASE("coroutines that are destroyed at random moments lose neither memory nor messages") {
+  const auto seed = std::random_device()();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  const auto draw = [&](std::uint32_t below) {
+    return std::uniform_int_distribution<std::uint32_t>(0, below - 1)(random);
+  };
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  channel& left = ends.left;
+  const message_pool pool = must(message_pool::create(bed.domain, 64, 64));
+  inbox messages = must(inbox::open(ends.right, pool));
+  const auto theirs = share_bytes(bed, 4096, 9);
+  const auto remote = must(theirs.remote());
+  const auto write_shared = [&](std::uint32_t length) -> routine {
+    const auto from = share_bytes(bed, length, 9);
+    const auto to = must(remote.slice(0, length));
+    for (;;) VERBSPP_CO_TRYV(co_await left.async_write({.elements = from, .remote = to}));
+  };
+  const auto read_owned = [&](std::uint32_t length) -> routine {
+    auto into = must(registered_buffer<>::allocate(bed.domain, length));
+    const auto from = must(remote.slice(0, length));
+    for (;;) {
+      auto [read, filled] = co_await left.async_read(std::move(into), {.remote = from});
+      into = std::move(filled);
+      VERBSPP_CO_TRYV(read);
+    }
+  };
+  const auto send_message = [&](std::uint32_t length) -> routine {
+    for (;;) {
+      VERBSPP_CO_TRY(taken, pool.take());
+      VERBSPP_CO_TRYV(taken.assign(pattern(length % 64, 9)));
+      VERBSPP_CO_TRYV(co_await left.async_send(std::move(taken)));
+    }
+  };
+  const auto read_shared = [&](std::uint32_t length) -> routine {
+    const auto into = share_bytes(bed, length);
+    const auto from = must(remote.slice(0, length));
+    for (;;) VERBSPP_CO_TRYV(co_await left.async_read(into, {.remote = from}, patience));
+  };
+  std::vector<std::optional<routine>> running(12);
+  const std::uint32_t rounds = repetitions(20000);
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    auto& one = running[draw(12)];
+    const std::uint32_t length = 1 + draw(4096);
+    switch (draw(12)) {
+      case 0:
+        one.reset();
+        break;
+      case 1:
+        one.emplace(write_shared(length));
+        break;
+      case 2:
+        one.emplace(read_owned(length));
+        break;
+      case 3:
+        one.emplace(send_message(length));
+        break;
+      case 4:
+        one.emplace(read_shared(length));
+        break;
+      case 5:
+        std::this_thread::yield();
+        break;
+      default:
+        left.poll();
+        break;
+    }
+    while (auto next = messages.next()) {
+      const message arrived = must(std::move(*next));
+      CHECK(std::ranges::equal(arrived.bytes(), pattern(arrived.size(), 9)));
+    }
+    if (round % (rounds / 8) != rounds / 16) continue;
+    // The coroutines that still run end with an error, and the connection is a new one.
+    const endpoint right_end = must(ends.right.renew());
+    const endpoint left_end = must(left.renew());
+    for (auto& each : running) CHECK((!each || each->is_done()));
+    static_cast<void>(messages.next());
+    must(left.handshake(right_end));
+    must(ends.right.handshake(left_end));
+  }
+  running.clear();
+  wait_until(
+      [&] {
+        left.poll();
+        while (auto next = messages.next()) static_cast<void>(must(std::move(*next)));
+        return left.outstanding() == 0;
+      },
+      "the last requests");
+  CHECK(holds(theirs, 9));
+  {
+    const inbox closed = std::move(messages);
+  }
+  must(ends.right.close());
+  CHECK(pool.available() == pool.size());
 }

@@ -55,8 +55,7 @@ routine publish(channel& link, const shared_bytes& value,
                 const remote_memory<access::remote_write>& to,
                 const remote_memory<access::remote_write>& flag) {
   VERBSPP_CO_TRYV(co_await link.async_write({.elements = value, .remote = to}));
-  VERBSPP_CO_TRYV(
-      co_await link.async_write({.elements = inline_payload(1U), .remote = flag}, 5s));
+  VERBSPP_CO_TRYV(co_await link.async_write({.elements = inline_payload(1U), .remote = flag}, 5s));
   co_return success();
 }
 
