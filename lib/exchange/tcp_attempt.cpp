@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/tcp_attempt.hpp"
 
+#include <verbspp/base/detail/wait_readable.hpp>
+
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
