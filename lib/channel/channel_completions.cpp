@@ -78,14 +78,16 @@ void channel_core::collect_from_hub() noexcept {
 }
 
 void channel_core::poll() noexcept {
-  connection_.take_loop_events();
+  if (connection_.has_loop()) [[unlikely]]
+    connection_.take_loop_events();
   // Usually the program calls this after the hub has reported news. Polling for more completions
   // would cost more than taking these.
   if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) {
     take_hang_up();
   } else {
     collect();
-    notice_end();
+    if (connection_.has_loop()) [[unlikely]]
+      notice_end();
   }
   run_continuations();
 }

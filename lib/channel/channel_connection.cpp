@@ -248,7 +248,6 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
 }
 
 void channel_connection::take_loop_events() noexcept {
-  if (loop_ == nullptr) return;
   const result<bool> has_ended = loop_->take(queue());
   // A device that no longer exists fails the calls on the queue as well.
   if (!has_ended.has_value() || !has_ended.assume_value()) return;
@@ -257,7 +256,6 @@ void channel_connection::take_loop_events() noexcept {
 }
 
 std::optional<wait_end> channel_connection::seen_end() const noexcept {
-  if (loop_ == nullptr) return std::nullopt;
   if (listener_.has_heard()) return wait_end::async_event;
   if (wait_limit(watched_ends_at_).has_passed()) return wait_end::file_descriptor;
   return std::nullopt;

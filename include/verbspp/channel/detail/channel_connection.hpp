@@ -153,16 +153,17 @@ class channel_connection {
 
   // Event loops of the program. The descriptor is created when it is first needed.
 
+  [[nodiscard]] bool has_loop() const noexcept { return loop_ != nullptr; }
   /// -1 if it cannot be created.
   [[nodiscard]] int loop_descriptor() noexcept;
   /// Reads the events so far, and requests one for the next completion.
   /// \errors `not_supported` of a channel that only spins, or belongs to a hub;
   /// `resource_exhausted`
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
-  /// Reads the events that have made the descriptor readable; does nothing before its creation.
+  /// Reads the events that have made the descriptor readable. \pre `has_loop`
   void take_loop_events() noexcept;
   /// The event that ends the connection, if the loop has been woken by one, and the time of late
-  /// completions is over.
+  /// completions is over. \pre `has_loop`
   [[nodiscard]] std::optional<wait_end> seen_end() const noexcept;
   /// The end of that time, from which `seen_end` is not empty; the maximum if there is none.
   [[nodiscard]] std::chrono::steady_clock::time_point seen_end_at() const noexcept {
