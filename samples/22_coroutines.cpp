@@ -152,6 +152,7 @@ result<void> run(std::string_view device_name) {
   std::vector<result<void>> outcomes(count, success());
   std::vector<channel> staying(count);
   std::vector<std::thread> threads;
+  threads.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i)
     threads.emplace_back([&, i] {
       auto link = ask(domain, pool, port, i);

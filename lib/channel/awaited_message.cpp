@@ -2,9 +2,7 @@
 #include "channel/inbox_state.hpp"
 #include <verbspp/channel/detail/awaited_message.hpp>
 
-namespace verbspp {
-
-namespace detail {
+namespace verbspp::detail {
 
 error awaited_message::gone() noexcept {
   return {error_kind::invalid_input, taking_message, "this inbox was destroyed or moved from"};
@@ -40,6 +38,4 @@ void awaited_message::proceed(continuation& self) noexcept {
   mine.waiting_.resume();
 }
 
-}  // namespace detail
-
-}  // namespace verbspp
+}  // namespace verbspp::detail

@@ -56,7 +56,7 @@ routine send_text(channel& link, std::string_view text) {
   VERBSPP_CO_TRYV(co_await link.async_send({.elements = inline_payload(text)}));
   co_return success();
 }
-routine send_text(channel& link, std::string_view text, const wait_limit limit) {
+routine send_text(channel& link, std::string_view text, wait_limit limit) {
   VERBSPP_CO_TRYV(co_await link.async_send({.elements = inline_payload(text)}, limit));
   co_return success();
 }
