@@ -20,6 +20,16 @@ clock::time_point next_tick(std::chrono::nanoseconds default_limit) noexcept {
 
 }  // namespace
 
+void continuations::end_subject(const void* subject) noexcept {
+  conditions_.for_each([&](continuation& one) {
+    auto& of = static_cast<condition&>(one);
+    if (of.subject() != subject) return;
+    of.forget_subject();
+    // No completion announces the end.
+    alarm_ = std::min(alarm_, clock::now());
+  });
+}
+
 continuation* continuations::take_any() noexcept {
   for (continuation_list* list : {&sends_, &receives_, &conditions_})
     if (!list->is_empty()) return take_first(*list);

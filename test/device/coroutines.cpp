@@ -371,6 +371,7 @@ TEST_CASE("coroutines that wait for one inbox get its messages in order") {
   {
     const inbox last = std::move(moved);
   }
+  CHECK(ends.right.deadline() <= clock::now());
   CHECK(failure_of(std::move(run(waiters[3], ends.right))) == error_kind::invalid_input);
   auto refused = waiting();
   CHECK(failure_of(std::move(refused.get())) == error_kind::invalid_input);

@@ -157,7 +157,10 @@ TEST_CASE("the conditions of an object that ends forget it") {
   condition of_other(nothing, never, &other);
   waiting.add_condition(of_subject, default_limit);
   waiting.add_condition(of_other, default_limit);
+  CHECK(waiting.alarm() > clock_type::now() + std::chrono::minutes(1));
   waiting.end_subject(&subject);
+  // So that an event loop notices it.
+  CHECK(waiting.alarm() <= clock_type::now());
   CHECK(of_subject.subject() == nullptr);
   CHECK(of_other.subject() == &other);
   of_subject.cancel();

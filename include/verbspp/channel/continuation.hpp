@@ -40,10 +40,10 @@ struct continuation_links {
 /// The function may do anything that the thread may do with the channel: post, give a handle a
 /// continuation, wait, destroy the channel, or destroy the continuation itself.
 ///
-/// The limit begins when the request gets the continuation. Without one, the channel's default
-/// limit applies, and may be exceeded by a quarter. If the limit is reached first, the channel
-/// breaks, as in `pending::wait`. `channel::deadline` says when `poll` has to be called to notice
-/// that.
+/// A limit that is a duration begins when the object is constructed. Without a limit, the channel's
+/// default limit applies from the time that a request gets the continuation, and may be exceeded by
+/// a quarter. If the limit is reached first, the channel breaks, as in `pending::wait`.
+/// `channel::deadline` says when `poll` has to be called to notice that.
 ///
 /// The program owns the object, and has to keep it until the call; destroying it cancels the call,
 /// and nothing else: the request continues. It can be used again after the call. It can be neither

@@ -77,8 +77,9 @@ class pending_request {
     return take(limit);
   }
 
-  /// Has `channel::poll` call the continuation once the result is available. The handle keeps the
-  /// result, and may not be dropped by then, or the continuation is called without one.
+  /// Has `channel::poll` call the continuation once the result is available, which the function
+  /// then takes from this handle. If the handle is dropped earlier, the function is called
+  /// nevertheless.
   /// \returns false if the result is available already, or there is no request; there is no call
   [[nodiscard]] VERBSPP_DATA_PATH bool then(continuation& next) noexcept {
     return has_request() && core_->continue_with(request_, next);

@@ -310,7 +310,10 @@ class channel_core {
   void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
   /// Notes in the conditions of this object that it ends.
-  void end_subject(const void* subject) noexcept { continuations_.end_subject(subject); }
+  void end_subject(const void* subject) noexcept {
+    continuations_.end_subject(subject);
+    if (member_) pass_alarm();
+  }
   /// Calls the continuations of all requests that have finished, and of conditions that are met.
   /// This may destroy the channel.
   void run_continuations() noexcept;

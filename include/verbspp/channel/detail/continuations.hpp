@@ -55,13 +55,8 @@ class continuations {
     add(conditions_, one, 0, default_limit);
   }
 
-  /// Notes in the conditions of this object that it ends.
-  void end_subject(const void* subject) noexcept {
-    conditions_.for_each([subject](continuation& one) {
-      if (static_cast<condition&>(one).subject() == subject)
-        static_cast<condition&>(one).forget_subject();
-    });
-  }
+  /// Notes in the conditions of this object that it ends. They are due immediately.
+  void end_subject(const void* subject) noexcept;
 
   /// Removes the next continuation to call; null if there is none.
   /// \param sends, receives the numbers below which all requests have finished
