@@ -194,7 +194,8 @@ TEST_CASE("several threads that each have a loop share the arrivals of a hub") {
     }));
   // The loops that have found nothing end by a last notification.
   wait_until([&] { return arrived >= count * rounds; }, "all arrivals", 4 * patience);
-  for (std::size_t each = 0; each < threads.size(); ++each) {
+  for (std::size_t each = 0; each < count; ++each) threads[each].get();
+  for (std::size_t each = count; each < threads.size(); ++each) {
     while (threads[each].wait_for(0s) != std::future_status::ready) {
       must(peers[0].send({}, patience));
       static_cast<void>(threads[each].wait_for(short_limit));

@@ -97,8 +97,9 @@ class cm_session {
 
   /// The descriptor to wait for, until it is readable.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
-  /// Nothing to request: always false (`EventSource`).
-  [[nodiscard]] result<bool> request_notification() noexcept { return false; }
+  /// Nothing to request (`EventSource`). True if `advance` has work already, as at the start of an
+  /// acceptance.
+  [[nodiscard]] result<bool> request_notification() noexcept { return handshake_.has_work(); }
   /// The time to call `advance` at the latest, even if the descriptor is not readable; with a stop
   /// token, which `advance` polls, at most 10 ms ahead.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }

@@ -61,6 +61,10 @@ class cm_handshake {
   [[nodiscard]] result<void> wait() noexcept;
 
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
+  /// True if `advance` does not depend on an event.
+  [[nodiscard]] bool has_work() const noexcept {
+    return state_ != state::asked && state_ != state::answered;
+  }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept { return rejection_; }
   /// The private data of the peer's acceptance.
