@@ -33,7 +33,7 @@ constexpr std::size_t most_with_callback = 5;
 struct stop_signal {
   int descriptor = -1;
   pid_t creator = 0;
-  bool has_ended = false;  ///< the thread ends, and has destroyed it
+  bool has_ended = false;  ///< the thread is ending, and has closed its eventfd
 };
 constinit thread_local stop_signal signal_of_thread;
 

@@ -21,7 +21,7 @@ inline constexpr const char* device_is_gone =
 
 /// Checks that the file descriptor of a device's events, as a wait has seen it, still works.
 [[nodiscard]] result<void> check_alive(const pollfd& seen, const char* operation) noexcept;
-/// As `wait_readable` for one file descriptor of events, which is then checked.
+/// Waits for one descriptor of events, and then checks that it still works, as `check_alive`.
 [[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
                                          const char* operation) noexcept;
 

@@ -11,9 +11,10 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// A sleep on a condition variable until the condition holds or the limit expires. The lock is
-/// released while the callback of a token is registered and while it is removed, because the
-/// callback takes it: a thread that has not seen the stop then sleeps already, and is notified.
+/// A sleep on a condition variable until the condition holds or the limit expires. The callback
+/// takes the lock, so the lock is released while the callback is registered and removed. During the
+/// sleep, only the condition variable releases the lock, so the callback runs either before the
+/// thread checks for a stop, or when it already sleeps.
 template <class Condition>
 struct notified_sleep : stoppable_sleep {
   notified_sleep(std::condition_variable& changes, std::unique_lock<std::mutex>& lock,
@@ -39,7 +40,8 @@ struct notified_sleep : stoppable_sleep {
 
   void sleep_locked() noexcept {
     while (!holds() && !has_ended()) {
-      // In slices, since not every clock can add a limit that never expires.
+      // Sleeps 100 ms at a time: `wait_until` may convert the time to another clock, and the
+      // maximum would overflow.
       const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
       const auto end = until.has_callbacks() ? until.deadline() : until.sleep_until();
       changed.wait_until(held, std::min(end, slice));
@@ -58,8 +60,8 @@ struct notified_sleep : stoppable_sleep {
   bool is_stopped = false;  ///< guarded by the lock
 };
 
-/// Waits until a condition holds that is notified through a condition variable. Holds the lock
-/// before and after, but not all the time in between.
+/// Waits until `holds()` is true; `changed` is notified when that may change. The lock is held on
+/// entry and return, and released during the sleep.
 /// \returns false if the limit expired first
 template <class Condition>
 [[nodiscard]] bool wait_notified(std::condition_variable& changed,

@@ -249,7 +249,7 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
 
 void channel_connection::take_loop_events() noexcept {
   const result<bool> has_ended = loop_->take(queue());
-  // A device that no longer exists fails the calls on the queue as well.
+  // The error can be ignored: if the device is gone, the next call on the queue fails, too.
   if (!has_ended.has_value() || !has_ended.assume_value()) return;
   watched_ends_at_ = std::chrono::steady_clock::now();
   if (watched_.what == watch_for::hang_up) watched_ends_at_ += time_of_completions;

@@ -13,9 +13,10 @@ using clock = std::chrono::steady_clock;
 /// The time until the next look at a condition that may be met without a wakeup.
 constexpr auto time_between_looks = std::chrono::milliseconds(1);
 
-/// Default limits begin at alarms, so a limit may be exceeded by the time between two.
-clock::time_point next_tick(std::chrono::nanoseconds default_limit) noexcept {
-  return wait_limit(default_limit / 4 + std::chrono::nanoseconds(1)).deadline();
+/// The time of the next alarm. A default limit starts only at an alarm, so it may be exceeded by
+/// the time between two alarms.
+clock::time_point next_tick(std::chrono::nanoseconds usual_limit) noexcept {
+  return wait_limit(usual_limit / 4 + std::chrono::nanoseconds(1)).deadline();
 }
 
 }  // namespace
@@ -51,10 +52,10 @@ continuation* continuations::take_met() noexcept {
 }
 
 continuation* continuations::take_expired(time_point now,
-                                          std::chrono::nanoseconds default_limit) noexcept {
+                                          std::chrono::nanoseconds usual_limit) noexcept {
   continuation* expired = nullptr;
   alarm_ = (time_point::max)();
-  const wait_limit of_default(default_limit);
+  const wait_limit of_default(usual_limit);
   const auto look = [&](continuation& one) {
     if (!one.has_limit()) one.begin_default(of_default.deadline());
     if (one.limit().deadline() > now && !one.limit().stop_requested())
@@ -76,8 +77,8 @@ continuation* continuations::take_expired(time_point now,
 }
 
 void continuations::set_alarm(const continuation& one,
-                              std::chrono::nanoseconds default_limit) noexcept {
-  alarm_ = std::min(alarm_, one.has_limit() ? one.limit().sleep_until() : next_tick(default_limit));
+                              std::chrono::nanoseconds usual_limit) noexcept {
+  alarm_ = std::min(alarm_, one.has_limit() ? one.limit().sleep_until() : next_tick(usual_limit));
 }
 
 }  // namespace verbspp::detail

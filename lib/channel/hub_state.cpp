@@ -699,7 +699,7 @@ void hub_state::take_events() noexcept {
   });
 }
 
-/// Gives news to the channels whose alarms have passed. The caller holds the lock.
+/// Reports the channels whose alarm times have passed. The caller holds the lock.
 void hub_state::ring_alarms() noexcept {
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
   next_alarm_ = hub_member::no_alarm;

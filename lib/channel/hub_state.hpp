@@ -51,8 +51,8 @@ struct [[gnu::visibility("hidden")]] hub_member {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }
 
-  /// The time at which the hub gives the channel news; the maximum if there is none, or it has
-  /// passed.
+  /// The time at which the hub will report the channel; the maximum if no alarm is set, or it has
+  /// gone off.
   [[nodiscard]] std::chrono::steady_clock::time_point alarm() const noexcept {
     return std::chrono::steady_clock::time_point(
         std::chrono::nanoseconds(__atomic_load_n(&alarm_, __ATOMIC_ACQUIRE)));
@@ -129,8 +129,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
 
-  /// Gives the channel news at that time. An earlier alarm stays; a later one is replaced. If no
-  /// timer can be created, there are no news.
+  /// Reports the channel at that time. An earlier alarm stays; a later one is replaced. If no timer
+  /// can be created, the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
 
   // For the table of clients.
@@ -233,13 +233,13 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
-  /// Returns what `find` has found, or its failure, or one of the device that no poll has returned.
+  /// Returns what `find` has found, or its failure, or a failure of the device that has not been
+  /// returned yet.
   template <class Find>
   [[nodiscard]] result<found> poll_with(Find find) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
                                                                       call_limit limit) noexcept;
-  /// Wakes the threads that wait for arrivals, and event loops, for some that no completion
-  /// announces.
+  /// Wakes waiting threads and event loops when there are arrivals that no completion announces.
   void wake_waiting() noexcept;
   void take_events() noexcept;
   void ring_alarms() noexcept;
@@ -348,11 +348,12 @@ class [[gnu::visibility("hidden")]] hub_state {
   bool is_table_closed_ = false;
 
   loop_events loop_{};               ///< for event loops of the program
-  bool has_loop_ = false;            ///< whether all of it is open
-  async_listener listener_;          ///< for failures during a wait
-  std::uint32_t failures_told_ = 0;  ///< the number that polls have returned; atomic
-  /// The events other than completions, for all threads that wait: a thread has called `wake`, or a
-  /// descriptor that a channel watches has ended. The tags are ids of channels.
+  bool has_loop_ = false;            ///< true once `loop_` is completely set up
+  async_listener listener_;          ///< for failures of the device
+  std::uint32_t failures_told_ = 0;  ///< `times_heard()` at the last failure that a poll returned
+  /// Wakeups other than completions, for all waiting threads: `wake` was called, a watched
+  /// descriptor was hung up, or the timer has expired. The tags are ids of channels, and
+  /// `of_timer`.
   event_set events_{};
   bool is_watching_ = false;  ///< whether any descriptor was ever watched; atomic
   int timer_ = -1;            ///< for the first alarm of a channel, in `events_`

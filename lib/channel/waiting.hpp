@@ -54,8 +54,8 @@ struct wait_terms {
   watched_descriptor another{};
 };
 
-/// The time in which completions may arrive after a watched socket is hung up. The acknowledgements
-/// of a peer that has finished and closed its socket take another path than the end of the socket.
+/// The time for which completions may still arrive after a watched socket was hung up. A peer's
+/// last acknowledgements do not travel over that socket, so they may arrive after its end.
 inline constexpr std::chrono::milliseconds time_of_completions{50};
 
 /// The longest sleep if an awaited event may arrive without a wakeup.

@@ -70,7 +70,7 @@ TEST_CASE("a limit longer than the range of the clock never expires") {
 
 namespace {
 
-/// A token whose stop is requested by a variable.
+/// A token that reports a stop when a variable is true.
 struct flag_token {
   [[nodiscard]] bool stop_requested() const noexcept { return *flag; }
   const std::atomic<bool>* flag;

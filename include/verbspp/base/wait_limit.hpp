@@ -61,8 +61,8 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 }  // namespace detail
 
 /// The limit of a wait: a time point of the steady clock, a duration from now, a stop request, or
-/// the first of time and request. Every function that waits takes one, and can be cancelled in no
-/// other way.
+/// the first of time and request. Every function that waits takes a limit. To cancel a wait, pass a
+/// stop token.
 ///
 ///     queue.wait(slots, std::chrono::milliseconds(100));
 ///     queue.wait(slots, deadline);                // for several waits with one end
@@ -73,13 +73,13 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 /// With a time that has passed, a duration that is not above zero, or a stop that was requested
 /// before, a wait only polls. The maximum time point and durations above a hundred years mean
 /// forever, so nothing overflows.
-///
-/// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
-/// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
-/// which the tokens of sender environments have. The callback is registered only while the thread
-/// sleeps, and the thread has an eventfd for it from its first such sleep until its end. A token
-/// that has only `stop_requested()` is polled, and the wait ends within 20 ms of the request; so it
-/// is if constructing a callback may throw an exception, or no file descriptor is left.
+///  A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at
+/// once if the token has callbacks: `std::stop_token`, and each type with a
+/// `callback_type<Function>`, which the tokens of sender environments have. The callback is
+/// registered only while the thread sleeps, and the thread has an eventfd for it from its first
+/// such sleep until its end. A token that has only `stop_requested()` is polled, and the wait ends
+/// within 20 ms of the request. A token is also polled if constructing its callback may throw an
+/// exception, or if no file descriptor is left.
 ///
 /// A duration starts when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
@@ -151,8 +151,8 @@ class wait_limit {
   [[nodiscard]] std::optional<std::chrono::nanoseconds> remaining() const noexcept;
   /// The time until which a thread may sleep before it checks the limit again: the deadline or,
   /// with a token, 10 ms from now if that is earlier; `time_point::min()` if a stop was requested.
-  /// For waits that the program implements itself, which poll every token; so do event loops that
-  /// sleep until the `deadline()` of a session.
+  /// For waits that the program implements itself. Such waits poll the token, even if it has
+  /// callbacks. Event loops that sleep until the `deadline()` of a session poll it, too.
   [[nodiscard]] time_point sleep_until() const noexcept {
     if (stop_ == nullptr) return at_;
     if (stop_requested()) return (time_point::min)();
@@ -167,7 +167,8 @@ class wait_limit {
   [[nodiscard]] constexpr bool has_callbacks() const noexcept {
     return stop_ != nullptr && stop_->sleep != nullptr;
   }
-  /// Used by the library only: sleeps, while a stop request wakes the thread.
+  /// Used by the library only: registers a callback, and calls `asleep.sleep`. A stop request then
+  /// wakes the thread.
   /// \pre `has_callbacks()`
   void sleep(detail::stoppable_sleep& asleep) const noexcept { stop_->sleep(token_, asleep); }
 

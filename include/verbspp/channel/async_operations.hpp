@@ -49,9 +49,9 @@ concept CanNotBeKept =
 
 /// The memory of an awaited request: a `shared_buffer` or a part of one, which the request keeps
 /// until the device no longer uses it, inline bytes, or none.
-///
-/// A view, which is written where the request is awaited. Trivial, since g++ 11 and 12 destroy
-/// other members of an aggregate twice in an expression with `co_await`.
+///  A view: create it in the expression that awaits the request. It is trivially destructible,
+/// because g++ 11 and 12 destroy the non-trivial members of an aggregate twice in a `co_await`
+/// expression.
 template <class Element>
 class VERBSPP_VIEW kept_elements {
  public:
@@ -90,7 +90,8 @@ class VERBSPP_VIEW kept_elements {
   [[nodiscard]] VERBSPP_DATA_PATH const element_list<Element>& elements() const noexcept {
     return elements_;
   }
-  /// Used by the library only: counts the memory, for a request that is to be posted.
+  /// Used by the library only: takes a reference to the memory, for the request that is about to be
+  /// posted.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory keep() const noexcept {
     return memory_ != nullptr ? keep_(memory_) : detail::kept_memory();
   }
@@ -141,7 +142,7 @@ struct async_read_operation {
   remote_source remote;
   bool fenced = false;
 };
-/// As `compare_and_swap_operation`. The result is a shared part of 8 bytes.
+/// As `compare_and_swap_operation`. `result` is an 8-byte part of a `shared_buffer`.
 struct async_compare_and_swap_operation {
   kept_elements<scatter_element> result;
   remote_word remote;
@@ -149,7 +150,7 @@ struct async_compare_and_swap_operation {
   std::uint64_t desired = 0;
   bool fenced = false;
 };
-/// As `fetch_and_add_operation`. The result is a shared part of 8 bytes.
+/// As `fetch_and_add_operation`. `result` is an 8-byte part of a `shared_buffer`.
 struct async_fetch_and_add_operation {
   kept_elements<scatter_element> result;
   remote_word remote;
@@ -159,7 +160,8 @@ struct async_fetch_and_add_operation {
 
 namespace detail {
 
-// The operation to post, with the elements of the memory that is kept.
+// `plain` converts an awaited operation to the operation that is posted. Its elements describe the
+// kept memory.
 
 [[nodiscard]] VERBSPP_DATA_PATH send_operation plain(const async_send_operation& from,
                                                      const gather_list& elements) noexcept {
@@ -229,7 +231,8 @@ template <class Poster>
 class async_operations {
   template <class Operation, class Memory = void>
   using awaited = detail::dependent_on<detail::awaited_work<Operation, Memory>, Poster>;
-  /// Shared memory and a message that is sent are kept, like the memory of elements.
+  /// The request keeps shared memory, and a message to be sent, as it keeps the memory of
+  /// `.elements`. It owns all other memory.
   template <class Operation, class Memory>
   using awaited_with =
       awaited<Operation, std::conditional_t<SharedMemory<Memory> || (detail::GivenAway<Memory> &&

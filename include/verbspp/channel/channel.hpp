@@ -179,10 +179,10 @@ class channel : public detail::core_owner,
 
   /// Takes the available completions, so that handles have their results, and calls the
   /// continuations of requests that have finished, which also resume coroutines; never blocks.
-  /// Handles poll by themselves: this is for loops that wait for something else. A channel of a hub
-  /// takes the completions that the hub has found for it, and polls the hub's queue if there are
-  /// none. In an event loop, it also takes the events that end a wait, and breaks the channel as
-  /// `wait` does; so does the limit of a continuation.
+  /// Handles poll by themselves, but continuations and coroutines run only in this call. A channel
+  /// of a hub takes the completions that the hub has found for it, and polls the hub's queue if
+  /// there are none. In an event loop, it also reads the events that end a wait, and breaks the
+  /// channel as `wait` does. It also breaks the channel if the limit of a continuation was reached.
   void poll() noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that no handle has taken, a message
   /// that the inbox has not returned, or the failure of the channel. It returns immediately as long
@@ -197,8 +197,9 @@ class channel : public detail::core_owner,
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable for everything that ends a `wait`: a request has finished, the watched or tied socket
-  /// has ended, or the device has reported a failure. -1 if the channel is empty, only spins, or
-  /// belongs to a hub, whose descriptor the loop uses instead, and if it cannot be created.
+  /// has ended, or the device has reported a failure. -1 if the channel is empty or only spins, or
+  /// if the descriptor cannot be created; also for a channel of a hub: wait for the descriptor of
+  /// the hub.
   ///
   /// It is created at the first call, and takes two descriptors. It stays the same when the channel
   /// is moved or renewed.
@@ -214,9 +215,9 @@ class channel : public detail::core_owner,
   /// channel is empty; `invalid_input` if epoll does not accept the watched descriptor;
   /// `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() noexcept;
-  /// The time at which to call `poll` at the latest: the first limit of a continuation, if any, or
-  /// soon after the watched socket was hung up, when `poll` takes completions that are still
-  /// arriving, and then breaks the channel; otherwise the maximum.
+  /// The latest time to call `poll`; the maximum if there is none. It is the earliest limit of a
+  /// continuation, or 50 ms after the watched socket was hung up. Until then, completions may still
+  /// arrive; after it, `poll` breaks the channel.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
   /// Watches a descriptor of the program, such as the TCP socket by which the peer was found: when
   /// it becomes readable, or is hung up, waits end and the channel breaks (`cancelled`). If the

@@ -94,8 +94,8 @@ class channel_hub {
   /// Takes the available arrivals, at most one for each slot; never blocks.
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
   /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if the
-  /// completion queue is broken, and with it all channels of the hub, and once for each failure as
-  /// in `wait` that a thread has read from the device, as `request_notification` does
+  /// completion queue is broken, which breaks all channels of the hub; also `driver`, once, after a
+  /// thread has read a failure of the device (see `wait`), as `request_notification` does
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
   /// As `poll`, but waits for at least one arrival. Failures end the wait, too: of the device, the
   /// hub's queues, or the port of a channel (asynchronous events, which the program still
@@ -107,12 +107,12 @@ class channel_hub {
                                                 call_limit limit) const noexcept;
 
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
-  /// readable when `poll` may find something: an arrival, a channel whose descriptor has ended, or
-  /// a failure. -1 if the hub only spins or was moved from, or if it cannot be created.
-  ///
-  /// It is created at the first call, and takes two descriptors. Several threads may each have a
-  /// loop with it: no arrival is lost, one thread takes each, and the others may wake for nothing.
-  /// Threads that block in `wait` may share the hub with them.
+  /// readable when `poll` may find something: an arrival, the hang-up of a descriptor that a
+  /// channel watches, or a failure. -1 if the hub only spins or was moved from, or if it cannot be
+  /// created.
+  ///  It is created at the first call, and takes two descriptors. Several threads may each have a
+  /// loop with it. Each arrival goes to one thread; other threads may wake and find none. Threads
+  /// that block in `wait` may share the hub with them.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// Requests that the descriptor becomes readable for the next event, and reads the events so far.
   /// \returns true if `poll` may find something already, for which the descriptor may not become
@@ -120,8 +120,8 @@ class channel_hub {
   /// \errors `not_supported` if the hub only spins; `invalid_input` if it was moved from; `driver`
   /// if the device no longer exists; `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() const noexcept;
-  /// The time at which to poll at the latest: soon while the pool has too few places for the
-  /// receives, because the return of a place wakes no thread; otherwise the maximum.
+  /// The latest time to call `poll`. While the pool has too few free places for the receives, this
+  /// is 1 ms from now, because returning a place wakes no thread. Otherwise it is the maximum.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   /// The number of channels.

@@ -52,14 +52,14 @@ class continuation : detail::continuation_links {
  public:
   using function = void (*)(continuation& self) noexcept;
 
-  explicit continuation(function call) noexcept : call_(call) {}
-  continuation(function call, const wait_limit& limit) noexcept
-      : call_(call), limit_(limit), has_limit_(true) {}
+  explicit continuation(function called) noexcept : call_(called) {}
+  continuation(function called, const wait_limit& until) noexcept
+      : call_(called), limit_(until), has_limit_(true) {}
   continuation(const continuation&) = delete;
   continuation& operator=(const continuation&) = delete;
   ~continuation() { cancel(); }
 
-  /// True from the time that a request got it until the call.
+  /// True after `pending::then` has accepted it, until it is called or cancelled.
   [[nodiscard]] bool is_waiting() const noexcept { return next != nullptr; }
   /// Prevents the call. Does nothing if it is not waiting.
   VERBSPP_DATA_PATH void cancel() noexcept {
@@ -76,8 +76,8 @@ class continuation : detail::continuation_links {
   [[nodiscard]] const wait_limit& limit() const noexcept { return limit_; }
   /// Used by the library only: true if the limit is the channel's default limit.
   [[nodiscard]] bool is_default() const noexcept { return is_default_; }
-  void set_limit(const wait_limit& limit) noexcept {
-    limit_ = limit;
+  void set_limit(const wait_limit& until) noexcept {
+    limit_ = until;
     has_limit_ = true;
   }
   void begin_default(wait_limit::time_point end) noexcept {

@@ -90,9 +90,9 @@ class inbox {
   [[nodiscard]] int file_descriptor() const noexcept;
   /// As `channel::request_notification`.
   [[nodiscard]] result<bool> request_notification() noexcept;
-  /// The time at which to call `next` at the latest, and `request_notification` after it: the
-  /// deadline of the channel, or soon while the pool has too few places for the receives, because
-  /// the return of a place wakes no thread.
+  /// The latest time to call `next`, and then `request_notification`: the channel's deadline, or 1
+  /// ms from now while the pool has too few free places for the receives, because returning a place
+  /// wakes no thread.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   /// The number of receives that are posted now.

@@ -77,10 +77,9 @@ class pending_request {
     return take(limit);
   }
 
-  /// Has `channel::poll` call the continuation once the result is available, which the function
-  /// then takes from this handle. If the handle is dropped earlier, the function is called
-  /// nevertheless.
-  /// \returns false if the result is available already, or there is no request; there is no call
+  /// Makes `channel::poll` call `next` when the result is available; the function then takes the
+  /// result from this handle. It is called even if the handle was dropped.
+  /// \returns false, and never calls it, if the result is available already, or the handle is empty
   [[nodiscard]] VERBSPP_DATA_PATH bool then(continuation& next) noexcept {
     return has_request() && core_->continue_with(request_, next);
   }

@@ -85,7 +85,8 @@ class scope_base {
   scope_base(const scope_base&) = delete;
   scope_base& operator=(const scope_base&) = delete;
   VERBSPP_DATA_PATH ~scope_base() {
-    // Without effect if that was done already; otherwise, the function has thrown.
+    // Does nothing if the scope was already finished. If it was not, the program's function has
+    // thrown.
     static_cast<void>(finish());
     core_.close_scope(state_);
   }

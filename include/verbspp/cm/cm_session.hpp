@@ -100,8 +100,8 @@ class cm_session {
   /// Nothing to request (`EventSource`). True if `advance` has work already, as at the start of an
   /// acceptance.
   [[nodiscard]] result<bool> request_notification() noexcept { return handshake_.has_work(); }
-  /// The time to call `advance` at the latest, even if the descriptor is not readable; with a stop
-  /// token, which `advance` polls, at most 10 ms ahead.
+  /// The latest time to call `advance`, even if the descriptor is not readable. With a stop token,
+  /// it is at most 10 ms from now, because `advance` polls the token.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
   /// The answer of the peer, if it has rejected.
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept {

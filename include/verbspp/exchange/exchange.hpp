@@ -271,8 +271,8 @@ class exchange_session {
     if (!core_) return empty();
     return false;
   }
-  /// The time to call `advance` at the latest, even if the socket is not ready; with a stop token,
-  /// which `advance` polls, at most 10 ms ahead.
+  /// The latest time to call `advance`, even if the socket is not ready. With a stop token, it is
+  /// at most 10 ms from now, because `advance` polls the token.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return core_ ? core_->deadline() : (wait_limit::time_point::max)();
   }

@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <version>
 
-// <stop_token> would make a program that includes this library compile a quarter longer, so these
-// are declared in the way of libstdc++.
+// Including <stop_token> would increase the compile time of a program by a quarter, so this
+// declares the two classes as libstdc++ does.
 #if defined(__cpp_lib_jthread) && defined(_GLIBCXX_BEGIN_NAMESPACE_VERSION)
 namespace std {  // NOLINT(bugprone-std-namespace-modification, cert-dcl58-cpp)
 _GLIBCXX_BEGIN_NAMESPACE_VERSION
@@ -22,9 +22,9 @@ _GLIBCXX_END_NAMESPACE_VERSION
 
 namespace verbspp::detail {
 
-/// A sleep of a thread that a stop request ends.
+/// A thread's sleep, which a stop request can end.
 struct stoppable_sleep {
-  /// Sleeps; called while a stop request would call `wake`.
+  /// Sleeps. It is called while the callback is registered, so a stop request calls `wake`.
   void (*sleep)(stoppable_sleep& self) noexcept;
   /// Wakes the thread; called at most once, on any thread, also before `sleep` or after it.
   void (*wake)(stoppable_sleep& self) noexcept;

@@ -10,10 +10,10 @@
 
 namespace verbspp::detail {
 
-/// Sleeps until one of the file descriptors has one of its events, is hung up or in error, as
-/// reported in their `revents`; returns false when the limit expires. Negative descriptors are
-/// ignored. Every sleep of the library that a stop request has to end is here, except those on
-/// condition variables.
+/// Sleeps until a descriptor has an event that it asks for, a hang-up or an error, which its
+/// `revents` reports. Returns false when the limit expires. Negative descriptors are ignored. Every
+/// sleep that a stop request must be able to end uses this function, except waits for condition
+/// variables.
 [[nodiscard]] result<bool> wait_readable(std::span<pollfd> entries,
                                          const wait_limit& until) noexcept;
 

@@ -55,7 +55,8 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
-  // The handle of a request that keeps its memory does not wait.
+  // Destroying the handle, which is a base class, does not wait, because the request keeps its
+  // memory.
   VERBSPP_DATA_PATH ~awaited_work() {
     if (delayed_) [[unlikely]] {
       core_.note_delayed(-1);
@@ -87,7 +88,8 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
     if (const wait_limit* const own = given(limit)) [[unlikely]]
       set_limit(*own);
   }
-  /// Makes all of the memory the elements of the request. \returns false if that is refused
+  /// Sets the elements of the request to the whole memory. \returns false if the memory cannot be
+  /// used
   template <class Source>
   [[nodiscard]] VERBSPP_DATA_PATH bool names(Operation& operation, Source& memory) noexcept {
     if (name_all(operation, memory)) [[likely]]
@@ -114,7 +116,8 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
     kept_memory memory;
   };
 
-  /// True if there is room, or posting fails for another reason.
+  /// True if there is no reason to wait for room: there is room, or the queue is closed, so posting
+  /// fails immediately.
   [[nodiscard]] VERBSPP_DATA_PATH bool may_post() const noexcept {
     if constexpr (is_receive)
       return core_.receives().has_room() || !core_.receives().is_open();
@@ -196,7 +199,8 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
   }
 
  private:
-  /// Leaves the memory to the request, or waits for it if there is no memory to note that.
+  /// Hands the buffer over to the request. If the record for that cannot be allocated, this waits
+  /// for the request.
   [[gnu::cold]] void leave() noexcept {
     if (this->look()) return this->drop();
     auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_));

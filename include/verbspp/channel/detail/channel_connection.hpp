@@ -162,10 +162,10 @@ class channel_connection {
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
   /// Reads the events that have made the descriptor readable. \pre `has_loop`
   void take_loop_events() noexcept;
-  /// The event that ends the connection, if the loop has been woken by one, and the time of late
-  /// completions is over. \pre `has_loop`
+  /// The event that has ended the connection. Empty if the loop has seen none, or if completions
+  /// may still arrive. \pre `has_loop`
   [[nodiscard]] std::optional<wait_end> seen_end() const noexcept;
-  /// The end of that time, from which `seen_end` is not empty; the maximum if there is none.
+  /// The time from which `seen_end` reports a hang-up; the maximum if there was none.
   [[nodiscard]] std::chrono::steady_clock::time_point seen_end_at() const noexcept {
     return watched_ends_at_;
   }
@@ -189,7 +189,7 @@ class channel_connection {
   std::optional<queue_pair_data> queue_pair_{};
 
   loop_events* loop_ = nullptr;  ///< owned; null until the program uses an event loop
-  async_listener listener_;      ///< for failures during a wait
+  async_listener listener_;      ///< for failures of the device
   watched_descriptor watched_{};
   std::chrono::steady_clock::time_point watched_ends_at_ =
       (std::chrono::steady_clock::time_point::max)();

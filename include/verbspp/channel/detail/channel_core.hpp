@@ -292,11 +292,11 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool continue_with(const request& one,
                                                      continuation& next) noexcept {
     if (is_done(one)) return false;
-    const std::chrono::nanoseconds default_limit = connection_.settings().default_limit;
+    const std::chrono::nanoseconds usual_limit = connection_.settings().default_limit;
     if (one.is_receive())
-      continuations_.add_receive(next, receives_.number_of(*one.slot), default_limit);
+      continuations_.add_receive(next, receives_.number_of(*one.slot), usual_limit);
     else
-      continuations_.add_send(next, one.number, default_limit);
+      continuations_.add_send(next, one.number, usual_limit);
     if (member_) [[unlikely]]
       pass_alarm();
     return true;
@@ -306,10 +306,11 @@ class channel_core {
     continuations_.add_condition(met, connection_.settings().default_limit);
     if (member_) pass_alarm();
   }
-  /// Counts the awaited requests that wait for room; others may not overtake them.
+  /// The number of awaited requests that wait for room. Later awaited requests queue behind them;
+  /// requests that the program posts itself do not.
   void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
-  /// Notes in the conditions of this object that it ends.
+  /// Makes the conditions of this object due, because it is being destroyed.
   void end_subject(const void* subject) noexcept {
     continuations_.end_subject(subject);
     if (member_) pass_alarm();
@@ -373,8 +374,8 @@ class channel_core {
   /// Requests an event for the next completion, for event loops. \returns whether there is news
   /// already
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
-  /// The time at which to call `poll` at the latest: because a watched socket has ended, or a
-  /// continuation has a limit.
+  /// The latest time to call `poll`, after a hang-up of the watched socket, or for the limit of a
+  /// continuation.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   // From one handshake to the next.
@@ -500,7 +501,7 @@ class channel_core {
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
   [[nodiscard]] bool call_continuations() noexcept;
-  /// Has the hub give the channel news when the first limit of a continuation is reached.
+  /// Asks the hub to report the channel when the earliest limit of its continuations is reached.
   void pass_alarm() noexcept;
   void give_up_expired() noexcept;
 

@@ -20,9 +20,13 @@ class condition : public continuation {
   };
   using test = state (*)(condition& self) noexcept;
 
-  /// \param subject the object that it is a condition of, which may end first; null if the channel
-  condition(function call, test is_met, void* subject = nullptr) noexcept
-      : continuation(call), is_met_(is_met), subject_(subject) {}
+  /// \param about the object that the condition is about, which may be destroyed first; null if
+  /// it is the channel
+  condition(function called, test is_met, void* about = nullptr) noexcept
+      : continuation(called), is_met_(is_met), subject_(about) {}
+  condition(const condition&) = delete;
+  condition& operator=(const condition&) = delete;
+  ~condition() = default;
 
   [[nodiscard]] state check() noexcept { return is_met_(*this); }
   [[nodiscard]] void* subject() const noexcept { return subject_; }
@@ -33,7 +37,8 @@ class condition : public continuation {
   void* subject_;
 };
 
-/// The continuations of a channel, and the time at which the first limit of them may be reached.
+/// The continuations of a channel, and the earliest time at which one of their limits may be
+/// reached.
 class continuations {
  public:
   using time_point = wait_limit::time_point;
@@ -41,21 +46,21 @@ class continuations {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept {
     return sends_.is_empty() && receives_.is_empty() && conditions_.is_empty();
   }
-  /// \param default_limit the channel's, for a continuation without a limit
+  /// \param usual_limit the channel's, for a continuation without a limit
   VERBSPP_DATA_PATH void add_send(continuation& one, std::uint64_t number,
-                                  std::chrono::nanoseconds default_limit) noexcept {
-    add(sends_, one, number, default_limit);
+                                  std::chrono::nanoseconds usual_limit) noexcept {
+    add(sends_, one, number, usual_limit);
   }
   /// \param number the receive's number, in the order in which they were posted
   VERBSPP_DATA_PATH void add_receive(continuation& one, std::uint64_t number,
-                                     std::chrono::nanoseconds default_limit) noexcept {
-    add(receives_, one, number, default_limit);
+                                     std::chrono::nanoseconds usual_limit) noexcept {
+    add(receives_, one, number, usual_limit);
   }
-  void add_condition(condition& one, std::chrono::nanoseconds default_limit) noexcept {
-    add(conditions_, one, 0, default_limit);
+  void add_condition(condition& one, std::chrono::nanoseconds usual_limit) noexcept {
+    add(conditions_, one, 0, usual_limit);
   }
 
-  /// Notes in the conditions of this object that it ends. They are due immediately.
+  /// Makes the conditions of this object due, because it is being destroyed.
   void end_subject(const void* subject) noexcept;
 
   /// Removes the next continuation to call; null if there is none.
@@ -78,15 +83,15 @@ class continuations {
   }
   /// Finds a continuation whose limit has been reached, and removes it if it is a condition.
   [[nodiscard]] continuation* take_expired(time_point now,
-                                           std::chrono::nanoseconds default_limit) noexcept;
+                                           std::chrono::nanoseconds usual_limit) noexcept;
 
  private:
   VERBSPP_DATA_PATH void add(continuation_list& list, continuation& one, std::uint64_t key,
-                             std::chrono::nanoseconds default_limit) noexcept {
+                             std::chrono::nanoseconds usual_limit) noexcept {
     list.add(one, key);
     // A default limit begins at the next alarm, so adding usually reads no clock.
     if (one.has_limit() || alarm_ == (time_point::max)()) [[unlikely]]
-      set_alarm(one, default_limit);
+      set_alarm(one, usual_limit);
   }
   [[nodiscard]] VERBSPP_DATA_PATH static continuation* take_first(
       continuation_list& list) noexcept {
@@ -95,7 +100,7 @@ class continuations {
     return &first;
   }
   [[nodiscard]] continuation* take_met() noexcept;
-  void set_alarm(const continuation& one, std::chrono::nanoseconds default_limit) noexcept;
+  void set_alarm(const continuation& one, std::chrono::nanoseconds usual_limit) noexcept;
 
   continuation_list sends_{};
   continuation_list receives_{};

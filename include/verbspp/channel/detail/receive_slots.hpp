@@ -41,7 +41,7 @@ struct alignas(64) receive_slot {
     return {opcode, byte_count, flags, immediate};
   }
 
-  std::uint64_t id;  ///< the index of the slot, and above it the number of its uses
+  std::uint64_t id;  ///< lower bits: the index of the slot; upper bits: the number of its uses
   union {
     scope_state* scope;  ///< if `in_scope`
     inbox_state* inbox;  ///< if `in_inbox`
@@ -49,7 +49,7 @@ struct alignas(64) receive_slot {
   kept_memory memory;
   union {
     std::uint32_t next;    ///< the next free slot, while this one is free
-    std::uint32_t number;  ///< the lower bits of the receive's number, afterwards
+    std::uint32_t number;  ///< while it is in use: the lower bits of the receive's number
   };
 
   // The result.

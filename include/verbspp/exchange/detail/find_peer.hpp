@@ -45,7 +45,8 @@ class peer_search {
 
   /// Readable when `advance` has work to do, including when the limit expires.
   [[nodiscard]] virtual int file_descriptor() const noexcept = 0;
-  /// Once the exchange was taken: sets the events and the time that the file descriptor reports.
+  /// After `take_exchange`: selects the socket events and the time that make `file_descriptor`
+  /// readable.
   virtual void watch(short events, wait_limit::time_point deadline) noexcept = 0;
   [[nodiscard]] virtual result<void> wait() noexcept = 0;
 

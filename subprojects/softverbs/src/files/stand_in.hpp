@@ -24,7 +24,8 @@ class stand_in {
   }
 
   const char* path() const noexcept { return path_; }
-  /// True if `path()` is another path. That path may be a symbolic link; the original one isn't.
+  /// True if `path()` differs from the path given. The substitute may be a symbolic link, even
+  /// though the original is not.
   bool replaces() const noexcept { return replaces_; }
   /// True if no stand-in could be created; errno says why.
   bool failed() const noexcept { return failed_; }
