@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "channel/waiting.hpp"
 #include <verbspp/channel/detail/continuations.hpp>
 
 #include <algorithm>
@@ -9,9 +10,6 @@ namespace verbspp::detail {
 namespace {
 
 using clock = std::chrono::steady_clock;
-
-/// The time until the next look at a condition that may be met without a wakeup.
-constexpr auto time_between_looks = std::chrono::milliseconds(1);
 
 /// The time of the next alarm. A default limit starts only at an alarm, so it may be exceeded by
 /// the time between two alarms.
@@ -45,7 +43,7 @@ continuation* continuations::take_met() noexcept {
     if (seen == condition::state::met)
       met = &one;
     else if (seen == condition::state::unmet_so_far)
-      alarm_ = std::min(alarm_, clock::now() + time_between_looks);
+      alarm_ = std::min(alarm_, clock::now() + longest_nap);
   });
   if (met != nullptr) met->cancel();
   return met;
