@@ -80,11 +80,10 @@ struct client {
 result<void> serve(const protection_domain& domain, tcp_listener listener,
                    const std::stop_token& stop) {
   VERBSPP_TRY(pool, message_pool::create(domain, 1024, 256));
-  // The hub has no pool: each channel has receives of its own, which its inbox posts.
-  VERBSPP_TRY(hub, channel_hub::create(domain, {.waiting = wait_mode::sleep()}));
+  VERBSPP_TRY(hub, channel_hub::create(domain, pool, {.waiting = wait_mode::sleep()}));
   const auto prepare =
       [&]() noexcept -> result<exchange_offer<prepared_channel, std::uint32_t, inbox>> {
-    VERBSPP_TRY(prepared, domain.build_channel().hub(hub).max_receive_work_requests(32).build());
+    VERBSPP_TRY(prepared, domain.build_channel().hub(hub).build());
     VERBSPP_TRY(requests, inbox::open(prepared, pool));
     return exchange_offer{std::move(prepared), std::uint32_t{0}, std::move(requests)};
   };
@@ -92,7 +91,6 @@ result<void> serve(const protection_domain& domain, tcp_listener listener,
                                                         {.exchange = protocol}));
   std::map<std::uint32_t, client> clients;
   std::uint64_t accepted = 0, echoed = 0;
-  std::array<arrival, 16> slots;
   while (!stop.stop_requested()) {
     VERBSPP_TRY(has_news, hub.request_notification());
     std::array<pollfd, 2> loop{
@@ -105,13 +103,8 @@ result<void> serve(const protection_domain& domain, tcp_listener listener,
       clients.try_emplace(index, std::move(next->met.channel), std::move(next->kept), echoed);
       ++accepted;
     }
-    VERBSPP_TRY(arrived, hub.poll(slots));
-    for (const arrival& each : arrived) {
-      const auto found = clients.find(each.source.index);
-      if (found == clients.end()) continue;
-      found->second.link.poll();  // resumes the coroutine
-      if (found->second.serving.result()) clients.erase(found);
-    }
+    VERBSPP_TRYV(hub.poll());  // resumes coroutines
+    std::erase_if(clients, [](const auto& each) { return each.second.serving.result(); });
   }
   std::cout << accepted << " clients, " << echoed << " echoes, " << clients.size()
             << " still connected\n";

@@ -25,9 +25,10 @@ void awaited_message::wait() noexcept {
 
 condition::state awaited_message::test_arrival(condition& self) noexcept {
   auto* const mine = static_cast<inbox_state*>(self.subject());
-  if (mine == nullptr || !mine->arrived.is_empty()) return state::met;
-  const auto filled = inbox::fill(*mine);
-  if (mine->in_use() == 0 && !filled.has_value()) return state::met;
+  if (mine == nullptr) return state::met;
+  if (mine->is_shared) mine->is_short = mine->core.take_shared_messages();
+  if (!mine->arrived.is_empty()) return state::met;
+  if (inbox::refusal(*mine)) return state::met;
   // A place that returns to the pool wakes no thread.
   return mine->is_due() ? state::unmet_so_far : state::unmet;
 }

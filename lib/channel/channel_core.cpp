@@ -82,6 +82,7 @@ result<void> channel_core::enter_hub() noexcept {
   if (!made) return error::from_errno(ENOMEM, building);
   VERBSPP_TRYV(hub.join(*made.get()));
   made->hub = asked.hub;
+  made->core = this;
   id_ = made->id;
   member_ = std::move(made);
   sends_.need_care();
@@ -233,6 +234,7 @@ void channel_core::destroy_queue_pair() noexcept {
     if (leases_ != nullptr) leases_->after_destruction(errnum);
   }
   if (member_) {
+    static_cast<void>(take_shared_messages());
     if (had_one) member_->hub->detach(*member_.get(), !guard_.is_lost());
     collect();
   }

@@ -46,6 +46,15 @@ result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noex
   return state_->poll(into);
 }
 
+result<void> channel_hub::poll() const noexcept {
+  if (!state_) return error(error_kind::invalid_input, polling, "this hub was moved from");
+  if (state_->has_table())
+    return error(error_kind::invalid_input, polling,
+                 "the hub's channels belong to a table of clients: call the table's poll instead");
+  const detail::hub_reference kept = state_;
+  return kept->poll_channels();
+}
+
 result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
                                              call_limit limit) const noexcept {
   if (has_objection(state_.get(), into)) [[unlikely]]

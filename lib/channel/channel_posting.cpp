@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Posting of an inbox's receives, and marks of guarded memory.
+#include "channel/hub_state.hpp"
 #include "channel/inbox_state.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
@@ -44,8 +45,38 @@ void channel_core::drop_inbox(inbox_state& inbox) noexcept {
   });
   inbox_receives_ -= inbox.posted;
   inbox_messages_ -= inbox.messages;
+  if (shared_inbox_ == &inbox) {
+    shared_inbox_ = nullptr;
+    if (member_->hub) member_->hub->drop_inbox(*member_.get());
+  }
   --inboxes_;
   drop_handle();
+}
+
+bool channel_core::has_shared_messages() const noexcept {
+  return member_ && member_->hub && member_->hub->receives();
+}
+
+result<void> channel_core::open_shared_inbox(inbox_state& inbox) noexcept {
+  if (!member_->hub->has_pool(inbox.pool))
+    return error(error_kind::invalid_input, opening_inbox,
+                 "messages for this channel arrive in the pool of its hub: open the inbox with "
+                 "that pool");
+  if (!member_->hub->open_inbox(*member_.get()))
+    return error(error_kind::busy, opening_inbox,
+                 "a channel of a hub with a pool has one inbox at a time, and this channel has "
+                 "one already");
+  inbox.is_shared = true;
+  shared_inbox_ = &inbox;
+  return success();
+}
+
+bool channel_core::take_shared_messages() noexcept {
+  if (shared_inbox_ == nullptr || !member_->hub) return false;
+  const auto moved = member_->hub->take_messages(*member_.get(), shared_inbox_->arrived);
+  shared_inbox_->messages += moved.count;
+  inbox_messages_ += moved.count;
+  return moved.is_short;
 }
 
 void channel_core::hide(receive_slot& slot, const native_elements& elements) noexcept {

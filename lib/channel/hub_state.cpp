@@ -302,7 +302,7 @@ void hub_state::release(const hub_member& member) noexcept {
     const brief_guard guard(lock_);
     if (has_table()) return;
     row& of = rows_.get()[member.id.index];
-    of.keeps &= row::in_turn;
+    of.keeps &= static_cast<std::uint8_t>(~row::held);
     if (!of.has_arrivals()) return;
     note_ready(of);
   }
@@ -334,6 +334,36 @@ void hub_state::set_alarm(hub_member& member, std::chrono::steady_clock::time_po
   set_timer(timer_, at);
 }
 
+bool hub_state::open_inbox(const hub_member& member) noexcept {
+  const brief_guard guard(lock_);
+  row& of = rows_.get()[member.id.index];
+  if (of.has_inbox()) return false;
+  of.keeps |= row::for_inbox;
+  return true;
+}
+
+void hub_state::drop_inbox(const hub_member& member) noexcept {
+  {
+    const brief_guard guard(lock_);
+    row& of = rows_.get()[member.id.index];
+    of.keeps &= static_cast<std::uint8_t>(~row::for_inbox);
+    if (of.messages.is_empty()) return;
+    note_ready(of);
+  }
+  wake_waiting();
+}
+
+hub_state::moved_messages hub_state::take_messages(const hub_member& member,
+                                                   message_list& into) noexcept {
+  const brief_guard guard(lock_);
+  row& of = rows_.get()[member.id.index];
+  moved_messages moved;
+  for (pool_places& places = *pool_->places(); !of.messages.is_empty(); ++moved.count)
+    into.append(places, of.messages.take_first(places));
+  moved.is_short = depth_ - posted_ >= refill_;
+  return moved;
+}
+
 result<void> hub_state::keep(owned<hub_table> table) noexcept {
   const brief_guard guard(lock_);
   if (has_table() || size_ != 0)
@@ -346,7 +376,7 @@ result<void> hub_state::keep(owned<hub_table> table) noexcept {
 void hub_state::admit(std::uint32_t index) noexcept {
   {
     const brief_guard guard(lock_);
-    rows_.get()[index].keeps &= row::in_turn;
+    rows_.get()[index].keeps &= static_cast<std::uint8_t>(~row::held);
     note_news(rows_.get()[index]);
   }
   wake_waiting();
@@ -374,7 +404,7 @@ hub_turn hub_state::begin_turn(row& mine) noexcept {
   add_reference();
   made.hub = hub_reference(this);
   made.id = mine.member->id;
-  made.messages = std::exchange(mine.messages, {});
+  if (!mine.has_inbox()) made.messages = std::exchange(mine.messages, {});
   return made;
 }
 
@@ -390,7 +420,7 @@ bool hub_state::end_turn(hub_turn& turn) noexcept {
     row& mine = rows_.get()[index];
     const bool exists = mine.member != nullptr;
     if (exists && is_table_closed_) return false;
-    mine.keeps &= row::held;
+    mine.keeps &= static_cast<std::uint8_t>(~row::in_turn);
     // The messages that were not taken in the turn come first.
     if (pool_) turn.messages.append(*pool_->places(), mine.messages);
     mine.messages = std::exchange(turn.messages, {});
@@ -442,6 +472,7 @@ void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noe
   if (into.next != into.end && of->keeps == 0 && of->messages.is_empty()) [[likely]]
     return into.fill(of->id, {&places, place, work.bytes_filled(0)});
   of->messages.append(places, place);
+  if (of->has_inbox()) return note_news(*of);
   note_ready(*of);
 }
 
@@ -540,8 +571,9 @@ void hub_state::take_listed(empty_slots& into) noexcept {
   while (first_ready_ != nullptr && into.next != into.end) {
     row& first = take_ready();
     // Meanwhile the channel may have been destroyed, or found by its id.
-    if (first.member == nullptr || first.keeps != 0) continue;
+    if (first.member == nullptr || first.is_kept()) continue;
     if (std::exchange(first.has_news, false)) into.fill(first.id, {});
+    if (first.has_inbox()) continue;
     while (into.next != into.end && !first.messages.is_empty())
       into.fill(first.id, take_first(first.messages));
     // A channel with more arrivals follows the others.
@@ -585,9 +617,28 @@ hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexce
   refill();
   while (first_ready_ != nullptr) {
     row& first = take_ready();
-    if (first.member == nullptr || first.keeps != 0 || !first.has_arrivals()) continue;
+    if (first.member == nullptr || first.is_kept() || !first.has_arrivals()) continue;
     taken = begin_turn(first);
     return {.count = 1, .has_more = first_ready_ != nullptr};
+  }
+  return found_none(failed);
+}
+
+hub_state::found hub_state::look_for_news(channel_core*& next, cause& failed) noexcept {
+  const brief_guard guard(lock_);
+  take_all_completions();
+  refill();
+  // Channels with messages, but without news, stay in the list, in their order.
+  row* const last = last_ready_;
+  for (bool is_end = false; first_ready_ != nullptr && !is_end;) {
+    row& first = take_ready();
+    is_end = &first == last;
+    if (first.member == nullptr || first.is_kept()) continue;
+    const bool has_news = std::exchange(first.has_news, false);
+    if (first.has_arrivals()) note_ready(first);
+    if (!has_news) continue;
+    next = first.member->core;
+    return {.count = 1};
   }
   return found_none(failed);
 }
@@ -614,6 +665,17 @@ result<hub_state::found> hub_state::poll_with(Find find) noexcept {
 result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
   VERBSPP_TRY(seen, poll_with([&](cause& failed) { return look_for_arrivals(into, failed); }));
   return into.first(seen.count);
+}
+
+result<void> hub_state::poll_channels() noexcept {
+  // Channels whose continuations post to each other could have news for ever.
+  for (std::uint32_t left = size(); left != 0; --left) {
+    channel_core* next = nullptr;
+    VERBSPP_TRY(seen, poll_with([&](cause& failed) { return look_for_news(next, failed); }));
+    if (seen.count == 0) return success();
+    next->poll();
+  }
+  return success();
 }
 
 result<hub_turn> hub_state::poll_for_turn() noexcept {

@@ -60,6 +60,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
 
   hub_reference hub{};
   channel_id id{};
+  channel_core* core = nullptr;
 
  private:
   friend class hub_state;
@@ -129,6 +130,18 @@ class [[gnu::visibility("hidden")]] hub_state {
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
 
+  /// Keeps the messages of the channel for its inbox, and reports them as news.
+  /// \returns false if the channel has an inbox already
+  [[nodiscard]] bool open_inbox(const hub_member& member) noexcept;
+  /// Hands out the messages of the channel again.
+  void drop_inbox(const hub_member& member) noexcept;
+  struct moved_messages {
+    std::uint32_t count = 0;
+    bool is_short = false;  ///< the pool had too few places for the shared receives
+  };
+  /// Moves the messages of the channel to its inbox.
+  [[nodiscard]] moved_messages take_messages(const hub_member& member, message_list& into) noexcept;
+
   /// Reports the channel at that time. An earlier alarm stays; a later one is replaced. If no timer
   /// can be created, the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
@@ -155,6 +168,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   // For the hub's handles.
 
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
+  [[nodiscard]] result<void> poll_channels() noexcept;
   /// Waits for at least one arrival.
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into, call_limit limit) noexcept;
   /// As the functions of the hub.
@@ -168,6 +182,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] std::uint32_t capacity() const noexcept { return channels_; }
   [[nodiscard]] const completion_queue& queue() const noexcept { return queue_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
+  [[nodiscard]] bool has_pool(const message_pool& pool) const noexcept {
+    return pool_ && pool_->places() == pool.places();
+  }
   [[nodiscard]] const std::optional<shared_receive_queue>& receives() const noexcept {
     return receives_;
   }
@@ -185,11 +202,17 @@ class [[gnu::visibility("hidden")]] hub_state {
     bool has_news = false;
     bool is_ready = false;  ///< whether it is in the list, as a destroyed channel may be
     // The reasons not to hand out its arrivals.
-    static constexpr std::uint8_t held = 1;     ///< until `release`
-    static constexpr std::uint8_t in_turn = 2;  ///< until `end_turn`
+    static constexpr std::uint8_t held = 1;       ///< until `release`
+    static constexpr std::uint8_t in_turn = 2;    ///< until `end_turn`
+    static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
     std::uint8_t keeps = 0;
 
-    [[nodiscard]] bool has_arrivals() const noexcept { return has_news || !messages.is_empty(); }
+    /// True if the channel is not to be reported.
+    [[nodiscard]] bool is_kept() const noexcept { return (keeps & (held | in_turn)) != 0; }
+    [[nodiscard]] bool has_inbox() const noexcept { return (keeps & for_inbox) != 0; }
+    [[nodiscard]] bool has_arrivals() const noexcept {
+      return has_news || (!has_inbox() && !messages.is_empty());
+    }
     [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
   };
   /// Maps the number of a queue pair (24 bits) to the index of its channel, in two levels; an array
@@ -231,6 +254,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[gnu::always_inline]] inline found take_arrivals(std::span<arrival> into) noexcept;
   [[nodiscard]] found look_for_arrivals(std::span<arrival> into, cause& failed) noexcept;
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
+  /// Finds the first channel that has news.
+  [[nodiscard]] found look_for_news(channel_core*& next, cause& failed) noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
   /// Returns what `find` has found, or its failure, or a failure of the device that has not been
@@ -281,7 +306,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   void note_news(row& of) noexcept;
   /// Puts a channel that has arrivals into the list, unless they are held.
   void note_ready(row& one) noexcept {
-    if (one.is_ready || one.keeps != 0) return;
+    if (one.is_ready || one.is_kept()) return;
     one.is_ready = true;
     one.next_ready = nullptr;
     (first_ready_ == nullptr ? first_ready_ : last_ready_->next_ready) = &one;

@@ -14,8 +14,6 @@ namespace verbspp {
 
 namespace {
 
-constexpr const char* opening = "inbox::open";
-
 error moved_from() noexcept {
   return {error_kind::invalid_input, detail::taking_message, "this inbox was moved from"};
 }
@@ -57,17 +55,19 @@ result<inbox> inbox::open(prepared_channel& of, const message_pool& pool,
 
 result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
                           const inbox_options& options) noexcept {
-  if (core.state() == channel_state::empty) return detail::channel_core::refusal_of_empty(opening);
+  if (core.state() == channel_state::empty)
+    return detail::channel_core::refusal_of_empty(detail::opening_inbox);
   if (pool.places() == nullptr)
-    return error(error_kind::invalid_input, opening, "this pool was moved from");
+    return error(error_kind::invalid_input, detail::opening_inbox, "this pool was moved from");
   if (pool.places()->domain() != core.connection().domain())
-    return error(error_kind::invalid_input, opening,
+    return error(error_kind::invalid_input, detail::opening_inbox,
                  "the pool's memory is registered in a protection domain other than the "
                  "channel's");
+  if (core.has_shared_messages()) return open_shared(core, pool);
   if (!core.receives().is_open()) return core.connection().refusal(detail::posting_receive);
   const std::uint32_t capacity = core.receives().capacity();
   if (options.depth > capacity)
-    return error::above_limit(opening, "depth", options.depth, capacity,
+    return error::above_limit(detail::opening_inbox, "depth", options.depth, capacity,
                               "build the channel with more max_receive_work_requests");
   const std::uint32_t depth = options.depth != 0 ? options.depth : capacity;
   const std::uint32_t refill = std::clamp(
@@ -75,10 +75,18 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
   detail::owned<detail::inbox_state> state(new (std::nothrow) detail::inbox_state{
       .core = core, .pool = pool, .depth = depth, .refill = refill});
   if (!state || !state->batch.allocate(*pool.places(), refill))
-    return error::from_errno(ENOMEM, opening);
+    return error::from_errno(ENOMEM, detail::opening_inbox);
   inbox made(std::move(state));
   VERBSPP_TRYV(fill(*made.state_.get()));
   return made;
+}
+
+result<inbox> inbox::open_shared(detail::channel_core& core, const message_pool& pool) noexcept {
+  detail::owned<detail::inbox_state> state(
+      new (std::nothrow) detail::inbox_state{.core = core, .pool = pool, .depth = 0, .refill = 0});
+  if (!state) return error::from_errno(ENOMEM, detail::opening_inbox);
+  VERBSPP_TRYV(core.open_shared_inbox(*state.get()));
+  return inbox(std::move(state));
 }
 
 int inbox::file_descriptor() const noexcept {
@@ -101,6 +109,11 @@ wait_limit::time_point inbox::deadline() const noexcept {
 std::uint32_t inbox::posted() const noexcept { return state_ ? state_->posted : 0; }
 
 result<void> inbox::fill(detail::inbox_state& mine) noexcept {
+  if (mine.is_shared) {
+    const channel_state state = mine.core.state();
+    if (state == channel_state::prepared || state == channel_state::connected) return success();
+    return mine.core.connection().refusal(detail::taking_message);
+  }
   if (!mine.core.receives().is_open())
     return mine.core.connection().refusal(detail::posting_receive);
   while (mine.in_use() < mine.depth && mine.is_due()) {
@@ -114,6 +127,7 @@ result<void> inbox::fill(detail::inbox_state& mine) noexcept {
 VERBSPP_DATA_PATH std::uint32_t inbox::take(detail::inbox_state& mine) noexcept {
   while (mine.arrived.is_empty() && mine.core.collect()) {
   }
+  if (mine.arrived.is_empty() && mine.is_shared) mine.is_short = mine.core.take_shared_messages();
   if (mine.arrived.is_empty()) return nothing;
   const std::uint32_t place = mine.arrived.take_first(*mine.pool.places());
   --mine.messages;
@@ -130,12 +144,16 @@ VERBSPP_DATA_PATH result<message> inbox::message_in(const detail::inbox_state& m
   return result<message>(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
 }
 
-std::optional<result<message>> inbox::next(detail::inbox_state& mine) noexcept {
-  const std::uint32_t place = take(mine);
-  if (place != nothing) return message_in(mine, place);
+std::optional<result<message>> inbox::refusal(detail::inbox_state& mine) noexcept {
   const auto filled = fill(mine);
   if (mine.in_use() == 0 && !filled.has_value()) return filled.assume_error();
   return std::nullopt;
+}
+
+std::optional<result<message>> inbox::next(detail::inbox_state& mine) noexcept {
+  const std::uint32_t place = take(mine);
+  if (place != nothing) return message_in(mine, place);
+  return refusal(mine);
 }
 
 std::optional<result<message>> inbox::next() noexcept {
@@ -160,19 +178,19 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   const auto look = [&] {
     place = take(mine);
     if (place != nothing) return detail::sight::enough;
-    // If there is nothing to post, nothing can fail.
-    if (!mine.is_due()) [[likely]]
+    // If there is nothing to post, only the channel can fail.
+    if (!mine.is_due() && !mine.is_shared) [[likely]]
       return detail::sight::nothing;
-    refused = next(mine);
+    refused = mine.is_shared ? refusal(mine) : next(mine);
     if (refused) return detail::sight::enough;
     // A place that returns to the pool wakes no thread.
-    return mine.is_due() ? detail::sight::nothing_yet : detail::sight::nothing;
+    return mine.is_due() || mine.is_short ? detail::sight::nothing_yet : detail::sight::nothing;
   };
   VERBSPP_TRY(end, mine.core.wait_for_message(look, until));
   if (place != nothing) return message_in(mine, place);
   if (!refused && end == wait_end::completions) refused = next(mine);
   if (refused) return std::move(*refused);
-  return until.failure(detail::taking_message, mine.in_use() != 0
+  return until.failure(detail::taking_message, mine.in_use() != 0 || mine.is_shared
                                                    ? "no message has arrived"
                                                    : "the pool has no free place for a message");
 }

@@ -13,14 +13,17 @@
 
 namespace verbspp::detail {
 
-/// The name of the operation in errors.
+/// The names of the operations in errors.
 inline constexpr const char* taking_message = "next message of an inbox";
+inline constexpr const char* opening_inbox = "inbox::open";
 
 /// The state of an inbox. It is allocated separately, because the slots of its receives point to
 /// it.
 struct [[gnu::visibility("hidden")]] inbox_state {
   /// True if there is room for a batch of receives, or none is in use at all.
-  [[nodiscard]] bool is_due() const noexcept { return depth - in_use() >= refill || in_use() == 0; }
+  [[nodiscard]] bool is_due() const noexcept {
+    return !is_shared && (depth - in_use() >= refill || in_use() == 0);
+  }
   /// The number of places that are posted, or contain messages that were not taken.
   [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
 
@@ -32,6 +35,9 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   message_list arrived{};
   std::uint32_t messages = 0;  ///< in `arrived`
   std::uint32_t posted = 0;
+  bool is_short = false;  ///< the pool had too few places for the hub's receives
+  bool is_shared =
+      false;  ///< the receives are those of the hub; depth, refill and batch are unused
 };
 
 }  // namespace verbspp::detail

@@ -6,6 +6,7 @@
 #include "outcomes.hpp"
 #include <verbspp/work/transport_error.hpp>
 
+#include <coroutine>
 #include <optional>
 #include <utility>
 
@@ -62,4 +63,40 @@ TEST_CASE("VERBSPP_CO_TRY ends the coroutine with the failure") {
   CHECK(failed.get().error().message() == refused.message());
   auto succeeded = forward(1);
   CHECK(succeeded.get().value() == 2);
+}
+
+TEST_CASE("VERBSPP_CO_TRYV destroys the value of an awaited result once") {
+  // Destroyed twice, a value counts below 0.
+  struct counted {
+    explicit counted(int& count) : alive(&count) { ++*alive; }
+    counted(counted&& other) noexcept : alive(std::exchange(other.alive, nullptr)) {}
+    counted(const counted&) = delete;
+    counted& operator=(const counted&) = delete;
+    ~counted() {
+      if (alive != nullptr) --*alive;
+    }
+    int* alive;
+  };
+  struct awaited {
+    static bool await_ready() noexcept { return true; }
+    static void await_suspend(std::coroutine_handle<> /*waiting*/) noexcept {}
+    [[nodiscard]] result<counted> await_resume() const {
+      if (!succeeds) return refused;
+      return result<counted>(counted(*count));
+    }
+    int* count;
+    bool succeeds;
+  };
+  int count = 0;
+  const auto run = [&count](bool succeeds) -> eager<result<int>> {
+    VERBSPP_CO_TRYV(co_await awaited{.count = &count, .succeeds = true});
+    auto named = co_await awaited{.count = &count, .succeeds = succeeds};
+    VERBSPP_CO_TRYV(named);  // leaves the value where it is
+    co_return count;
+  };
+  auto succeeded = run(true);
+  CHECK(succeeded.get().value() == 1);
+  auto failed = run(false);
+  CHECK(failed.get().error().message() == refused.message());
+  CHECK(count == 0);
 }

@@ -117,17 +117,20 @@ only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::t
   if (!verbspp_tried_##name.has_value()) [[unlikely]]       \
     give_back std::move(verbspp_tried_##name).as_failure(); \
   decltype(auto) name = ::verbspp::detail::tried(verbspp_tried_##name)
-// A loop instead of an `if`, which would capture the `else` of an enclosing `if`.
-#define VERBSPP_DETAIL_TRYV(give_back, ...)                                     \
-  for (auto& verbspp_failed : ::verbspp::detail::only_if_failed{(__VA_ARGS__)}) \
-  give_back std::move(verbspp_failed).as_failure()
 
 /// Declares `name` as the value of the result that the expression returns, or returns its failure
 /// from the enclosing function. A value that can't be moved stays in place until the end of the
 /// scope, and `name` is a reference to it.
 #define VERBSPP_TRY(name, ...) VERBSPP_DETAIL_TRY(return, name, __VA_ARGS__)
 /// As `VERBSPP_TRY`, if there is no value to bind, such as for `result<void>`.
-#define VERBSPP_TRYV(...) VERBSPP_DETAIL_TRYV(return, __VA_ARGS__)
+// A loop instead of an `if`, which would capture the `else` of an enclosing `if`.
+#define VERBSPP_TRYV(...)                                                       \
+  for (auto& verbspp_failed : ::verbspp::detail::only_if_failed{(__VA_ARGS__)}) \
+  return std::move(verbspp_failed).as_failure()
 /// As above, for coroutines whose promise takes a result by `return_value`.
+// VERBSPP_CO_TRYV does not put the outcome into an aggregate: g++ 11 and 12 destroy the members of
+// an aggregate twice if the expression has a `co_await`.
 #define VERBSPP_CO_TRY(name, ...) VERBSPP_DETAIL_TRY(co_return, name, __VA_ARGS__)
-#define VERBSPP_CO_TRYV(...) VERBSPP_DETAIL_TRYV(co_return, __VA_ARGS__)
+#define VERBSPP_CO_TRYV(...)                                                               \
+  for (auto&& verbspp_awaited = (__VA_ARGS__); !verbspp_awaited.has_value();) [[unlikely]] \
+  co_return std::move(verbspp_awaited).as_failure()

@@ -97,6 +97,19 @@ class channel_hub {
   /// completion queue is broken, which breaks all channels of the hub; also `driver`, once, after a
   /// thread has read a failure of the device (see `wait`), as `request_notification` does
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
+  /// Calls `channel::poll` of each channel that has news, for an event loop whose channels have
+  /// coroutines or continuations; never blocks. One call polls each channel once, so a busy channel
+  /// does not delay the rest of the loop.
+  ///
+  ///     VERBSPP_TRY(has_news, hub.request_notification());
+  ///     if (!has_news) ... sleep until the descriptor is readable, or the deadline
+  ///     VERBSPP_TRYV(hub.poll());
+  ///
+  /// The messages of a channel that has an inbox go to the inbox; other messages wait for `poll`
+  /// with slots. A continuation may destroy the hub or its channels. Thread rule: this uses the
+  /// channels, so no other thread may use one of them meanwhile.
+  /// \errors as `poll` with slots; `invalid_input` if the hub has a table of clients
+  [[nodiscard]] result<void> poll() const noexcept;
   /// As `poll`, but waits for at least one arrival. Failures end the wait, too: of the device, the
   /// hub's queues, or the port of a channel (asynchronous events, which the program still
   /// receives). Later calls return the error again if nothing else has arrived; that of a port,

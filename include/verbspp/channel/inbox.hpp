@@ -50,6 +50,11 @@ struct inbox_options {
 /// inbox continues with the new connection, from the next call on: so call `next` once before the
 /// handshake.
 ///
+/// If the channel belongs to a hub with a pool, its messages arrive in that pool, and the hub posts
+/// the receives: the options have no effect. The hub then keeps the messages of the channel for the
+/// inbox, and reports only that the channel has news. Such a channel has one inbox at a time.
+/// `wait` and `async_wait` work as usual.
+///
 /// A move-only owner. It may outlive its channel. If it is destroyed before the channel, its
 /// receives stay posted, and the messages that they receive are dropped. Thread rule: like its
 /// channel.
@@ -57,8 +62,9 @@ class inbox {
  public:
   /// Opens the inbox of a channel.
   /// \errors `invalid_input` if the channel is empty, or takes its receives from a shared receive
-  /// queue, and if the pool was moved from; `not_connected` if the channel is broken or closed;
-  /// `resource_exhausted`; as `channel::post_receive`
+  /// queue other than that of a hub, and if the pool was moved from, or differs from that of the
+  /// hub; `busy` if a channel of a hub with a pool has an inbox already; `not_connected` if the
+  /// channel is broken or closed; `resource_exhausted`; as `channel::post_receive`
   [[nodiscard]] static result<inbox> open(channel& of, const message_pool& pool,
                                           inbox_options options = {}) noexcept;
   [[nodiscard]] static result<inbox> open(prepared_channel& of, const message_pool& pool,
@@ -95,7 +101,7 @@ class inbox {
   /// wakes no thread.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
-  /// The number of receives that are posted now.
+  /// The number of receives that are posted now; 0 if the hub posts them.
   [[nodiscard]] std::uint32_t posted() const noexcept;
 
  private:
@@ -104,6 +110,8 @@ class inbox {
   explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core& core, const message_pool& pool,
                                           const inbox_options& options) noexcept;
+  [[nodiscard]] static result<inbox> open_shared(detail::channel_core& core,
+                                                 const message_pool& pool) noexcept;
   static constexpr std::uint32_t nothing = UINT32_MAX;
   /// Takes the next message if one has arrived. \returns its place, or `nothing`
   [[nodiscard]] static std::uint32_t take(detail::inbox_state& mine) noexcept;
@@ -111,6 +119,8 @@ class inbox {
                                                   std::uint32_t place) noexcept;
   /// Posts receives in batches while there is room for one, and places.
   [[nodiscard]] static result<void> fill(detail::inbox_state& mine) noexcept;
+  /// Posts receives. \returns the error, if there are neither receives nor messages
+  [[nodiscard]] static std::optional<result<message>> refusal(detail::inbox_state& mine) noexcept;
   [[nodiscard]] static std::optional<result<message>> next(detail::inbox_state& mine) noexcept;
   [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
   void leave() noexcept;

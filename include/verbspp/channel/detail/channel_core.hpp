@@ -241,6 +241,13 @@ class channel_core {
   }
   /// Uncounts it. Its receives stay posted, and keep their places. This may destroy the core.
   void drop_inbox(inbox_state& inbox) noexcept;
+  /// True if messages for the channel arrive in the pool of its hub.
+  [[nodiscard]] bool has_shared_messages() const noexcept;
+  /// Makes this the inbox for the messages that arrive in the hub's pool.
+  [[nodiscard]] result<void> open_shared_inbox(inbox_state& inbox) noexcept;
+  /// Moves the messages that have arrived in the hub's pool to that inbox.
+  /// \returns true if the pool has too few places for the hub's receives
+  bool take_shared_messages() noexcept;
   /// Notes that a message of an inbox was taken.
   VERBSPP_DATA_PATH void note_message_taken() noexcept { --inbox_messages_; }
   /// Uncounts a handle. This may destroy the core.
@@ -562,10 +569,11 @@ class channel_core {
   channel_connection connection_;
   std::uint32_t handles_ = 0;  ///< handles, inboxes and open scopes
   std::uint32_t inboxes_ = 0;
-  std::uint32_t inbox_receives_ = 0;  ///< outstanding
-  std::uint32_t inbox_messages_ = 0;  ///< that were not taken
-  unsigned users_ = 0;                ///< for assertions
-  std::uint64_t known_ = 0;           ///< completed requests that a wait for news has reported
+  std::uint32_t inbox_receives_ = 0;     ///< outstanding
+  std::uint32_t inbox_messages_ = 0;     ///< that were not taken
+  inbox_state* shared_inbox_ = nullptr;  ///< for messages that arrive in the pool of the hub
+  unsigned users_ = 0;                   ///< for assertions
+  std::uint64_t known_ = 0;              ///< completed requests that a wait for news has reported
   open_scopes scopes_{};
   continuations continuations_{};
   std::uint32_t delayed_ = 0;

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inboxes of channels whose messages arrive in the pool of a hub, and the hub's own loop function.
+
+#include "../eager.hpp"
+#include "channels.hpp"
+#include "event_loop.hpp"
+#include <verbspp/coroutine.hpp>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+using routine = eager<transport_result<void>>;
+
+/// A hub with a pool, and clients, which have no hub.
+class served_clients {
+ public:
+  static constexpr hub_options default_options{.channels = 32, .receives = 32, .refill = 4};
+
+  /// Skips the test if the device has no shared receive queues.
+  explicit served_clients(unsigned count, const hub_options& options = default_options)
+      : hub(supported(channel_hub::create(bed.domain, pool, options), shared_receive_queues)) {
+    for (unsigned i = 0; i < count; ++i) add();
+  }
+  void add() {
+    const auto small = bed.domain.build_channel().max_send_work_requests(8).max_inline_data(32);
+    auto served = must(small.hub(*hub).build());
+    auto client = must(small.max_receive_work_requests(8).build());
+    channel_pair made = connect_channels(std::move(served), std::move(client));
+    here.push_back(std::make_unique<channel>(std::move(made.left)));
+    there.push_back(std::move(made.right));
+  }
+
+  const testbed bed{};
+  message_pool pool = must(message_pool::create(bed.domain, 128, 32));
+  std::optional<channel_hub> hub;
+  std::vector<std::unique_ptr<channel>> here{};
+  std::vector<channel> there{};
+};
+
+void send_text(channel& link, std::string_view text) {
+  must(link.send({.elements = inline_payload(text)}));
+}
+
+std::string text_of(const message& from) {
+  return {reinterpret_cast<const char*>(from.bytes().data()), from.size()};
+}
+
+/// Echoes the messages of one client until it says "end".
+routine echo(channel& link, inbox requests) {
+  for (;;) {
+    VERBSPP_CO_TRY(request, co_await requests.async_wait(wait_limit::forever()));
+    if (text_of(request) == "end") co_return success();
+    VERBSPP_CO_TRYV(co_await link.async_send(std::move(request)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an inbox returns the messages of its channel from the pool of a hub in order") {
+  served_clients all(2);
+  inbox messages = must(inbox::open(*all.here[0], all.pool));
+  CHECK(messages.posted() == 0);
+  CHECK_FALSE(messages.next());
+  for (int i = 0; i < 200; ++i) {
+    const std::string text = std::to_string(i);
+    send_text(all.there[0], text);
+    const message got = must(messages.wait(patience));
+    CHECK(text_of(got) == text);
+    CHECK(got.source() == all.here[0]->id());
+  }
+  // The hub returns the messages of the other channel, and only news of this one.
+  send_text(all.there[1], "other");
+  send_text(all.there[0], "mine");
+  bool has_news = false;
+  std::string other;
+  wait_until(
+      [&] {
+        std::array<arrival, 4> slots;
+        for (const arrival& each : must(all.hub->poll(slots))) {
+          if (each.message)
+            other += text_of(each.message);
+          else
+            has_news = has_news || each.source == all.here[0]->id();
+        }
+        return has_news && !other.empty();
+      },
+      "both arrivals");
+  CHECK(other == "other");
+  CHECK(text_of(must(messages.wait(patience))) == "mine");
+}
+
+TEST_CASE("a sleeping inbox of a hub wakes for a message and ends at its limit") {
+  served_clients all(1, {.channels = 2, .receives = 8, .refill = 4, .waiting = wait_mode::sleep()});
+  inbox messages = must(inbox::open(*all.here[0], all.pool));
+  CHECK(failure_of(messages.wait(short_limit)) == error_kind::timed_out);
+  CHECK(all.here[0]->is_connected());
+  for (int i = 0; i < 20; ++i) {
+    std::thread sender(
+        [&] { static_cast<void>(all.there[0].send({.elements = inline_payload(i)})); });
+    CHECK(must(messages.wait(patience)).size() == sizeof i);
+    sender.join();
+  }
+}
+
+TEST_CASE("an inbox of a hub gets messages again when places return to the pool") {
+  served_clients all(1, {.channels = 2, .receives = 4, .refill = 2});
+  inbox messages = must(inbox::open(*all.here[0], all.pool));
+  std::vector<message> kept;
+  // All places but two.
+  while (all.pool.available() > 0) kept.push_back(must(all.pool.take()));
+  for (int i = 0; i < 4; ++i) {
+    send_text(all.there[0], "text");
+    kept.push_back(must(messages.wait(patience)));
+  }
+  auto late = must(all.there[0].post_send({.elements = inline_payload(7)}));
+  CHECK(failure_of(messages.wait(short_limit)) == error_kind::timed_out);
+  kept.clear();
+  CHECK(must(messages.wait(patience)).size() == sizeof(int));
+  must(late.wait(patience));
+}
+
+TEST_CASE("an inbox of a hub returns the messages that arrived before its channel broke") {
+  served_clients all(1);
+  std::optional<inbox> messages = must(inbox::open(*all.here[0], all.pool));
+  send_text(all.there[0], "first");
+  send_text(all.there[0], "second");
+  SECTION("and then the cause") {
+    must(all.here[0]->close(patience));
+    CHECK(text_of(must(messages->wait(patience))) == "first");
+    CHECK(text_of(must(messages->wait(patience))) == "second");
+    const error gone = failure_of(messages->wait(patience));
+    CHECK(gone == error_kind::not_connected);
+    CHECK_THAT(gone.message(), Catch::Contains("next message of an inbox"));
+  }
+  SECTION("although the channel was destroyed") {
+    all.here[0].reset();
+    CHECK(text_of(must(messages->wait(patience))) == "first");
+    CHECK(text_of(must(messages->wait(patience))) == "second");
+    CHECK(messages->wait(patience).has_error());
+  }
+  SECTION("and gives its places back when it is destroyed") {
+    all.here[0].reset();
+    messages.reset();
+    all.hub.reset();
+    CHECK(all.pool.available() == all.pool.size());
+  }
+}
+
+TEST_CASE("the hub returns the messages of a channel again after its inbox was destroyed") {
+  served_clients all(1);
+  std::optional<inbox> messages = must(inbox::open(*all.here[0], all.pool));
+  send_text(all.there[0], "text");
+  std::array<arrival, 1> slot;
+  static_cast<void>(must(all.hub->wait(slot, patience)));
+  CHECK_FALSE(slot[0].message);
+  messages.reset();
+  static_cast<void>(must(all.hub->wait(slot, patience)));
+  CHECK(text_of(slot[0].message) == "text");
+  CHECK(inbox::open(*all.here[0], all.pool).has_value());
+}
+
+TEST_CASE("the inbox of a hub's channel explains each refusal") {
+  served_clients all(1);
+  const message_pool other = must(message_pool::create(all.bed.domain, 8, 32));
+  const error foreign = failure_of(inbox::open(*all.here[0], other));
+  CHECK(foreign == error_kind::invalid_input);
+  CHECK_THAT(foreign.message(), Catch::Contains("open the inbox with that pool"));
+  const inbox first = must(inbox::open(*all.here[0], all.pool));
+  const error second = failure_of(inbox::open(*all.here[0], all.pool));
+  CHECK(second == error_kind::busy);
+  CHECK_THAT(second.message(), Catch::Contains("one inbox at a time"));
+}
+
+TEST_CASE("a hub's poll resumes the coroutines of all its channels") {
+  served_clients all(8, {.channels = 8, .receives = 64, .waiting = wait_mode::sleep()});
+  std::vector<std::optional<routine>> serving;
+  for (const auto& each : all.here)
+    serving.emplace_back(echo(*each, must(inbox::open(*each, all.pool))));
+  const message_pool answers_pool = must(message_pool::create(all.bed.domain, 64, 32));
+  // The clients are threads; Catch's assertions are for this one.
+  std::vector<std::string> failures(all.there.size());
+  std::vector<std::thread> clients;
+  for (std::size_t i = 0; i < all.there.size(); ++i)
+    clients.emplace_back([&, i] {
+      const auto talk = [&]() -> transport_result<void> {
+        VERBSPP_TRY(answers, inbox::open(all.there[i], answers_pool, {.depth = 4}));
+        for (int n = 0; n < 50; ++n) {
+          const std::string text = std::to_string(i) + ' ' + std::to_string(n);
+          VERBSPP_TRYV(all.there[i].send({.elements = inline_payload(std::string_view(text))}));
+          VERBSPP_TRY(answer, answers.wait(patience));
+          if (text_of(answer) != text) failures[i] = "wrong answer: " + text_of(answer);
+        }
+        VERBSPP_TRYV(all.there[i].send({.elements = inline_payload(std::string_view("end"))}));
+        return success();
+      };
+      if (const auto done = talk(); done.has_error()) failures[i] = done.error().message();
+    });
+  serve(*all.hub, [&] {
+    must(all.hub->poll());
+    for (std::size_t i = 0; i < serving.size(); ++i)
+      if (serving[i] && serving[i]->is_done()) {
+        must(serving[i]->get());
+        serving[i].reset();
+        all.here[i].reset();
+      }
+    return all.hub->size() == 0;
+  });
+  for (std::thread& each : clients) each.join();
+  for (const std::string& each : failures) CHECK(each.empty());
+}
+
+TEST_CASE("a coroutine that a hub resumes may destroy channels and the hub") {
+  served_clients all(3);
+  const auto end_all = [&](inbox messages) -> routine {
+    VERBSPP_CO_TRYV(co_await messages.async_wait(wait_limit::forever()));
+    all.here.clear();
+    all.hub.reset();
+    co_return success();
+  };
+  routine first = end_all(must(inbox::open(*all.here[1], all.pool)));
+  for (channel& each : all.there) send_text(each, "text");
+  wait_until(
+      [&] {
+        if (all.hub) must(all.hub->poll());
+        return first.is_done();
+      },
+      "the coroutine");
+  must(first.get());
+}
+
+TEST_CASE("a hub's poll reports the failure of a channel to its coroutine") {
+  served_clients all(2);
+  routine serving = echo(*all.here[0], must(inbox::open(*all.here[0], all.pool)));
+  buffer<> long_one(all.bed.domain, 64);
+  CHECK(all.there[0].send({.elements = long_one.gather()}).has_error());
+  wait_until(
+      [&] {
+        must(all.hub->poll());
+        return serving.is_done();
+      },
+      "the coroutine");
+  CHECK(serving.get().has_error());
+}
+
+TEST_CASE("a hub's poll leaves the messages of channels without an inbox to the poll with slots") {
+  served_clients all(2);
+  for (channel& each : all.there) send_text(each, "text");
+  for (int i = 0; i < 10; ++i) must(all.hub->poll());
+  std::size_t count = 0;
+  wait_until(
+      [&] {
+        std::array<arrival, 4> slots;
+        for (const arrival& each : must(all.hub->poll(slots))) count += each.message ? 1 : 0;
+        must(all.hub->poll());
+        return count == 2;
+      },
+      "both messages");
+}
+
+TEST_CASE("an inbox keeps the messages of a client in a table") {
+  served_clients all(0);
+  auto clients = must(hub_clients<std::optional<inbox>>::create(*all.hub));
+  all.add();
+  channel& there = all.there[0];
+  send_text(there, "early");
+  std::optional<inbox> messages = must(inbox::open(*all.here[0], all.pool));
+  static_cast<void>(must(clients.add(std::move(*all.here[0]), std::move(messages))));
+  send_text(there, "late");
+  std::string seen;
+  wait_until(
+      [&] {
+        auto turn = must(clients.wait(patience));
+        CHECK_FALSE(turn.next());
+        while (auto next = turn.data()->next()) seen += text_of(must(std::move(*next))) + ' ';
+        return seen == "early late ";
+      },
+      "both messages");
+  CHECK(failure_of(all.hub->poll()) == error_kind::invalid_input);
+}
+
+TEST_CASE("the loop function of a moved-from hub is refused") {
+  const testbed bed;
+  auto hub = must(channel_hub::create(bed.domain, {.channels = 1, .completions = 16}));
+  const channel_hub moved = std::move(hub);
+  CHECK(failure_of(hub.poll()) == error_kind::invalid_input);
+  must(moved.poll());
+}
