@@ -668,7 +668,7 @@ result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
 }
 
 result<void> hub_state::poll_channels() noexcept {
-  // Channels whose continuations post to each other could have news for ever.
+  // One round only: continuations may cause more news without end.
   for (std::uint32_t left = size(); left != 0; --left) {
     channel_core* next = nullptr;
     VERBSPP_TRY(seen, poll_with([&](cause& failed) { return look_for_news(next, failed); }));

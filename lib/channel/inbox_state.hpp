@@ -37,7 +37,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   std::uint32_t posted = 0;
   bool is_short = false;  ///< the pool had too few places for the hub's receives
   bool is_shared =
-      false;  ///< the receives are those of the hub; depth, refill and batch are unused
+      false;  ///< the hub posts the receives; depth, refill and batch are unused
 };
 
 }  // namespace verbspp::detail

@@ -150,7 +150,7 @@ TEST_CASE("an inbox of a hub returns the messages that arrived before its channe
     CHECK(text_of(must(messages->wait(patience))) == "second");
     CHECK(messages->wait(patience).has_error());
   }
-  SECTION("and gives its places back when it is destroyed") {
+  SECTION("and returns its places to the pool when it is destroyed") {
     all.here[0].reset();
     messages.reset();
     all.hub.reset();

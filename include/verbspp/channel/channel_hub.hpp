@@ -106,8 +106,8 @@ class channel_hub {
   ///     VERBSPP_TRYV(hub.poll());
   ///
   /// The messages of a channel that has an inbox go to the inbox; other messages wait for `poll`
-  /// with slots. A continuation may destroy the hub or its channels. Thread rule: this uses the
-  /// channels, so no other thread may use one of them meanwhile.
+  /// with slots. A continuation may destroy the hub or its channels. Thread rule: no other thread
+  /// may use a channel of the hub during the call.
   /// \errors as `poll` with slots; `invalid_input` if the hub has a table of clients
   [[nodiscard]] result<void> poll() const noexcept;
   /// As `poll`, but waits for at least one arrival. Failures end the wait, too: of the device, the
