@@ -5,5 +5,6 @@
 #pragma once
 
 #include <verbspp/channel.hpp>
+#include <verbspp/channel/async_scope.hpp>
 #include <verbspp/channel/detail/awaited_message.hpp>
 #include <verbspp/channel/detail/awaited_work.hpp>

@@ -195,6 +195,7 @@ class channel;
 class channel_failure;
 class channel_hub;
 struct channel_id;
+class async_scope;
 class channel_scope;
 enum class channel_state : std::uint8_t;
 class channel_stream;

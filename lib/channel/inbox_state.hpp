@@ -35,9 +35,8 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   message_list arrived{};
   std::uint32_t messages = 0;  ///< in `arrived`
   std::uint32_t posted = 0;
-  bool is_short = false;  ///< the pool had too few places for the hub's receives
-  bool is_shared =
-      false;  ///< the hub posts the receives; depth, refill and batch are unused
+  bool is_short = false;   ///< the pool had too few places for the hub's receives
+  bool is_shared = false;  ///< the hub posts the receives; depth, refill and batch are unused
 };
 
 }  // namespace verbspp::detail

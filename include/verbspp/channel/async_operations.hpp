@@ -34,6 +34,8 @@ class awaited_work {
                 "awaited calls are for coroutines: #include <verbspp/coroutine.hpp>");
 };
 
+class awaited_room;
+
 /// True for memory that an awaited request can keep, and that the device can use as it needs to.
 template <class Element, class Memory>
 concept CanBeKept =
@@ -297,6 +299,15 @@ class async_operations {
       Memory&& memory, const read_operation& rest,
       const wait_limit& limit = detail::default_limit) noexcept {
     return {core(), limit, rest, std::forward<Memory>(memory)};
+  }
+
+  /// Awaits room for a number of requests in the send queue, without posting. Other coroutines that
+  /// wait for room may use it first.
+  /// \errors `invalid_input` if the queue is shorter; `timed_out`, `cancelled`: the channel is not
+  /// affected; those of the channel, if it is broken or closed
+  [[nodiscard]] detail::dependent_on<detail::awaited_room, Poster> async_room(
+      std::uint32_t requests = 1, const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), requests, limit};
   }
 
  protected:

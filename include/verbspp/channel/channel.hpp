@@ -265,6 +265,7 @@ class channel : public detail::core_owner,
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
 
  private:
+  friend class async_scope;
   friend class inbox;
   friend detail::channel_access;
   friend detail::hub_turn;

@@ -33,6 +33,9 @@ struct [[nodiscard]] finished {
 
 namespace detail {
 
+template <class Handle>
+class awaited_result;
+
 /// A handle of a request whose memory it does not own; may be empty.
 class pending_request {
  public:
@@ -135,6 +138,7 @@ template <>
 class [[nodiscard]] pending<void> : public detail::pending_request {
  public:
   using pending_request::pending_request;
+  void async_wait() = delete;  // its memory is borrowed: await it in an async_scope, or share it
   void detach() = delete;  // its memory is borrowed, so the handle has to wait: own it, or share it
 };
 
@@ -146,6 +150,11 @@ class [[nodiscard]] pending<void> : public detail::pending_request {
 class scoped_pending : public detail::pending_request {
  public:
   using pending_request::pending_request;
+  /// Awaits the result in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
+  /// the coroutine. The handle must outlive the wait. Destroying the coroutine ends the wait only.
+  /// \errors as `wait`
+  [[nodiscard]] detail::awaited_result<scoped_pending> async_wait(
+      const wait_limit& limit = detail::default_limit) noexcept;
 };
 
 /// A request in flight that keeps its memory alive, as returned by functions that post a shared
@@ -157,6 +166,9 @@ class scoped_pending : public detail::pending_request {
 class kept_pending : public detail::pending_request {
  public:
   using pending_request::pending_request;
+  /// As `scoped_pending::async_wait`.
+  [[nodiscard]] detail::awaited_result<kept_pending> async_wait(
+      const wait_limit& limit = detail::default_limit) noexcept;
 };
 
 namespace detail {
@@ -216,6 +228,11 @@ class [[nodiscard]] pending : public detail::pending_request {
   VERBSPP_DATA_PATH finished<Memory> wait(call_limit limit = call_limit::of_channel()) noexcept {
     return finish(limit);
   }
+
+  /// Awaits the result in a coroutine, as `scoped_pending::async_wait`. Destroying the handle waits
+  /// for the request, even if that happens because the coroutine is destroyed.
+  [[nodiscard]] detail::awaited_result<pending> async_wait(
+      const wait_limit& limit = detail::default_limit) noexcept;
 
   /// Detaches the request, without waiting. The request continues, and its memory is destroyed when
   /// the device no longer accesses it; never, if the device does not release it. If the request

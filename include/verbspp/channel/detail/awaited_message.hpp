@@ -4,9 +4,8 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/continuation.hpp>
-#include <verbspp/channel/detail/continuations.hpp>
+#include <verbspp/channel/detail/awaited.hpp>
 #include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/message.hpp>
 
@@ -19,12 +18,10 @@ namespace verbspp {
 namespace detail {
 
 /// The next message of an inbox, for which a coroutine waits.
-class [[nodiscard]] awaited_message : condition {
+class [[nodiscard]] awaited_message : awaited {
  public:
   awaited_message(inbox_state* of, const wait_limit& limit) noexcept
-      : condition(proceed, test_arrival, of) {
-    if (const wait_limit* const own = given(limit)) set_limit(*own);
-  }
+      : awaited(proceed, test_arrival, limit, of) {}
 
   /// \returns true if there is one, or an error
   [[nodiscard]] bool await_ready() noexcept { return look(); }
@@ -42,7 +39,6 @@ class [[nodiscard]] awaited_message : condition {
   [[nodiscard]] bool look() noexcept;
   void wait() noexcept;
 
-  std::coroutine_handle<> waiting_{};
   std::optional<result<message>> taken_{};
 };
 

@@ -6,8 +6,9 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/async_operations.hpp>
 #include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/continuation.hpp>
+#include <verbspp/channel/detail/awaited.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/continuations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
@@ -17,6 +18,7 @@
 #include <verbspp/work/work_completion.hpp>
 
 #include <coroutine>
+#include <cstdint>
 #include <new>
 #include <optional>
 #include <type_traits>
@@ -27,7 +29,7 @@ namespace verbspp::detail {
 /// One request for which a coroutine waits. It is posted when this is created, or as soon as the
 /// queue has room. It keeps its memory, or needs none.
 template <class Operation>
-class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending_request {
+class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_request {
  public:
   /// For elements, and the memory that they belong to.
   template <class Source, class Element>
@@ -52,6 +54,13 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
       start(operation, memory.keep());
     else
       start(operation, std::forward<Source>(memory).give());
+  }
+  /// For borrowed memory, which is in use until the end of the scope.
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit,
+                                 const Operation& operation, scope_state& scope) noexcept
+      : awaited_work(core, limit) {
+    scope_ = &scope;
+    start(operation, {});
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
@@ -84,10 +93,7 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
 
  protected:
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit) noexcept
-      : condition(proceed, test_room), core_(core) {
-    if (const wait_limit* const own = given(limit)) [[unlikely]]
-      set_limit(*own);
-  }
+      : awaited(proceed, test_room, limit), core_(core) {}
   /// Sets the elements of the request to the whole memory. \returns false if the memory cannot be
   /// used
   template <class Source>
@@ -140,7 +146,7 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
   }
   VERBSPP_DATA_PATH void post(const Operation& operation, const kept_memory& memory) noexcept {
     request made;
-    const result<void> posted = core_.post(operation, made, {}, memory);
+    const result<void> posted = core_.post(operation, made, {.scope = scope_}, memory);
     if (!posted.has_value()) [[unlikely]] {
       refused_ = posted.assume_error();
       return;
@@ -163,7 +169,7 @@ class [[nodiscard]] awaited_work<Operation, void> : condition, protected pending
   }
 
   channel_core& core_;
-  std::coroutine_handle<> waiting_{};
+  scope_state* scope_ = nullptr;
   std::optional<error> refused_{};
   std::optional<delayed> delayed_{};
 };
@@ -213,4 +219,69 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
   Memory memory_;
 };
 
+/// The result of a posted request, for which a coroutine waits. The handle stays with the program.
+template <class Handle>
+class [[nodiscard]] awaited_result : awaited {
+ public:
+  awaited_result(Handle& work, const wait_limit& limit) noexcept
+      : awaited(resume, test_nothing, limit), work_(work) {}
+
+  [[nodiscard]] static bool await_ready() noexcept { return false; }
+  /// \returns false if the result is available
+  [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept {
+    waiting_ = waiting;
+    return work_.then(*this);
+  }
+  [[nodiscard]] auto await_resume() noexcept { return work_.wait(); }
+
+ private:
+  [[nodiscard]] static state test_nothing(condition& /*self*/) noexcept { return state::unmet; }
+
+  Handle& work_;
+};
+
+/// Room in the send queue of a channel, for which a coroutine waits.
+class [[nodiscard]] awaited_room : awaited {
+ public:
+  awaited_room(channel_core& core, std::uint32_t wanted, const wait_limit& limit) noexcept
+      : awaited(resume, test_room, limit), core_(core), wanted_(wanted) {}
+
+  [[nodiscard]] bool await_ready() noexcept { return is_over(); }
+  void await_suspend(std::coroutine_handle<> waiting) noexcept {
+    waiting_ = waiting;
+    core_.continue_when(*this);
+  }
+  [[nodiscard]] result<void> await_resume() noexcept;
+
+ private:
+  [[nodiscard]] bool is_over() const noexcept {
+    return core_.sends().room() >= wanted_ || !core_.sends().is_open() ||
+           wanted_ > core_.sends().capacity();
+  }
+  [[nodiscard]] static state test_room(condition& self) noexcept {
+    return static_cast<awaited_room&>(self).is_over() ? state::met : state::unmet;
+  }
+
+  channel_core& core_;
+  std::uint32_t wanted_;
+};
+
 }  // namespace verbspp::detail
+
+namespace verbspp {
+
+inline detail::awaited_result<scoped_pending> scoped_pending::async_wait(
+    const wait_limit& limit) noexcept {
+  return {*this, limit};
+}
+inline detail::awaited_result<kept_pending> kept_pending::async_wait(
+    const wait_limit& limit) noexcept {
+  return {*this, limit};
+}
+template <class Memory>
+detail::awaited_result<pending<Memory>> pending<Memory>::async_wait(
+    const wait_limit& limit) noexcept {
+  return {*this, limit};
+}
+
+}  // namespace verbspp

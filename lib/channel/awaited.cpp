@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/inbox_state.hpp"
 #include <verbspp/channel/detail/awaited_message.hpp>
+#include <verbspp/channel/detail/awaited_work.hpp>
 
 namespace verbspp::detail {
 
@@ -37,6 +38,16 @@ void awaited_message::proceed(continuation& self) noexcept {
   auto& mine = static_cast<awaited_message&>(self);
   if (!mine.look()) return mine.wait();
   mine.waiting_.resume();
+}
+
+result<void> awaited_room::await_resume() noexcept {
+  const send_window& sends = core_.sends();
+  if (!sends.is_open()) return core_.connection().refusal(waiting_on_channel);
+  if (wanted_ > sends.capacity())
+    return error::above_limit("wait for room", "requests", wanted_, sends.capacity(),
+                              "the limit is the length of the send queue");
+  if (sends.room() >= wanted_) return success();
+  return limit().failure("wait for room", "the send queue has remained full");
 }
 
 }  // namespace verbspp::detail

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/detail/awaited.hpp>
+#include <verbspp/channel/detail/awaited_work.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/posting_operations.hpp>
+#include <verbspp/channel/scope.hpp>
+#include <verbspp/channel/scope_error.hpp>
+#include <verbspp/work/operations.hpp>
+
+#include <coroutine>
+#include <optional>
+
+namespace verbspp {
+
+namespace detail {
+
+/// The end of all requests of an `async_scope`, for which a coroutine waits.
+class [[nodiscard]] awaited_scope : awaited {
+ public:
+  awaited_scope(scope_base& of, channel_core& core, scope_state& requests,
+                const wait_limit& limit) noexcept
+      : awaited(resume, test_end, limit), scope_(of), core_(core), state_(requests) {}
+
+  [[nodiscard]] bool await_ready() const noexcept { return core_.has_finished(state_); }
+  void await_suspend(std::coroutine_handle<> waiting) noexcept {
+    waiting_ = waiting;
+    core_.continue_when(*this);
+  }
+  [[nodiscard]] scope_result<void> await_resume() noexcept {
+    // After the limit, this breaks the channel instead of waiting.
+    const call_limit usual = state_.limit;
+    if (has_expired()) state_.limit = call_limit::from(&limit());
+    const auto failed = scope_.failure(false);
+    state_.limit = usual;
+    if (failed) return *failed;
+    return success();
+  }
+
+ private:
+  [[nodiscard]] static state test_end(condition& self) noexcept {
+    return static_cast<awaited_scope&>(self).await_ready() ? state::met : state::unmet;
+  }
+
+  scope_base& scope_;
+  channel_core& core_;
+  scope_state& state_;
+};
+
+}  // namespace detail
+
+/// Requests of a coroutine that borrow their memory. The destructor waits until the device no
+/// longer accesses it; so declare the scope after the memory that its requests use.
+///
+///     async_scope scope(link);
+///     VERBSPP_CO_TRYV(co_await scope.async_write({.elements = from.gather(), .remote = theirs}));
+///     ...
+///     VERBSPP_CO_TRYV(co_await scope.async_finish());
+///
+/// The awaited calls are those of a channel, but take borrowed elements. `post_write` and so on
+/// post without waiting: a full queue is refused (`would_block`), and their handles need not be
+/// kept.
+///
+/// If the coroutine is destroyed, so is the scope: this blocks the thread until the requests have
+/// finished, at most for the channel's default limit, after which the channel breaks. That is the
+/// price of borrowed memory; shared and owned memory need no scope. The scopes of several
+/// coroutines may be open on one channel at the same time.
+///
+/// It can be neither copied nor moved, and may outlive its channel. Thread rule: like the channel.
+class [[nodiscard]] async_scope : public detail::scope_base,
+                                  public posting_operations<async_scope> {
+  template <class Operation>
+  using awaited_work = detail::awaited_work<Operation, void>;
+
+ public:
+  explicit async_scope(channel& link) noexcept : scope_base(link.core(), nullptr) {}
+
+  [[nodiscard]] awaited_work<send_operation> async_send(
+      const send_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return {core_, limit, operation, state_};
+  }
+  [[nodiscard]] awaited_work<receive_operation> async_receive(
+      const receive_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core_, limit, operation, state_};
+  }
+  [[nodiscard]] awaited_work<write_operation> async_write(
+      const write_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return {core_, limit, operation, state_};
+  }
+  [[nodiscard]] awaited_work<read_operation> async_read(
+      const read_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return {core_, limit, operation, state_};
+  }
+  [[nodiscard]] awaited_work<compare_and_swap_operation> async_compare_and_swap(
+      const compare_and_swap_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core_, limit, operation, state_};
+  }
+  [[nodiscard]] awaited_work<fetch_and_add_operation> async_fetch_and_add(
+      const fetch_and_add_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core_, limit, operation, state_};
+  }
+
+  /// Awaits the end of all requests, and reports the failures of those whose results were not
+  /// taken, since the scope began. If the limit is reached, the channel breaks. More requests may
+  /// be posted afterwards.
+  /// \errors as `channel::scope`
+  [[nodiscard]] detail::awaited_scope async_finish(
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {*this, core_, state_, limit};
+  }
+
+ private:
+  friend posting_operations<async_scope>;
+  friend channel_operations<async_scope>;
+  using borrowing_handle = scoped_pending;
+  using keeping_handle = scoped_pending;
+
+  [[nodiscard]] VERBSPP_DATA_PATH detail::posting_terms terms() noexcept {
+    return {.scope = &state_};
+  }
+};
+
+}  // namespace verbspp

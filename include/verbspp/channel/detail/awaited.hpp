@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/continuation.hpp>
+#include <verbspp/channel/detail/continuations.hpp>
+
+#include <coroutine>
+
+namespace verbspp::detail {
+
+/// A coroutine that waits for a request, or for a condition of a channel: the basis of the objects
+/// that `co_await` is applied to.
+class awaited : public condition {
+ protected:
+  /// \param about see `condition`
+  VERBSPP_DATA_PATH awaited(function called, test is_met, const wait_limit& limit,
+                            void* about = nullptr) noexcept
+      : condition(called, is_met, about) {
+    if (const wait_limit* const own = given(limit)) [[unlikely]]
+      set_limit(*own);
+  }
+  ~awaited() = default;
+
+  /// For awaited objects that only resume the coroutine when the condition is met.
+  static void resume(continuation& self) noexcept { static_cast<awaited&>(self).waiting_.resume(); }
+
+  std::coroutine_handle<> waiting_{};
+};
+
+}  // namespace verbspp::detail
