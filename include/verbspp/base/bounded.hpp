@@ -6,15 +6,15 @@
 
 #include <compare>
 #include <cstddef>
-#include <system_error>  // declares std::hash, and is included anyway
+#include <system_error>  // declares std::hash; error.hpp includes it, too
 #include <utility>
 
 namespace verbspp {
 
 namespace detail {
-/// Not constexpr, so a constant expression that reaches it does not compile, and the diagnostic
-/// names it. Defined because clang 14 evaluates constants in default member initializers at run
-/// time.
+/// Deliberately not constexpr: a constant expression that calls it does not compile, and the
+/// diagnostic shows its name. It has a definition because clang 14 evaluates the constants in
+/// default member initializers at run time.
 void value_is_out_of_range();
 }  // namespace detail
 
@@ -44,7 +44,7 @@ class bounded {
     if (!in_range(value)) return error::out_of_range("parameter", Traits::name, value);
     return assume(static_cast<value_type>(value));
   }
-  /// Returns `value` unchecked; it must be in range.
+  /// Converts `value`, which must be in range, without a check.
   [[nodiscard]] static constexpr bounded assume(value_type value) noexcept {
     bounded result;
     result.value_ = value;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The library's requirements on the compiler, its version, and macros that hide the differences
-/// between compilers.
+/// The language version that the library requires, the version of the library, and macros that hide
+/// the differences between compilers.
 #pragma once
 
 #if defined(_MSVC_LANG) || (defined(__cplusplus) && __cplusplus < 202002L)
@@ -19,7 +19,8 @@
 #define VERBSPP_LIFETIMEBOUND
 #endif
 
-// Marks a class as a view of objects owned elsewhere. The owner must live on; the view need not.
+// Marks a class as a view: its objects refer to memory that they do not own. clang then warns if a
+// view of a temporary is kept.
 #if defined(__clang__)
 #define VERBSPP_VIEW [[gsl::Pointer]]
 #else
@@ -27,7 +28,7 @@
 #endif
 
 // The consumed analysis of clang (-Wconsumed) reports the use of an object after the call that
-// consumed it; other compilers leave that to clang-tidy's bugprone-use-after-move.
+// consumed it. With other compilers, clang-tidy's bugprone-use-after-move finds such uses.
 #if defined(__clang__)
 #define VERBSPP_CONSUMABLE [[clang::consumable(unconsumed)]]
 #define VERBSPP_CALLABLE_UNCONSUMED [[clang::callable_when("unconsumed", "unknown")]]
@@ -38,15 +39,16 @@
 #define VERBSPP_CONSUMES
 #endif
 
-// Makes an exception the same type in the library and in a program that hides its own symbols.
+// Keeps the symbols of an exception class visible, so that it is the same type in the library and
+// in a program that is compiled with -fvisibility=hidden.
 #define VERBSPP_EXCEPTION [[gnu::visibility("default")]]
 
 // Marks code that runs once per request. It is inlined regardless of the compiler's heuristics,
 // down to the driver's function pointer.
 #define VERBSPP_DATA_PATH [[gnu::always_inline]] inline
 
-// Marks functions that neither allocate, lock, throw, nor wait; newer versions of clang check this
-// (-Wfunction-effects). Placed after noexcept.
+// Marks functions that do not allocate, lock, throw or wait; newer versions of clang check this
+// (-Wfunction-effects). The macro is placed after noexcept.
 #if defined(__has_cpp_attribute)
 #if __has_cpp_attribute(clang::nonblocking)
 #define VERBSPP_NONBLOCKING [[clang::nonblocking]]

@@ -75,7 +75,8 @@ enum class error_kind : std::uint8_t {
 class error;
 
 namespace detail {
-/// Formats an error that was made from a failure type unknown to the base, and finds its errno.
+/// Functions for an error that was converted from a failure type of a higher layer, which this
+/// header does not know: one writes its message, and one returns its errno.
 struct error_source {
   std::size_t (*format)(const error& e, std::span<char> buffer) noexcept;
   int (*code)(const error& e) noexcept;
@@ -105,7 +106,7 @@ class error {
     return result;
   }
 
-  /// `subject` has the value `value`, which is invalid for every queue, device or type.
+  /// `subject` has the value `value`, which is invalid regardless of the device.
   template <std::integral Integer>
   [[nodiscard]] static constexpr error out_of_range(const char* operation, const char* subject,
                                                     Integer value,
@@ -147,7 +148,8 @@ class error {
     return result;
   }
 
-  /// The remote end's `subject` is a counter, and its `value` is not above the last one seen.
+  /// `subject` is a counter of the remote end. Its value has to increase, but `value` is not above
+  /// `last`, the previous one.
   [[nodiscard]] static constexpr error outdated(const char* operation, const char* subject,
                                                 std::uint64_t value, std::uint64_t last,
                                                 const char* hint = nullptr) noexcept {
@@ -166,7 +168,7 @@ class error {
     return result;
   }
 
-  /// The same failure, known to mean something other than its errno suggests.
+  /// The same failure with another kind and hint, if its errno does not have the usual meaning.
   [[nodiscard]] constexpr error as(error_kind kind, const char* hint) const noexcept {
     error result = *this;
     result.kind_ = kind;
@@ -180,8 +182,8 @@ class error {
   [[nodiscard]] constexpr int native_errno() const noexcept { return native_; }
   /// The call or step that failed, such as "ibv_create_qp" or "modify INIT -> RTR".
   [[nodiscard]] constexpr const char* operation() const noexcept { return operation_; }
-  /// The advice for the caller. Null if there is none besides the usual meaning of the errno, which
-  /// the message includes in this case.
+  /// The advice for the caller; may be null. If it is null, and a verb failed, the message explains
+  /// the usual meaning of the errno.
   [[nodiscard]] constexpr const char* hint() const noexcept { return hint_; }
   /// The parameter or field at fault; null if the failure is not about a single one.
   [[nodiscard]] constexpr const char* subject() const noexcept { return subject_; }
@@ -198,7 +200,7 @@ class error {
   /// the message instead of the error.
   [[nodiscard]] std::string message() const;
 
-  /// The errno, or if there is none the errno for the kind, in `generic_category`.
+  /// The errno, in `generic_category`. Without an errno, the one that corresponds to the kind.
   [[nodiscard]] std::error_code code() const noexcept;
 
   /// Throws the error as an `exception`; without exceptions, prints the message and aborts.
@@ -215,7 +217,7 @@ class error {
   friend bool operator==(const error& e, std::errc condition) noexcept {
     return e == std::make_error_condition(condition);
   }
-  /// True only for `code()` itself.
+  /// True if `code` equals `code()`. Unlike a condition, it is not compared with the kind.
   friend bool operator==(const error& e, const std::error_code& code) noexcept {
     return e.code() == code;
   }
@@ -247,7 +249,7 @@ class error {
     second_.number = second;
   }
   [[nodiscard]] int kind_errno() const noexcept;
-  /// Writes the message without the part about the batch.
+  /// Writes the message, without the part about the batch in which the request was posted.
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format_cause(std::span<char> buffer) const noexcept;
 

@@ -17,11 +17,12 @@ namespace verbspp {
 /// 2. Sleep until `file_descriptor()` is readable, or until `deadline()`.
 /// 3. Let the object work, with its own function that never blocks: `poll` of a channel, a hub or
 ///    its clients, `next` of an inbox, `advance` of an acceptor or a session, `try_accept` of a
-///    listener, `next_event` of a connection. Start over.
-///  No event is lost if step 1 is the last call on the object before the sleep. The descriptor
-/// works with poll, epoll, select and io_uring, with a level trigger, and stays the same as long as
-/// the object exists. It may become readable although there is no work. The deadline is the maximum
-/// time point if the object does not need to be called at a certain time; read it after step 1.
+///    listener, `next_event` of a connection. Then start again at step 1.
+///
+/// No event is lost if step 1 is the last call on the object before the sleep. The descriptor works
+/// with poll, epoll, select and io_uring, with a level trigger, and stays the same as long as the
+/// object exists. It may become readable although there is no work. Read the deadline after step 1.
+/// It is the maximum time point if the object does not need to be called at a certain time.
 ///
 /// The one exception is `exchange_session`, whose descriptor is the socket: wait for its
 /// `events()`.

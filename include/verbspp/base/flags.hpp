@@ -5,7 +5,8 @@
 
 namespace verbspp {
 
-/// True for enumerations whose enumerators are bits that may be combined; specialize it for yours.
+/// True for enumerations whose enumerators are bits that may be combined. A program can specialize
+/// it for its own enumerations.
 template <class Bit>
 inline constexpr bool is_flag_bit = false;
 

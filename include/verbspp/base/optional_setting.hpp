@@ -23,7 +23,7 @@ struct not_required {
 /// there is no default, and an optional is rejected with a message.
 template <class Value, class Need = detail::not_required>
 class optional_setting {
-  // A `Value` that converts from numbers converts from literals only.
+  // A class that converts from numbers, such as `bounded`, converts only from literals.
   static constexpr bool from_literals =
       std::is_convertible_v<int, Value> && !std::is_arithmetic_v<Value>;
 

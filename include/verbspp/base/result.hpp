@@ -7,7 +7,8 @@
 /// - `work_result<Value>`, with a `work_error`: a request that was posted, and failed.
 /// - `batch_result`, with a `batch_error`: a call that failed, and the number of requests that it
 ///   posted first.
-/// - `transport_result<Value>`, with a `transport_error`: any of these, distinguished by a test.
+/// - `transport_result<Value>`, with a `transport_error`: any of these failures. The program can
+///   test which one it is.
 ///
 /// Every failure converts to `transport_error` and to `error`, implicitly and in `VERBSPP_TRY`, and
 /// keeps its details: `work_error::from` and `batch_error::from` return them.
@@ -34,10 +35,11 @@ class VERBSPP_EXCEPTION exception : public std::system_error {
 
  private:
   class error error_;
-  std::array<char, 512> text_{};  // the text of system_error would repeat the errno's text
+  std::array<char, 512> text_{};  // system_error::what() would append the errno's text again
 };
 
-/// The return type of every call that can fail: a `Value`, or the `error` that explains why not.
+/// The return type of every call that can fail: a `Value`, or the `error` that explains why there
+/// is none.
 ///
 /// `has_value()` and `bool` test for a value, `value()` returns it or throws `verbspp::exception`,
 /// `error()` returns the failure, and `assume_value()` skips the check.
@@ -49,7 +51,7 @@ using BOOST_OUTCOME_V2_NAMESPACE::success;
 
 namespace detail {
 
-/// The value that `VERBSPP_TRY` binds, or a reference to a value that can't be moved.
+/// Returns the value for `VERBSPP_TRY`. A value that can't be moved is returned by reference.
 template <class Value, class Error>
   requires std::is_move_constructible_v<Value>
 [[nodiscard]] constexpr std::remove_cv_t<Value> tried(outcome<Value, Error>& from) {
@@ -60,7 +62,8 @@ template <class Value, class Error>
   return from.assume_value();
 }
 
-/// As above, for the result types of other libraries, which return references to temporaries.
+/// As above, for the result types of other libraries. It returns by value, because their
+/// `assume_value()` may return a reference into the temporary result.
 template <class Other>
 [[nodiscard]] constexpr auto tried(Other& from) {
   return std::move(from).assume_value();
@@ -75,8 +78,9 @@ struct copied_failure : outcome<void, Error> {
                                               : outcome<void, Error>(from.assume_error())) {}
 };
 
-/// The type that `VERBSPP_TRYV` tests. It keeps a temporary and copies a variable, but copies only
-/// the failure if the variable's value can't be copied.
+/// The type of the outcome that `VERBSPP_TRYV` stores and tests. It stores the outcome of a
+/// temporary, or a copy of a variable. If the variable's value can't be copied, it copies only the
+/// failure.
 template <class Expression>
 struct looked_at {
   using type = std::remove_cvref_t<Expression>;
@@ -92,7 +96,7 @@ struct looked_at<const outcome<Value, Error>&> {
   using type = copied_failure<Error>;
 };
 
-/// A range that contains its outcome if that has failed, and is empty otherwise.
+/// A range whose only element is the outcome. It is empty if the outcome is a success.
 template <class Outcome>
 struct only_if_failed {
   [[nodiscard]] constexpr Outcome* begin() noexcept {
@@ -109,9 +113,10 @@ only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::t
 
 }  // namespace verbspp
 
-// Without __COUNTER__, which the newest clang reports as an extension. The variable that `name` is
-// bound from is named after it, so that two of them collide only if the names do. The outcome of
-// VERBSPP_TRYV is the variable of a loop, which the expression can't see.
+// The macros avoid __COUNTER__, which the newest clang reports as an extension. VERBSPP_TRY stores
+// the outcome in a variable that is named after `name`, so that two uses in one scope conflict only
+// if their names are the same. VERBSPP_TRYV stores it in the variable of a loop, which has a scope
+// of its own.
 #define VERBSPP_DETAIL_TRY(give_back, name, ...)            \
   auto verbspp_tried_##name = (__VA_ARGS__);                \
   if (!verbspp_tried_##name.has_value()) [[unlikely]]       \
@@ -123,13 +128,14 @@ only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::t
 /// scope, and `name` is a reference to it.
 #define VERBSPP_TRY(name, ...) VERBSPP_DETAIL_TRY(return, name, __VA_ARGS__)
 /// As `VERBSPP_TRY`, if there is no value to bind, such as for `result<void>`.
-// A loop instead of an `if`, which would capture the `else` of an enclosing `if`.
+// This is a loop and not an `if`, because an `if` would capture the `else` of an enclosing `if`.
 #define VERBSPP_TRYV(...)                                                       \
   for (auto& verbspp_failed : ::verbspp::detail::only_if_failed{(__VA_ARGS__)}) \
   return std::move(verbspp_failed).as_failure()
-/// As above, for coroutines whose promise takes a result by `return_value`.
-// VERBSPP_CO_TRYV does not put the outcome into an aggregate: g++ 11 and 12 destroy the members of
-// an aggregate twice if the expression has a `co_await`.
+/// As the two macros above, for coroutines. They use co_return, so `return_value` of the promise
+/// must accept a result.
+// VERBSPP_CO_TRYV does not put the outcome into an aggregate, because g++ 11 and 12 destroy the
+// members of an aggregate twice if the expression has a `co_await`.
 #define VERBSPP_CO_TRY(name, ...) VERBSPP_DETAIL_TRY(co_return, name, __VA_ARGS__)
 #define VERBSPP_CO_TRYV(...)                                                               \
   for (auto&& verbspp_awaited = (__VA_ARGS__); !verbspp_awaited.has_value();) [[unlikely]] \

@@ -29,7 +29,8 @@ struct stop_token_operations {
   bool (*stop_requested)(const void* token) noexcept;
   void (*copy)(void* to, const void* token) noexcept;
   void (*destroy)(void* token) noexcept;
-  /// Sleeps while a callback is registered that wakes the thread; null if the token has none.
+  /// Sleeps while a callback that wakes the thread is registered; null for a token without
+  /// callbacks.
   void (*sleep)(const void* token, stoppable_sleep& asleep) noexcept;
 };
 
@@ -60,9 +61,9 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 
 }  // namespace detail
 
-/// The limit of a wait: a time point of the steady clock, a duration from now, a stop request, or
-/// the first of time and request. Every function that waits takes a limit. To cancel a wait, pass a
-/// stop token.
+/// The limit of a wait: a time point of the steady clock, a duration from now, a stop request, or a
+/// time and a stop request, of which the earlier one ends the wait. Every function that waits has a
+/// limit as an argument. To be able to cancel a wait, pass a stop token.
 ///
 ///     queue.wait(slots, std::chrono::milliseconds(100));
 ///     queue.wait(slots, deadline);                // for several waits with one end
@@ -70,16 +71,17 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 ///     queue.wait(slots, wait_limit(100ms, thread_token));
 ///     queue.wait(slots, wait_limit::forever());
 ///
-/// With a time that has passed, a duration that is not above zero, or a stop that was requested
-/// before, a wait only polls. The maximum time point and durations above a hundred years mean
+/// With a time that has passed, a duration that is not above zero, or a stop that was already
+/// requested, a wait only polls. The maximum time point and durations above a hundred years mean
 /// forever, so nothing overflows.
-///  A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at
-/// once if the token has callbacks: `std::stop_token`, and each type with a
-/// `callback_type<Function>`, which the tokens of sender environments have. The callback is
-/// registered only while the thread sleeps, and the thread has an eventfd for it from its first
-/// such sleep until its end. A token that has only `stop_requested()` is polled, and the wait ends
-/// within 20 ms of the request. A token is also polled if constructing its callback may throw an
-/// exception, or if no file descriptor is left.
+///
+/// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
+/// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
+/// which the tokens of sender environments have. The callback is registered only while the thread
+/// sleeps. It uses an eventfd, which the thread opens at its first such sleep and closes when it
+/// exits. A token that has only `stop_requested()` is polled, and the wait ends within 20 ms of the
+/// request. A token is also polled if constructing its callback may throw an exception, or if the
+/// process has no file descriptor left for the eventfd.
 ///
 /// A duration starts when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
@@ -160,7 +162,7 @@ class wait_limit {
     return soon < at_ ? soon : at_;
   }
 
-  /// This limit, or `at` if that is earlier. For a part of a wait.
+  /// This limit, with `at` as the deadline if that is earlier. For a part of a longer wait.
   [[nodiscard]] wait_limit no_later_than(time_point at) const noexcept;
 
   /// Used by the library only: true if a stop request wakes a thread in `sleep`.

@@ -7,10 +7,8 @@
 
 namespace verbspp::detail {
 
-/// A condition of a concept, together with the sentence that the compiler shows if it is false.
-///
-/// g++ and clang print the text of the atomic constraint that failed, so the reason is part of the
-/// constraint.
+/// Returns `condition`. In a constraint, it makes the compiler show the sentence if the condition
+/// is false, because g++ and clang print the text of the atomic constraint that failed.
 [[nodiscard]] constexpr bool because(bool condition, const char* /*sentence*/) noexcept {
   return condition;
 }
@@ -24,17 +22,19 @@ concept MayLackValue = requires(const Type& outcome) {
 
 }  // namespace verbspp::detail
 
-// Declarations that exist only to be rejected with a message. If a braced argument does not fit,
-// the compiler does not report what is wrong inside the braces. The types of an operation's members
-// therefore also convert from types that are often mistaken for them, by a constructor that cannot
-// be used and whose declaration contains the message.
+// The macros below declare functions that cannot be called: a call does not compile, and the
+// diagnostic shows a message. If a braced argument such as `{.elements = x}` does not fit,
+// compilers do not report which part of it is wrong. The types of an operation's members therefore
+// have constructors for arguments that are often passed by mistake. Such a constructor cannot be
+// used, and its declaration contains the message.
 
-/// Ends the declaration of a function that is rejected with a message if `condition`, which must
-/// depend on a template argument, is true. Concepts and traits do not see the function.
+/// Completes the declaration of a function that cannot be called. The function exists only if
+/// `condition` is true, which must depend on a template argument. A call does not compile, and the
+/// diagnostic shows the sentence. Concepts and traits treat the function as missing.
 ///
-/// Both compilers show the sentence in their first line. clang reports only that a deleted function
-/// is deleted, but shows the sentence of an unavailable one, which does not exist for constraints
-/// either.
+/// With clang, the function is marked `unavailable`, because clang prints the text of that
+/// attribute in the first line of the diagnostic. For a deleted function, it prints only that the
+/// function is deleted.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_REFUSED(condition, sentence) \
   requires(condition) __attribute__((unavailable(sentence)))
@@ -43,8 +43,10 @@ concept MayLackValue = requires(const Type& outcome) {
   requires(::verbspp::detail::because((condition), sentence)) = delete
 #endif
 
-/// Declares that `Class` has no default constructor, and why: the sentence names the member of an
-/// operation that was not given. In clang, an unavailable constructor would still count as one.
+/// Declares that `Class` has no default constructor. If a program needs one, because it has not set
+/// a member of an operation, the diagnostic shows the sentence, which names the member. The variant
+/// for clang uses a constraint that is never satisfied: clang would accept a constructor that is
+/// marked `unavailable` as a default constructor.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_NO_DEFAULT(Class, sentence) \
   template <class Nothing = void>                  \
@@ -58,8 +60,9 @@ concept MayLackValue = requires(const Type& outcome) {
   = delete
 #endif
 
-/// Ends the declaration of `name(...)`, the overload that is chosen if no other one fits, for
-/// members that do not exist or are in the wrong order.
+/// Declares the overload `name(...)`, which is chosen if no other overload fits: a member in the
+/// braces does not exist, or the members are in the wrong order. Such a call does not compile, and
+/// the diagnostic shows the sentence.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_OTHERWISE(name, condition, sentence)            \
   __attribute__((unavailable(sentence))) void name(...) const noexcept \

@@ -28,7 +28,7 @@ class brief_lock {
     return __atomic_compare_exchange_n(&state_, &expected, locked, false, __ATOMIC_ACQUIRE,
                                        __ATOMIC_RELAXED);
   }
-  // The process may have started or ended its other threads since `lock`.
+  // Tests again, because the process may have started or ended other threads since `lock`.
   void unlock() noexcept {
     if (is_single_threaded())
       state_ = unlocked;
@@ -39,7 +39,7 @@ class brief_lock {
  private:
   static constexpr std::uint32_t unlocked = 0;
   static constexpr std::uint32_t locked = 1;
-  static constexpr std::uint32_t has_sleepers = 2;  ///< locked, and another thread may sleep
+  static constexpr std::uint32_t has_sleepers = 2;  ///< locked, and other threads may be asleep
 
   void lock_later() noexcept;
   void wake() noexcept;

@@ -16,9 +16,9 @@ concept Number = std::integral<Type> &&
                              !std::is_same_v<Type, char16_t> && !std::is_same_v<Type, char32_t>,
                          "a truth value or a character is not a number: write the number");
 
-/// Returns the value of a constant that was passed by reference. If it is not a constant, compilers
-/// show the call that reads it, and so the sentence. They would not show a call whose argument
-/// already fails to be a constant, as it would if it were passed by value.
+/// Returns the value of a constant. If it is not a constant, compilers report the call of this
+/// function, and show its arguments with the sentence. That is why `value` is a reference: passed
+/// by value, it would be read before the call, and compilers would not show the call.
 template <class Value>
 [[nodiscard]] constexpr Value literal(const Value& value, const char* /*sentence*/) noexcept {
   return value;

@@ -9,8 +9,8 @@ namespace verbspp::detail {
 
 /// Returns the numeric value of an enumeration in a C structure.
 ///
-/// The driver writes it, and may know more values than the header of libibverbs that this was
-/// compiled with. Loading such a value as the enumeration would be undefined behaviour.
+/// The driver writes the field, and may use values that the libibverbs header of this build does
+/// not declare. Loading such a value as the enumeration would be undefined behaviour.
 template <class Enum>
   requires(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(std::uint32_t))
 [[nodiscard]] std::uint32_t number_of(const Enum& written_by_c) noexcept {

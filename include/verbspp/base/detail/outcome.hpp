@@ -3,9 +3,9 @@
 /// The common implementation of `result` and similar types: a value or an error.
 ///
 /// Boost.Outcome supplies the types for success and failure, and its macros work with this class.
-/// Its own `basic_result` is not used: it constructs an error next to each value, at the expense of
-/// the data path, and on a temporary its `value()` returns a reference that dangles after the
-/// expression.
+/// Boost's `basic_result` is not used, for two reasons. It constructs an error next to each value,
+/// which makes the data path slower. And on a temporary, its `value()` returns a reference, which
+/// dangles after the expression.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -26,7 +26,7 @@ class outcome;
 using BOOST_OUTCOME_V2_NAMESPACE::failure_type;
 using BOOST_OUTCOME_V2_NAMESPACE::success_type;
 
-/// The value that a function returns: the value type of an outcome, otherwise the type itself.
+/// The value type of `Returned` if that is an outcome; otherwise `Returned` itself.
 template <class Returned>
 struct value_within {
   using type = Returned;
@@ -38,8 +38,8 @@ struct value_within<outcome<Value, Error>> {
 template <class Returned>
 using value_within_t = typename value_within<Returned>::type;
 
-/// True for types that an outcome has constructors for, even if its value could be constructed from
-/// them.
+/// True for types for which an outcome has separate constructors. Those are used even if the value
+/// could be constructed from the type, too.
 template <class T>
 inline constexpr bool is_outcome_or_sugar = false;
 template <class Value, class Error>
@@ -67,7 +67,8 @@ struct as_value {};
 struct as_error {};
 struct nothing {};
 
-/// Has the special members that its arguments select.
+/// An empty base class. A class derived from it can be copied only if `Copies` is true, and moved
+/// only if `Moves` is true.
 template <bool Copies, bool Moves>
 struct movability {};
 template <>
@@ -122,7 +123,8 @@ struct managed_either {
     construct(std::move(other));
     return *this;
   }
-  // Inline, because a result whose address escapes would be kept in memory instead of registers.
+  // Always inline: a call would need the address of the result, which could then not be kept in
+  // registers.
   VERBSPP_DATA_PATH ~managed_either() { destroy(); }
 
   template <class Other>
@@ -181,7 +183,7 @@ class [[nodiscard]] outcome {
   template <class From>
     requires ErrorOf<From, Value, Error>
   constexpr outcome(From&& error) noexcept : either_(as_error(), std::forward<From>(error)) {}
-  /// Constructs the value in the result, where it stays if it can't be moved.
+  /// Constructs the value in place from the arguments, even if it is of a type that can't be moved.
   template <class... Arguments>
     requires std::is_constructible_v<stored, Arguments...>
   constexpr explicit outcome(std::in_place_t, Arguments&&... arguments) noexcept(
@@ -199,7 +201,7 @@ class [[nodiscard]] outcome {
   constexpr outcome(const failure_type<From>& failure) noexcept
       : either_(as_error(), failure.error()) {}
 
-  /// Converts an outcome whose value and error both convert.
+  /// Converts an outcome of other types, if its value type and its error type both convert.
   template <class From, class Cause>
     requires(!std::is_same_v<outcome<From, Cause>, outcome> &&
              !std::is_same_v<outcome<From, Cause>, taken> && std::is_convertible_v<From, Value> &&
@@ -207,7 +209,8 @@ class [[nodiscard]] outcome {
   constexpr outcome(outcome<From, Cause> other)
       : either_(other.has_value() ? from_value(other) : either_type(as_error(), other.error())) {}
 
-  // Found by a range-based for loop over the result itself.
+  // A range-based for loop over the result, instead of its value, does not compile and shows this
+  // message.
   template <class Nothing = void>
   void begin() const
       VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
@@ -283,7 +286,8 @@ class [[nodiscard]] outcome {
     expect(!either_.has_value);
     return either_.error;
   }
-  /// The error as a failure, which converts to every outcome whose error type it converts to.
+  /// Returns the error as a failure. It converts to each outcome type whose error type can be made
+  /// from this one.
   [[nodiscard]] constexpr failure_type<Error> as_failure() const noexcept {
     return failure_type<Error>(assume_error());
   }
@@ -309,7 +313,8 @@ class [[nodiscard]] outcome {
     assert(holds);
     if (!holds) __builtin_unreachable();
   }
-  /// Raises a copy, because a result whose address escapes could not be kept in registers.
+  /// Raises a copy of the error: the call of `raise` needs an address, and if that were an address
+  /// in the result, the result could not be kept in registers.
   [[noreturn]] constexpr void raise() const {
     const Error cause = either_.error;
     cause.raise();

@@ -6,9 +6,8 @@
 
 namespace verbspp::detail {
 
-/// Owns an object, or an array as `owned<Object[]>`, that was created by `new`. It has the part of
-/// `std::unique_ptr` that the library's headers need, whose header would be among their most
-/// expensive.
+/// Owns an object that was created by `new`, or an array as `owned<Object[]>`. It replaces
+/// `std::unique_ptr`, because including <memory> would make programs compile noticeably slower.
 template <class Owned>
 class owned {
  public:

@@ -5,10 +5,10 @@
 
 namespace verbspp::detail {
 
-/// The count of an object that is shared through `reference`.
+/// The base class of objects that are shared through `reference`. It has the reference count.
 ///
-/// It is changed by compiler builtins, because <atomic> would be the library's most expensive
-/// header.
+/// Compiler builtins change the count, because <atomic> would be the most expensive header that the
+/// library includes.
 class counted {
  public:
   counted() noexcept = default;
@@ -27,12 +27,13 @@ class counted {
 /// A counted reference, which keeps the parents of a verbs object alive.
 ///
 /// Unlike a `std::shared_ptr`, it is created without exceptions and has the size of one pointer.
-/// Thread rule: as for `std::shared_ptr`, different threads may use different references.
+/// Thread rule: as for `std::shared_ptr`, different threads may use different references to the
+/// same object.
 template <class Object>
 class reference {
  public:
   reference() noexcept = default;
-  /// Adopts the count of one with which a new object starts.
+  /// Takes over a new object. Its count is 1 already, and is not changed.
   explicit reference(Object* adopted) noexcept : object_(adopted) {}
   reference(const reference& other) noexcept : object_(other.object_) {
     if (object_ != nullptr) __atomic_fetch_add(&object_->count_, 1U, __ATOMIC_RELAXED);
@@ -42,8 +43,8 @@ class reference {
     std::swap(object_, other.object_);
     return *this;
   }
-  /// Returns another reference to an object, or none if all of its references have been released.
-  /// The caller must know that the object's destructor has not ended.
+  /// Returns another reference to an object, or an empty one if all of its references have been
+  /// released. The caller must ensure that the object's destructor has not ended.
   [[nodiscard]] static reference if_alive(Object* object) noexcept {
     unsigned count = __atomic_load_n(&object->count_, __ATOMIC_RELAXED);
     while (count != 0)

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
-#include <span>  // brings the range concepts, without all of <ranges>
+#include <span>  // declares the range concepts, and is smaller than <ranges>
 #include <type_traits>
 
 namespace verbspp::detail {
@@ -14,7 +14,7 @@ inline constexpr bool lists_elements = false;
 template <class Element>
 inline constexpr bool lists_elements<std::initializer_list<Element>> = true;
 
-/// Matches `std::reference_wrapper` without its header, which is large.
+/// Matches `std::reference_wrapper`, without including its large header.
 template <class Value>
 concept WrapsReference = requires(const Value& value) {
   requires std::is_same_v<decltype(value.get()), typename Value::type&>;

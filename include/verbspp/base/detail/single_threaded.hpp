@@ -7,8 +7,9 @@
 
 namespace verbspp::detail {
 
-/// True if the process is known to have a single thread, so that nothing has to be atomic. The C
-/// library reports this from glibc 2.32 on; with older ones it is always false.
+/// True if the process is known to have a single thread, so that nothing has to be atomic. glibc
+/// reports this since version 2.32. With older versions and other C libraries, the result is always
+/// false.
 [[nodiscard]] inline bool is_single_threaded() noexcept {
 #if __has_include(<sys/single_threaded.h>)
   return __libc_single_threaded != 0;

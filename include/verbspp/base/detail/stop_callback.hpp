@@ -24,9 +24,10 @@ namespace verbspp::detail {
 
 /// A thread's sleep, which a stop request can end.
 struct stoppable_sleep {
-  /// Sleeps. It is called while the callback is registered, so a stop request calls `wake`.
+  /// Sleeps. It is called while the callback is registered, so that a stop request calls `wake`.
   void (*sleep)(stoppable_sleep& self) noexcept;
-  /// Wakes the thread; called at most once, on any thread, also before `sleep` or after it.
+  /// Wakes the thread. It is called at most once, on any thread, possibly before `sleep` begins or
+  /// after it ends.
   void (*wake)(stoppable_sleep& self) noexcept;
 };
 
@@ -40,7 +41,7 @@ class wake_sleeper {
   stoppable_sleep* asleep_;
 };
 
-/// The type that registers a callback with a token while it exists.
+/// The type of objects that register a callback with a token, for as long as they exist.
 template <class Token>
 struct callback_of_token {};
 template <class Token>
@@ -55,7 +56,7 @@ struct callback_of_token<std::stop_token> {
 };
 #endif
 
-/// A token with callbacks, whose registration throws no exception.
+/// A token that calls callbacks, and registers them without exceptions.
 template <class Token>
 concept TokenWithCallbacks =
     requires { typename callback_of_token<Token>::type; } &&

@@ -3,7 +3,8 @@
 
 namespace verbspp::detail {
 
-/// The return type of a coroutine, which may have suspended and may be resumed later.
+/// The return type of a coroutine: the body may not have finished when the function returns.
+/// Matches types with a promise, and types that can be awaited.
 template <class Returned>
 concept Suspends = requires { typename Returned::promise_type; } || requires(Returned& returned) {
   returned.await_ready();

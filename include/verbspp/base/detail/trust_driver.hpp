@@ -5,8 +5,9 @@
 
 namespace verbspp::detail {
 
-/// Makes a call that libibverbs forwards through a function pointer of the driver. Only here does
-/// the library rely on the driver not to block; it may spin on a lock of its own, though.
+/// Makes a call that libibverbs forwards to the driver through a function pointer. The compiler
+/// cannot check that the driver does not block, so its warning is disabled here, and only here. The
+/// driver may spin on a lock.
 template <class Call>
 VERBSPP_DATA_PATH auto trust_driver(Call call) noexcept VERBSPP_NONBLOCKING {
 #if defined(__clang__)

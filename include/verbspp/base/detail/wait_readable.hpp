@@ -10,10 +10,10 @@
 
 namespace verbspp::detail {
 
-/// Sleeps until a descriptor has an event that it asks for, a hang-up or an error, which its
-/// `revents` reports. Returns false when the limit expires. Negative descriptors are ignored. Every
-/// sleep that a stop request must be able to end uses this function, except waits for condition
-/// variables.
+/// Sleeps until a descriptor has one of its requested `events`, a hang-up or an error, as reported
+/// in `revents`. Returns false if the limit expires before that. Negative descriptors are ignored.
+/// Every sleep that a stop request must be able to end uses this function, except waits on
+/// condition variables.
 [[nodiscard]] result<bool> wait_readable(std::span<pollfd> entries,
                                          const wait_limit& until) noexcept;
 
