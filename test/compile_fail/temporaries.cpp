@@ -29,7 +29,7 @@ auto destination() {
 }
 
 // case: entries_of_temporary_gid_table
-// expect: a temporary frees its entries: name the table first
+// expect: a temporary frees its entries: store the table in a variable
 // expect-gcc: use of deleted function
 // expect-clang: deleted
 gid_table queried();
@@ -65,7 +65,7 @@ int use() {
 }
 
 // case: memory_of_temporary_buffer
-// expect: a temporary frees its memory: name the buffer first
+// expect: a temporary frees its memory: store the buffer in a variable
 // expect-gcc: use of deleted function
 // expect-clang: deleted
 registered_buffer<> allocated();

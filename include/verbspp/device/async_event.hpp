@@ -16,7 +16,8 @@ namespace verbspp {
 class completion_queue;
 class shared_receive_queue;
 
-/// The types of asynchronous events, with the values of `ibv_event_type`. Unknown values are kept.
+/// The types of asynchronous events, with the values of `ibv_event_type`. A value that is not in
+/// this list is kept as a number.
 enum class async_event_type : std::uint32_t {
   completion_queue_error = IBV_EVENT_CQ_ERR,
   queue_pair_fatal = IBV_EVENT_QP_FATAL,
@@ -40,7 +41,7 @@ enum class async_event_type : std::uint32_t {
   work_queue_fatal = IBV_EVENT_WQ_FATAL,
 };
 
-/// The name; "unknown event" for any other number.
+/// Returns the name; "unknown event" for a value that is not in the list.
 [[nodiscard]] const char* to_string(async_event_type type) noexcept;
 
 /// The kinds of objects that asynchronous events are about.
@@ -71,7 +72,8 @@ namespace detail {
 struct async_events;
 class async_listener;
 
-/// A counter that orders the creation of queues and the events about them.
+/// Returns the next number of a counter of the process. Such a number is stored when a queue is
+/// created and when an event is read, so that it is known which of the two was first.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
 
 /// A queue pair of any type and state.
@@ -86,8 +88,8 @@ concept NumberedQueuePair = requires(const Object& object) {
 /// An asynchronous event of a device, from `context::poll_async_event` or `wait_async_event`.
 ///
 /// A plain value: when the event was read, its contents were copied and it was acknowledged. It
-/// need not be released, and delays no object's destruction. The object that it is about may have
-/// been destroyed already.
+/// need not be released, and destroying an object does not wait for it. The object that it is about
+/// may already have been destroyed.
 class async_event {
  public:
   /// Copies an event that was read by `ibv_get_async_event` and is not acknowledged yet.
@@ -101,12 +103,12 @@ class async_event {
   /// The meaning of the event for the program, with advice.
   [[nodiscard]] const char* hint() const noexcept;
 
-  /// The number of the queue pair that the event is about; empty if it is not about one.
+  /// The number of the queue pair that the event is about; empty if it is not about a queue pair.
   [[nodiscard]] std::optional<verbspp::queue_pair_number> queue_pair_number() const noexcept {
     if (element() != async_event_element::queue_pair) return std::nullopt;
     return verbspp::queue_pair_number::assume(static_cast<std::uint32_t>(id_));
   }
-  /// The port that the event is about; empty if it is not about one.
+  /// The port that the event is about; empty if it is not about a port.
   [[nodiscard]] std::optional<port_number> port() const noexcept;
 
   /// True if the event is about a queue pair with this one's number. A device eventually reuses the
@@ -115,8 +117,8 @@ class async_event {
   [[nodiscard]] bool concerns(const QueuePair& queue_pair) const noexcept {
     return queue_pair_number() == queue_pair.number();
   }
-  /// True if the event is about this completion queue or a copy of it. Exact, even if the event's
-  /// queue has been destroyed and this one has the same address.
+  /// True if the event is about this completion queue or a copy of it. This is exact: an event
+  /// about a queue that was destroyed does not match a newer queue at the same address.
   [[nodiscard]] bool concerns(const completion_queue& queue) const noexcept;
   /// As above, for a shared receive queue.
   [[nodiscard]] bool concerns(const shared_receive_queue& queue) const noexcept;
@@ -142,7 +144,7 @@ class async_event {
 
   std::uint32_t type_ = 0;
   std::uint64_t id_ = 0;        // a number, or an address that is only compared
-  std::uint64_t taken_at_ = 0;  // in the units of moment_now()
+  std::uint64_t taken_at_ = 0;  // moment_now() when the event was read
 };
 
 }  // namespace verbspp

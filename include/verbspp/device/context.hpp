@@ -26,11 +26,11 @@ namespace detail {
 struct async_events;
 class async_listener;
 
-/// The maximum number of asynchronous events that are kept until the program asks for them.
+/// The maximum number of asynchronous events that are kept until the program reads them.
 inline constexpr std::size_t kept_async_events = 64;
 
 struct context_state : counted {
-  /// Null if there is not enough memory.
+  /// Returns null if there is not enough memory.
   [[nodiscard]] static context_state* create(ibv_context* opened, ownership whose) noexcept;
   context_state(const context_state&) = delete;
   context_state& operator=(const context_state&) = delete;
@@ -63,15 +63,15 @@ class gid_table {
   }
 
   [[nodiscard]] std::span<const gid_entry> entries() const& noexcept VERBSPP_LIFETIMEBOUND;
-  void entries() const&& = delete;  // a temporary frees its entries: name the table first
+  void entries() const&& = delete;  // a temporary frees its entries: store the table in a variable
   [[nodiscard]] const gid_entry* begin() const& noexcept VERBSPP_LIFETIMEBOUND {
     return entries_.get();
   }
-  void begin() const&& = delete;  // a temporary frees its entries: name the table first
+  void begin() const&& = delete;  // a temporary frees its entries: store the table in a variable
   [[nodiscard]] const gid_entry* end() const& noexcept VERBSPP_LIFETIMEBOUND {
     return entries_.get() + size_;
   }
-  void end() const&& = delete;  // a temporary frees its entries: name the table first
+  void end() const&& = delete;  // a temporary frees its entries: store the table in a variable
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 
@@ -97,8 +97,8 @@ class context {
   [[nodiscard]] static result<context> from_native(ibv_context* native, ownership whose) noexcept;
   /// Releases the context, still open, to the caller, which must close it. The file descriptor of
   /// its asynchronous events is non-blocking, unless the context was borrowed.
-  /// \errors `busy` while other handles of it, or objects created from it, exist, and this handle
-  /// keeps it; `invalid_input` if it was moved from
+  /// \errors `busy` if other handles of the context or objects created from it exist; this handle
+  /// then keeps the context. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_context*> release() && noexcept;
 
   /// The limits and capabilities of the device (`ibv_query_device`).
@@ -124,8 +124,8 @@ class context {
   [[nodiscard]] result<gid_table> query_gid_table(port_number port) const noexcept;
 
   /// Returns the device's next asynchronous event, if one is available; never blocks
-  /// (`ibv_get_async_event`). Each event is returned to one caller, on any thread. A failure also
-  /// ends the library's waits that depend on the failed object.
+  /// (`ibv_get_async_event`). Each event is returned only once, to one of the threads that call
+  /// this. An event about a failure also ends the library's waits that depend on the failed object.
   ///
   /// Waits that watch for failures (`completion_queue_with::wait_watching`) read the available
   /// events, and keep at most 64 of them in order for this call. When there is no room, the oldest
@@ -133,16 +133,17 @@ class context {
   /// destroyed.
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
-  /// Waits for the next asynchronous event. Empty only when the limit expires; signals do not end
-  /// the wait.
-  /// \errors `driver` if the device no longer exists; `resource_exhausted` for file descriptors
+  /// Waits for the next asynchronous event. The result is empty only if the limit expires. Signals
+  /// do not end the wait.
+  /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
+  /// left
   [[nodiscard]] result<std::optional<async_event>> wait_async_event(
       const wait_limit& until) const noexcept;
-  /// A file descriptor for epoll and poll. It is readable while there are asynchronous events, kept
-  /// ones included; call `poll_async_event` until it returns none. Each call returns the same one.
-  /// It is closed with the context, and only the library may read it. -1 if this context was moved
-  /// from. If the process has no file descriptors left, it is the device's own one, which does not
-  /// report kept events.
+  /// A file descriptor for epoll and poll. It is readable while asynchronous events are available,
+  /// including those that the library keeps; call `poll_async_event` until it returns none. Each
+  /// call returns the same descriptor. It is closed with the context, and only the library may read
+  /// it. -1 if this context was moved from. If the process has no file descriptors left, the
+  /// descriptor of the device is returned, which does not report kept events.
   [[nodiscard]] int async_event_file_descriptor() const noexcept;
 
   /// The kernel's name for the device, such as "mlx5_0"; empty if this context was moved from.
@@ -153,7 +154,7 @@ class context {
   [[nodiscard]] ibv_context* native_handle() const noexcept {
     return state_ ? state_->native : nullptr;
   }
-  /// True for handles of the same native context; opening a device twice yields two.
+  /// True for handles of the same native context. Opening a device twice creates two contexts.
   friend bool operator==(const context& a, const context& b) noexcept {
     return a.native_handle() == b.native_handle();
   }
@@ -169,8 +170,8 @@ class context {
   detail::reference<detail::context_state> state_;
 };
 
-/// Opens the device of that name.
-/// \errors `not_found`, and those of `device_list::query` and `device::open`
+/// Opens the device with this name.
+/// \errors `not_found`, and the errors of `device_list::query` and `device::open`
 [[nodiscard]] result<context> open_device(std::string_view name) noexcept;
 
 }  // namespace verbspp

@@ -30,12 +30,14 @@ struct device_list_state : counted {
   int count;
 };
 
-/// A device's name, never null: empty if there is no device, or libibverbs does not report it.
+/// Returns a device's name. It is never null, but empty for a null device, or if libibverbs does
+/// not report a name.
 [[nodiscard]] const char* name_of(ibv_device* native) noexcept;
 
 }  // namespace detail
 
-/// An RDMA device of this machine, not opened. Cheap to copy; keeps the list it came from alive.
+/// An RDMA device of this machine, before it is opened. Cheap to copy. It keeps the device list
+/// that it is from alive.
 class device {
  public:
   device(const device&) noexcept = default;
@@ -117,9 +119,9 @@ class device_list {
     return {state_, state_->devices[index]};
   }
   [[nodiscard]] iterator begin() const& noexcept VERBSPP_LIFETIMEBOUND { return {this, 0}; }
-  void begin() const&& = delete;  // iterators point to the list: name it first
+  void begin() const&& = delete;  // iterators point to the list: store it in a variable
   [[nodiscard]] iterator end() const& noexcept VERBSPP_LIFETIMEBOUND { return {this, size()}; }
-  void end() const&& = delete;  // iterators point to the list: name it first
+  void end() const&& = delete;  // iterators point to the list: store it in a variable
 
   /// \errors `not_found` if no device has that name
   [[nodiscard]] result<device> find(std::string_view name) const noexcept;

@@ -6,14 +6,15 @@
 /// gets a new page. If the parent writes, the device continues to use the old page, and the data
 /// that it writes or reads is no longer in the parent's memory. Linux 5.12 and newer copy pinned
 /// pages at fork, so programs need do nothing. On older kernels, `initialize_fork` excludes
-/// registered pages from the child, which must not touch anything on them. This affects whole
-/// pages: memory from malloc shares its pages with other data, that of a `registered_buffer` does
-/// not. Children that call exec at once are safe in any case, as are threads.
+/// registered pages from the child, which must not access any data on them. This affects whole
+/// pages: memory from malloc shares its pages with other data, but the memory of a
+/// `registered_buffer` does not. Children that call exec at once are safe in any case. Threads are
+/// not affected.
 ///
 /// *Objects.* The child inherits the program's objects, but the objects of the device belong to the
 /// parent. The child must not use them, and should not destroy them either, because that may
-/// destroy the parent's. It should call exec or `_exit`, or the program should open the device
-/// after the fork.
+/// destroy the parent's objects. It should call exec or `_exit`, or the program should open the
+/// device after the fork.
 #pragma once
 
 #include <verbspp/base/result.hpp>

@@ -22,7 +22,7 @@ struct gid {
   [[nodiscard]] static gid from_native(const ibv_gid& native) noexcept;
   [[nodiscard]] ibv_gid native() const noexcept;
 
-  /// All bits are zero: an empty entry of a GID table, which is not the address of any port.
+  /// True if all bits are zero, as in an empty entry of a GID table. No port has this address.
   [[nodiscard]] constexpr bool is_zero() const noexcept { return *this == gid{}; }
   /// fe80::/10, valid on the local link only.
   [[nodiscard]] constexpr bool is_link_local() const noexcept {
@@ -58,10 +58,10 @@ struct gid {
 [[nodiscard]] std::string to_string(const gid& address);
 std::ostream& operator<<(std::ostream& out, const gid& address);
 
-/// The kinds of network that a GID is an address in, with the values of `ibv_gid_type`.
+/// The kinds of networks in which a GID is an address, with the values of `ibv_gid_type`.
 enum class gid_type : std::uint8_t {
   infiniband = IBV_GID_TYPE_IB,
-  roce_v1 = IBV_GID_TYPE_ROCE_V1,  ///< Ethernet frames of their own type, in one broadcast domain
+  roce_v1 = IBV_GID_TYPE_ROCE_V1,  ///< a separate EtherType, within one broadcast domain
   roce_v2 = IBV_GID_TYPE_ROCE_V2,  ///< UDP port 4791 over IPv4 or IPv6, routable
 };
 

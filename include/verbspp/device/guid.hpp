@@ -13,9 +13,9 @@ namespace verbspp {
 /// 24 bits identify the manufacturer. Printed as RDMA tools print it: 0c42:a103:0065:42aa.
 class guid {
  public:
-  /// All zero, which stands for none.
+  /// Zero, which means that there is no identifier.
   constexpr guid() noexcept = default;
-  /// From a number in host byte order.
+  /// Converts a number in host byte order.
   explicit constexpr guid(std::uint64_t value) noexcept : value_(value) {}
 
   /// The number in host byte order.

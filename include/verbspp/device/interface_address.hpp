@@ -13,7 +13,7 @@ namespace verbspp {
 
 /// An address of one of this host's network interfaces, in the process's network namespace.
 struct interface_address {
-  /// The VLAN of an interface without one; no tag is zero.
+  /// The value of `vlan` for an interface without a VLAN. No VLAN has the number 0.
   static constexpr std::uint16_t untagged = 0;
 
   gid address;  ///< IPv4 addresses have RoCE's form ::ffff:a.b.c.d
@@ -21,7 +21,7 @@ struct interface_address {
   /// than the usual prefix length.
   std::uint8_t prefix_length = 128;
   std::uint32_t interface_index = 0;  ///< as returned by `if_nametoindex`
-  std::uint16_t vlan = untagged;      ///< 1 to 4094
+  std::uint16_t vlan = untagged;      ///< 1 to 4094, or `untagged`
   bool is_up = true;
   bool is_loopback = false;
 
@@ -51,11 +51,11 @@ class interface_table {
   [[nodiscard]] const interface_address* begin() const& noexcept VERBSPP_LIFETIMEBOUND {
     return entries_.get();
   }
-  void begin() const&& = delete;  // a temporary frees its entries: name the table first
+  void begin() const&& = delete;  // a temporary frees its entries: store the table in a variable
   [[nodiscard]] const interface_address* end() const& noexcept VERBSPP_LIFETIMEBOUND {
     return entries_.get() + size_;
   }
-  void end() const&& = delete;  // a temporary frees its entries: name the table first
+  void end() const&& = delete;  // a temporary frees its entries: store the table in a variable
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 

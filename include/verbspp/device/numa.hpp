@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The memory and processors that are near a device. A thread on the device's own NUMA node reaches
-/// both faster.
+/// The NUMA node of a device. A thread on this node reaches the device faster, and the device
+/// reaches the memory of this node faster.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -33,8 +33,8 @@ enum class numa_binding : std::uint8_t {
 };
 
 /// The node that a device is attached to, according to the kernel (/sys/class/infiniband). Empty if
-/// the kernel reports none, as on machines with a single node, or for a device that the kernel does
-/// not have.
+/// the kernel reports none, as on machines with a single node, or if the device exists only in user
+/// space, like those of softverbs.
 /// \errors `driver` if the kernel's file cannot be parsed; the errors of reading a file;
 /// `invalid_input` if the device was moved from
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const device& one) noexcept;

@@ -44,20 +44,20 @@ struct source_path_bits_traits {
 };
 }  // namespace detail
 
-/// The quality of service, which InfiniBand switches map to a virtual lane, and PFC on Ethernet to
-/// a priority.
+/// The class of service. InfiniBand switches map it to a virtual lane; on Ethernet, it selects the
+/// priority of PFC.
 using service_level = bounded<detail::service_level_traits>;
 /// The maximum number of routers that a packet may cross.
 using hop_limit = bounded<detail::hop_limit_traits>;
 /// The traffic class of the GRH; with RoCE v2, it holds the DSCP and ECN bits.
 using traffic_class = bounded<detail::traffic_class_traits>;
-/// The flow label of the GRH. RoCE v2 derives the UDP source port from it, by which switches spread
-/// flows over links.
+/// The flow label of the GRH. RoCE v2 derives the UDP source port from it, and switches use that
+/// port to distribute flows over several links.
 using flow_label = bounded<detail::flow_label_traits>;
 /// The low bits of the source LID, if the subnet manager assigned a range of LIDs to the port.
 using source_path_bits = bounded<detail::source_path_bits_traits>;
 
-/// The global route header (GRH), which addresses by GID.
+/// The fields of a global route header (GRH), in which the addresses are GIDs.
 struct global_route {
   gid destination{};
   gid_index source{};  ///< the index of the sender's GID in its port's table
@@ -72,7 +72,7 @@ struct infiniband_path {
   lid destination{};
   verbspp::service_level service_level{};
   verbspp::source_path_bits source_path_bits{};
-  ibv_rate static_rate = IBV_RATE_MAX;  ///< the slowest link's, if slower than the port
+  ibv_rate static_rate = IBV_RATE_MAX;  ///< the slowest link's rate, if it is slower than the port
   std::optional<global_route> route{};
 };
 
@@ -83,7 +83,8 @@ struct roce_path {
   ibv_rate static_rate = IBV_RATE_MAX;
 };
 
-/// Either of the two, for functions that accept both. A port accepts only paths of its link layer.
+/// A path of either kind, for functions that accept both. A port accepts only paths of its link
+/// layer.
 class path {
  public:
   path(const infiniband_path& way) noexcept;
@@ -91,7 +92,7 @@ class path {
 
   [[nodiscard]] enum link_layer link_layer() const noexcept { return link_layer_; }
   [[nodiscard]] bool is_global() const noexcept { return native_.is_global != 0; }
-  /// The address vector for verbs, starting at that port.
+  /// Returns the address vector of libibverbs for this path, with `port` as the local port.
   [[nodiscard]] ibv_ah_attr native(port_number port) const noexcept {
     ibv_ah_attr native = native_;
     native.port_num = port.value();
@@ -106,8 +107,8 @@ class path {
 std::ostream& operator<<(std::ostream& out, const path& way);
 
 namespace detail {
-/// Checks that a port with this link layer can send along the path: the path must be of the port's
-/// kind, and have a destination address.
+/// Checks that a port with this link layer can send along the path: the path must be for that link
+/// layer, and have a destination address.
 [[nodiscard]] result<void> check_path(const path& way, link_layer port,
                                       const char* operation) noexcept;
 }  // namespace detail

@@ -44,7 +44,7 @@ using pkey_index = bounded<detail::pkey_index_traits>;
 /// A local identifier: a port's address within an InfiniBand subnet; 0 means none.
 using lid = bounded<detail::lid_traits>;
 
-/// The payload bytes per packet: 256, 512, 1024, 2048 or 4096.
+/// The maximum payload of a packet in bytes: 256, 512, 1024, 2048 or 4096.
 class path_mtu {
  public:
   /// 256 bytes, which every port supports.
@@ -66,7 +66,7 @@ class path_mtu {
                                  bytes);
     return path_mtu(code, unchecked{});
   }
-  /// Converts the code that verbs and the wire use.
+  /// Converts the code for a size that is used by libibverbs and in packets.
   /// \errors `invalid_input` if `code` is not 1..5
   [[nodiscard]] static constexpr result<path_mtu> from_code(unsigned code) noexcept {
     if (code < IBV_MTU_256 || code > IBV_MTU_4096)
@@ -91,7 +91,7 @@ class path_mtu {
 };
 
 namespace detail {
-/// The MTU that a driver wrote; the smallest one if the code is unknown.
+/// Converts a code that a driver wrote; an unknown code yields the smallest MTU.
 [[nodiscard]] path_mtu mtu_from(const ibv_mtu& code) noexcept;
 }  // namespace detail
 
@@ -99,7 +99,7 @@ namespace detail {
 enum class port_state : std::uint8_t {
   no_change = IBV_PORT_NOP,
   down = IBV_PORT_DOWN,
-  initializing = IBV_PORT_INIT,  ///< the link is up, the port is not configured by a subnet manager
+  initializing = IBV_PORT_INIT,  ///< the link is up; a subnet manager has to configure the port
   armed = IBV_PORT_ARMED,
   active = IBV_PORT_ACTIVE,
   active_deferred = IBV_PORT_ACTIVE_DEFER,
@@ -133,7 +133,7 @@ class port_attributes {
   }
   [[nodiscard]] path_mtu active_mtu() const noexcept;
   [[nodiscard]] path_mtu max_mtu() const noexcept;
-  /// 0 on Ethernet, and on InfiniBand until the subnet manager has assigned one.
+  /// The LID; 0 on Ethernet, and on InfiniBand until the subnet manager has assigned one.
   [[nodiscard]] verbspp::lid lid() const noexcept { return verbspp::lid::assume(native_.lid); }
   [[nodiscard]] std::uint32_t gid_table_length() const noexcept {
     return static_cast<std::uint32_t>(native_.gid_tbl_len);

@@ -20,24 +20,24 @@ struct ip_route {
   std::uint32_t interface_index = 0;
 };
 
-/// Queries the kernel's route, by a UDP socket that is connected to the address without sending
-/// anything. An address of this host is reached from itself. Thread-safe.
+/// Queries the kernel's route, by connecting a UDP socket to the address, which sends nothing. If
+/// the address belongs to this host, the source is the same address. Thread-safe.
 /// \param destination an IP address; IPv4 as ::ffff:a.b.c.d
 /// \param interface_index the interface of a link-local address; otherwise 0
-/// \errors `invalid_input` if it is not the address of a host, or is a link-local address without
-/// an interface; `not_found` if the kernel has no route to it; `resource_exhausted`
+/// \errors `invalid_input` if `destination` is not the address of a host, or is a link-local
+/// address without an interface; `not_found` if the kernel has no route to it; `resource_exhausted`
 [[nodiscard]] result<ip_route> find_route(const gid& destination,
                                           std::uint32_t interface_index = 0) noexcept;
 
-/// A port, and the index in its GID table of the address by which a peer is reached.
+/// A port through which a peer is reached, and the index of the source address in its GID table.
 struct port_towards {
   verbspp::context context;  ///< its device, opened
   port_number port;
   verbspp::gid_index gid_index;
 };
 
-/// Finds and opens the RoCE device and port by which the kernel reaches that address. This selects
-/// the right one of several ports on different networks.
+/// Finds the RoCE port through which the kernel reaches this address, and opens its device. If
+/// there are several ports on different networks, this selects the right one.
 ///
 ///     VERBSPP_TRY(peer, socket.peer_address());
 ///     VERBSPP_TRY(found, open_device_towards(peer));
@@ -47,8 +47,8 @@ struct port_towards {
 /// The queue pair then offers all addresses of the port, and the handshake selects the pair of
 /// addresses that fit. If several devices have the address, such as that of a bonded interface, the
 /// first one with an active port is selected.
-/// \errors those of `find_route` and `device::open`; `not_found` if no active port has the address
-/// from which the kernel reaches the peer; ports of InfiniBand have no IP addresses
+/// \errors those of `find_route` and `device::open`; `not_found` if no active RoCE port has the
+/// address from which the kernel reaches the peer
 [[nodiscard]] result<port_towards> open_device_towards(const gid& destination) noexcept;
 
 }  // namespace verbspp

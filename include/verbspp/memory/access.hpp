@@ -10,15 +10,16 @@
 
 namespace verbspp {
 
-/// The rights to memory, of the device and of peers through a queue pair, with the values of
-/// `ibv_access_flags`. The device itself may always read.
+/// The rights to registered memory: those of this side's device, and those of peers that access it
+/// through a queue pair. The enumerators have the values of `ibv_access_flags`. This side's device
+/// may always read the memory.
 enum class access_flag : unsigned {
   local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device writes: receives, results of RDMA reads
   remote_write = IBV_ACCESS_REMOTE_WRITE,
   remote_read = IBV_ACCESS_REMOTE_READ,
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
   flush_global = 1U << 8,            ///< IBV_ACCESS_FLUSH_GLOBAL of rdma-core 45 and newer
-  flush_persistent = 1U << 9,        ///< IBV_ACCESS_FLUSH_PERSISTENT of the same versions
+  flush_persistent = 1U << 9,        ///< IBV_ACCESS_FLUSH_PERSISTENT of rdma-core 45 and newer
   window_bind = IBV_ACCESS_MW_BIND,  ///< memory windows may be bound to the memory
   on_demand = IBV_ACCESS_ON_DEMAND,
   relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
@@ -31,15 +32,16 @@ using access_flags = flags<access_flag>;
 
 /// The rights by name: `access::local_write | access::remote_read`.
 namespace access {
-/// No right beyond the one that is always granted: the device may read for the owner's sends and
-/// writes.
+/// Grants only the right that exists anyway: this side's device may read the memory, for sends and
+/// RDMA writes.
 inline constexpr access_flags local_read{};
 inline constexpr access_flags local_write = access_flag::local_write;
 inline constexpr access_flags remote_write = access_flag::remote_write;
 inline constexpr access_flags remote_read = access_flag::remote_read;
 inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
-/// Peers may have their writes flushed until they are globally visible, or until they survive a
-/// power loss (RDMA flush). A device without support refuses to register such memory.
+/// Peers may flush their writes (RDMA flush): with `flush_global` until the writes are visible to
+/// the whole machine, with `flush_persistent` until they survive a power loss. A device without
+/// support refuses to register memory with these rights.
 inline constexpr access_flags flush_global = access_flag::flush_global;
 inline constexpr access_flags flush_persistent = access_flag::flush_persistent;
 /// Memory windows may be bound to the memory, and grant peers the rights that they are bound with.
@@ -77,7 +79,7 @@ concept RemotelyWritable = detail::because(
     Rights.contains(access::remote_write),
     "this remote memory lacks access::remote_write: its owner did not grant writes");
 
-/// Rights that include all of `Rights`.
+/// True if `Theirs` includes all of `Rights`.
 template <access_flags Theirs, access_flags Rights>
 concept GrantsAllOf =
     detail::because(Theirs.contains(Rights),

@@ -17,16 +17,16 @@
 
 namespace verbspp {
 
-/// A part of a registered buffer that owns the whole buffer: memory for work that owns a buffer and
-/// uses only a part of it.
+/// A part of a registered buffer, which owns the whole buffer. It is passed to a request that is to
+/// own a buffer, but uses only a part of it.
 ///
 /// Created by `std::move(buffer).part(first, count)`; `std::move(part).buffer()` returns the
-/// buffer. Because a part owns the whole buffer, a buffer has only one at a time: to have several
-/// parts in flight, share the buffer. Move-only, as the buffer is. A part that was moved from has
-/// no elements, and creating anything from it returns an error.
+/// buffer. Because a part owns the whole buffer, a buffer has only one part at a time. To have
+/// several parts in flight, use `registered_buffer::share`. Move-only. A part that was moved from
+/// has no elements, and creating anything from it returns an error.
 template <class Buffer>
 class VERBSPP_CONSUMABLE buffer_part {
-  // As `verbspp::result`, but instantiated only where it is used.
+  // The same type as `verbspp::result<Value>`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent_on<Value, Buffer>>;
 
@@ -50,8 +50,8 @@ class VERBSPP_CONSUMABLE buffer_part {
   }
   ~buffer_part() = default;
 
-  // The elements of the part. Deleted for a temporary part, whose memory would be freed before the
-  // result can be used.
+  // Access to the elements of the part. These functions are deleted for a temporary part, whose
+  // memory would be freed before the result can be used.
 
   [[nodiscard]] value_type* data() & noexcept VERBSPP_LIFETIMEBOUND {
     return buffer_.data() + first_;
@@ -59,17 +59,17 @@ class VERBSPP_CONSUMABLE buffer_part {
   [[nodiscard]] const value_type* data() const& noexcept VERBSPP_LIFETIMEBOUND {
     return buffer_.data() + first_;
   }
-  void data() const&& = delete;  // a temporary frees its memory: name the part first
+  void data() const&& = delete;  // a temporary frees its memory: store the part in a variable
   /// The number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   [[nodiscard]] value_type* begin() & noexcept VERBSPP_LIFETIMEBOUND { return data(); }
   [[nodiscard]] const value_type* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
-  void begin() const&& = delete;  // a temporary frees its memory: name the part first
+  void begin() const&& = delete;  // a temporary frees its memory: store the part in a variable
   [[nodiscard]] value_type* end() & noexcept VERBSPP_LIFETIMEBOUND { return data() + count_; }
   [[nodiscard]] const value_type* end() const& noexcept VERBSPP_LIFETIMEBOUND {
     return data() + count_;
   }
-  void end() const&& = delete;  // a temporary frees its memory: name the part first
+  void end() const&& = delete;  // a temporary frees its memory: store the part in a variable
   /// \pre index < size()
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED value_type& operator[](std::size_t index) & noexcept
       VERBSPP_LIFETIMEBOUND {
@@ -82,23 +82,23 @@ class VERBSPP_CONSUMABLE buffer_part {
     assert(index < count_);
     return data()[index];
   }
-  void operator[](std::size_t) const&& = delete;  // a temporary frees its memory: name it first
+  void operator[](std::size_t) const&& = delete;  // a temporary frees its memory: use a variable
   /// The index of the part's first element in the buffer.
   [[nodiscard]] std::size_t first() const noexcept { return first_; }
 
-  /// The part, for the device to read.
+  /// Returns the part as an element that the device may read.
   /// \errors `invalid_input` above 2^32 - 1 bytes, or if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     return buffer_.gather(first_, count_);
   }
-  /// The part, for the device to write.
+  /// Returns the part as an element that the device may write.
   /// \errors those of `gather`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() noexcept
     requires LocallyWritable<rights>
   {
     return buffer_.scatter(first_, count_);
   }
-  /// For the library: as the members of the buffer.
+  /// For the library: as `is_one_element` and `all` of `registered_buffer`, but for this part.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return buffer_.size() != 0 && count_ <= UINT32_MAX / sizeof(value_type);
   }

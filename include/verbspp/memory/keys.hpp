@@ -12,13 +12,13 @@
 
 namespace verbspp {
 
-// Separate types for the two keys, although both are 32 bits that the device chose: they can't be
-// confused, and no other number converts to them implicitly.
+// Both keys are 32-bit numbers that the device chose. They have separate types, so that they can't
+// be confused, and no other number converts to them implicitly.
 
 /// The key by which peers refer to a registered region or a memory window of this side.
 ///
-/// In host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. A plain value: it becomes stale with
-/// its region or window, and a peer that uses it after that gets an error.
+/// In host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. A plain value: it becomes invalid
+/// when its region or window is destroyed, and a peer that uses it after that gets an error.
 class remote_key {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(
@@ -36,7 +36,7 @@ class remote_key {
   std::uint32_t value_;
 };
 
-/// The key by which elements refer to a registered region, for this side's own device.
+/// The key by which the elements of this side's requests refer to a registered region.
 ///
 /// In host byte order, like `ibv_mr::lkey`. A plain value.
 class local_key {

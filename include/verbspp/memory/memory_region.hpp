@@ -34,14 +34,15 @@ struct dmabuf_part {
   std::uint64_t offset;
 };
 
-/// The properties of a registration to change; the others are kept.
+/// The changes to a registration. A property that is empty here is not changed.
 struct registration_change {
   std::optional<protection_domain> domain{};
   std::optional<access_flags> rights{};
   std::span<std::byte> memory{};
 };
 
-/// The values that elements of a region are made from, available without the `ibv_mr`.
+/// The values of a registration that its elements contain, stored so that the `ibv_mr` need not be
+/// read for each element.
 struct registered_range {
   std::uint64_t start = 0;  ///< the address of the first byte in elements and for peers
   std::uint64_t length = 0;
@@ -64,7 +65,7 @@ class memory_registration {
   [[nodiscard]] static result<memory_registration> from_native(
       const protection_domain& domain, ibv_mr* native, ownership whose,
       std::optional<std::uint64_t> start) noexcept;
-  /// A registration in the state of one that was moved from.
+  /// Returns an empty registration, in the same state as one that was moved from.
   [[nodiscard]] static memory_registration none() noexcept { return {}; }
   memory_registration(const memory_registration&) = delete;
   memory_registration(memory_registration&& other) noexcept
@@ -88,7 +89,7 @@ class memory_registration {
 
   [[nodiscard]] result<void> deregister() noexcept;
   [[nodiscard]] ibv_mr* release() noexcept {
-    has_other_addresses_ = false;  // the tools keep ignoring these addresses
+    has_other_addresses_ = false;  // the addresses stay excluded from memory watching
     range_ = {};
     return std::exchange(native_, nullptr);
   }
@@ -96,18 +97,19 @@ class memory_registration {
   [[nodiscard]] result<void> change(const registration_change& changes) noexcept;
   [[nodiscard]] ibv_mr* native() const noexcept { return native_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
-  /// Empty if it was moved from or released.
+  /// Empty if the registration was moved from or released.
   [[nodiscard]] const registered_range& range() const noexcept { return range_; }
 
  private:
   memory_registration() noexcept;
   memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start,
                       ownership whose = ownership::taken) noexcept;
-  /// Informs the memory watchers of addresses that are not the program's own.
+  /// Excludes the addresses of the region's elements from memory watching (watched_memory.hpp),
+  /// because they are not addresses of the program. `forget_addresses` undoes this.
   void tell_of_addresses() noexcept;
   void forget_addresses() noexcept;
 
-  protection_domain domain_;  // never a parent domain, but the one below
+  protection_domain domain_;  // never a parent domain, but the domain that it was created from
   ibv_mr* native_;
   registered_range range_;
   ownership whose_;
@@ -118,7 +120,8 @@ template <access_flags Rights>
 using registration_of = dependent<memory_registration, Rights>;
 
 [[nodiscard]] error region_is_gone(const char* operation) noexcept;
-/// The error for an element of a region, or for a part for a window, which may be longer.
+/// The error for a part that is not within its region, or is too long for an element. Parts for
+/// memory windows may be longer than elements.
 [[nodiscard]] error no_such_part(const registered_range& range, const char* operation,
                                  std::size_t offset, std::size_t length) noexcept;
 
@@ -154,20 +157,20 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
 
 }  // namespace detail
 
-/// The common part of all regions, whatever memory they register: bytes that the device may access,
-/// with the rights in the type.
+/// The base class of memory regions: registered bytes that the device may access, with the rights
+/// in the type.
 ///
 /// A move-only owner of the registration, not of the memory: the memory must outlive the region,
 /// and both must outlive all work that uses them. Keeps its protection domain alive. Elements and
-/// remote handles do not contain their domain, so only the device detects one that is used with a
-/// queue pair of another domain (a local protection or remote access error). Thread rule: the const
-/// functions may be called from any thread.
+/// remote handles do not contain their domain. So only the device detects that an element or handle
+/// is used with a queue pair of another domain (a local protection or remote access error). Thread
+/// rule: the const functions may be called from any thread.
 ///
 /// A region that was moved from or deregistered has no bytes: its length, start and keys are 0, its
 /// native handle is null, and creating anything from it returns an error.
 template <access_flags Rights>
 class VERBSPP_CONSUMABLE registered_region {
-  // As `verbspp::result`, but instantiated only where it is used.
+  // The same type as `verbspp::result<Value>`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
 
@@ -188,9 +191,9 @@ class VERBSPP_CONSUMABLE registered_region {
   /// region was registered with another one.
   [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
-  /// `length` bytes from `offset` on, for the device to read.
-  /// \errors `invalid_input` if they are not within the region, are more than 2^32 - 1, or the
-  /// region was moved from
+  /// Returns `length` bytes from `offset` on as an element that the device may read.
+  /// \errors `invalid_input` if the bytes are not within the region, if there are more than 2^32 -
+  /// 1, or if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
@@ -201,15 +204,15 @@ class VERBSPP_CONSUMABLE registered_region {
       VERBSPP_LIFETIMEBOUND {
     return gather(0, length());
   }
-  /// As `gather`, for hot paths: the bounds are only asserted, in debug builds.
+  /// As `gather`, for hot paths: the bounds are checked only by an assertion in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
   gather_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
   }
 
-  /// `length` bytes from `offset` on, for the device to write.
-  /// \errors `invalid_input` if they are not within the region, are more than 2^32 - 1, or the
-  /// region was moved from
+  /// Returns `length` bytes from `offset` on as an element that the device may write.
+  /// \errors `invalid_input` if the bytes are not within the region, if there are more than 2^32 -
+  /// 1, or if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
@@ -224,7 +227,7 @@ class VERBSPP_CONSUMABLE registered_region {
   {
     return scatter(0, length());
   }
-  /// As `scatter`, for hot paths: the bounds are only asserted, in debug builds.
+  /// As `scatter`, for hot paths: the bounds are checked only by an assertion in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
   scatter_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
@@ -241,10 +244,11 @@ class VERBSPP_CONSUMABLE registered_region {
     return handle_for_peers(start(), length(), rkey());
   }
 
-  /// `length` bytes from `offset` on, for a memory window that grants peers these rights, which the
-  /// region itself need not have: `region.window_part<access::remote_read>(0, 64)`. Binding zero
-  /// bytes unbinds a window of type 1.
-  /// \errors `invalid_input` if they are not within the region, or the region was moved from
+  /// Returns `length` bytes from `offset` on as a part to which a memory window can be bound:
+  /// `region.window_part<access::remote_read>(0, 64)`. The window then grants peers the rights
+  /// `OfWindow`, which the region itself need not have. Binding zero bytes unbinds a window of type
+  /// 1.
+  /// \errors `invalid_input` if the bytes are not within the region, or the region was moved from
   template <access_flags OfWindow>
     requires BindableToWindows<Rights> && WindowRights<OfWindow> &&
              WindowRightsOfRegion<OfWindow, Rights>
@@ -256,8 +260,8 @@ class VERBSPP_CONSUMABLE registered_region {
     return verbspp::window_part<OfWindow>::from_native(native(), start() + offset, length);
   }
 
-  /// Deregisters the memory (`ibv_dereg_mr`) like the destructor, but returns any error. In this
-  /// case the device may still use the memory, so it should not be freed.
+  /// Deregisters the memory (`ibv_dereg_mr`) like the destructor, but returns any error. After an
+  /// error, the device may still use the memory, so it should not be freed.
   /// \errors `busy`, or `invalid_input` by some drivers, if a memory window is bound to it;
   /// `driver`; `invalid_input` if the registration is borrowed, or the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> deregister() && noexcept {
@@ -291,7 +295,8 @@ class VERBSPP_CONSUMABLE registered_region {
   detail::registration_of<Rights> registration_;
 };
 
-/// Memory that can be registered: contiguous, and still alive after the expression.
+/// Memory that can be registered: a contiguous range that is not destroyed at the end of the
+/// expression.
 template <class Memory>
 concept RegistrableMemory =
     std::ranges::contiguous_range<Memory> && std::ranges::sized_range<Memory> &&
@@ -305,15 +310,16 @@ concept RegistrableMemory =
         "qualifier: register objects that are not volatile, and access them through "
         "std::atomic_ref");
 
-/// Memory that can be registered with these rights: the device must not write to constants.
+/// Memory that can be registered with these rights: constant memory cannot be registered for local
+/// writes.
 template <class Memory, access_flags Rights>
 concept WritableAsFarAs = detail::because(
     !Rights.contains(access::local_write) ||
         !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Memory>>>,
     "constant memory cannot be registered with access::local_write");
 
-/// Rights that a region with these rights can get without its memory being passed, as that may be
-/// constant.
+/// True if a region with `Rights` can change to `NewRights` without its memory being passed. Local
+/// write cannot be added that way, because the memory may be constant.
 template <access_flags Rights, access_flags NewRights>
 concept AddsNoWrites = detail::because(
     Rights.contains(access::local_write) || !NewRights.contains(access::local_write),
@@ -326,7 +332,8 @@ namespace detail {
   return {error_kind::invalid_input, "ibv_rereg_mr", "memory of 0 bytes cannot be registered"};
 }
 
-/// The bytes of a range as writable; the rights decide whether they are written.
+/// Returns the bytes of a range without `const`. Whether the device may write them depends on the
+/// rights of the registration.
 template <class Memory>
 [[nodiscard]] std::span<std::byte> bytes_of(Memory&& memory) noexcept {
   using object = std::ranges::range_value_t<Memory>;
@@ -346,7 +353,7 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
 
   /// Takes over or borrows a registration in this protection domain. The caller vouches that it has
   /// at least these rights. An `ibv_mr` does not contain the address that its first byte has in
-  /// elements and for peers: specify it, unless it is the memory's own.
+  /// elements and for peers: pass it as `start`, unless it is the address of the memory.
   /// \errors `invalid_input` for null, or a registration in another protection domain
   [[nodiscard]] static result<memory_region> from_native(
       const class protection_domain& domain, ibv_mr* native, ownership whose,
@@ -365,10 +372,11 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
 
   // Changing a registration (`ibv_rereg_mr`) is cheaper than registering again if the device
   // supports it. Work in flight that uses the region fails in any case. The region is consumed. On
-  // success it lives on in the result, possibly with other keys, so that peers need a new handle.
-  // On failure the region is unchanged, or deregistered if it became unusable (`native_handle()` is
-  // then null).
+  // success, the result contains it, possibly with other keys, so that peers need a new handle. On
+  // failure, the region is unchanged, or it was deregistered because it had become unusable
+  // (`native_handle()` is then null).
 
+  /// Changes the rights.
   /// \errors `not_supported` if the driver lacks support, `invalid_input` (mainly if the region was
   /// moved from or is borrowed), `busy`, `driver`; those of `register_memory`
   template <access_flags NewRights>
@@ -378,8 +386,8 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     VERBSPP_TRYV(this->registration_.change({.rights = NewRights}));
     return memory_region<NewRights>(std::move(this->registration_));
   }
-  /// Changes the rights and the memory together; the memory may be the same as before. This can add
-  /// local write.
+  /// Changes the rights and the memory together. The memory may be the same as before. Unlike the
+  /// function above, this can add local write.
   template <access_flags NewRights, class Memory>
     requires RegistrableRights<NewRights> && RegistrableMemory<Memory> &&
              WritableAsFarAs<Memory, NewRights>
@@ -390,13 +398,14 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     VERBSPP_TRYV(this->registration_.change({.rights = NewRights, .memory = bytes}));
     return memory_region<NewRights>(std::move(this->registration_));
   }
+  /// Moves the region to another protection domain.
   /// \errors those of `change_rights`, and `invalid_input` for a domain of another context
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region>
   change_protection_domain(const class protection_domain& domain) && noexcept {
     VERBSPP_TRYV(this->registration_.change({.domain = domain}));
     return std::move(*this);
   }
-  /// Registers other memory instead, which starts at its own address.
+  /// Registers other memory instead. Elements and peers use the address of that memory.
   /// \errors those of `change_rights`
   template <class Memory>
     requires RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
@@ -435,9 +444,10 @@ template <access_flags Rights = access::local_read, class Memory>
 
 /// As `register_memory`, with a different address for the first byte in elements and for peers
 /// (`ibv_reg_mr_iova`). The handles of peers can thus, for instance, start at 0, or stay the same
-/// wherever the memory is. `bytes()` returns the memory at the program's own address.
+/// when the memory is at another address. `bytes()` returns the memory at its address in the
+/// program.
 /// \errors those of `register_memory`, and `invalid_input` if `start` and the memory's address
-/// differ within a page, or the end would be beyond 2^64
+/// differ modulo the page size, or the end would be beyond 2^64
 template <access_flags Rights = access::local_read, class Memory>
   requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
 [[nodiscard]] result<memory_region<Rights>> register_memory_at(const protection_domain& domain,

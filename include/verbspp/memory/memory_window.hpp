@@ -16,13 +16,14 @@
 
 namespace verbspp {
 
-/// The types of memory windows, which differ in the peers that have access and in how access ends,
-/// with the values of `ibv_mw_type`.
+/// The types of memory windows, with the values of `ibv_mw_type`. They differ in the peers that
+/// have access, and in the way in which the access ends.
 enum class memory_window_type : std::uint8_t {
-  /// Open to the peers of all queue pairs of its protection domain, until it is bound again or to
-  /// no bytes.
+  /// Grants access to the peers of all queue pairs of its protection domain, until it is bound
+  /// again, which may be to zero bytes.
   type_1 = IBV_MW_TYPE_1,
-  /// Open to the peer of the queue pair that bound it, until one of the two invalidates its rkey.
+  /// Grants access to the peer of the queue pair that bound it, until this side or the peer
+  /// invalidates its rkey.
   type_2 = IBV_MW_TYPE_2,
 };
 
@@ -40,7 +41,7 @@ namespace detail {
 /// Owns an `ibv_mw`, whatever its type.
 class memory_window_owner {
  public:
-  /// Has no window yet.
+  /// Creates an owner without a window; `allocate` or `adopt` adds it.
   explicit memory_window_owner(const protection_domain& domain) noexcept
       : domain_(domain.below()) {}
   memory_window_owner(const memory_window_owner&) = delete;
@@ -67,7 +68,7 @@ class memory_window_owner {
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
 
  private:
-  protection_domain domain_;  // the one that regions belong to
+  protection_domain domain_;  // never a parent domain, but the domain that it was created from
   ibv_mw* native_ = nullptr;
   ownership whose_ = ownership::taken;
 };
@@ -91,20 +92,22 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 /// peer by a request that is posted after the bind, or by any other means once the bind has
 /// completed.
 ///
-/// A move-only owner, which keeps its protection domain alive. Destroying the window closes it,
-/// whichever queue pair bound it. The types check the rights, that the region may be bound and
-/// written, and that the transport and the state of the queue pair allow a bind. The device detects
-/// a queue pair of another protection domain, or a window of type 2 that is still bound (the bind
-/// completes with `memory_window_bind_error`), and a peer that does not have access or uses an old
-/// rkey (its access fails with a remote access error). The program must ensure the rest:
+/// A move-only owner, which keeps its protection domain alive. Destroying the window ends the
+/// access, regardless of the queue pair that bound it. The compiler checks the rights, that the
+/// region may be bound and written, and that the transport and the state of the queue pair allow a
+/// bind. The device detects a queue pair of another protection domain, or a window of type 2 that
+/// is still bound (the bind completes with `memory_window_bind_error`), and a peer that does not
+/// have access or uses an old rkey (its access fails with a remote access error). The program must
+/// ensure the rest:
 ///
 /// - The window must live until its bind has completed.
-/// - The region must live until no window is bound to it: until the window has been destroyed,
-///   invalidated or bound elsewhere, and that has completed. If the region is destroyed earlier,
-///   deregistering fails. The memory stays registered, and the failure is returned, or reported
-///   like that of any destructor.
+/// - The region must live until no window is bound to it: each window must have been destroyed, or
+///   the request that invalidates it or binds it elsewhere must have completed. If the region is
+///   destroyed earlier, deregistering fails. The memory stays registered, and the failure is
+///   returned, or reported by the destructor (`set_destroy_failure_handler`).
 /// - A window of type 2 must be invalidated or destroyed before the queue pair that bound it is
-///   destroyed: Linux's software driver waits for this in the destruction, for most of a minute.
+///   destroyed. Otherwise, Linux's software driver (rxe) waits for this when it destroys the queue
+///   pair, for most of a minute.
 /// - A window whose bind was posted but did not succeed cannot be bound again, because its rkey is
 ///   unknown. Destroy it, and create another.
 ///
@@ -114,7 +117,7 @@ class VERBSPP_CONSUMABLE memory_window {
  public:
   static constexpr memory_window_type type = Type;
 
-  /// Creates a window that is bound to nothing (`ibv_alloc_mw`).
+  /// Creates a window that is not bound (`ibv_alloc_mw`).
   /// \errors `not_supported` if the device has no windows of the type; `resource_exhausted`,
   /// `driver`; `invalid_input` if the protection domain was moved from
   [[nodiscard]] static result<memory_window> create(

@@ -34,8 +34,8 @@ struct on_demand_paging {
   flags<on_demand_use> unreliable_connection{};
   flags<on_demand_use> unreliable_datagram{};
 
-  /// Queries the device (`ibv_query_device_ex`). If it lacks support, that is a result and not an
-  /// error.
+  /// Queries the device (`ibv_query_device_ex`). If it lacks support, `supported` is false; this is
+  /// not an error.
   /// \errors `driver`
   [[nodiscard]] static result<on_demand_paging> query(const context& device) noexcept;
 };

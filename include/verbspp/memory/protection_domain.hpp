@@ -30,7 +30,7 @@ struct protection_domain_state : counted {
   context owner;
   ibv_pd* native;
   ownership destroyed_by;
-  // Set only for a parent domain.
+  // The arguments of `create_parent`; empty if this is not a parent domain.
   reference<protection_domain_state> below{};
   reference<thread_domain_state> threads{};
 };
@@ -41,30 +41,32 @@ struct protection_domain_state : counted {
 /// together.
 ///
 /// A shared handle, cheap to copy. It keeps its context alive, and is released when the last copy
-/// and the last object created in it have been destroyed. Thread-safe. Creating an object in one
-/// that was moved from returns `invalid_input`.
+/// and the last object created in it have been destroyed. Thread-safe. Creating an object in a
+/// protection domain that was moved from returns `invalid_input`.
 class protection_domain {
  public:
   /// Allocates a protection domain (`ibv_alloc_pd`).
   /// \errors `resource_exhausted`, `driver`; `invalid_input` if the context was moved from
   [[nodiscard]] static result<protection_domain> allocate(const context& parent) noexcept;
-  /// Creates a parent domain (`ibv_alloc_parent_domain`) of this domain, for objects that only one
-  /// thread at a time uses: queue pairs and shared receive queues that are created with it belong
-  /// to the thread domain, and may work without locks. Regions, windows and address handles are
-  /// created in the domain below, and work with queue pairs of both. Keeps both domains alive.
-  /// \errors `not_supported` if the driver has none; `invalid_input` if the two belong to different
-  /// contexts, or one was moved from; `resource_exhausted`, `driver`
+  /// Creates a parent domain (`ibv_alloc_parent_domain`), which combines a protection domain with a
+  /// thread domain. Queue pairs and shared receive queues that are created in it belong to the
+  /// thread domain: only one thread at a time may use them, and they may work without locks.
+  /// Regions, windows and address handles that are created in it belong to `domain`, and work with
+  /// queue pairs of both. The parent domain keeps both domains alive.
+  /// \errors `not_supported` if the driver has no parent domains; `invalid_input` if the arguments
+  /// belong to different contexts, or one was moved from; `resource_exhausted`, `driver`
   [[nodiscard]] static result<protection_domain> create_parent(
       const protection_domain& domain, const thread_domain& threads) noexcept;
   /// Takes over or borrows a protection domain of this context.
-  /// \errors `invalid_input` for null, or one of another context
+  /// \errors `invalid_input` for null, or a protection domain of another context
   [[nodiscard]] static result<protection_domain> from_native(const class context& parent,
                                                              ibv_pd* native,
                                                              ownership whose) noexcept;
   /// Releases the protection domain to the caller, which must deallocate it before the context is
   /// closed.
-  /// \errors `busy` while other handles of it, or objects in it, exist, and this handle keeps it;
-  /// `invalid_input` for one that `create_parent` created, or that was moved from
+  /// \errors `busy` if other handles of it or objects in it exist; this handle then keeps the
+  /// protection domain. `invalid_input` if `create_parent` created it, or this handle was moved
+  /// from
   [[nodiscard]] result<ibv_pd*> release() && noexcept;
 
   /// Starts the builder of a channel, with transport RC or the specified one
@@ -72,10 +74,11 @@ class protection_domain {
   template <auto... Transport>
   [[nodiscard]] auto build_channel() const noexcept;
 
-  /// The context; one that was moved from if this protection domain was moved from.
+  /// The context. If this protection domain was moved from, the context is one that was moved from.
   [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] class context context() && noexcept { return std::as_const(*this).context(); }
-  /// The domain that regions belong to: this one, unless `create_parent` created it.
+  /// The domain to which regions belong: for a parent domain, the one that was passed to
+  /// `create_parent`; otherwise, this one.
   [[nodiscard]] protection_domain below() const noexcept;
   /// Null if this protection domain was moved from.
   [[nodiscard]] ibv_pd* native_handle() const noexcept { return state_ ? state_->native : nullptr; }
@@ -84,7 +87,7 @@ class protection_domain {
   }
 
  private:
-  friend detail::memory_registration;  // may have one without a domain
+  friend detail::memory_registration;  // creates handles without a domain
   explicit protection_domain(detail::reference<detail::protection_domain_state> state) noexcept;
   static result<protection_domain> adopt(const class context& parent, ibv_pd* native,
                                          ownership whose, const char* operation) noexcept;

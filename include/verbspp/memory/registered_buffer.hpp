@@ -26,8 +26,8 @@ struct buffer_options {
   /// The alignment of the first byte, a power of two. The actual alignment is at least that of a
   /// page.
   std::size_t alignment = 1;
-  /// Requests huge pages of 2 MiB, which take fewer entries of the device's translation tables. If
-  /// none are available, normal ones are used; see `registered_buffer::pages`.
+  /// Requests huge pages of 2 MiB, which need fewer entries in the device's translation tables. If
+  /// none are available, normal pages are used; `registered_buffer::pages` returns the kind.
   bool huge_pages = false;
 };
 
@@ -56,7 +56,7 @@ class page_range {
         size_(std::exchange(other.size_, 0)),
         kind_(std::exchange(other.kind_, page_kind::normal)) {}
   page_range& operator=(const page_range&) = delete;
-  page_range& operator=(page_range&&) = delete;  // only its owner knows what must be freed before
+  page_range& operator=(page_range&&) = delete;  // the previous pages may still be registered
   ~page_range();
 
   [[nodiscard]] void* data() const noexcept { return first_; }
@@ -81,21 +81,20 @@ void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 template <access_flags Rights>
 struct registered_pages {
   std::size_t size;             ///< elements
-  std::uint32_t length_of_all;  ///< in bytes, as one element of a request; 0 if that is too long
-                                ///< for one
+  std::uint32_t length_of_all;  ///< in bytes, if one element of a request can hold it; otherwise 0
   dependent<page_range, Rights> memory;
   memory_region<Rights> region;
 };
 
-/// Deregisters and frees the memory of a buffer, and reports a failure. Not inlined, to keep the
-/// many places short where a buffer may end.
+/// Deregisters and frees the memory of a buffer, and reports a failure. Not inlined, because many
+/// functions destroy a buffer, and their code should stay short.
 template <access_flags Rights>
 [[gnu::noinline]] void destroy(registered_pages<Rights>* pages) noexcept {
   free_pages(pages->memory, std::move(pages->region).deregister());
   delete pages;
 }
 
-/// The region of a buffer that was moved from.
+/// Returns an empty region, as the region of buffers that were moved from.
 template <access_flags Rights>
 [[nodiscard, gnu::noinline]] const memory_region<Rights>& no_region() noexcept {
   static const memory_region<Rights> none(memory_registration::none());
@@ -104,7 +103,8 @@ template <access_flags Rights>
 
 }  // namespace detail
 
-/// An element of a registered buffer: its value may be zero bytes, and copying it copies its bytes.
+/// The type of the elements of a buffer. An object of this type may consist of zero bytes, and is
+/// copied by copying its bytes.
 template <class Element>
 concept BufferElement = detail::because(
     std::is_trivially_copyable_v<Element> && std::is_trivially_default_constructible_v<Element>,
@@ -125,16 +125,16 @@ class shared_buffer;
 /// Memory that the library allocates and registers, as an array of elements that are initially
 /// zero.
 ///
-/// A move-only owner of two words; the memory stays in place when the buffer is moved. It is freed
-/// after it was deregistered. If deregistering fails, that is reported, and the memory is never
-/// freed, since the device may still use it. Its pages hold nothing else. Keeps its protection
-/// domain alive. A buffer that was moved from has no elements, and creating anything from it
-/// returns an error.
+/// A move-only owner of two words. The memory stays in place when the buffer is moved. It is freed
+/// after it was deregistered. If deregistering fails, the failure is reported
+/// (`set_destroy_failure_handler`), and the memory is never freed, since the device may still use
+/// it. No other data shares its pages. Keeps its protection domain alive. A buffer that was moved
+/// from has no elements, and creating anything from it returns an error.
 ///
-/// Work uses a buffer in one of three ways. *Borrowed*: work gets elements, and the caller must
-/// ensure that the buffer outlives it. *Owned*: the buffer, or a `part` of it, moves into the work,
-/// and returns with the result. *Shared*: `share` converts it to a handle that can be copied, and
-/// work keeps the pages.
+/// A request uses a buffer in one of three ways. *Borrowed*: the request gets elements, and the
+/// caller must ensure that the buffer outlives it. *Owned*: the buffer, or a `part` of it, is moved
+/// into the request, and returned with the result. *Shared*: `share` converts the buffer to a
+/// handle that can be copied, and the request keeps the memory alive.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE registered_buffer {
@@ -147,7 +147,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
  public:
   static constexpr access_flags rights = Rights;
   using value_type = Element;
-  /// A handle with those of the buffer's rights that are for peers.
+  /// A handle that grants peers the buffer's remote rights.
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
 
   /// Allocates (`mmap`) and registers (`ibv_reg_mr`) `count` elements.
@@ -190,22 +190,23 @@ class VERBSPP_CONSUMABLE registered_buffer {
     if (pages_ != nullptr) detail::destroy(pages_);
   }
 
-  // Deleted for a temporary buffer, whose memory would be freed before the result can be used.
+  // Access to the elements. These functions are deleted for a temporary buffer, whose memory would
+  // be freed before the result can be used.
 
   /// Null if the buffer was moved from.
   [[nodiscard]] Element* data() & noexcept VERBSPP_LIFETIMEBOUND { return first_; }
   [[nodiscard]] const Element* data() const& noexcept VERBSPP_LIFETIMEBOUND { return first_; }
-  void data() const&& = delete;  // a temporary frees its memory: name the buffer first
+  void data() const&& = delete;  // a temporary frees its memory: store the buffer in a variable
   /// The number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return pages_ != nullptr ? pages_->size : 0; }
   [[nodiscard]] Element* begin() & noexcept VERBSPP_LIFETIMEBOUND { return data(); }
   [[nodiscard]] const Element* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
-  void begin() const&& = delete;  // a temporary frees its memory: name the buffer first
+  void begin() const&& = delete;  // a temporary frees its memory: store the buffer in a variable
   [[nodiscard]] Element* end() & noexcept VERBSPP_LIFETIMEBOUND { return data() + size(); }
   [[nodiscard]] const Element* end() const& noexcept VERBSPP_LIFETIMEBOUND {
     return data() + size();
   }
-  void end() const&& = delete;  // a temporary frees its memory: name the buffer first
+  void end() const&& = delete;  // a temporary frees its memory: store the buffer in a variable
   /// \pre index < size()
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED Element& operator[](std::size_t index) & noexcept
       VERBSPP_LIFETIMEBOUND {
@@ -218,18 +219,18 @@ class VERBSPP_CONSUMABLE registered_buffer {
     assert(index < size());
     return data()[index];
   }
-  void operator[](std::size_t) const&& = delete;  // a temporary frees its memory: name it first
+  void operator[](std::size_t) const&& = delete;  // a temporary frees its memory: use a variable
   [[nodiscard]] page_kind pages() const noexcept {
     return pages_ != nullptr ? pages_->memory.kind() : page_kind::normal;
   }
 
-  /// The registration, which counts in bytes; an empty one if the buffer was moved from. It stays
-  /// in place when the buffer is moved, and lives as long as the memory.
+  /// The registration, whose offsets and lengths are in bytes; an empty one if the buffer was moved
+  /// from. It stays in place when the buffer is moved, and lives as long as the memory.
   [[nodiscard]] const memory_region<Rights>& region() const& noexcept VERBSPP_LIFETIMEBOUND {
     return pages_ != nullptr ? pages_->region : detail::no_region<Rights>();
   }
-  void region() const&& = delete;  // a temporary deregisters it: name the buffer first
-  /// The whole buffer, for the device to read.
+  void region() const&& = delete;  // a temporary deregisters it: store the buffer in a variable
+  /// Returns the whole buffer as an element that the device may read.
   /// \errors `invalid_input` above 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather()
       const noexcept {
@@ -237,7 +238,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::gather", 0, size());
     return all<gather_element>();
   }
-  /// `count` elements from index `first` on, for the device to read.
+  /// Returns `count` array elements from index `first` on as an element that the device may read.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
@@ -245,7 +246,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::gather", first, count);
     return element<gather_element>(first, count);
   }
-  /// The whole buffer, for the device to write.
+  /// Returns the whole buffer as an element that the device may write.
   /// \errors `invalid_input` above 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element>
   scatter() noexcept
@@ -255,7 +256,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::scatter", 0, size());
     return all<scatter_element>();
   }
-  /// `count` elements from index `first` on, for the device to write.
+  /// Returns `count` array elements from index `first` on as an element that the device may write.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t first, std::size_t count) noexcept
@@ -270,14 +271,14 @@ class VERBSPP_CONSUMABLE registered_buffer {
   template <class Nothing = void>
   [[nodiscard]] result<scatter_element> scatter(std::size_t,
                                                 std::size_t) const VERBSPP_DETAIL_CONSTANT_BUFFER;
-  /// As `gather`, for hot paths: the bounds are only asserted, in debug builds.
+  /// As `gather`, for hot paths: the bounds are checked only by an assertion in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
     assert(gather(first, count).has_value());
     return element<gather_element>(first, count);
   }
-  /// As `scatter`, for hot paths: the bounds are only asserted, in debug builds.
+  /// As `scatter`, for hot paths: the bounds are checked only by an assertion in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) noexcept
@@ -292,15 +293,16 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return pages_ != nullptr && pages_->length_of_all != 0;
   }
-  /// For the library: the element of the whole buffer. `gather` and `scatter` return it in a
-  /// result, and thus in memory.
+  /// For the library: the element for the whole buffer, which is returned in registers. The
+  /// `result` of `gather` and `scatter` is returned in memory.
+  /// \pre `is_one_element()`
   template <class Part>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
     return Part::from_native({reinterpret_cast<std::uintptr_t>(first_), pages_->length_of_all,
                               pages_->region.lkey().value()});
   }
 
-  /// One field of the element at `index`, for the device to read:
+  /// Returns one field of the object at `index` as an element that the device may read:
   /// `buffer.gather_field(3, &slot::count)`. For a field in a peer's memory, use
   /// `remote_object::field`.
   /// \errors `invalid_input` if the index is out of range
@@ -312,7 +314,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return pages_->region.gather(index * sizeof(Element) + detail::offset_of<Element>(member),
                                  sizeof(Member));
   }
-  /// One field of the element at `index`, for the device to write.
+  /// Returns one field of the object at `index` as an element that the device may write.
   /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> &&
@@ -332,8 +334,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return region().remote();
   }
 
-  /// A part of the buffer that owns the whole: `count` elements from index `first` on, as memory
-  /// for work that owns it. Requires <verbspp/memory/buffer_part.hpp>.
+  /// Returns `count` array elements from index `first` on as a part that owns the whole buffer, for
+  /// a request that is to own it. Requires <verbspp/memory/buffer_part.hpp>.
   /// \errors `invalid_input` if they are not within the buffer, which then remains unchanged
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<buffer_part<registered_buffer>>
   part(std::size_t first, std::size_t count) && noexcept {
@@ -341,8 +343,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return buffer_part<registered_buffer>(std::move(*this), first, count);
   }
   void part(std::size_t, std::size_t) const& = delete;  // owns the buffer: std::move(buffer).part
-  /// Converts the buffer to one that work can keep, through handles that can be copied. Requires
-  /// <verbspp/memory/shared_buffer.hpp>.
+  /// Converts the buffer to a shared buffer, whose handles can be copied, so that requests can keep
+  /// it alive. Requires <verbspp/memory/shared_buffer.hpp>.
   /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`, and the buffer
   /// remains unchanged
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<shared_buffer<Rights, Element>>
@@ -352,8 +354,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   }
   void share() const& = delete;  // the handles own the buffer: std::move(buffer).share()
 
-  /// Deregisters and frees the memory like the destructor, but returns a failure. In this case the
-  /// memory is never freed.
+  /// Deregisters and frees the memory like the destructor, but returns a failure. After a failure,
+  /// the memory is never freed.
   /// \errors those of `memory_region::deregister`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> release() && noexcept {
     if (pages_ == nullptr) return detail::region_is_gone("registered_buffer::release");
@@ -392,7 +394,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return success();
   }
 
-  /// True if one element of a request can hold this part.
+  /// True if this part lies within the buffer, and one element of a request can hold it.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_element(std::size_t first,
                                                    std::size_t count) const noexcept {
     const std::size_t size = this->size();
@@ -407,7 +409,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return detail::no_such_part({.length = size() * sizeof(Element)}, operation,
                                 first * sizeof(Element), count * sizeof(Element));
   }
-  /// \pre they are within the buffer
+  /// \pre `has_element(first, count)`
   template <class Part>
   [[nodiscard]] VERBSPP_DATA_PATH Part element(std::size_t first,
                                                std::size_t count) const noexcept {
@@ -416,7 +418,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
                               pages_->region.lkey().value()});
   }
 
-  // Only two words, because it is moved with each request that owns it. Null if it was moved from.
+  // Only two words, because the buffer is moved into each request that owns it. Both are null if it
+  // was moved from.
   Element* first_;
   pages_type* pages_;
 };

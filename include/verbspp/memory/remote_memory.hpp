@@ -19,7 +19,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// The contents of an encoded remote memory handle, rights included.
+/// The contents of an encoded remote memory handle, including the rights.
 struct remote_memory_description {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
@@ -53,7 +53,8 @@ class remote_memory {
   static constexpr access_flags rights = Rights;
   static constexpr std::size_t encoded_size = detail::remote_memory_encoded_size;
 
-  /// A handle that was received by other means; the caller vouches for its rights.
+  /// Constructs a handle from values that were received by other means. The caller vouches for the
+  /// rights.
   constexpr remote_memory(std::uint64_t address, std::uint64_t length, remote_key rkey) noexcept
       : address_(address), length_(length), rkey_(rkey) {}
   /// Converts from a handle with more rights.
@@ -68,8 +69,8 @@ class remote_memory {
   [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }
   [[nodiscard]] constexpr remote_key rkey() const noexcept { return rkey_; }
 
-  /// `length` bytes from `offset` on.
-  /// \errors `invalid_input` if they are not within this memory
+  /// Returns the part of `length` bytes from `offset` on.
+  /// \errors `invalid_input` if the bytes are not within this memory
   [[nodiscard]] constexpr result<remote_memory> slice(std::uint64_t offset,
                                                       std::uint64_t length) const noexcept {
     if (offset > length_)
@@ -79,7 +80,7 @@ class remote_memory {
                                 length_ - offset);
     return slice_unchecked(offset, length);
   }
-  /// As `slice`, for hot paths: the bounds are only asserted, in debug builds.
+  /// As `slice`, for hot paths: the bounds are checked only by an assertion in debug builds.
   [[nodiscard]] constexpr remote_memory slice_unchecked(std::uint64_t offset,
                                                         std::uint64_t length) const noexcept {
     assert(offset <= length_ && length <= length_ - offset);
@@ -181,7 +182,8 @@ concept RemotelyFlushable =
                     "this remote memory lacks access::flush_global and access::flush_persistent: "
                     "its owner did not grant flushes");
 
-/// The memory of an RDMA flush: any remote memory that grants one or both of the placements.
+/// The memory of an RDMA flush: any remote memory that grants `flush_global`, `flush_persistent` or
+/// both.
 class remote_flushable {
  public:
   template <access_flags Rights>

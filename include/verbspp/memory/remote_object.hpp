@@ -61,16 +61,17 @@ template <class Object>
 
 /// One object in a peer's memory: `remote_object<header, access::remote_read>::at(memory)`.
 ///
-/// A plain value, and a remote memory handle of exactly the object's bytes: the object, or a field
-/// of it as in `object.field(&header::length)`, can be the source or destination of work. The
-/// caller vouches that the peer has such an object there, with the same layout and byte order.
+/// A plain value, and a remote memory handle for exactly the bytes of the object. The object, or a
+/// field of it as in `object.field(&header::length)`, can be the source or destination of a
+/// request. The caller vouches that the peer has such an object at this address, with the same
+/// layout and byte order.
 template <class Object, access_flags Rights>
   requires RemoteObject<Object>
 class remote_object : public remote_memory<Rights> {
  public:
   using value_type = Object;
 
-  /// The object at an offset in bytes.
+  /// Returns the object at an offset in bytes.
   /// \errors `invalid_input` if it is not within the memory, or not aligned as its type requires
   [[nodiscard]] static constexpr result<remote_object> at(const remote_memory<Rights>& memory,
                                                           std::uint64_t offset = 0) noexcept {
@@ -131,7 +132,7 @@ class remote_array : public remote_memory<Rights> {
     return remote_object<Element, Rights>(remote_memory<Rights>(
         this->address() + index * sizeof(Element), sizeof(Element), this->rkey()));
   }
-  /// `count` elements from index `first` on.
+  /// Returns `count` elements from index `first` on.
   /// \errors `invalid_input` if they are not within the array
   [[nodiscard]] constexpr result<remote_array> elements(std::uint64_t first,
                                                         std::uint64_t count) const noexcept {

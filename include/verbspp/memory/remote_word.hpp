@@ -21,7 +21,7 @@ concept RemotelyAtomic =
 /// Eight bytes of a peer's memory, aligned to eight, that atomic operations work on.
 class remote_word {
  public:
-  /// The word at an offset in bytes.
+  /// Returns the word at an offset in bytes.
   /// \errors `invalid_input` if it is not within the memory, or its address is not a multiple of 8
   template <access_flags Rights>
     requires RemotelyAtomic<Rights>

@@ -38,7 +38,7 @@ class VERBSPP_VIEW gather_element {
     return native_;
   }
   [[nodiscard]] constexpr ibv_sge native() && noexcept { return native_; }
-  /// True if `length` bytes from that address on lie within this element.
+  /// True if `length` bytes from `address` on lie within this element.
   [[nodiscard]] bool encloses(std::uint64_t address, std::uint64_t length) const noexcept {
     return address >= native_.addr && length <= native_.length &&
            address - native_.addr <= native_.length - length;
@@ -53,8 +53,8 @@ class VERBSPP_VIEW gather_element {
   }
 
  protected:
-  // Member by member, because copying the structure uses a vector register, which has to wait for
-  // the preceding stores.
+  // Copied member by member: compilers copy a whole structure through a vector register, and that
+  // load has to wait for the preceding stores to the members.
   explicit constexpr gather_element(const ibv_sge& native) noexcept
       : native_{native.addr, native.length, native.lkey} {}
 
@@ -118,10 +118,11 @@ concept InlineObject = std::is_trivially_copyable_v<Object> && !std::is_array_v<
                        !detail::InlineBytes<Object> && !detail::RefersElsewhere<Object> &&
                        !detail::MayLackValue<Object> && !std::is_base_of_v<gather_element, Object>;
 
-/// Bytes that are sent within the request itself. They need no registration, and may change as soon
-/// as the request has been posted or added to a batch. At most `capacities().max_inline_data`.
+/// Bytes that are sent within the request itself. They need no registration. Their number is at
+/// most `capacities().max_inline_data`.
 ///
-/// A view: the bytes must live until then.
+/// A view: the bytes must live until the request has been posted or added to a batch. After that,
+/// they may change.
 class VERBSPP_VIEW inline_payload {
  public:
   explicit inline_payload(std::span<const std::byte> bytes VERBSPP_LIFETIMEBOUND) noexcept
@@ -165,12 +166,12 @@ class element_list;
 
 namespace detail {
 
-/// The mistakes in arguments where elements are expected.
+/// The kinds of wrong arguments for a parameter that expects elements.
 enum class mistake : std::uint8_t { none, result, for_reading, other_list, no_element };
 
 template <class Element, class Other>
 [[nodiscard]] consteval mistake mistake_of() noexcept {
-  // NOLINTBEGIN(bugprone-branch-clone): in this order
+  // NOLINTBEGIN(bugprone-branch-clone): the order of the tests matters
   if constexpr (std::is_base_of_v<Element, Other> || std::is_same_v<element_list<Element>, Other>)
     return mistake::none;
   else if constexpr (MayLackValue<Other>)
@@ -197,8 +198,8 @@ inline constexpr mistake mistaken_for = mistake_of<Element, Other>();
 
 /// The elements of one work request: none, one, or a contiguous range of them.
 ///
-/// None and one are stored by value, as are the address and length of inline bytes, so a request
-/// with these can be stored and returned. A range is viewed: its elements must live until the
+/// A single element, and the address and length of inline bytes, are stored by value, so a request
+/// with these can be stored and returned. A range is only viewed: its elements must live until the
 /// request has been posted (not until it completes, because libibverbs copies them).
 template <class Element>
 class element_list {
@@ -261,7 +262,8 @@ class element_list {
   }
   /// For the library: true if the elements are viewed instead of stored.
   [[nodiscard]] constexpr bool is_range() const noexcept { return kind_ == kind::range; }
-  /// For the library: the stored element, without taking the address of a member as `begin` does.
+  /// For the library: the stored element. Unlike `begin`, this does not take the address of a
+  /// member, so the compiler can keep the list in registers.
   [[nodiscard]] constexpr const Element& single() const noexcept VERBSPP_LIFETIMEBOUND {
     return single_;
   }
@@ -272,7 +274,8 @@ class element_list {
   constexpr element_list(std::span<const Element> range, int) noexcept
       : range_(range.data()), size_(static_cast<std::uint32_t>(range.size())) {}
 
-  // Separate members instead of a union, because only then do compilers keep them in registers.
+  // These are separate members instead of a union, because compilers keep only separate members in
+  // registers.
   Element single_ = Element::from_native({});
   const Element* range_ = nullptr;
   std::uint32_t size_ = 0;

@@ -25,7 +25,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// A buffer, and the number of handles and requests that share it. The last one destroys it.
+/// A buffer, and the number of handles and requests that share it. The last of these destroys it.
 template <access_flags Rights, class Element>
 class shared_pages : public memory_keeper {
  public:
@@ -53,23 +53,25 @@ template <access_flags Rights, class Element>
   requires BufferElement<Element>
 class shared_part;
 
-/// A handle of a registered buffer that is shared with other handles, and with the work that uses
-/// it.
+/// A handle of a registered buffer that is shared with other handles, and with the requests that
+/// use it.
 ///
 /// Created by `std::move(buffer).share()`. Copying a handle increments a count. All copies refer to
-/// the same elements, which even a const handle allows to change. The memory is deregistered and
-/// freed when the last handle is destroyed and the last work has finished, on the thread where that
-/// happens; if deregistering fails, that is reported, and the memory is never freed. Destroying or
-/// moving a handle early therefore does not affect work that was given the handle or a part of it.
-/// Elements from `gather()` and `scatter()` are *borrowed*, as always: some handle must outlive
-/// work that was given these. Keeps its protection domain alive. A handle that was moved from has
-/// no elements, and creating anything from it returns an error.
+/// the same elements, and even a const handle permits changes to them. When the last handle has
+/// been destroyed and the last request has finished, the memory is deregistered and freed, on the
+/// thread that was last. If deregistering fails, the failure is reported
+/// (`set_destroy_failure_handler`), and the memory is never freed. A request to which the handle or
+/// a part of it was passed is therefore not affected if the handle is destroyed or moved early. But
+/// a request that gets elements from `gather()` or `scatter()` only *borrows* the memory: some
+/// handle must outlive this request. Keeps its protection domain alive. A handle that was moved
+/// from has no elements, and creating anything from it returns an error.
 ///
-/// Thread rule: as for `std::shared_ptr`, different threads may use different handles.
+/// Thread rule: as for `std::shared_ptr`, different threads may use different handles of the same
+/// buffer.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE shared_buffer {
-  // As `verbspp::result`, but instantiated only where it is used.
+  // The same type as `verbspp::result<Value>`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
   using pages_type = detail::shared_pages<Rights, Element>;
@@ -77,7 +79,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
  public:
   static constexpr access_flags rights = Rights;
   using value_type = Element;
-  /// A handle with those of the buffer's rights that are for peers.
+  /// A handle that grants peers the buffer's remote rights.
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
   using part_type = shared_part<Rights, Element>;
 
@@ -110,58 +112,58 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ != nullptr) pages_->drop();
   }
 
-  // Deleted for a temporary handle, which may be the last one: the memory would be freed before the
-  // result can be used.
+  // Access to the elements. These functions are deleted for a temporary handle, which may be the
+  // last one: the memory would be freed before the result can be used.
 
   /// Null if the handle was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
     return pages_ == nullptr ? nullptr : pages_->buffer.data();
   }
-  void data() const&& = delete;  // a temporary may be the last handle: name it first
+  void data() const&& = delete;  // a temporary may be the last handle: use a variable
   /// The number of elements.
   [[nodiscard]] std::size_t size() const noexcept {
     return pages_ == nullptr ? 0 : pages_->buffer.size();
   }
   [[nodiscard]] Element* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
-  void begin() const&& = delete;  // a temporary may be the last handle: name it first
+  void begin() const&& = delete;  // a temporary may be the last handle: use a variable
   [[nodiscard]] Element* end() const& noexcept VERBSPP_LIFETIMEBOUND { return data() + size(); }
-  void end() const&& = delete;  // a temporary may be the last handle: name it first
+  void end() const&& = delete;  // a temporary may be the last handle: use a variable
   /// \pre index < size()
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED Element& operator[](std::size_t index) const& noexcept
       VERBSPP_LIFETIMEBOUND {
     assert(index < size());
     return pages_->buffer[index];
   }
-  void operator[](std::size_t) const&& = delete;  // a temporary may be the last handle: name it
+  void operator[](std::size_t) const&& = delete;  // this may be the last handle: use a variable
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED page_kind pages() const noexcept {
     return pages_->buffer.pages();
   }
-  /// True if neither another handle nor work shares the buffer. This remains true until this handle
-  /// is copied or given to work.
+  /// True if neither another handle nor a request shares the buffer. This remains true until this
+  /// handle is copied or passed to a request.
   [[nodiscard]] bool is_only() const noexcept { return pages_ != nullptr && pages_->is_one(); }
 
-  /// The registration, which counts in bytes.
+  /// The registration, whose offsets and lengths are in bytes.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const memory_region<Rights>& region() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return pages_->buffer.region();
   }
-  void region() const&& = delete;  // a temporary may be the last handle: name it first
-  /// The whole buffer, for the device to read.
+  void region() const&& = delete;  // a temporary may be the last handle: use a variable
+  /// Returns the whole buffer as an element that the device may read.
   /// \errors `invalid_input` above 2^32 - 1 bytes, or if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     if (pages_ == nullptr) return gone("shared_buffer::gather");
     return pages_->buffer.gather();
   }
-  /// `count` elements from index `first` on, for the device to read.
+  /// Returns `count` array elements from index `first` on as an element that the device may read.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
     if (pages_ == nullptr) return gone("shared_buffer::gather");
     return pages_->buffer.gather(first, count);
   }
-  /// The whole buffer, for the device to write.
+  /// Returns the whole buffer as an element that the device may write.
   /// \errors `invalid_input` above 2^32 - 1 bytes, or if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>
@@ -169,7 +171,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::scatter");
     return pages_->buffer.scatter();
   }
-  /// `count` elements from index `first` on, for the device to write.
+  /// Returns `count` array elements from index `first` on as an element that the device may write.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
       std::size_t first, std::size_t count) const noexcept
@@ -178,13 +180,13 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::scatter");
     return pages_->buffer.scatter(first, count);
   }
-  /// As `gather`, for hot paths: the bounds are only asserted, in debug builds.
+  /// As `gather`, for hot paths: the bounds are checked only by an assertion in debug builds.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
     return pages_->buffer.gather_unchecked(first, count);
   }
-  /// As `scatter`, for hot paths: the bounds are only asserted, in debug builds.
+  /// As `scatter`, for hot paths: the bounds are checked only by an assertion in debug builds.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) const noexcept
@@ -192,7 +194,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
   {
     return pages_->buffer.scatter_unchecked(first, count);
   }
-  /// One field of the element at `index`, for the device to read, as in `registered_buffer`.
+  /// Returns one field of the object at `index` as an element that the device may read:
+  /// `shared.gather_field(3, &slot::count)`.
   /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> && (!std::is_function_v<Member>)
@@ -201,7 +204,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::gather_field");
     return pages_->buffer.gather_field(index, member);
   }
-  /// One field of the element at `index`, for the device to write.
+  /// Returns one field of the object at `index` as an element that the device may write.
   /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> &&
@@ -212,7 +215,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.scatter_field(index, member);
   }
 
-  /// `count` elements from index `first` on, as a handle that shares the buffer, too.
+  /// Returns a handle of `count` array elements from index `first` on, which shares the buffer,
+  /// too.
   /// \errors `invalid_input` if they are not within the buffer, or the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<shared_part<Rights, Element>> part(
       std::size_t first, std::size_t count) const noexcept {
@@ -225,8 +229,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return shared_part<Rights, Element>(*this, first, count);
   }
 
-  /// The handle that a peer needs to access the buffer. It is not counted: a peer may use it only
-  /// while some handle or work keeps the memory.
+  /// The handle that a peer needs to access the buffer. It does not keep the memory alive: a peer
+  /// may use it only while a handle or a request of this side does.
   /// \errors `invalid_input` if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -235,8 +239,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.remote();
   }
 
-  /// For the library: counts the pages once more, until `let_go`. Without a keeper if the handle
-  /// was moved from.
+  /// For the library: keeps the buffer alive until `let_go` of the result. The result has no keeper
+  /// if the handle was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     if (pages_ == nullptr) return {};
     pages_->add();
@@ -273,15 +277,16 @@ class VERBSPP_CONSUMABLE shared_buffer {
   pages_type* pages_;
 };
 
-/// Some elements of a shared buffer, as a handle that shares all of it: memory for work that keeps
-/// the buffer and uses only a part. Any number of parts may be in flight.
+/// A handle of some elements of a shared buffer. It shares the whole buffer, and is passed to a
+/// request that is to keep the buffer alive, but uses only a part of it. Any number of parts may be
+/// in flight.
 ///
-/// Created by `shared.part(first, count)`, even of a temporary handle. The rules for
+/// Created by `shared.part(first, count)`, even from a temporary handle. The rules for
 /// `shared_buffer` apply to it as well.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE shared_part {
-  // As `verbspp::result`, but instantiated only where it is used.
+  // The same type as `verbspp::result<Value>`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
 
@@ -290,29 +295,30 @@ class VERBSPP_CONSUMABLE shared_part {
   using value_type = Element;
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
 
-  // The elements of the part. Deleted for a temporary one, which may be the last handle.
+  // Access to the elements of the part. These functions are deleted for a temporary part, which may
+  // be the last handle.
 
   /// Null if the part was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
     return buffer_.size() == 0 ? nullptr : buffer_.data() + first_;
   }
-  void data() const&& = delete;  // a temporary may be the last handle: name it first
+  void data() const&& = delete;  // a temporary may be the last handle: use a variable
   /// The number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return buffer_.size() == 0 ? 0 : count_; }
   [[nodiscard]] Element* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
-  void begin() const&& = delete;  // a temporary may be the last handle: name it first
+  void begin() const&& = delete;  // a temporary may be the last handle: use a variable
   [[nodiscard]] Element* end() const& noexcept VERBSPP_LIFETIMEBOUND { return data() + size(); }
-  void end() const&& = delete;  // a temporary may be the last handle: name it first
+  void end() const&& = delete;  // a temporary may be the last handle: use a variable
   /// \pre index < size()
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED Element& operator[](std::size_t index) const& noexcept
       VERBSPP_LIFETIMEBOUND {
     assert(index < size());
     return data()[index];
   }
-  void operator[](std::size_t) const&& = delete;  // a temporary may be the last handle: name it
+  void operator[](std::size_t) const&& = delete;  // this may be the last handle: use a variable
   /// The index of the part's first element in the buffer.
   [[nodiscard]] std::size_t first() const noexcept { return first_; }
-  /// The buffer that this is a part of.
+  /// The buffer to which this part belongs.
   [[nodiscard]] const shared_buffer<Rights, Element>& buffer() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return buffer_;
@@ -322,12 +328,12 @@ class VERBSPP_CONSUMABLE shared_part {
     return std::move(buffer_);
   }
 
-  /// The part, for the device to read.
+  /// Returns the part as an element that the device may read.
   /// \errors `invalid_input` above 2^32 - 1 bytes, or if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     return buffer_.gather(first_, count_);
   }
-  /// The part, for the device to write.
+  /// Returns the part as an element that the device may write.
   /// \errors those of `gather`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>

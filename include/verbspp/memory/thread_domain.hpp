@@ -29,15 +29,15 @@ struct thread_domain_state : counted {
 
 /// A promise to the driver that the objects of one thread domain are used by one thread at a time.
 ///
-/// It is passed to `protection_domain::create_parent`. Queue pairs and shared receive queues of
-/// that domain then belong to it, and may work without locks. Thread rule: all calls that post to
-/// any of these must exclude each other. Violations are not reported, but corrupt the queue. A
-/// shared handle, cheap to copy; it is freed when the last copy and the last protection domain that
-/// uses it have been destroyed.
+/// It is passed to `protection_domain::create_parent`. Queue pairs and shared receive queues that
+/// are created in the parent domain then belong to the thread domain, and may work without locks.
+/// Thread rule: all calls that post to any of these must exclude each other. Violations are not
+/// reported, but corrupt the queue. A shared handle, cheap to copy. The thread domain is freed when
+/// the last copy and the last protection domain that uses it have been destroyed.
 class thread_domain {
  public:
   /// Allocates a thread domain (`ibv_alloc_td`).
-  /// \errors `not_supported` if the driver has none; `resource_exhausted`, `driver`;
+  /// \errors `not_supported` if the driver has no thread domains; `resource_exhausted`, `driver`;
   /// `invalid_input` if the context was moved from
   [[nodiscard]] static result<thread_domain> create(const context& parent) noexcept;
 

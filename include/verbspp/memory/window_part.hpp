@@ -33,7 +33,7 @@ concept WindowRightsOfRegion = detail::because(
     "access::remote_write and access::remote_atomic through a memory window need a region "
     "with access::local_write");
 
-/// A part of a memory region, with the rights that a memory window is to grant.
+/// A part of a memory region, with the rights that a memory window bound to it grants.
 ///
 /// Created by `memory_region::window_part`. A plain value that owns nothing: the region must live
 /// as long as a window is bound to it.

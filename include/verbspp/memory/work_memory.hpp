@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The memory that can be given to work that keeps it until the device no longer uses it.
+/// The ways in which a request, called work here, gets its memory.
 ///
-/// There are three kinds. *Owned* memory moves into the work and returns with the result, even on
+/// There are three. *Owned* memory is moved into the work, and returned with the result, even on
 /// failure: `WorkMemory`. *Shared* memory is a handle of which the work keeps a copy:
 /// `SharedMemory`. *Borrowed* memory is referenced by elements, and the caller must ensure that it
 /// outlives the work.
@@ -15,9 +15,9 @@
 
 namespace verbspp {
 
-/// True if the bytes and the registration of an object of this type stay in place, unchanged, while
-/// the object lives, even if it is moved. Types that guarantee this specialize it. A region does
-/// not: it only registers memory that other code owns.
+/// True if the bytes and the registration of an object of this type stay in place while the object
+/// lives, even if it is moved. Types that guarantee this specialize the variable. Regions do not
+/// guarantee it, because they register memory that other code owns.
 template <class Memory>
 inline constexpr bool enable_work_memory = false;
 
@@ -54,8 +54,8 @@ concept WorkMemory =
                     "memory that work owns has a single owner: it must be movable without "
                     "exceptions, and not copyable");
 
-/// Memory of which work keeps a handle: `keep()` counts it once, until the device no longer uses
-/// it.
+/// Memory of which work keeps a handle. Its `keep()` adds one to the count of its users, until the
+/// device no longer uses it.
 template <class Memory>
 concept SharedMemory =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>>,
@@ -83,7 +83,7 @@ concept OutlivesCall = detail::because(
     "this call fills the memory in place, so data that arrives in a temporary is lost: pass a "
     "buffer that has a name");
 
-/// Memory that a call can borrow while it waits, and whose `gather()` returns all of it.
+/// Memory that a blocking call can borrow. Its `gather()` returns an element for all of it.
 template <class Memory>
 concept BorrowedMemory =
     detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,

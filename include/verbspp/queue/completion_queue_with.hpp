@@ -121,7 +121,7 @@ VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
 /// others wait.
 template <completion_features Features>
 class completion_queue_with : public completion_queue {
-  // As `verbspp::result`, but instantiated only where it is used.
+  // The same type as `verbspp::result<Value>`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Features>>;
   using state_type = detail::dependent<detail::completion_queue_state, Features>;

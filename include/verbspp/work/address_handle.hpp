@@ -110,7 +110,7 @@ class VERBSPP_CONSUMABLE address_handle {
     assert(native_ != nullptr);
     return {native_, number, key, most_bytes_};
   }
-  void destination(queue_pair_number, queue_key) const&& = delete;  // name the address handle first
+  void destination(queue_pair_number, queue_key) const&& = delete;  // use a named address handle
   /// The multicast group at this address.
   /// \pre this address handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
@@ -118,7 +118,7 @@ class VERBSPP_CONSUMABLE address_handle {
     assert(native_ != nullptr);
     return {native_, multicast_queue_pair_number, key, most_bytes_};
   }
-  void destination_group(queue_key) const&& = delete;  // name the address handle first
+  void destination_group(queue_key) const&& = delete;  // use a named address handle
 
   [[nodiscard]] const class protection_domain& protection_domain() const& noexcept
       VERBSPP_LIFETIMEBOUND {

@@ -27,12 +27,14 @@ struct async_elements {
 /// `context::poll_async_event` or in a wait that watches with a listener, passes it to all
 /// listeners that it concerns.
 ///
-/// The listener notes the most severe failure, and the first of equal ones. The failure of the
-/// device is more severe than that of a queue, which is more severe than that of a port. A port's
-/// failure is forgotten when the port is active again. Events that are not errors are ignored.
+/// The listener stores one failure: the most severe one, or the first of equally severe ones. The
+/// failure of the device is more severe than that of a queue, which is more severe than that of a
+/// port. A port's failure is forgotten when the port is active again. Events that are not errors
+/// are ignored.
 ///
-/// Keeps the context alive. Thread rule: `listen`, `stop` and the destructor as for a plain object;
-/// the other members at any time on any thread. Call `stop` before the elements are destroyed.
+/// Keeps the context alive. Thread rule: `listen`, `stop` and the destructor need exclusive access;
+/// the other members may be called at any time on any thread. Call `stop` before the elements are
+/// destroyed.
 class async_listener {
  public:
   async_listener() noexcept;
@@ -40,30 +42,32 @@ class async_listener {
   async_listener& operator=(const async_listener&) = delete;
   ~async_listener();
 
-  /// Starts to listen for these elements, and forgets any earlier failure. The only earlier event
-  /// that it reports is the failure of the device.
+  /// Starts to listen for failures of these elements, and forgets the stored failure. If the device
+  /// has already failed, this failure is stored at once. Other earlier events are not reported.
   /// \pre the context was not moved from
   void listen(const context& source, const async_elements& about) noexcept;
   /// Adds a port. May be called on any thread while listening.
   void hear_port(unsigned port) noexcept;
-  /// From now on, makes an eventfd readable for each failure; below 0 for none.
+  /// Sets the eventfd that is made readable at each failure from now on; a negative number means
+  /// none.
   void wake_by(int event_descriptor) noexcept;
-  /// Stops listening; a failure that was noted remains.
+  /// Stops listening. The stored failure remains.
   void stop() noexcept;
 
   /// True if `heard` returns a failure; costs one load.
   [[nodiscard]] bool has_heard() const noexcept {
     return __atomic_load_n(&has_heard_, __ATOMIC_ACQUIRE);
   }
-  /// The number of failures that it has noted since it was created.
+  /// The number of failures that have been stored since the listener was created.
   [[nodiscard]] std::uint32_t times_heard() const noexcept {
     return __atomic_load_n(&times_heard_, __ATOMIC_ACQUIRE);
   }
   [[nodiscard]] std::optional<async_event> heard() const noexcept;
-  /// Reads the available events, if that can't block, and keeps them for the program, until it
-  /// notes a failure or the limit expires. For a caller that needs the cause of a failure and has
-  /// not slept with the listener; a failure sometimes becomes visible before its event is
-  /// available. Requires that it is listening.
+  /// Reads events as they become available, and keeps them for the program, until a failure is
+  /// stored or the limit expires. Does not read the device if that could block. This is for a
+  /// caller that needs the cause of a failure and has not slept with the listener: a failure is
+  /// sometimes noticed before its event is available.
+  /// \pre the listener is listening
   /// \errors `driver` if the device no longer exists; `resource_exhausted` for file descriptors
   [[nodiscard]] result<void> look(
       const wait_limit& until = (wait_limit::time_point::min)()) noexcept;
@@ -83,10 +87,10 @@ class async_listener {
   std::uint64_t ports_[4] = {};  ///< one bit per port; guarded by the lock of the context's events
   async_listener* previous_ = nullptr;
   async_listener* next_ = nullptr;
-  int woken_ = -1;  ///< an eventfd, guarded like the ports
+  int woken_ = -1;  ///< an eventfd, guarded by the same lock as the ports
   std::uint32_t times_heard_ = 0;
   bool has_heard_ = false;
-  async_event heard_;  ///< valid if has_heard_; an optional would be more expensive to include
+  async_event heard_;  ///< valid only if has_heard_ is true
 };
 
 }  // namespace verbspp::detail

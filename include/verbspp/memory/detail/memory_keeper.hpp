@@ -7,23 +7,24 @@
 
 namespace verbspp::detail {
 
-/// Keeps memory registered and allocated while the device may use it, such as shared pages or a
-/// pool of buffers.
+/// The base class of owners of memory, such as shared pages or a pool of buffers, that keep it
+/// registered and allocated while the device may use it.
 ///
-/// Has one function pointer instead of virtual functions, so that work which keeps memory stores
-/// two words, whatever the memory is.
+/// It has one function pointer instead of virtual functions. A request stores its memory as a
+/// `kept_memory`, which is two words, regardless of the kind of memory.
 struct memory_keeper {
-  /// Releases one count, once for each `kept_memory` that was created. Called by the thread that
-  /// found the work finished, when the device no longer uses the memory. The call may destroy the
-  /// keeper. Never null.
+  /// Releases one count. It is called once for each count, when the device no longer uses the
+  /// memory, by the thread that has found this out. The call may destroy the keeper. The pointer is
+  /// never null.
   void (*let_go)(memory_keeper& self, std::uint32_t place) noexcept;
 };
 
-/// Memory that is kept, and that its creator has counted once, until `let_go`. A copy stands for
-/// the same count. A plain value without a destructor, which the slots of requests hold.
+/// One count of a keeper's memory, which keeps the memory until `let_go`. A plain value without a
+/// destructor, which is stored with the request. A copy stands for the same count, so `let_go` must
+/// be called on only one of the copies.
 struct kept_memory {
-  memory_keeper* keeper = nullptr;  ///< null if the memory is kept by its owner
-  std::uint32_t place = 0;          ///< the part of the keeper's memory, in its own numbering
+  memory_keeper* keeper = nullptr;  ///< null if there is no count to release
+  std::uint32_t place = 0;          ///< the part of the keeper's memory, as the keeper numbers it
 
   /// Releases the count; does nothing if it was released already.
   void let_go() noexcept {

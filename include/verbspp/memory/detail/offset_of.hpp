@@ -7,13 +7,13 @@
 
 namespace verbspp::detail {
 
-/// The offset of a member within its object, in bytes.
+/// Returns the offset of a member within its object, in bytes.
 ///
-/// Needs no object, which could be larger than memory: in the C++ ABI of every platform that has
-/// libibverbs (Itanium's), a pointer to a data member is this offset, or -1 if it is null.
+/// This needs no object, which might be too large to create. All platforms that have libibverbs use
+/// the Itanium C++ ABI, in which a pointer to a data member is this offset, or -1 if it is null.
 template <class Object, class Owner, class Member>
 [[nodiscard]] std::size_t offset_of(Member Owner::* member) noexcept {
-  Member Object::* const in_object = member;  // including the offset of a base
+  Member Object::* const in_object = member;  // adds the offset of the base class `Owner`
   std::ptrdiff_t offset;
   static_assert(sizeof offset == sizeof in_object,
                 "unsupported ABI: a pointer to a data member is not a plain offset");

@@ -7,9 +7,9 @@
 
 namespace verbspp::detail {
 
-/// The number of handles and requests that share an object. While the process has a single thread,
-/// which the C library reports from glibc 2.32 on, counting needs no atomic operation; one of these
-/// costs more than the rest of the work for a request.
+/// The number of handles and requests that share an object. While the process has a single thread
+/// (as reported by glibc 2.32 and newer), counting uses no atomic operation: a single one would
+/// cost more than everything else that is done for a request.
 class share_count {
  public:
   share_count() noexcept = default;  // starts at one
@@ -23,7 +23,7 @@ class share_count {
     else
       __atomic_fetch_add(&count_, std::size_t{1}, __ATOMIC_RELAXED);
   }
-  /// Returns true if that was the last one.
+  /// Subtracts one. Returns true if the count is then 0.
   [[nodiscard]] bool drop() noexcept {
     if (is_single_threaded()) return --count_ == 0;
     return __atomic_fetch_sub(&count_, std::size_t{1}, __ATOMIC_ACQ_REL) == 1;
