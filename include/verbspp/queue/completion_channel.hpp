@@ -38,26 +38,26 @@ namespace verbspp {
 /// the `wait` of its queue.
 ///
 /// A handle that was moved from is empty: its file descriptor is -1, its native handle is null, and
-/// calls that need the device return `invalid_input`. Requesting its context is an error, which is
-/// asserted.
+/// calls that need the device return `invalid_input`. Calling its `context` is an error, for which
+/// debug builds have an assertion.
 class completion_channel {
  public:
   /// Creates a channel (`ibv_create_comp_channel`), whose file descriptor is non-blocking.
-  /// \errors `resource_exhausted`, mainly for file descriptors; `driver`
+  /// \errors `resource_exhausted`, mainly if no file descriptor is left; `driver`
   [[nodiscard]] static result<completion_channel> create(const class context& parent) noexcept;
 
   /// Takes over or borrows a channel of this context that was created elsewhere. Its file
   /// descriptor is made non-blocking, and from then on only the library may read its events. Events
   /// of queues that were not created for, or adopted with, this channel are acknowledged and
   /// dropped.
-  /// \errors `invalid_input` for null, or one of another context; `resource_exhausted`
+  /// \errors `invalid_input` for null, or a channel of another context; `resource_exhausted`
   [[nodiscard]] static result<completion_channel> from_native(const class context& parent,
                                                               ibv_comp_channel* native,
                                                               ownership whose) noexcept;
   /// Releases the channel, with a non-blocking file descriptor, to the caller, which must destroy
   /// it before the context is closed.
-  /// \errors `busy` while other handles of it, or queues that report to it, exist, and this handle
-  /// keeps it; `invalid_input` if it was moved from
+  /// \errors `busy` if other handles of the channel or queues that report to it exist; this handle
+  /// then keeps the channel. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_comp_channel*> release() && noexcept;
 
   completion_channel(const completion_channel&) noexcept;
@@ -69,14 +69,14 @@ class completion_channel {
   /// Returns the queue of the next event, if one is available; never blocks (`ibv_get_cq_event`).
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> poll() const noexcept;
-  /// Waits for the next event and returns its queue. Empty only when the limit expires; signals do
-  /// not end the wait.
+  /// Waits for the next event and returns its queue. The result is empty only if the limit expires.
+  /// Signals do not end the wait.
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(
       const wait_limit& until) const noexcept;
 
-  /// A file descriptor for epoll and poll, readable while there are events. Only the library may
-  /// read it.
+  /// A file descriptor for epoll and poll, which is readable while events are available. Only the
+  /// library may read it.
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] class context context() && noexcept;

@@ -15,10 +15,10 @@ namespace verbspp {
 #pragma GCC diagnostic ignored "-Wshadow"
 /// The features of completion queues, besides polling for `work_completion`s.
 enum class completion_feature : std::uint64_t {
-  // The fields of a completion besides `wr_id`, status and operation, if it is read field by field,
-  // with the values of `ibv_create_cq_wc_flags`.
+  // The fields that can be read in addition to `wr_id`, status and operation, if completions are
+  // read field by field. They have the values of `ibv_create_cq_wc_flags`.
   byte_count = IBV_WC_EX_WITH_BYTE_LEN,
-  immediate = IBV_WC_EX_WITH_IMM,  ///< and the invalidated rkey
+  immediate = IBV_WC_EX_WITH_IMM,  ///< the immediate data, and the invalidated rkey
   queue_pair_number = IBV_WC_EX_WITH_QP_NUM,
   source = IBV_WC_EX_WITH_SRC_QP,
   source_lid = IBV_WC_EX_WITH_SLID,
@@ -28,7 +28,7 @@ enum class completion_feature : std::uint64_t {
   /// The time when the device finished, in nanoseconds since 1970.
   wall_clock = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
 
-  /// Completions can be read field by field (`ibv_cq_ex`). Implied by each of the fields.
+  /// Completions can be read field by field (`ibv_cq_ex`). Each of the fields above implies this.
   extended = std::uint64_t{1} << 61,
   /// Threads can sleep until completions arrive: the queue reports to a completion channel.
   waitable = std::uint64_t{1} << 62,
@@ -52,7 +52,7 @@ inline constexpr completion_features all_completion_fields =
     completion_feature::source_lid | completion_feature::service_level |
     completion_feature::timestamp | completion_feature::wall_clock;
 
-/// The features, with those that they imply.
+/// Returns the features, and those that they imply.
 [[nodiscard]] constexpr completion_features with_implied(completion_features features) noexcept {
   return features.intersects(all_completion_fields) ? features | completion_feature::extended
                                                     : features;

@@ -36,7 +36,7 @@ enum class notify_for : int {
   solicited_only = 1,
 };
 
-/// The cause that ended a wait which watches more than a completion queue.
+/// The cause that ended a wait for a completion queue and for other objects.
 enum class wait_end : std::uint8_t {
   completions,      ///< completions have arrived
   file_descriptor,  ///< the program's descriptor is readable, hung up or in error
@@ -47,7 +47,7 @@ enum class wait_end : std::uint8_t {
 [[nodiscard]] const char* to_string(wait_end end) noexcept;
 
 /// The conditions of a file descriptor of the program that end a wait. An error of the descriptor
-/// always does.
+/// always ends it.
 enum class watch_for : std::uint8_t {
   data_or_hang_up,  ///< there is data to read, or the other end has closed it
   hang_up,          ///< the other end has closed it; data does not end the wait
@@ -79,10 +79,10 @@ struct completion_queue_state : counted {
   completion_queue_state& operator=(const completion_queue_state&) = delete;
   ~completion_queue_state();
 
-  /// Creates a queue; if it is to be waitable, with a channel of its own.
+  /// Creates a queue. A waitable queue gets a separate channel.
   [[nodiscard]] static result<reference<completion_queue_state>> create(
       const context& parent, std::size_t capacity, completion_features features) noexcept;
-  /// As above, for a queue that reports to that channel.
+  /// As above, for a queue that reports to this channel.
   [[nodiscard]] static result<reference<completion_queue_state>> create(
       const completion_channel& channel, std::size_t capacity,
       completion_features features) noexcept;
@@ -91,31 +91,33 @@ struct completion_queue_state : counted {
   [[nodiscard]] static result<reference<completion_queue_state>> adopt(
       const context& parent, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
-  /// As above, for a queue that reports to that channel.
+  /// As above, for a queue that reports to this channel.
   [[nodiscard]] static result<reference<completion_queue_state>> adopt(
       const completion_channel& channel, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
 
-  /// Registers the queue, whose native handle exists, with its channel.
+  /// Registers the queue with its channel, if it has one, and listens for failures.
+  /// \param is_stranger true if the queue was created elsewhere
+  /// \pre `native` is set
   void begin_reporting(bool is_stranger) noexcept;
 
-  // A wait polls for completions, requests an event, polls again, because completions before the
-  // request cause no event, and then sleeps.
+  // A wait polls for completions, requests an event, polls again, and then sleeps. The second poll
+  // is needed because completions that arrived before the request cause no event.
 
   /// Requests an event for the next completion.
   /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
   /// As `ask_to_be_woken` for every completion, for a queue whose events are read only by waits of
-  /// the library. It requests no event while an earlier one has not been read: that event will
-  /// arrive, and the queue has at most one unread event.
+  /// the library. It requests no event if an earlier requested event has not been read, because
+  /// that event wakes the thread. So the queue has at most one unread event.
   [[nodiscard]] result<std::uint64_t> stay_wakeable() noexcept;
-  /// Called if a wait need not sleep: reads the events that have arrived, so that they do not pile
-  /// up.
+  /// Called if a wait need not sleep. Reads the events that have arrived, so that they do not
+  /// accumulate.
   void stay_awake() noexcept;
-  /// Sleeps until there are more than `events` events (`completions`; another thread may have
-  /// polled these already), until another watched object ends the wait, or until the limit. Poll
-  /// again in each of these cases, because several can occur together. Asynchronous events that are
-  /// available are read, and kept for the program.
+  /// Sleeps until the number of events exceeds `events`, until another watched object ends the
+  /// wait, or until the limit expires. Poll again in each of these cases, because several can occur
+  /// together. After an event, the result is `completions`, although another thread may already
+  /// have polled them. Available asynchronous events are read, and kept for the program.
   /// \errors `invalid_input` if the file descriptor is not open; `driver` if the device no longer
   /// exists and the listener has no event about that; `resource_exhausted` for file descriptors
   [[nodiscard]] result<wait_end> sleep(std::uint64_t events, const wait_limit& until,
@@ -126,19 +128,19 @@ struct completion_queue_state : counted {
   ibv_cq* native = nullptr;
   ownership destroyed_by = ownership::taken;
   completion_features features;
-  std::uint64_t created_at;  ///< in the units of moment_now()
-  async_listener failures;   ///< listens if there is a channel
+  std::uint64_t created_at;  ///< moment_now() when the queue was created or adopted
+  async_listener failures;   ///< listens only if the queue has a channel
 
   /// The channel's data about the queue, guarded by the channel's lock.
   struct {
     std::uint64_t count = 0;                   ///< the number of events so far
-    unsigned unacknowledged = 0;               ///< the number of these to be acknowledged
-    bool pending = false;                      ///< an event was not returned to any caller yet
+    unsigned unacknowledged = 0;               ///< the number of events to be acknowledged
+    bool pending = false;                      ///< an event has not been returned to a caller
     bool closed = false;                       ///< the queue is being destroyed
-    bool is_due = false;                       ///< an event was requested, and was not read
-    completion_queue_state* before = nullptr;  ///< in the list of pending ones
+    bool is_due = false;                       ///< a requested event has not been read
+    completion_queue_state* before = nullptr;  ///< in the channel's list of pending queues
     completion_queue_state* after = nullptr;
-    completion_queue_state* previous = nullptr;  ///< in the list of all of the channel
+    completion_queue_state* previous = nullptr;  ///< in the channel's list of all queues
     completion_queue_state* next = nullptr;
   } events;
 };
@@ -149,7 +151,8 @@ struct completion_queue_state : counted {
 [[nodiscard]] error moved_from_queue(const char* operation) noexcept;
 [[nodiscard]] error queue_without_features() noexcept;
 
-/// The queue of this thread's polling session, for assertions; stays null if these are disabled.
+/// The queue of this thread's polling session, for assertions. Always null if assertions are
+/// disabled.
 inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 
 }  // namespace detail
@@ -157,23 +160,23 @@ inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 /// The queue in which the device reports finished work.
 ///
 /// A queue with further features, such as waiting or timestamps, is a
-/// `completion_queue_with<features>`. It is also a completion queue, which every function that
-/// takes one accepts, such as a queue pair's builder; `with` converts it back.
+/// `completion_queue_with<features>`. That class is derived from this one, so its objects are
+/// accepted by every function with a parameter of this class, such as those of a queue pair's
+/// builder; `with` converts back.
 ///
-/// A shared handle, cheap to copy; keeps its context alive. Thread-safe like libibverbs: any thread
-/// may poll, and each completion goes to one of them; but see
-/// `completion_feature::single_threaded`. An overrun is reported by an asynchronous event of the
-/// context.
+/// A shared handle, cheap to copy; keeps its context alive. Any thread may poll, unless the queue
+/// has the feature `completion_feature::single_threaded`; each completion is returned to one
+/// thread. An overrun is reported by an asynchronous event of the context.
 ///
 /// A handle that was moved from is empty: its native handle is null, its capacity is 0, and calls
-/// that need the device return `invalid_input`. Polling it, or requesting its context, is an error,
-/// which is asserted.
+/// that need the device return `invalid_input`. Polling it, or calling its `context`, is an error,
+/// for which debug builds have an assertion.
 class completion_queue {
  public:
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`).
   ///
-  /// It must have room for all work that can be outstanding at once on the queue pairs that use it:
-  /// a queue that overruns is lost, and so are its queue pairs.
+  /// It must have room for all work that can be outstanding at once on the queue pairs that use it.
+  /// A queue that overruns becomes unusable, and so do its queue pairs.
   /// \errors `invalid_input` if the capacity is 0, above the device's limit or above INT_MAX;
   /// `resource_exhausted`
   [[nodiscard]] static result<completion_queue> create(const context& parent,
@@ -182,22 +185,23 @@ class completion_queue {
   /// Takes over or borrows a queue of this context that was created elsewhere (`ibv_create_cq`,
   /// librdmacm). It can be polled; to wait for it, see `completion_queue_with::from_native`.
   /// Asynchronous events that were read before this call count as events of another queue.
-  /// \errors `invalid_input` for null, or one of another context; `resource_exhausted`
+  /// \errors `invalid_input` for null, or a queue of another context; `resource_exhausted`
   [[nodiscard]] static result<completion_queue> from_native(const class context& parent,
                                                             ibv_cq* native,
                                                             ownership whose) noexcept;
   /// Releases the queue to the caller, which must destroy it before its completion channel, if it
   /// has one, and its context. If the queue has a channel of the library, keep or release that,
   /// too.
-  /// \errors `busy` while other handles of it exist, such as a queue pair's, and this handle keeps
-  /// it; `invalid_input` if it was moved from
+  /// \errors `busy` if other handles of the queue exist, such as that of a queue pair; this handle
+  /// then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_cq*> release() && noexcept;
 
   /// Takes the available completions, at most as many as there are slots; never blocks.
   ///
-  /// Must not be called in the function that `poll_each` of the same queue calls, which may hold a
-  /// lock that this call needs; this is asserted.
-  /// \returns the slots that were filled, the first ones; none is a normal result
+  /// Must not be called within the function that is passed to `poll_each` of the same queue,
+  /// because the driver may hold a lock meanwhile that this call needs. Debug builds assert this.
+  /// \returns the filled slots, which are the first ones of `into`; empty if there are no
+  /// completions
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken, usually
   /// because it overran
   [[nodiscard]] VERBSPP_DATA_PATH result<std::span<const work_completion>> poll(
@@ -222,7 +226,8 @@ class completion_queue {
   template <completion_features Features>
   [[nodiscard]] result<completion_queue_with<Features>> with() const noexcept;
 
-  // Declared only for their constraints, which name the feature that a call of this name needs.
+  // These are declared only for their constraints, which are never satisfied here. A call does not
+  // compile, and the message names the feature that the queue needs.
   template <completion_features Features = completion_features()>
   void wait(...) const
     requires Waitable<Features>;
@@ -278,7 +283,7 @@ class completion_queue {
 };
 
 namespace detail {
-/// For higher layers: the state of a handle, for waits that they implement themselves.
+/// Gives higher layers access to the state of a queue, for waits that they implement themselves.
 struct completion_queue_access {
   /// Null if the handle was moved from.
   [[nodiscard]] static completion_queue_state* state_of(const completion_queue& queue) noexcept {

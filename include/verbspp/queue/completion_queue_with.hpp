@@ -25,22 +25,23 @@
 
 namespace verbspp {
 
-/// The outcome of a wait that watches more than a completion queue.
+/// The outcome of a wait for a completion queue and for other objects.
 struct watched_completions {
   wait_end ended_by = wait_end::limit;
-  std::span<const work_completion> completions{};  ///< none if the wait ended otherwise
+  std::span<const work_completion> completions{};  ///< empty if the wait ended for another reason
   std::optional<async_event> event{};              ///< the event that ended the wait
 };
 
 namespace detail {
 
-/// Requests no additional data of a poll. Drivers only read it.
+/// The attributes of all polls, which request no additional data. Drivers only read them.
 inline constinit ibv_poll_cq_attr no_poll_attributes{};
 
-/// \pre `free_polling_sessions` was counted down
+/// Returns the error of a call of `poll_each` within a polling session of the same thread, and
+/// undoes the decrement of `free_polling_sessions`.
 [[nodiscard]] error nested_polling() noexcept;
 [[nodiscard]] error start_poll_failure(int returned) noexcept;
-/// Also ends the session.
+/// Returns the error of `ibv_next_poll`, and ends the session.
 [[nodiscard]] error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept;
 
 /// Implements `completion_queue_with::wait`.
@@ -71,7 +72,8 @@ class polling_session {
   }
   polling_session(const polling_session&) = delete;
   polling_session& operator=(const polling_session&) = delete;
-  /// Ends the session if a visitor has thrown. After `end`, there is nothing to do or to test.
+  /// Ends the session if a visitor has thrown an exception. After `end`, the compiler knows that
+  /// the pointer is null, and omits the test.
   VERBSPP_DATA_PATH ~polling_session() {
     if (queue_ != nullptr) [[unlikely]]
       end();
@@ -82,7 +84,7 @@ class polling_session {
     free_polling_sessions = 1;
     note_session(nullptr);
   }
-  /// Ends the session after `ibv_next_poll` has returned this value.
+  /// Ends the session after `ibv_next_poll` has failed with this value, and returns the error.
   [[nodiscard]] VERBSPP_DATA_PATH error fail(int returned) noexcept {
     note_session(nullptr);
     return next_poll_failure(std::exchange(queue_, nullptr), returned);
@@ -92,7 +94,8 @@ class polling_session {
   ibv_cq_ex* queue_;
 };
 
-/// Passes the current completion to a visitor, however it takes it.
+/// Passes the current completion to a visitor, as a constant or as a temporary, depending on its
+/// parameter.
 template <completion_features Features, class Visit>
 VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
   using completion = extended_completion<Features>;
@@ -115,10 +118,10 @@ VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
 ///     VERBSPP_TRY(queue, timed_queue::create(context, 64));
 ///     VERBSPP_TRY(count, queue.wait_each([](const auto& completion) { ... }, 100ms));
 ///
-/// It is also a completion queue, and an equally cheap shared handle: it converts to a
+/// Like every completion queue, it is a shared handle that is cheap to copy. It converts to a
 /// `completion_queue`, and to a queue with fewer features. Thread rule: any thread may poll and
 /// wait, unless the queue is `single_threaded`. While one thread reads completions field by field,
-/// others wait.
+/// other threads that poll are blocked.
 template <completion_features Features>
 class completion_queue_with : public completion_queue {
   // The same type as `verbspp::result<Value>`, but instantiated only where it is used.
@@ -130,7 +133,7 @@ class completion_queue_with : public completion_queue {
   static constexpr completion_features features = Features;
 
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`, or `ibv_create_cq_ex` if
-  /// the features require it). A waitable queue has a completion channel of its own.
+  /// the features require it). A waitable queue gets a separate completion channel.
   /// \errors those of `completion_queue::create`, and `not_supported` if the device has no queues
   /// with all of the features
   [[nodiscard]] static result<completion_queue_with> create(const class context& parent,
@@ -187,9 +190,9 @@ class completion_queue_with : public completion_queue {
   /// (`ibv_start_poll` to `ibv_end_poll`), which ends when this function returns or `visit` throws.
   ///
   /// `visit` must not poll, because drivers may hold a lock during the session.
-  /// \returns the number of completions; 0 is a normal result
-  /// \errors `busy` in `visit`, where sessions could wait for each other; `driver` if the queue is
-  /// broken, usually because it overran
+  /// \returns the number of completions; 0 if none are available
+  /// \errors `busy` if it is called by `visit`, because two sessions could deadlock; `driver` if
+  /// the queue is broken, usually because it overran
   template <class Visit>
   VERBSPP_DATA_PATH result<std::size_t> poll_each(Visit&& visit, std::size_t most = SIZE_MAX) const
     requires PolledByField<Features>
@@ -200,7 +203,7 @@ class completion_queue_with : public completion_queue {
     // Tested and changed in one step, which saves an instruction.
     if (--detail::free_polling_sessions != 0) [[unlikely]]
       return detail::nested_polling();
-    // libibverbs itself casts one to the other.
+    // libibverbs uses the same cast between the two types.
     auto* const queue = reinterpret_cast<ibv_cq_ex*>(native_handle());
     int returned = ibv_start_poll(queue, &detail::no_poll_attributes);
     // Empty polls are frequent, but the path with work to do is the one to optimize.
@@ -211,12 +214,12 @@ class completion_queue_with : public completion_queue {
       return detail::start_poll_failure(returned);
     }
     detail::polling_session session(queue);
-    // Signed, so that the compiler knows that it does not wrap to 0. For a caller that only tests
-    // for 0, nothing is counted.
+    // Signed, so that the compiler knows that it does not wrap to 0. If a caller only tests for 0,
+    // the compiler then omits the counting.
     std::ptrdiff_t count = 1;
     for (;; ++count) {
       detail::show<Features>(visit, queue);
-      // Compares nothing if there is no limit, which the compiler knows here.
+      // If there is no limit, the compiler knows this here, and omits the test.
       if (most != SIZE_MAX && static_cast<std::size_t>(count) == most) break;
       returned = ibv_next_poll(queue);
       if (returned == 0) continue;
@@ -232,11 +235,12 @@ class completion_queue_with : public completion_queue {
   ///
   /// No completion is missed, even if it arrives between poll and request, because the queue is
   /// polled again after the request. Several threads may wait for one queue, or for several queues
-  /// of one channel; each completion goes to one of them. Does not allocate. With `solicited_only`
-  /// it returns any available completions, but sleeps through those that are not solicited.
+  /// of one channel; each completion is returned to one of them. Does not allocate. With
+  /// `solicited_only`, a completion that is not solicited does not end the sleep. The wait still
+  /// returns all available completions.
   ///
-  /// \returns the slots that were filled, the first ones; none only when the limit expires,
-  /// including a stop request. Signals do not end the wait.
+  /// \returns the filled slots, which are the first ones of `into`; empty only if the limit
+  /// expires, which includes a stop request. Signals do not end the wait.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
   /// no longer exists. A thread that sleeps on a queue is not woken when the queue fails: that is
   /// reported by the context's asynchronous events, and ends a `wait_watching`.
@@ -253,11 +257,11 @@ class completion_queue_with : public completion_queue {
   /// fails. Available completions have precedence, and failures come before the descriptor.
   ///
   /// The event of a failure is also available from `context::poll_async_event`. If the context is
-  /// borrowed and its asynchronous events are read in blocking mode, the wait ends only for events
-  /// that the program reads at the same time, with `poll_async_event` of the handle that the queue
-  /// was created from.
+  /// borrowed and the file descriptor of its asynchronous events is blocking, the wait does not
+  /// read events. It then ends only for events that the program reads meanwhile, with
+  /// `poll_async_event` of the context handle from which the queue was created.
   ///
-  /// \param file_descriptor negative for none
+  /// \param file_descriptor the descriptor; a negative number means none
   /// \returns the cause that ended the wait, and the slots that were filled
   /// \errors those of `wait`; `invalid_input` if the file descriptor is not open;
   /// `resource_exhausted` if none are left for the library
@@ -269,10 +273,9 @@ class completion_queue_with : public completion_queue {
     return detail::wait_watching(*this, state(), into, until, file_descriptor, which);
   }
 
-  /// Calls `visit`, as `poll_each` does, with each of the available completions, or sleeps until
-  /// one arrives; at most `most`, all in one polling session. Otherwise as `wait`; no polling
-  /// session is open while it sleeps.
-  /// \returns the number of completions; 0 only when the limit expires
+  /// Waits as `wait` does, and calls `visit` for each completion, as `poll_each` does: for at most
+  /// `most` completions, all in one polling session. No polling session is open while it sleeps.
+  /// \returns the number of completions; 0 only if the limit expires
   /// \errors those of `poll_each` and `wait`, `invalid_input` if `most` is 0
   template <class Visit>
   result<std::size_t> wait_each(Visit&& visit, const wait_limit& until, std::size_t most = SIZE_MAX,
@@ -308,7 +311,7 @@ class completion_queue_with : public completion_queue {
     return detail::request_notification(native_handle(), which);
   }
 
-  /// The channel that the queue reports to: the one that it was created for, or its own.
+  /// The channel to which the queue reports.
   [[nodiscard]] detail::dependent<class completion_channel, Features> completion_channel()
       const noexcept
     requires Waitable<Features>
@@ -329,8 +332,8 @@ class completion_queue_with : public completion_queue {
 /// A completion queue that threads can sleep on.
 using waitable_completion_queue = completion_queue_with<completion_feature::waitable>;
 
-/// A completion queue whose completions are read field by field, and which has only the requested
-/// fields; some devices have timestamps.
+/// A completion queue whose completions are read field by field, and have only the requested
+/// fields. Not all devices have timestamps.
 template <completion_features Fields>
 using extended_completion_queue = completion_queue_with<Fields | completion_feature::extended>;
 

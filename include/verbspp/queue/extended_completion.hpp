@@ -18,8 +18,8 @@
 
 namespace verbspp {
 
-/// A request that succeeded, with the fields that were requested of the queue: a plain value, which
-/// has read them all.
+/// A request that succeeded, with the fields `Fields` of its completion. A plain value, to which
+/// all of these fields have been copied.
 template <completion_features Fields>
 class extended_completed_work {
  public:
@@ -71,7 +71,7 @@ class extended_completed_work {
     if ((flags_ & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return remote_key(immediate_);
   }
-  /// The sender of a datagram; undefined unless a datagram was received.
+  /// The queue pair that sent a datagram; undefined unless a datagram was received.
   [[nodiscard]] queue_pair_number source() const noexcept
     requires HasCompletionFields<Fields, completion_feature::source>
   {
@@ -114,8 +114,8 @@ class extended_completed_work {
 
 /// The current completion of a polling session: success or error.
 ///
-/// Valid only in the call that it is passed to, and can't be copied out of it. The value that `get`
-/// returns can.
+/// Valid only during the call to which it is passed, and can't be copied. The value that `get`
+/// returns can be copied, and remains valid.
 template <completion_features Features>
 class extended_completion {
  public:
@@ -137,9 +137,9 @@ class extended_completion {
   VERBSPP_DATA_PATH explicit operator bool() const noexcept { return is_success(); }
   /// Returns the details of the request, or of its failure.
   ///
-  /// Reads the operation and each field that the queue was created with, by a call of the driver
-  /// for each. Where only a few are needed, name these: `get<completion_feature::timestamp>()`,
-  /// `get<completion_features{}>()`.
+  /// Calls the driver once for the operation, and once for each field with which the queue was
+  /// created. If only some fields are needed, name them: `get<completion_feature::timestamp>()`, or
+  /// `get<completion_features{}>()` for none.
   template <completion_features Fields = Features & detail::all_completion_fields>
     requires HasCompletionFields<Features, Fields>
   [[nodiscard]] VERBSPP_DATA_PATH work_result<extended_completed_work<Fields>> get()

@@ -12,18 +12,18 @@
 
 namespace verbspp {
 
-/// Counts the free places in a send queue.
+/// Counts the free places in a send queue. A request occupies one place.
 ///
 /// The place of a request is free again when its own completion, or that of a later signaled
-/// request, has been taken: unsignaled requests occupy the queue until then. A queue with only
-/// unsignaled requests would remain full forever, so this class determines when one must be
+/// request, has been polled: unsignaled requests occupy the queue until then. A queue with only
+/// unsignaled requests would remain full forever, so this class determines when a request must be
 /// signaled.
 ///
 ///     const auto ticket = room.take(request.signaled);
-///     if (!ticket) ...                        // full: take completions first
+///     if (!ticket) ...                        // full: poll completions first
 ///     request.signaled = ticket->signaled;    // may be true although it was not requested
 ///     ... post; if that fails: room.give_back(*ticket)
-///     ... keep ticket->position with the request; after its completion:
+///     ... store ticket->position with the request; after its completion has been polled:
 ///     room.completed(position);
 ///
 /// Plain counters: no allocation, no lock. Thread rule: one thread at a time.
@@ -38,12 +38,12 @@ class send_queue_accounting {
     bool signaled;           ///< true if the request must be signaled
   };
 
-  /// Takes a place for the next request; empty if the queue is full.
+  /// Reserves a place for the next request. The result is empty if the queue is full.
   [[nodiscard]] constexpr std::optional<ticket> take(bool signaled) noexcept {
     if (is_full()) return std::nullopt;
     const std::uint64_t position = posted_++;
-    // After half a queue of unsignaled requests, the other half is left until the completion
-    // arrives.
+    // Requires a signaled request when half of the queue is filled with unsignaled ones, so that
+    // the other half is available until the completion arrives.
     const bool must = position - signaled_up_to_ + 1 >= longest_unsignaled_;
     if (signaled || must) {
       before_last_signal_ = signaled_up_to_;
@@ -51,14 +51,14 @@ class send_queue_accounting {
     }
     return ticket{.position = position, .signaled = signaled || must};
   }
-  /// Undoes the last `take`, whose request was not posted.
+  /// Undoes the last `take`, if its request was not posted.
   constexpr void give_back(const ticket& last) noexcept {
     assert(last.position + 1 == posted_ && "only the last ticket can be returned");
     --posted_;
     if (last.signaled) signaled_up_to_ = before_last_signal_;
   }
-  /// Records that the completion of the request at that position has been taken, so it and all
-  /// previous requests are finished.
+  /// Records that the completion of the request at this position has been polled, so that this and
+  /// all previous requests have finished.
   constexpr void completed(std::uint64_t position) noexcept {
     assert(position < posted_ && "this request was never posted");
     if (position >= done_) done_ = position + 1;
@@ -80,25 +80,28 @@ class send_queue_accounting {
   std::uint64_t before_last_signal_ = 0;  // its value before the last `take` of a signaled request
 };
 
-/// Counts the free places in a completion queue, so that it cannot overrun: each request that may
-/// have a completion takes a place, and returns it after the completion was taken. Even an
-/// unsignaled request takes one, because it has a completion if it fails.
+/// Counts the free places in a completion queue, so that it cannot overrun. Reserve a place for
+/// each request before it is posted, and release the place after its completion has been polled. An
+/// unsignaled request needs a place, too, because it has a completion if it fails.
 class completion_queue_accounting {
  public:
   /// For a queue with the granted capacity (`completion_queue::capacity`).
   constexpr explicit completion_queue_accounting(std::uint64_t capacity) noexcept
       : capacity_(capacity) {}
 
-  /// Takes places for `completions` more; false if there is no room.
+  /// Reserves places for `completions` more completions. Returns false, and reserves none, if fewer
+  /// are free.
   [[nodiscard]] constexpr bool take(std::uint64_t completions = 1) noexcept {
     if (completions > capacity_ - expected_) return false;
     expected_ += completions;
     return true;
   }
+  /// Releases places after their completions have been polled.
   constexpr void give_back(std::uint64_t completions = 1) noexcept {
     assert(completions <= expected_ && "more completions than were expected");
     expected_ -= completions;
   }
+  /// The number of reserved places.
   [[nodiscard]] constexpr std::uint64_t expected() const noexcept { return expected_; }
   [[nodiscard]] constexpr std::uint64_t capacity() const noexcept { return capacity_; }
 

@@ -30,7 +30,7 @@ struct shared_receive_queue_capacities {
 /// The result of querying a shared receive queue.
 struct shared_receive_queue_status {
   shared_receive_queue_capacities capacities;
-  /// The number of receives below which the event is sent; 0 if it was not requested.
+  /// The argument of `arm_limit`; 0 if no event is requested.
   std::uint32_t limit = 0;
 };
 
@@ -53,14 +53,15 @@ struct shared_receive_queue_state : counted {
 
 }  // namespace detail
 
-/// Receives that several queue pairs share: a queue pair that gets a message takes the oldest one.
+/// A queue of receives that several queue pairs share. A message to any of them uses the oldest
+/// receive.
 ///
 /// A shared handle, cheap to copy; keeps its protection domain alive, and queue pairs keep it
 /// alive. Thread rule: as for `ibv_srq`, posting is safe from several threads.
 ///
 /// A handle that was moved from is empty: its native handle is null, its capacities are 0, and
-/// calls that need the device return `invalid_input`. Posting to it, or requesting its protection
-/// domain, is an error, which is asserted.
+/// calls that need the device return `invalid_input`. Posting to it, or calling its
+/// `protection_domain`, is an error, for which debug builds have an assertion.
 class shared_receive_queue {
  public:
   /// Creates a queue (`ibv_create_srq`) for at least `max_work_requests` receives, each with up to
@@ -73,13 +74,13 @@ class shared_receive_queue {
 
   /// Takes over or borrows a queue of this protection domain that was created elsewhere, and
   /// queries its size (`ibv_query_srq`).
-  /// \errors `invalid_input` for null, or one of another protection domain; `resource_exhausted`,
-  /// `driver`
+  /// \errors `invalid_input` for null, or a queue of another protection domain;
+  /// `resource_exhausted`, `driver`
   [[nodiscard]] static result<shared_receive_queue> from_native(
       const class protection_domain& domain, ibv_srq* native, ownership whose) noexcept;
   /// Releases the queue to the caller, which must destroy it before its protection domain.
-  /// \errors `busy` while other handles of it exist, such as a queue pair's, and this handle keeps
-  /// it; `invalid_input` if it was moved from
+  /// \errors `busy` if other handles of the queue exist, such as that of a queue pair; this handle
+  /// then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_srq*> release() && noexcept;
 
   /// Provides memory for a message to any of the queue pairs (`ibv_post_srq_recv`). The memory
@@ -152,7 +153,7 @@ class shared_receive_queue {
       : state_(std::move(state)), native_(state_->native) {}
 
   detail::reference<detail::shared_receive_queue_state> state_;
-  ibv_srq* native_;  // saves the data path a load
+  ibv_srq* native_;  // also in the state; here it saves a load in the data path
 };
 
 std::ostream& operator<<(std::ostream& out, const shared_receive_queue& queue);

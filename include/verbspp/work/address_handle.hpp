@@ -31,7 +31,7 @@ class datagram_destination {
                             "a UD queue pair has no single peer to send to: specify the "
                             "destination, as .to = address_handle.destination(number, qkey)");
   static constexpr std::uint32_t unknown_size = 0xffff'ffff;
-  /// A destination by an address handle that the library did not create.
+  /// Creates a destination from an address handle that the library did not create.
   /// \param most_bytes the maximum length of a datagram on this path
   datagram_destination(ibv_ah* handle, queue_pair_number number, queue_key key,
                        std::uint32_t most_bytes = unknown_size) noexcept
@@ -63,14 +63,14 @@ class VERBSPP_CONSUMABLE address_handle {
   /// does not resolve; `resource_exhausted`
   [[nodiscard]] static result<address_handle> create(const class protection_domain& domain,
                                                      port_number port, const path& way) noexcept;
-  /// The path back to the sender of a datagram that arrived at that port.
+  /// Creates an address handle for the sender of a datagram that arrived at this port.
   /// \errors those of `create`, and `invalid_input` if the datagram's header has no address
   [[nodiscard]] static result<address_handle> create_reply(
       const class protection_domain& domain, port_number port,
       const received_datagram& datagram) noexcept;
 
   /// Takes over or borrows an address handle of this protection domain.
-  /// \errors `invalid_input` for null, or one of another protection domain
+  /// \errors `invalid_input` for null, or an address handle of another protection domain
   [[nodiscard]] static result<address_handle> from_native(const class protection_domain& domain,
                                                           ibv_ah* native, ownership whose) noexcept;
   /// Releases the address handle to the caller, which must destroy it before the protection domain.
@@ -103,7 +103,7 @@ class VERBSPP_CONSUMABLE address_handle {
     most_bytes_ = largest.bytes();
   }
 
-  /// The queue pair with that number at this address.
+  /// Returns the queue pair with this number at this address, as a destination.
   /// \pre this address handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
   destination(queue_pair_number number, queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -111,7 +111,7 @@ class VERBSPP_CONSUMABLE address_handle {
     return {native_, number, key, most_bytes_};
   }
   void destination(queue_pair_number, queue_key) const&& = delete;  // use a named address handle
-  /// The multicast group at this address.
+  /// Returns the multicast group at this address, as a destination.
   /// \pre this address handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
   destination_group(queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {

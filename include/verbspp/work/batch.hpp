@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Several requests with one doorbell: as a linked list, or between `ibv_wr_start` and
-/// `ibv_wr_complete`.
+/// Batches: several requests that are posted with one doorbell, as a linked list, or between
+/// `ibv_wr_start` and `ibv_wr_complete`.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -28,7 +28,8 @@ namespace verbspp {
 
 namespace detail {
 
-/// The error for a failure of the extended interface, given the maximum of each size in the batch.
+/// The error for a failure of the extended interface, given the longest inline data and the largest
+/// number of elements in the batch.
 [[nodiscard, gnu::cold]] batch_error extended_post_failure(
     int returned, std::uint32_t longest_inline, std::size_t most_elements,
     const queue_pair_capacities& granted) noexcept;
@@ -60,7 +61,7 @@ class extended_posting {
     if (!traits::has_call(native_)) [[unlikely]]
       return refuse(no_such_operation(traits::name));
     native_->wr_id = tag.id;
-    // The calls determine whether data is inline, but some drivers (rxe) check the flag.
+    // The calls below determine whether data is inline, but some drivers (rxe) check the flag.
     native_->wr_flags = flags_of(operation, tag);
     traits::start(native_, operation);
     const native_elements elements = traits::elements(operation);
@@ -75,8 +76,8 @@ class extended_posting {
     } else if (elements.size == 1) {
       ibv_wr_set_sge(native_, elements.single.lkey, elements.single.addr, elements.single.length);
     } else if constexpr (traits::has_elements) {
-      // Drivers finish a request when they get its elements, so this is necessary even if it has
-      // none.
+      // Drivers finish building a request when its elements are set, so this call is necessary even
+      // if there are none.
       ibv_wr_set_sge_list(native_, 0, nullptr);
     }
   }
@@ -105,19 +106,20 @@ class extended_posting {
   Native* native_;       // an ibv_qp_ex
   const ibv_qp* outer_;  ///< the queue pair of the enclosing batch, in debug builds
   std::uint32_t longest_inline_ = 0;
-  std::size_t most_elements_ = 0;  ///< if a request has several
+  std::size_t most_elements_ = 0;  ///< in the longest range of elements
   std::optional<error> failure_{};
 };
 
-/// The default number of inline bytes that a list of `Requests` requests has room for.
+/// The default number of inline bytes for which a list of `Requests` requests has room.
 template <std::size_t Requests>
 inline constexpr std::size_t usual_inline_bytes = Requests < 64 ? 256 * Requests : 16384;
 
-/// The maximum stack size of the lists of one batch, as threads often have small stacks.
+/// The maximum size of the lists of one batch. They are on the stack, and threads often have small
+/// stacks.
 inline constexpr std::size_t largest_list = std::size_t{256} * 1024;
 
-/// The storage for the list of a batch. It is written as requests are added: clearing it first
-/// would cost more than filling it.
+/// The storage for the list of a batch. It is left uninitialized until requests are added, because
+/// clearing it would cost more than filling it.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes = 0>
 struct list_storage {
   static_assert(Requests > 0, "a batch takes at least one request");
@@ -134,8 +136,8 @@ struct list_storage {
   std::byte inline_bytes[InlineBytes > 0 ? InlineBytes : 1];
 };
 
-/// A batch as a linked list. The list is a separate object because its address escapes: the
-/// counters here can stay in registers.
+/// A batch as a linked list. The list is a separate object, because its address is passed to the
+/// driver. So the counters in this object can stay in registers.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes>
 class listed_posting {
  public:
@@ -152,7 +154,8 @@ class listed_posting {
     // instructions.
     if (next_ == storage_.requests + Requests) [[unlikely]]
       return refuse(batch_too_long("requests of the batch", Requests));
-    // Unchanged by a request with one element: if all have one, nothing is compared.
+    // A request with one element does not change this number. If the compiler knows that all have
+    // one element, it omits the test.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
       if (elements.size > static_cast<std::size_t>(storage_.elements + Elements - next_element_))
@@ -177,14 +180,14 @@ class listed_posting {
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
     if (!failure_) failure_ = cause;
   }
-  /// The number of requests before the next one.
+  /// The index of the next request.
   [[nodiscard]] VERBSPP_DATA_PATH std::size_t next_place() const noexcept {
     return static_cast<std::size_t>(next_ - storage_.requests);
   }
 
-  /// Posts the list by `post`, a function of its first request and of the pointer for the rejected
-  /// one. The granted limits, or only that of the elements, are passed by reference because they
-  /// are read only after a failure.
+  /// Posts the list by calling `post(first, &rejected)`, which is to set `rejected` if it fails.
+  /// `granted` has the limits for the error message: the capacities of the queue pair, or the
+  /// maximum number of elements. It is a reference, because it is read only after a failure.
   template <class Granted, class Post>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const char* operation, const Granted& granted,
                                                     Post post) noexcept {
@@ -210,7 +213,8 @@ class listed_posting {
             static_cast<std::size_t>(rejected - first)};
   }
 
-  /// Copies the bytes to storage that lives until the list is posted; false if there is no room.
+  /// Copies the bytes to storage that lives until the list is posted. Returns false if there is not
+  /// enough room.
   [[nodiscard]] VERBSPP_DATA_PATH bool take_inline(const ibv_sge& bytes) noexcept {
     if (bytes.length > InlineBytes - inline_bytes_) [[unlikely]]
       return false;
@@ -227,16 +231,17 @@ class listed_posting {
   Native* next_ = storage_.requests;
   ibv_sge* next_element_ = storage_.elements;
   std::size_t inline_bytes_ = 0;  ///< the number of copied bytes
-  /// The number of elements beyond one for each request that there is room for. If it is negative,
-  /// there may still be enough for this batch.
+  /// The number of free elements, minus the number of requests that can still be added. If it is
+  /// negative, the free elements may still be enough, because the batch may have fewer requests.
   std::ptrdiff_t spare_elements_ = std::ptrdiff_t{Elements} - std::ptrdiff_t{Requests};
   std::optional<error> failure_{};
 };
 
 }  // namespace detail
 
-/// The argument of the function that `post_receive_batch` calls. Accepts receives of at least
-/// `Shortest` bytes, as a `send_batch` accepts requests.
+/// The argument of the function that is passed to `post_receive_batch`, which adds receives to it.
+/// A receive of fewer than `Shortest` bytes makes the batch fail. The elements of a receive must
+/// live only until the call that adds it returns.
 template <class List, std::size_t Shortest = 0>
 class receive_batch
     : public receive_queue_operations<receive_batch<List, Shortest>, queue_pair_state::init,
@@ -262,10 +267,10 @@ class receive_batch
   List& list_;
 };
 
-/// The argument of the function that `queue_pair::post_batch` calls. Accepts all the requests that
-/// the queue pair accepts, and they are posted together when the function returns. Memory that a
-/// request views, elements as well as inline bytes, must live only until the call that adds the
-/// request returns.
+/// The argument of the function that is passed to `queue_pair::post_batch`, which adds requests to
+/// it. It accepts all requests that the queue pair accepts. They are posted together when the
+/// function returns. A range of elements, or inline bytes, must live only until the call that adds
+/// the request returns.
 template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
 class send_batch
     : public send_queue_operations<send_batch<Transport, Posting, List, Requests>, Transport,
@@ -277,8 +282,9 @@ class send_batch
   send_batch& operator=(const send_batch&) = delete;
   ~send_batch() = default;
 
-  /// For the library: gives the windows whose binds were posted, those among the first `posted`
-  /// requests, their new keys. Not earlier, because drivers read the old keys while they post.
+  /// For the library: stores the new keys in the windows whose binds were posted, which are those
+  /// among the first `posted` requests. This must not happen before the batch is posted, because
+  /// drivers then read the old keys.
   VERBSPP_DATA_PATH void keep_keys(std::size_t posted) noexcept {
     for (std::size_t i = 0; i < binds_; ++i)
       if (bound_[i].place < posted) bound_[i].window->rkey = bound_[i].rkey;

@@ -25,14 +25,15 @@ inline constexpr std::size_t datagram_header_size = sizeof(ibv_grh);
 /// A view of the memory of the receive, so it must not outlive that memory.
 class received_datagram {
  public:
-  /// `memory` is the memory of the receive (its first element, if it had several), and `completion`
-  /// is the completion of the receive, of a UD queue pair.
-  /// \errors the failure of the request
+  /// Returns the datagram that a receive of a UD queue pair has received.
+  /// \param completion the completion of the receive
+  /// \param memory the memory of the receive; its first element, if it has several
+  /// \errors the failure of the receive
   [[nodiscard]] static work_result<received_datagram> from(const work_completion& completion,
                                                            std::span<std::byte> memory
                                                                VERBSPP_LIFETIMEBOUND) noexcept;
 
-  /// The data that the sender sent, as far as it is in `memory`.
+  /// The data of the sender, as far as it is in the memory that was passed to `from`.
   [[nodiscard]] std::span<std::byte> payload() const noexcept;
   [[nodiscard]] queue_pair_number source() const noexcept {
     return queue_pair_number::assume(native_.src_qp & queue_pair_number::maximum);
@@ -49,13 +50,14 @@ class received_datagram {
   [[nodiscard]] bool has_global_route() const noexcept {
     return (native_.wc_flags & IBV_WC_GRH) != 0 && memory_.size() >= datagram_header_size;
   }
-  /// The GID of the sender and of the receiver (or the group) in the header; empty without one.
+  /// The GIDs of the sender, and of the receiver or the multicast group, in the global route
+  /// header; empty without such a header.
   [[nodiscard]] std::optional<gid> source_address() const noexcept;
   [[nodiscard]] std::optional<gid> destination_address() const noexcept;
 
   [[nodiscard]] const ibv_wc& native() const noexcept { return native_; }
-  /// The 40 bytes as they arrived; undefined without a global route header. With RoCE v2 over IPv4,
-  /// the last 20 are the IP header.
+  /// The 40 bytes for the global route header, as they arrived; undefined if the datagram has none.
+  /// With RoCE v2 over IPv4, the last 20 bytes are the IP header.
   [[nodiscard]] std::span<std::byte> header() const noexcept;
 
  private:

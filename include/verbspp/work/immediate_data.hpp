@@ -17,7 +17,7 @@ namespace verbspp {
 class immediate_data {
  public:
   constexpr explicit immediate_data(std::uint32_t value) noexcept : value_(value) {}
-  /// Rejected, because bits beyond the 32 would be truncated.
+  /// Rejects numbers with more than 32 bits and floating-point numbers, which would be truncated.
   template <class Number>
   explicit immediate_data(Number)
       VERBSPP_DETAIL_REFUSED((std::is_arithmetic_v<Number> &&
@@ -33,7 +33,8 @@ class immediate_data {
   friend constexpr bool operator==(immediate_data, immediate_data) noexcept = default;
 
  private:
-  // Unlike htonl, known not to block, even without optimization.
+  // Used instead of htonl, because clang can check that it does not block, even without
+  // optimization.
   static constexpr std::uint32_t big_endian(std::uint32_t number) noexcept {
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap32(number) : number;
   }

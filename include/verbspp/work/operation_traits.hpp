@@ -13,22 +13,23 @@
 
 namespace verbspp {
 
-/// The use of libibverbs by an operation. Each operation has a specialization, in operations.hpp,
-/// which inherits from `detail::usual_operation` and has:
+/// The mapping of an operation to libibverbs. Each operation has a specialization, in
+/// operations.hpp, which inherits from `detail::usual_operation` and has:
 ///
 /// - `name`: the name of the call and the operation in errors;
-/// - `completes_as`: the operation that its completion reports, which a failed completion lacks;
-/// - `carried_by(transport)`: whether queue pairs of that transport accept it;
+/// - `completes_as`: the operation that its completion reports, unless the request failed;
+/// - `carried_by(transport)`: whether queue pairs of this transport accept it;
 /// - `capability`: the bits of `ibv_qp_create_send_ops_flags` that the extended interface needs;
 /// - `offered_by(device)`: whether a device supports it;
 /// - `only_extended`: whether `ibv_post_send` lacks it;
-/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it; by default, this
-///   is the case if its function `call` is not null;
+/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it; by default,
+///   whether the function pointer `call` is not null;
 /// - `has_elements`, `elements(operation)`: whether it uses memory of this side, and that memory;
 /// - `flags(operation)`: its `ibv_send_flags`, except signaled and inline;
 /// - `is_sound(operation)`, `unsoundness(operation)`: whether its values are consistent, for any
 ///   queue pair, and the error if they are not;
-/// - `describe(native, operation)`: fills the members of its own in a request for `ibv_post_send`;
+/// - `describe(native, operation)`: fills the members of an `ibv_send_wr` that depend on the
+///   operation;
 /// - `start(queue_pair, operation)`: its call of the extended interface.
 template <class Operation>
 struct operation_traits;
@@ -36,15 +37,15 @@ struct operation_traits;
 namespace detail {
 
 /// The memory of a request, by value: a range of `ibv_sge`, a single one, or the bytes that are
-/// sent inline. It does not take the address of its operation, which could then not stay in
-/// registers.
+/// sent inline. It does not refer to the operation, so that the operation can stay in registers.
 struct native_elements {
   ibv_sge single{};
   ibv_sge* range = nullptr;
   std::size_t size = 0;
   bool is_inline = false;
 
-  /// The address of the elements; a single one is written to `copy` first.
+  /// Returns the address of the elements. A single element is copied to `copy`, whose address is
+  /// returned.
   [[nodiscard]] VERBSPP_DATA_PATH ibv_sge* at(ibv_sge& copy) const noexcept {
     if (range != nullptr) return range;
     copy.addr = single.addr;
@@ -54,7 +55,8 @@ struct native_elements {
   }
 };
 
-/// A single one, copied member by member, as in the construction of elements.
+/// Returns a single element. It is copied member by member, because copying the whole structure is
+/// slower (see the constructor of `gather_element`).
 [[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const ibv_sge& single,
                                                           bool is_inline) noexcept {
   return {.single = {single.addr, single.length, single.lkey}, .size = 1, .is_inline = is_inline};
@@ -87,9 +89,9 @@ native_of(const element_list<Element>& elements) noexcept {
                                 bool to_no_bytes) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING;
 
-/// The trait of most operations. The members of the operation determine its memory and flags. The
-/// functions are inline, even for errors: an operation whose address is passed to a function must
-/// first be built in memory.
+/// The trait of most operations. The members of the operation determine its memory and flags. All
+/// functions are inline, even those for errors: to pass an operation to another function by
+/// reference, the compiler would have to build it in memory instead of registers.
 template <class Operation>
 struct usual_operation {
   using value = Operation;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The operations of requests, as plain values, each with a trait that maps it to libibverbs. How a
-/// request is tracked is separate, in a tag.
+/// The operations of requests, as plain values, each with a trait that maps it to libibverbs. A
+/// separate tag specifies how a request is tracked.
 ///
 /// An operation is usually written where it is posted: `post_write({.elements = part, .remote =
-/// memory})`. It can also be stored and returned. In that case only a *range* of elements and
-/// inline bytes are viewed, and must live until the request has been posted.
+/// memory})`. It can also be stored and returned. It contains everything except a *range* of
+/// elements and inline bytes, which must live until the request has been posted.
 ///
-/// To add one: its value, its trait and its place in `send_operations` here; its function in
-/// send_queue_operations.hpp; its name among `work_operation` in work_error.hpp and its source.
+/// To add an operation, add its value, its trait and its entry in `send_operations` here; its
+/// function in send_queue_operations.hpp; and its name to `work_operation` in work_error.hpp and
+/// work_error.cpp.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -114,13 +115,13 @@ struct operation_traits<datagram_operation> : detail::usual_operation<datagram_o
 };
 
 /// Provides memory for one message from the peer. It is posted to a receive queue, so it has no
-/// trait of a send queue's operation.
+/// `operation_traits`.
 struct receive_operation {
   scatter_list elements{};
 };
 
 /// Writes the bytes of the elements to the peer's memory. The peer is notified only if there is
-/// immediate data, and needs a receive for it.
+/// immediate data, for which the peer must have posted a receive.
 struct write_operation {
   gather_list elements{};
   remote_destination remote;  ///< at least as long as the elements together
@@ -232,9 +233,9 @@ struct operation_traits<fetch_and_add_operation>
   }
 };
 
-/// As `send_operation`, but also invalidates an rkey of the peer, before the peer sees the
-/// completion, which names it. The access that the peer granted by that rkey (to a memory window,
-/// or to a region if the device supports that) then ends.
+/// As `send_operation`, but also invalidates an rkey of the peer: that of a memory window, or of a
+/// region if the device supports it. This ends the access that the peer granted by the rkey, before
+/// the receive of the peer completes. Its completion contains the rkey.
 struct send_with_invalidate_operation {
   gather_list elements{};
   remote_key rkey;  ///< an rkey of the peer
@@ -282,9 +283,9 @@ struct operation_traits<local_invalidate_operation>
 
 namespace detail {
 
-// Features of newer libibverbs versions are detected by the members of `ibv_qp_ex`, because headers
-// have no version number. Numbers are used for names that older headers lack;
-// test/static/enumerators.cpp compares them with the names in a newer one.
+// Features of newer libibverbs versions are detected by the members of `ibv_qp_ex`, because the
+// headers have no version number. Constants that older headers lack are written as numbers;
+// test/static/enumerators.cpp compares them with the constants of a newer header.
 template <class Native>
 inline constexpr bool knows_atomic_write = requires(Native& native) { native.wr_atomic_write; };
 template <class Native>
@@ -310,7 +311,7 @@ concept LibibverbsFlushes =
 /// processor, sees either the old bytes or the new ones.
 struct atomic_write_operation {
   std::uint64_t value = 0;    ///< in the byte order of this host; copied when it is posted
-  remote_destination remote;  ///< at least eight bytes, at a multiple of 8
+  remote_destination remote;  ///< at least eight bytes, at an address that is a multiple of 8
   bool fenced = false;
 };
 
@@ -362,8 +363,8 @@ enum class flush_scope : std::uint8_t {
   region = 1,  ///< the whole region, or window, that the rkey belongs to
 };
 
-/// Completes when data that this queue pair has written to the peer's memory before has reached the
-/// placement. The peer must grant the rights for this, `access::flush_global` and
+/// Completes when the data that this queue pair has previously written to the peer's memory has
+/// reached the placement. The peer must grant the corresponding rights, `access::flush_global` or
 /// `access::flush_persistent`, for the region as well as for its queue pair.
 struct flush_operation {
   remote_flushable remote;
@@ -417,11 +418,11 @@ struct bind_options {
 
 namespace detail {
 
-/// A bind as a request: of a window of type 2, whose next key the program chooses. Created and
-/// posted only within one call, so that its references live long enough.
+/// The bind of a window of type 2, which is a request. The new key is derived from the key of the
+/// window. Created and posted only within one call, so that its references live long enough.
 struct bind_operation {
   ibv_mw* window;
-  std::uint32_t rkey;  ///< the key of the window from the bind on
+  std::uint32_t rkey;  ///< the key of the window after the bind
   const ibv_mw_bind_info& part;
   bool fenced;
 
@@ -454,7 +455,7 @@ struct operation_traits<detail::bind_operation>
     return (device.orig_attr.device_cap_flags & type_2) != 0;
   }
   static constexpr auto call = &ibv_qp_ex::wr_bind_mw;
-  /// Zero bytes are for windows of type 1.
+  /// A part of zero bytes can be bound only to windows of type 1.
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const value& operation) noexcept {
     return operation.part.length != 0 && detail::is_of_domain(operation.window, operation.part);
   }
@@ -475,8 +476,9 @@ namespace detail {
 
 template <class... Operations>
 struct operation_list {
-  /// The `ibv_qp_create_send_ops_flags` with which a queue pair of that transport has all
-  /// operations of the device in its extended interface.
+  /// Returns the `ibv_qp_create_send_ops_flags` of all operations that the transport and the device
+  /// support. A queue pair that is created with them has these operations in its extended
+  /// interface.
   [[nodiscard]] static std::uint64_t capabilities(transport type,
                                                   const ibv_device_attr_ex& device) noexcept {
     return ((operation_traits<Operations>::carried_by(type) &&

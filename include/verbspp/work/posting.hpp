@@ -19,7 +19,7 @@
 
 namespace verbspp::detail {
 
-/// The names in errors of calls that do not belong to an operation.
+/// The names of calls that do not belong to an operation, for errors.
 inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
@@ -40,8 +40,8 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 [[nodiscard]] error no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING;
 
-/// The queue pair of this thread's innermost batch with the extended interface, for assertions;
-/// stays null if these are disabled.
+/// The queue pair of this thread's innermost batch with the extended interface, for assertions.
+/// Always null if assertions are disabled.
 inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
 
 /// Records the queue pair for those assertions. \returns the previous one
@@ -53,7 +53,8 @@ VERBSPP_DATA_PATH const ibv_qp* note_batch([[maybe_unused]] const ibv_qp* queue_
 #endif
 }
 
-/// Drivers such as mlx5's hold a lock of the send queue from `ibv_wr_start` to `ibv_wr_complete`.
+/// Asserts that this thread is not building a batch of this queue pair. Drivers such as mlx5 hold a
+/// lock of the send queue from `ibv_wr_start` to `ibv_wr_complete`, so posting would deadlock.
 VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
   assert(queue_pair_in_batch != queue_pair &&
          "a post to a queue pair from within the function that its post_batch calls");
@@ -68,7 +69,7 @@ template <class Operation>
          flag_if(traits::elements(operation).is_inline, IBV_SEND_INLINE);
 }
 
-/// True if the operation can be posted to a queue pair of that transport.
+/// True if the values of the operation permit posting it to a queue pair of this transport.
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH bool is_sound(const Operation& operation) noexcept {
   using traits = operation_traits<Operation>;
@@ -78,8 +79,8 @@ template <transport Transport, class Operation>
       return false;
   return traits::is_sound(operation);
 }
-/// The error of an operation for which `is_sound` is false. Also inline, because an operation whose
-/// address escapes must first be built in memory.
+/// The error of an operation for which `is_sound` is false. This is inline, too: to pass the
+/// operation by reference, the compiler would have to build it in memory instead of registers.
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH error unsoundness(const Operation& operation) noexcept {
   using traits = operation_traits<Operation>;
@@ -88,8 +89,8 @@ template <transport Transport, class Operation>
   return traits::unsoundness(operation);
 }
 
-/// Fills a native request except its elements and its successor. Writes nothing else, because the
-/// driver reads only the members that the opcode uses.
+/// Fills a native request, except its elements and the pointer to the next request. Members that
+/// the opcode does not use are left uninitialized, because the driver does not read them.
 template <class Operation>
 VERBSPP_DATA_PATH void fill(ibv_send_wr& native, const Operation& operation,
                             work_tag tag) noexcept {

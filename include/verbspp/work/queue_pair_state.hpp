@@ -45,7 +45,8 @@ concept AcceptsReceives =
     detail::because(State != queue_pair_state::reset,
                     "a queue pair in RESET accepts no receives: bring it to INIT first");
 
-/// Sends wait in SQD, and complete as flushed in SQE and ERR.
+/// States in which requests can be posted to the send queue. They wait in SQD, and complete as
+/// flushed in SQE and ERR.
 template <queue_pair_state State>
 concept AcceptsSends =
     detail::because(State != queue_pair_state::reset && State != queue_pair_state::init,

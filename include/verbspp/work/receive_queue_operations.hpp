@@ -10,7 +10,8 @@
 namespace verbspp {
 
 /// The operations of receive queues: of a queue pair, a shared receive queue, or a batch of
-/// receives. `Poster` inherits from this class, and has `take(operation, tag)`.
+/// receives. `Poster` inherits from this class. Its `take(operation, tag)` posts the receive, or
+/// adds it to the batch.
 ///
 /// The memory belongs to the device until the completion. On UD, its first 40 bytes are for the
 /// global route header; `received_datagram` returns the payload after it.

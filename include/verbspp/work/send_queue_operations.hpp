@@ -19,8 +19,7 @@
 namespace verbspp {
 
 namespace detail {
-/// The operation that a send queue of that transport sends: to its peer, or to each datagram's own
-/// destination.
+/// The operation of a send on this transport. On UD, it contains the destination of the datagram.
 template <transport Transport>
 using sent_by = std::conditional_t<Transport == transport::ud, datagram_operation, send_operation>;
 }  // namespace detail
@@ -28,11 +27,11 @@ using sent_by = std::conditional_t<Transport == transport::ud, datagram_operatio
 /// The operations of send queues: of a queue pair, or a batch.
 ///
 /// `Poster` inherits from this class, and processes each operation in its own way: a queue pair
-/// posts it and returns a `result<void>`; a batch stores it until it is posted as a whole, and
-/// returns nothing. `Poster` has `take(operation, tag)`, and
-/// `take_bind(window, part, options, tag)`, which returns the handle for peers. Operations that the
-/// transport, the state or the posting interface does not allow do not compile. `Tag` is the type
-/// by which the request is tracked, if that is left to the caller.
+/// posts it and returns a `result<void>`; a batch stores it until the whole batch is posted, and
+/// returns nothing. `Poster` has `take(operation, tag)`, and `take_bind(window, part, options,
+/// tag)`, which returns the handle for peers. Operations that the transport, the state or the
+/// posting interface does not allow do not compile. `Tag` is the type of the argument by which a
+/// caller tracks its request; it is an empty class if `Poster` tracks the requests.
 ///
 /// The memory of a request must not change until the request has completed. The errors depend on
 /// `Poster`; for a queue pair:
@@ -44,8 +43,9 @@ template <class Poster, transport Transport, queue_pair_state State, posting_int
 class VERBSPP_CONSUMABLE send_queue_operations {
  public:
   /// Sends a message into the oldest receive that the peer has posted. On UD, sends a datagram of
-  /// at most the path MTU to the queue pair that it names, into a receive posted there. The sender
-  /// is not notified whether it arrives, and the address handle must live until the completion.
+  /// at most the path MTU to its destination, into a receive that is posted there. The sender of a
+  /// datagram is not notified whether it arrives, and the address handle must live until the
+  /// completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send(
       const detail::sent_by<Transport>& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires AcceptsSends<State>
@@ -132,10 +132,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
        LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
       "post_atomic_write needs .remote = memory of the peer, and takes {.value, .remote, .fenced}, "
       "in this order, and then a tag, {.id, .signaled}");
-  /// Completes when data that was written to the peer's memory before has reached the requested
-  /// placement (`ibv_wr_flush`), if the device supports that.
-  /// \errors in addition, `invalid_input` for no placement; `permission` for one that the peer did
-  /// not grant; `not_supported`
+  /// Posts a request that completes when the data that was previously written to the peer's memory
+  /// has reached the requested placement (`ibv_wr_flush`), if the device supports that.
+  /// \errors in addition, `invalid_input` if no placement is requested; `permission` for a
+  /// placement that the peer did not grant; `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_flush(
       const flush_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
@@ -177,11 +177,11 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Binds a memory window to a part of a region. When the bind has completed, in the send
   /// completion queue, the peer has access by the returned handle, as far as the queue pair's
   /// access flags allow. The window's previous handle then becomes invalid. A part of zero bytes
-  /// leaves a window of type 1 unbound. In a batch, windows must be of type 2, each can be bound
-  /// once, and the handle is valid only if the bind is posted.
+  /// unbinds a window of type 1. In a batch, windows must be of type 2, each can be bound once, and
+  /// the handle is valid only if the bind is posted.
   /// \errors in addition, `invalid_input` if window and region are in different protection domains,
-  /// or for a window of type 2 and zero bytes; `not_supported` by devices that cannot bind that
-  /// much at once (2 GiB). The window is then unchanged
+  /// or for a window of type 2 and zero bytes; `not_supported` if the device cannot bind a part of
+  /// this length (some devices: more than 2 GiB). After an error, the window is unchanged
   template <memory_window_type Type, access_flags Rights>
     requires BindsWindows<Transport> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(

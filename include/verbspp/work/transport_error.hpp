@@ -11,7 +11,7 @@
 
 namespace verbspp {
 
-/// A batch of which only a part was posted, or nothing.
+/// The failure of a batch, of which only the first requests were posted, or none.
 class batch_error {
  public:
   constexpr batch_error() noexcept = default;
@@ -28,7 +28,7 @@ class batch_error {
   /// The batch error that an error was made from; empty if it was not made from one.
   [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept;
   [[nodiscard]] std::string message() const;
-  /// Throws the error in an `exception`; without exceptions, prints the message and aborts.
+  /// Throws the error as an `exception`; without exceptions, prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:
@@ -41,14 +41,14 @@ std::ostream& operator<<(std::ostream& out, const batch_error& e);
 /// The success of a batch, or its failure with the number of posted requests.
 using batch_result = detail::outcome<void, batch_error>;
 
-/// Either kind of failure in data transfers: a call that failed, or a request that failed.
+/// The failure of a data transfer: a call that failed, or a request that failed.
 ///
-/// Both convert to it, and so does the failure of a batch, so a function that returns a
+/// `error`, `work_error` and `batch_error` convert to it, so a function that returns a
 /// `transport_result` can pass on any of them by `VERBSPP_TRY`.
 class transport_error {
  public:
   constexpr transport_error() noexcept = default;
-  /// A failed call, or the failed request that the error was made from.
+  /// Converts a failed call. An error that was made from a `work_error` becomes a failed request.
   transport_error(const error& call) noexcept;
   constexpr transport_error(const work_error& work) noexcept : work_(work), is_work_(true) {}
   transport_error(const batch_error& batch) noexcept : call_(batch) {}
@@ -67,7 +67,8 @@ class transport_error {
     return call_;
   }
   [[nodiscard]] std::string message() const;
-  /// Throws the exception of the failure itself; without exceptions, prints the message and aborts.
+  /// Throws the failure as a `work_exception` for a request, or an `exception` for a call; without
+  /// exceptions, prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:

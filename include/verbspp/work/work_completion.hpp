@@ -62,7 +62,7 @@ class completed_work {
   std::uint32_t opcode_;
   std::uint32_t byte_count_;
   unsigned flags_;
-  __be32 immediate_;  // in the same place as the invalidated rkey, which is in host byte order
+  __be32 immediate_;  // or the invalidated rkey, which is in host byte order
 };
 
 /// A slot for one completion, filled by `completion_queue::poll`: success or error.

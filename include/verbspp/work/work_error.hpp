@@ -34,10 +34,11 @@ enum class work_operation : std::uint32_t {
   receive_of_rdma_write = IBV_WC_RECV_RDMA_WITH_IMM,
 };
 
-/// The name; "unknown operation" for any other number.
+/// Returns the name; "unknown operation" for a value that is not in the list.
 [[nodiscard]] const char* to_string(work_operation operation) noexcept;
 
-/// The status of a completed request, with the values of `ibv_wc_status`. Unknown values are kept.
+/// The status of a completed request, with the values of `ibv_wc_status`. A value that is not in
+/// this list is kept as a number.
 enum class work_status : std::uint32_t {
   success = IBV_WC_SUCCESS,
   local_length_error = IBV_WC_LOC_LEN_ERR,
@@ -110,8 +111,8 @@ class work_error {
     copy.operation_ = operation;
     return copy;
   }
-  /// The same failure of a flushed request, with the cause that broke its connection: a string that
-  /// lives as long as the program, or null if the cause is unknown.
+  /// Returns this failure of a flushed request together with the cause that broke its connection: a
+  /// string that lives as long as the program, or null if the cause is unknown.
   [[nodiscard]] constexpr work_error with_cause(const char* cause) const noexcept {
     work_error copy = *this;
     copy.cause_ = cause;
@@ -154,7 +155,7 @@ class VERBSPP_EXCEPTION work_exception : public std::system_error {
 
  private:
   work_error error_;
-  std::array<char, 512> text_{};  // the text of system_error would add the errno's text
+  std::array<char, 512> text_{};  // system_error::what() would append the errno's text
 };
 
 /// A `Value`, or the failure of a request.
