@@ -6,7 +6,7 @@
 
 #include <compare>
 #include <cstddef>
-#include <system_error>  // declares std::hash; error.hpp includes it, too
+#include <system_error>  // declares std::hash, and is already included by other headers
 #include <utility>
 
 namespace verbspp {

@@ -159,7 +159,7 @@ class error {
     return result;
   }
 
-  /// The same failure, with the requested amount and the limit that probably caused it.
+  /// Returns this failure with the requested amount and the limit that probably caused it.
   [[nodiscard]] constexpr error against_limit(const char* subject, std::uint64_t value,
                                               std::uint64_t limit) const noexcept {
     error result = *this;
@@ -168,7 +168,8 @@ class error {
     return result;
   }
 
-  /// The same failure with another kind and hint, if its errno does not have the usual meaning.
+  /// Returns this failure with another kind and hint, for an errno that does not have its usual
+  /// meaning here.
   [[nodiscard]] constexpr error as(error_kind kind, const char* hint) const noexcept {
     error result = *this;
     result.kind_ = kind;
@@ -200,7 +201,7 @@ class error {
   /// the message instead of the error.
   [[nodiscard]] std::string message() const;
 
-  /// The errno, in `generic_category`. Without an errno, the one that corresponds to the kind.
+  /// The errno, in `generic_category`; if there is none, the errno that corresponds to the kind.
   [[nodiscard]] std::error_code code() const noexcept;
 
   /// Throws the error as an `exception`; without exceptions, prints the message and aborts.
@@ -249,7 +250,7 @@ class error {
     second_.number = second;
   }
   [[nodiscard]] int kind_errno() const noexcept;
-  /// Writes the message, without the part about the batch in which the request was posted.
+  /// Writes the message, except the part that is specific to batches.
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format_cause(std::span<char> buffer) const noexcept;
 
@@ -284,7 +285,7 @@ struct error_access {
     result.source_ = &source;
     return result;
   }
-  /// The same failure, with the errno of the call.
+  /// Returns the failure `e` with the errno of the call.
   [[nodiscard]] static error with_errno(const error& e, int errnum) noexcept {
     error result = e;
     result.native_ = errnum;

@@ -21,7 +21,8 @@ struct flags {
   constexpr flags() noexcept = default;
   constexpr flags(Bit bit) noexcept : bits(static_cast<underlying_type>(bit)) {}
 
-  /// Any bits, unchecked; for values from the C interface.
+  /// Converts bits, such as those from the C interface, without checking that enumerators exist for
+  /// them.
   [[nodiscard]] static constexpr flags from_bits(underlying_type value) noexcept {
     flags result;
     result.bits = value;

@@ -62,8 +62,8 @@ template <class Value, class Error>
   return from.assume_value();
 }
 
-/// As above, for the result types of other libraries. It returns by value, because their
-/// `assume_value()` may return a reference into the temporary result.
+/// As above, for the result types of other libraries. Their `assume_value()` may return a
+/// reference, from which this function moves the value.
 template <class Other>
 [[nodiscard]] constexpr auto tried(Other& from) {
   return std::move(from).assume_value();
@@ -78,9 +78,9 @@ struct copied_failure : outcome<void, Error> {
                                               : outcome<void, Error>(from.assume_error())) {}
 };
 
-/// The type of the outcome that `VERBSPP_TRYV` stores and tests. It stores the outcome of a
-/// temporary, or a copy of a variable. If the variable's value can't be copied, it copies only the
-/// failure.
+/// The type of the outcome that `VERBSPP_TRYV` stores and tests. The macro stores a temporary
+/// outcome itself, and a copy of a variable. If the value of the variable can't be copied, it
+/// copies only the failure.
 template <class Expression>
 struct looked_at {
   using type = std::remove_cvref_t<Expression>;

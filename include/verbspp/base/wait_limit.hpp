@@ -115,7 +115,7 @@ class wait_limit {
   wait_limit(std::chrono::duration<Number, Period> length, const Token& token) noexcept
       : wait_limit(after(length), token) {}
 
-  /// For waits that are known to end, or that may last as long as the program runs.
+  /// No limit, for waits that are known to end, or that may last as long as the program runs.
   [[nodiscard]] static constexpr wait_limit forever() noexcept { return (time_point::max)(); }
 
   constexpr wait_limit(const wait_limit& other) noexcept : at_(other.at_), stop_(other.stop_) {
@@ -153,8 +153,8 @@ class wait_limit {
   [[nodiscard]] std::optional<std::chrono::nanoseconds> remaining() const noexcept;
   /// The time until which a thread may sleep before it checks the limit again: the deadline or,
   /// with a token, 10 ms from now if that is earlier; `time_point::min()` if a stop was requested.
-  /// For waits that the program implements itself. Such waits poll the token, even if it has
-  /// callbacks. Event loops that sleep until the `deadline()` of a session poll it, too.
+  /// This is for waits that the program implements itself. Such waits poll the token, even if it
+  /// has callbacks. Event loops that sleep until the `deadline()` of a session poll it, too.
   [[nodiscard]] time_point sleep_until() const noexcept {
     if (stop_ == nullptr) return at_;
     if (stop_requested()) return (time_point::min)();

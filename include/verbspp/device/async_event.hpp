@@ -85,14 +85,15 @@ concept NumberedQueuePair = requires(const Object& object) {
 
 }  // namespace detail
 
-/// An asynchronous event of a device, from `context::poll_async_event` or `wait_async_event`.
+/// An asynchronous event of a device, as returned by `context::poll_async_event` and
+/// `wait_async_event`.
 ///
 /// A plain value: when the event was read, its contents were copied and it was acknowledged. It
 /// need not be released, and destroying an object does not wait for it. The object that it is about
 /// may already have been destroyed.
 class async_event {
  public:
-  /// Copies an event that was read by `ibv_get_async_event` and is not acknowledged yet.
+  /// Copies an event that was read by `ibv_get_async_event` and has not been acknowledged.
   [[nodiscard]] static async_event from_native(const ibv_async_event& native) noexcept;
 
   [[nodiscard]] async_event_type type() const noexcept {
@@ -111,7 +112,7 @@ class async_event {
   /// The port that the event is about; empty if it is not about a port.
   [[nodiscard]] std::optional<port_number> port() const noexcept;
 
-  /// True if the event is about a queue pair with this one's number. A device eventually reuses the
+  /// True if the event is about a queue pair with the same number. A device eventually reuses the
   /// number of a destroyed queue pair, so drop old events together with their queue pair.
   template <detail::NumberedQueuePair QueuePair>
   [[nodiscard]] bool concerns(const QueuePair& queue_pair) const noexcept {

@@ -128,8 +128,8 @@ class context {
   /// this. An event about a failure also ends the library's waits that depend on the failed object.
   ///
   /// Waits that watch for failures (`completion_queue_with::wait_watching`) read the available
-  /// events, and keep at most 64 of them in order for this call. When there is no room, the oldest
-  /// event of the lowest severity is dropped. Events about an object are dropped when it is
+  /// events, and keep at most 64 of them, in their order, for this call. When there is no room, the
+  /// oldest event of the lowest severity is dropped. Events about an object are dropped when it is
   /// destroyed.
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;

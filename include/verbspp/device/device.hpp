@@ -37,7 +37,7 @@ struct device_list_state : counted {
 }  // namespace detail
 
 /// An RDMA device of this machine, before it is opened. Cheap to copy. It keeps the device list
-/// that it is from alive.
+/// alive that contains it.
 class device {
  public:
   device(const device&) noexcept = default;

@@ -51,7 +51,7 @@ inline constexpr access_flags window_bind = access_flag::window_bind;
 inline constexpr access_flags on_demand = access_flag::on_demand;
 /// A registration option rather than a right: the device's writes may reach memory in a different
 /// order than they arrived (PCI relaxed ordering), which is faster on some machines. Their order is
-/// guaranteed only after a completion has been taken; polling on the last byte of a message is
+/// guaranteed only after a completion has been polled; polling on the last byte of a message is
 /// wrong. This is a hint, which has no effect if the device or the kernel does not support it.
 inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
 /// The rights that a peer can have on all devices.

@@ -86,12 +86,12 @@ class VERBSPP_CONSUMABLE buffer_part {
   /// The index of the part's first element in the buffer.
   [[nodiscard]] std::size_t first() const noexcept { return first_; }
 
-  /// Returns the part as an element that the device may read.
+  /// Returns the part as a gather element, for the device to read.
   /// \errors `invalid_input` above 2^32 - 1 bytes, or if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     return buffer_.gather(first_, count_);
   }
-  /// Returns the part as an element that the device may write.
+  /// Returns the part as a scatter element, for the device to write.
   /// \errors those of `gather`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() noexcept
     requires LocallyWritable<rights>

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
-#include <system_error>  // declares std::hash, and is included anyway
+#include <system_error>  // declares std::hash, and is already included by other headers
 
 namespace verbspp {
 

@@ -20,7 +20,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
-#include <span>  // brings the range concepts, without all of <ranges>
+#include <span>  // declares the range concepts, and is smaller than <ranges>
 #include <type_traits>
 #include <utility>
 
@@ -50,9 +50,10 @@ struct registered_range {
   std::uint32_t rkey = 0;
 };
 
-/// Owns an `ibv_mr`, whatever its rights.
+/// Owns an `ibv_mr`. The rights are not part of this type.
 class memory_registration {
  public:
+  /// Registers memory of the program, or a part of a dma-buf.
   /// \param start the address of the first byte in elements and for peers
   [[nodiscard]] static result<memory_registration> create(const protection_domain& domain,
                                                           void* address, std::size_t length,
@@ -191,7 +192,7 @@ class VERBSPP_CONSUMABLE registered_region {
   /// region was registered with another one.
   [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
-  /// Returns `length` bytes from `offset` on as an element that the device may read.
+  /// Returns `length` bytes from `offset` on as a gather element, for the device to read.
   /// \errors `invalid_input` if the bytes are not within the region, if there are more than 2^32 -
   /// 1, or if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
@@ -199,7 +200,7 @@ class VERBSPP_CONSUMABLE registered_region {
     return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
                                               offset, length);
   }
-  /// The whole region.
+  /// Returns the whole region as a gather element.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept
       VERBSPP_LIFETIMEBOUND {
     return gather(0, length());
@@ -210,7 +211,7 @@ class VERBSPP_CONSUMABLE registered_region {
     return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
   }
 
-  /// Returns `length` bytes from `offset` on as an element that the device may write.
+  /// Returns `length` bytes from `offset` on as a scatter element, for the device to write.
   /// \errors `invalid_input` if the bytes are not within the region, if there are more than 2^32 -
   /// 1, or if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
@@ -220,7 +221,7 @@ class VERBSPP_CONSUMABLE registered_region {
     return detail::element_of<scatter_element>(registration_.range(), "memory_region::scatter",
                                                offset, length);
   }
-  /// The whole region.
+  /// Returns the whole region as a scatter element.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
       VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
@@ -427,10 +428,10 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
 /// `register_memory<access::local_write>(pd, buffer)`.
 ///
 /// The memory must outlive the region, and must not move (a vector must not grow).
-/// \errors `invalid_input` if it is empty; `resource_exhausted`, mainly if the process would lock
-/// more memory than it may (RLIMIT_MEMLOCK; the message says so); `driver` (EFAULT) if it is not
-/// mapped, or not writable although local write is requested; `not_supported` for access::on_demand
-/// if the device lacks support
+/// \errors `invalid_input` if the memory is empty; `resource_exhausted`, mainly if the process
+/// would lock more memory than it is allowed to (RLIMIT_MEMLOCK; the message says so); `driver`
+/// (EFAULT) if the memory is not mapped, or not writable although local write is requested;
+/// `not_supported` for access::on_demand if the device lacks support
 template <access_flags Rights = access::local_read, class Memory>
   requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
 [[nodiscard]] result<memory_region<Rights>> register_memory(const protection_domain& domain,

@@ -38,7 +38,7 @@ concept BoundByRequest =
 
 namespace detail {
 
-/// Owns an `ibv_mw`, whatever its type.
+/// Owns an `ibv_mw` of either type.
 class memory_window_owner {
  public:
   /// Creates an owner without a window; `allocate` or `adopt` adds it.
@@ -141,7 +141,8 @@ class VERBSPP_CONSUMABLE memory_window {
     return owner_.release();
   }
 
-  /// The key of the last bind that was posted, for an invalidation. 0 if the window was moved from.
+  /// The key of the last bind that was posted, which is the argument of an invalidation. 0 if the
+  /// window was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED remote_key rkey() const noexcept {
     const ibv_mw* const native = owner_.native();
     return remote_key(native != nullptr ? native->rkey : std::uint32_t{0});

@@ -74,7 +74,8 @@ class protection_domain {
   template <auto... Transport>
   [[nodiscard]] auto build_channel() const noexcept;
 
-  /// The context. If this protection domain was moved from, the context is one that was moved from.
+  /// The context. If this protection domain was moved from, the context is in the moved-from state,
+  /// too.
   [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] class context context() && noexcept { return std::as_const(*this).context(); }
   /// The domain to which regions belong: for a parent domain, the one that was passed to

@@ -80,7 +80,7 @@ void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 /// a pointer.
 template <access_flags Rights>
 struct registered_pages {
-  std::size_t size;             ///< elements
+  std::size_t size;             ///< the number of elements
   std::uint32_t length_of_all;  ///< in bytes, if one element of a request can hold it; otherwise 0
   dependent<page_range, Rights> memory;
   memory_region<Rights> region;
@@ -94,7 +94,7 @@ template <access_flags Rights>
   delete pages;
 }
 
-/// Returns an empty region, as the region of buffers that were moved from.
+/// Returns an empty region, which stands for the region of a buffer that was moved from.
 template <access_flags Rights>
 [[nodiscard, gnu::noinline]] const memory_region<Rights>& no_region() noexcept {
   static const memory_region<Rights> none(memory_registration::none());
@@ -138,7 +138,8 @@ class shared_buffer;
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE registered_buffer {
-  // As `verbspp::result` and `page_range`, but instantiated only where they are used.
+  // The same types as `verbspp::result<Value>` and `detail::page_range`, but instantiated only
+  // where they are used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
   using page_range = detail::dependent<detail::page_range, Rights>;
@@ -152,8 +153,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
 
   /// Allocates (`mmap`) and registers (`ibv_reg_mr`) `count` elements.
   /// \errors `invalid_input` if `count` is 0, or the alignment is not a power of two;
-  /// `resource_exhausted` if there is not enough memory, or the process may not lock it, which the
-  /// message says; those of `register_memory`
+  /// `resource_exhausted` if there is not enough memory, or the process is not allowed to lock that
+  /// much (the message says which); those of `register_memory`
   [[nodiscard]] static result<registered_buffer> allocate(
       const class protection_domain& domain, std::size_t count,
       const buffer_options& options = {}) noexcept
@@ -230,7 +231,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return pages_ != nullptr ? pages_->region : detail::no_region<Rights>();
   }
   void region() const&& = delete;  // a temporary deregisters it: store the buffer in a variable
-  /// Returns the whole buffer as an element that the device may read.
+  /// Returns the whole buffer as a gather element, for the device to read.
   /// \errors `invalid_input` above 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather()
       const noexcept {
@@ -238,7 +239,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::gather", 0, size());
     return all<gather_element>();
   }
-  /// Returns `count` array elements from index `first` on as an element that the device may read.
+  /// Returns `count` array elements from index `first` on as a gather element, for the device to
+  /// read.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
@@ -246,7 +248,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::gather", first, count);
     return element<gather_element>(first, count);
   }
-  /// Returns the whole buffer as an element that the device may write.
+  /// Returns the whole buffer as a scatter element, for the device to write.
   /// \errors `invalid_input` above 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element>
   scatter() noexcept
@@ -256,7 +258,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::scatter", 0, size());
     return all<scatter_element>();
   }
-  /// Returns `count` array elements from index `first` on as an element that the device may write.
+  /// Returns `count` array elements from index `first` on as a scatter element, for the device to
+  /// write.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t first, std::size_t count) noexcept
@@ -302,7 +305,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
                               pages_->region.lkey().value()});
   }
 
-  /// Returns one field of the object at `index` as an element that the device may read:
+  /// Returns one field of the object at `index` as a gather element, for the device to read:
   /// `buffer.gather_field(3, &slot::count)`. For a field in a peer's memory, use
   /// `remote_object::field`.
   /// \errors `invalid_input` if the index is out of range
@@ -314,7 +317,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return pages_->region.gather(index * sizeof(Element) + detail::offset_of<Element>(member),
                                  sizeof(Member));
   }
-  /// Returns one field of the object at `index` as an element that the device may write.
+  /// Returns one field of the object at `index` as a scatter element, for the device to write.
   /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> &&
@@ -345,8 +348,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   void part(std::size_t, std::size_t) const& = delete;  // owns the buffer: std::move(buffer).part
   /// Converts the buffer to a shared buffer, whose handles can be copied, so that requests can keep
   /// it alive. Requires <verbspp/memory/shared_buffer.hpp>.
-  /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`, and the buffer
-  /// remains unchanged
+  /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`, in which case the
+  /// buffer remains unchanged
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<shared_buffer<Rights, Element>>
   share() && noexcept {
     VERBSPP_TRYV(check_part("registered_buffer::share", 0, 0));

@@ -80,7 +80,8 @@ class remote_object : public remote_memory<Rights> {
     return remote_object(part);
   }
 
-  /// A field of the object; a `remote_array` if it is an array.
+  /// Returns a field of the object: a `remote_array` if the field is an array, otherwise a
+  /// `remote_object`.
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Object> && (!std::is_function_v<Member>)
   [[nodiscard]] typename detail::remote_field<Member, Rights>::type
@@ -104,7 +105,7 @@ class remote_array : public remote_memory<Rights> {
  public:
   using value_type = Element;
 
-  /// The whole memory as an array.
+  /// Returns the whole memory as an array.
   /// \errors `invalid_input` if the length is not a multiple of the element size, or the memory is
   /// not aligned as the element type requires
   [[nodiscard]] static constexpr result<remote_array> of(
@@ -121,7 +122,7 @@ class remote_array : public remote_memory<Rights> {
   [[nodiscard]] constexpr std::uint64_t size() const noexcept {
     return this->length() / sizeof(Element);
   }
-  /// The element at `index`.
+  /// Returns the element at `index`.
   /// \errors `invalid_input` if the index is out of range
   [[nodiscard]] constexpr result<remote_object<Element, Rights>> element(
       std::uint64_t index) const noexcept {

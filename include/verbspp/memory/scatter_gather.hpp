@@ -256,7 +256,7 @@ class element_list {
     for (std::uint32_t i = 0; i < size_; ++i) total += range_[i].length();
     return total;
   }
-  /// The list in the form of libibverbs work requests, which do not write to it.
+  /// The elements as an array for a work request of libibverbs, which does not write to it.
   [[nodiscard]] ibv_sge* native() const noexcept VERBSPP_LIFETIMEBOUND {
     return reinterpret_cast<ibv_sge*>(const_cast<Element*>(begin()));
   }

@@ -58,8 +58,8 @@ class shared_part;
 ///
 /// Created by `std::move(buffer).share()`. Copying a handle increments a count. All copies refer to
 /// the same elements, and even a const handle permits changes to them. When the last handle has
-/// been destroyed and the last request has finished, the memory is deregistered and freed, on the
-/// thread that was last. If deregistering fails, the failure is reported
+/// been destroyed and the last request has finished, the memory is deregistered and freed, by the
+/// thread that was the last to release it. If deregistering fails, the failure is reported
 /// (`set_destroy_failure_handler`), and the memory is never freed. A request to which the handle or
 /// a part of it was passed is therefore not affected if the handle is destroyed or moved early. But
 /// a request that gets elements from `gather()` or `scatter()` only *borrows* the memory: some
@@ -83,7 +83,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
   using part_type = shared_part<Rights, Element>;
 
-  /// For the library: implements `share`.
+  /// For the library: implements `registered_buffer::share`.
   [[nodiscard]] static result<shared_buffer> of(
       registered_buffer<Rights, Element>&& buffer) noexcept {
     auto* const pages = new (std::nothrow) pages_type(std::move(buffer));
@@ -150,20 +150,21 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.region();
   }
   void region() const&& = delete;  // a temporary may be the last handle: use a variable
-  /// Returns the whole buffer as an element that the device may read.
+  /// Returns the whole buffer as a gather element, for the device to read.
   /// \errors `invalid_input` above 2^32 - 1 bytes, or if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     if (pages_ == nullptr) return gone("shared_buffer::gather");
     return pages_->buffer.gather();
   }
-  /// Returns `count` array elements from index `first` on as an element that the device may read.
+  /// Returns `count` array elements from index `first` on as a gather element, for the device to
+  /// read.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
     if (pages_ == nullptr) return gone("shared_buffer::gather");
     return pages_->buffer.gather(first, count);
   }
-  /// Returns the whole buffer as an element that the device may write.
+  /// Returns the whole buffer as a scatter element, for the device to write.
   /// \errors `invalid_input` above 2^32 - 1 bytes, or if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>
@@ -171,7 +172,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::scatter");
     return pages_->buffer.scatter();
   }
-  /// Returns `count` array elements from index `first` on as an element that the device may write.
+  /// Returns `count` array elements from index `first` on as a scatter element, for the device to
+  /// write.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
       std::size_t first, std::size_t count) const noexcept
@@ -194,7 +196,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   {
     return pages_->buffer.scatter_unchecked(first, count);
   }
-  /// Returns one field of the object at `index` as an element that the device may read:
+  /// Returns one field of the object at `index` as a gather element, for the device to read:
   /// `shared.gather_field(3, &slot::count)`.
   /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
@@ -204,7 +206,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::gather_field");
     return pages_->buffer.gather_field(index, member);
   }
-  /// Returns one field of the object at `index` as an element that the device may write.
+  /// Returns one field of the object at `index` as a scatter element, for the device to write.
   /// \errors `invalid_input` if the index is out of range
   template <class Owner, class Member>
     requires std::is_base_of_v<Owner, Element> &&
@@ -328,12 +330,12 @@ class VERBSPP_CONSUMABLE shared_part {
     return std::move(buffer_);
   }
 
-  /// Returns the part as an element that the device may read.
+  /// Returns the part as a gather element, for the device to read.
   /// \errors `invalid_input` above 2^32 - 1 bytes, or if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     return buffer_.gather(first_, count_);
   }
-  /// Returns the part as an element that the device may write.
+  /// Returns the part as a scatter element, for the device to write.
   /// \errors those of `gather`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>

@@ -13,7 +13,7 @@ namespace verbspp {
 // g++ warns that an enumerator of a scoped enumeration shadows a declaration outside of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-/// The features of completion queues, besides polling for `work_completion`s.
+/// The features that a completion queue can have in addition to polling for `work_completion`s.
 enum class completion_feature : std::uint64_t {
   // The fields that can be read in addition to `wr_id`, status and operation, if completions are
   // read field by field. They have the values of `ibv_create_cq_wc_flags`.
@@ -33,8 +33,8 @@ enum class completion_feature : std::uint64_t {
   /// Threads can sleep until completions arrive: the queue reports to a completion channel.
   waitable = std::uint64_t{1} << 62,
   /// The driver takes no locks for the queue (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`). Thread rule:
-  /// only one thread at a time may poll it, or change the state of, or destroy, queue pairs that
-  /// complete in it.
+  /// only one thread at a time may poll it, change the state of queue pairs that complete in it, or
+  /// destroy these queue pairs.
   single_threaded = std::uint64_t{1} << 63,
 };
 #pragma GCC diagnostic pop

@@ -119,12 +119,13 @@ struct completion_queue_state : counted {
   /// together. After an event, the result is `completions`, although another thread may already
   /// have polled them. Available asynchronous events are read, and kept for the program.
   /// \errors `invalid_input` if the file descriptor is not open; `driver` if the device no longer
-  /// exists and the listener has no event about that; `resource_exhausted` for file descriptors
+  /// exists and the listener has no event about that; `resource_exhausted` if no file descriptor is
+  /// left
   [[nodiscard]] result<wait_end> sleep(std::uint64_t events, const wait_limit& until,
                                        const also_watched& also = {}) noexcept;
 
   context owner;
-  reference<completion_channel_state> channel;  ///< none if the queue is not waitable
+  reference<completion_channel_state> channel;  ///< null if the queue is not waitable
   ibv_cq* native = nullptr;
   ownership destroyed_by = ownership::taken;
   completion_features features;
@@ -196,7 +197,7 @@ class completion_queue {
   /// then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_cq*> release() && noexcept;
 
-  /// Takes the available completions, at most as many as there are slots; never blocks.
+  /// Polls for completions, and writes them to the slots of `into`; never blocks.
   ///
   /// Must not be called within the function that is passed to `poll_each` of the same queue,
   /// because the driver may hold a lock meanwhile that this call needs. Debug builds assert this.

@@ -231,10 +231,10 @@ class completion_queue_with : public completion_queue {
     return static_cast<std::size_t>(count);
   }
 
-  /// Takes the available completions, or sleeps until one arrives.
+  /// Polls for completions, and sleeps until one arrives if there are none.
   ///
-  /// No completion is missed, even if it arrives between poll and request, because the queue is
-  /// polled again after the request. Several threads may wait for one queue, or for several queues
+  /// No completion is missed: the queue is polled, an event is requested, and the queue is polled
+  /// again before the thread sleeps. Several threads may wait for one queue, or for several queues
   /// of one channel; each completion is returned to one of them. Does not allocate. With
   /// `solicited_only`, a completion that is not solicited does not end the sleep. The wait still
   /// returns all available completions.
@@ -242,8 +242,8 @@ class completion_queue_with : public completion_queue {
   /// \returns the filled slots, which are the first ones of `into`; empty only if the limit
   /// expires, which includes a stop request. Signals do not end the wait.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
-  /// no longer exists. A thread that sleeps on a queue is not woken when the queue fails: that is
-  /// reported by the context's asynchronous events, and ends a `wait_watching`.
+  /// no longer exists. A thread that sleeps on a queue is not woken when the queue fails. An
+  /// asynchronous event of the context reports the failure, and `wait_watching` ends.
   [[nodiscard]] result<std::span<const work_completion>> wait(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
       notify_for which = notify_for::every_completion) const noexcept
@@ -264,7 +264,7 @@ class completion_queue_with : public completion_queue {
   /// \param file_descriptor the descriptor; a negative number means none
   /// \returns the cause that ended the wait, and the slots that were filled
   /// \errors those of `wait`; `invalid_input` if the file descriptor is not open;
-  /// `resource_exhausted` if none are left for the library
+  /// `resource_exhausted` if no file descriptor is left for the library
   [[nodiscard]] result<watched_completions> wait_watching(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
       int file_descriptor, notify_for which = notify_for::every_completion) const noexcept
@@ -301,8 +301,8 @@ class completion_queue_with : public completion_queue {
   }
 
   /// Requests one event for the next completion that arrives after this call (`ibv_req_notify_cq`).
-  /// Completions that have already arrived cause no event, so poll after the call. For event loops;
-  /// `wait` does this itself.
+  /// Completions that have already arrived cause no event, so poll after the call. This is for
+  /// event loops; `wait` does it itself.
   /// \errors `driver`
   [[nodiscard]] result<void> request_notification(
       notify_for which = notify_for::every_completion) const noexcept

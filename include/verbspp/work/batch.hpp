@@ -86,7 +86,7 @@ class extended_posting {
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
     if (!failure_) failure_ = cause;
   }
-  /// Requests are posted together or not at all, so their positions do not matter.
+  /// Always 0: requests are posted together or not at all, so their positions do not matter.
   [[nodiscard]] VERBSPP_DATA_PATH static std::size_t next_place() noexcept { return 0; }
 
   /// Posts all requests and calls `then`, or posts nothing.
@@ -150,12 +150,12 @@ class listed_posting {
   /// Adds a request with these elements; `fill` writes its other members.
   template <class Fill>
   VERBSPP_DATA_PATH void add(const native_elements& elements, Fill fill) noexcept {
-    // Separate conditions: clang merges the operands of "||" into one, which takes more
-    // instructions.
+    // These are separate `if` statements, because clang would merge the operands of "||" into one
+    // condition, which takes more instructions.
     if (next_ == storage_.requests + Requests) [[unlikely]]
       return refuse(batch_too_long("requests of the batch", Requests));
-    // A request with one element does not change this number. If the compiler knows that all have
-    // one element, it omits the test.
+    // A request with one element does not change this number. If the compiler knows that all
+    // requests have one element, it omits the test.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
       if (elements.size > static_cast<std::size_t>(storage_.elements + Elements - next_element_))

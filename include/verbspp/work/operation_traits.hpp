@@ -55,8 +55,8 @@ struct native_elements {
   }
 };
 
-/// Returns a single element. It is copied member by member, because copying the whole structure is
-/// slower (see the constructor of `gather_element`).
+/// Returns the memory of a request with one element, which is copied member by member: copying the
+/// whole structure is slower (see the constructor of `gather_element`).
 [[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const ibv_sge& single,
                                                           bool is_inline) noexcept {
   return {.single = {single.addr, single.length, single.lkey}, .size = 1, .is_inline = is_inline};

@@ -54,7 +54,7 @@ struct send_operation {
   gather_list elements{};
   optional_immediate_data immediate{};
   bool solicited = false;  ///< wakes a peer that waits only for solicited events
-  bool fenced = false;     ///< RC: starts only after earlier RDMA reads and atomics have finished
+  bool fenced = false;     ///< RC: starts when all earlier RDMA reads and atomics have finished
 };
 
 template <>
@@ -127,7 +127,7 @@ struct write_operation {
   remote_destination remote;  ///< at least as long as the elements together
   optional_immediate_data immediate{};
   bool solicited = false;  ///< only with immediate data
-  bool fenced = false;     ///< RC
+  bool fenced = false;     ///< only on RC
 };
 
 template <>
@@ -175,8 +175,8 @@ struct operation_traits<read_operation> : detail::usual_operation<read_operation
   }
 };
 
-/// Replaces the remote word by `desired` if it equals `expected`. In both cases the result is its
-/// previous value, in host byte order.
+/// Replaces the remote word by `desired` if it equals `expected`. In any case, the previous value
+/// of the word is written to `result`, in host byte order.
 struct compare_and_swap_operation {
   scatter_element result;  ///< 8 bytes
   remote_word remote;
@@ -205,7 +205,7 @@ struct operation_traits<compare_and_swap_operation>
   }
 };
 
-/// Adds to the remote word; the result is its previous value, in host byte order.
+/// Adds to the remote word. Its previous value is written to `result`, in host byte order.
 struct fetch_and_add_operation {
   scatter_element result;  ///< 8 bytes
   remote_word remote;
@@ -413,7 +413,7 @@ struct operation_traits<flush_operation> : detail::usual_operation<flush_operati
 
 /// The options for binding a memory window. The window and the part are separate arguments.
 struct bind_options {
-  bool fenced = false;  ///< RC
+  bool fenced = false;  ///< only on RC
 };
 
 namespace detail {

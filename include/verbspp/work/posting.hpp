@@ -19,7 +19,7 @@
 
 namespace verbspp::detail {
 
-/// The names of calls that do not belong to an operation, for errors.
+/// The names that errors contain for calls that do not belong to an operation.
 inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
@@ -73,7 +73,8 @@ template <class Operation>
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH bool is_sound(const Operation& operation) noexcept {
   using traits = operation_traits<Operation>;
-  // Separate conditions: clang merges the operands of "||" into one, which takes more instructions.
+  // These are separate `if` statements, because clang would merge the operands of "||" into one
+  // condition, which takes more instructions.
   if constexpr (Transport != transport::rc)
     if ((traits::flags(operation) & IBV_SEND_FENCE) != 0) [[unlikely]]
       return false;

@@ -36,7 +36,7 @@ using sent_by = std::conditional_t<Transport == transport::ud, datagram_operatio
 /// The memory of a request must not change until the request has completed. The errors depend on
 /// `Poster`; for a queue pair:
 /// \errors `would_block` if the send queue is full; `invalid_input` for too many elements or inline
-/// bytes, for values that are inconsistent as described here, and for a fence on a transport other
+/// bytes, for values that the functions below do not permit, and for a fence on a transport other
 /// than RC; `driver`
 template <class Poster, transport Transport, queue_pair_state State, posting_interface Posting,
           class Tag = work_tag>

@@ -28,7 +28,8 @@ class brief_lock {
     return __atomic_compare_exchange_n(&state_, &expected, locked, false, __ATOMIC_ACQUIRE,
                                        __ATOMIC_RELAXED);
   }
-  // Tests again, because the process may have started or ended other threads since `lock`.
+  // Does not rely on the test in `lock`, because the process may have started or ended other
+  // threads since then.
   void unlock() noexcept {
     if (is_single_threaded())
       state_ = unlocked;

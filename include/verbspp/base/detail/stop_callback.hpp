@@ -56,7 +56,7 @@ struct callback_of_token<std::stop_token> {
 };
 #endif
 
-/// A token that calls callbacks, and registers them without exceptions.
+/// A token type with callbacks, which can be registered without an exception.
 template <class Token>
 concept TokenWithCallbacks =
     requires { typename callback_of_token<Token>::type; } &&

@@ -68,7 +68,8 @@ class async_listener {
   /// caller that needs the cause of a failure and has not slept with the listener: a failure is
   /// sometimes noticed before its event is available.
   /// \pre the listener is listening
-  /// \errors `driver` if the device no longer exists; `resource_exhausted` for file descriptors
+  /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
+  /// left
   [[nodiscard]] result<void> look(
       const wait_limit& until = (wait_limit::time_point::min)()) noexcept;
 

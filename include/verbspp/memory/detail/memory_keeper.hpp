@@ -14,7 +14,7 @@ namespace verbspp::detail {
 /// `kept_memory`, which is two words, regardless of the kind of memory.
 struct memory_keeper {
   /// Releases one count. It is called once for each count, when the device no longer uses the
-  /// memory, by the thread that has found this out. The call may destroy the keeper. The pointer is
+  /// memory, by the thread that has noticed this. The call may destroy the keeper. The pointer is
   /// never null.
   void (*let_go)(memory_keeper& self, std::uint32_t place) noexcept;
 };

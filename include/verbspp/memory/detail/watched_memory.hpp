@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Informs AddressSanitizer and Valgrind of the memory that the device uses, so that they report
-/// the line of the program that touches it too early. This only finds mistakes: it does not make
-/// other accesses legal or illegal, and without these tools the functions do nothing.
+/// the line of the program that touches it too early. This only helps to find mistakes: it does not
+/// change which accesses are allowed, and without these tools the functions do nothing.
 ///
 /// Neither tool can mark memory as readable but not writable. The sources of sends and writes are
 /// therefore protected by the permissions of their pages. A write to such a page faults, and both
