@@ -35,7 +35,7 @@ enum class error_kind : std::uint8_t {
 
 [[nodiscard]] const char* to_string(error_kind kind) noexcept;
 
-/// The kind for an errno.
+/// Returns the kind of failure for an errno.
 [[nodiscard]] constexpr error_kind kind_of_errno(int errnum) noexcept {
   switch (errnum) {
     case EINVAL:

@@ -36,8 +36,8 @@ struct device_list_state : counted {
 
 }  // namespace detail
 
-/// An RDMA device of this machine, before it is opened. Cheap to copy. It keeps the device list
-/// alive that contains it.
+/// An RDMA device of this machine, before it is opened. Cheap to copy. It keeps its device list
+/// alive.
 class device {
  public:
   device(const device&) noexcept = default;

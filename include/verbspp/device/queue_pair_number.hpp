@@ -23,7 +23,7 @@ struct queue_key_traits {
 using queue_pair_number = bounded<detail::queue_pair_number_traits>;
 
 namespace detail {
-/// The queue pair number in a 32-bit field that a driver wrote, of which 24 bits are used.
+/// Returns the queue pair number in a 32-bit field that a driver wrote, of which 24 bits are used.
 [[nodiscard]] constexpr queue_pair_number queue_pair_number_of(std::uint32_t field) noexcept {
   return queue_pair_number::assume(field & queue_pair_number::maximum);
 }
@@ -32,7 +32,7 @@ namespace detail {
 /// The key (qkey) that a datagram must carry to be accepted by a UD queue pair.
 ///
 /// A key with the highest bit set is privileged: only a process with CAP_NET_RAW can assign it to a
-/// queue pair, and a sender that specifies one sends the qkey of its own queue pair instead.
+/// queue pair, and a sender that specifies such a key sends the qkey of its own queue pair instead.
 using queue_key = bounded<detail::queue_key_traits>;
 
 /// The queue pair number for datagrams to a multicast group.

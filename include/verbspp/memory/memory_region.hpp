@@ -193,8 +193,8 @@ class VERBSPP_CONSUMABLE registered_region {
   [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
   /// Returns `length` bytes from `offset` on as a gather element, for the device to read.
-  /// \errors `invalid_input` if the bytes are not within the region, if there are more than 2^32 -
-  /// 1, or if the region was moved from
+  /// \errors `invalid_input` if they are not within the region, if they are more than 2^32 - 1
+  /// bytes, or if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
@@ -212,8 +212,8 @@ class VERBSPP_CONSUMABLE registered_region {
   }
 
   /// Returns `length` bytes from `offset` on as a scatter element, for the device to write.
-  /// \errors `invalid_input` if the bytes are not within the region, if there are more than 2^32 -
-  /// 1, or if the region was moved from
+  /// \errors `invalid_input` if they are not within the region, if they are more than 2^32 - 1
+  /// bytes, or if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
@@ -247,8 +247,8 @@ class VERBSPP_CONSUMABLE registered_region {
 
   /// Returns `length` bytes from `offset` on as a part to which a memory window can be bound:
   /// `region.window_part<access::remote_read>(0, 64)`. The window then grants peers the rights
-  /// `OfWindow`, which the region itself need not have. Binding zero bytes unbinds a window of type
-  /// 1.
+  /// `OfWindow`, which the region itself need not have. A part of zero bytes unbinds a window of
+  /// type 1.
   /// \errors `invalid_input` if the bytes are not within the region, or the region was moved from
   template <access_flags OfWindow>
     requires BindableToWindows<Rights> && WindowRights<OfWindow> &&

@@ -134,7 +134,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     assert(index < size());
     return pages_->buffer[index];
   }
-  void operator[](std::size_t) const&& = delete;  // this may be the last handle: use a variable
+  void operator[](std::size_t) const&& = delete;  // a temporary may be the last handle
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED page_kind pages() const noexcept {
     return pages_->buffer.pages();
@@ -317,7 +317,7 @@ class VERBSPP_CONSUMABLE shared_part {
     assert(index < size());
     return data()[index];
   }
-  void operator[](std::size_t) const&& = delete;  // this may be the last handle: use a variable
+  void operator[](std::size_t) const&& = delete;  // a temporary may be the last handle
   /// The index of the part's first element in the buffer.
   [[nodiscard]] std::size_t first() const noexcept { return first_; }
   /// The buffer to which this part belongs.

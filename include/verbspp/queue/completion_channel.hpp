@@ -24,9 +24,9 @@ namespace verbspp {
 ///
 /// In an event loop of the program:
 /// 1. Watch whether `file_descriptor()` is readable, with epoll or poll.
-/// 2. When it is, and before the first sleep: call `poll` until it returns no more queues.
+/// 2. When it is readable, and before the first sleep: call `poll` until it returns no more queues.
 /// 3. For each of these queues: call `request_notification`, *then* poll completions until there
-///    are no more. The order matters, because completions before the request cause no event.
+///    are no more. The order matters: completions that arrived before the request cause no event.
 ///
 /// A queue's `wait` reads the events of all queues of the channel, and keeps those of other queues
 /// for `poll`. A loop that called it must therefore return to step 2 before it sleeps again. Other

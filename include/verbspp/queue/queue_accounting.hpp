@@ -77,7 +77,7 @@ class send_queue_accounting {
   std::uint64_t posted_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t signaled_up_to_ = 0;      // the position after the last signaled request
-  std::uint64_t before_last_signal_ = 0;  // its value before the last `take` of a signaled request
+  std::uint64_t before_last_signal_ = 0;  // signaled_up_to_ before the last signaled request
 };
 
 /// Counts the free places in a completion queue, so that it cannot overrun. Reserve a place for

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The choices of the builder that determine how a queue pair accepts work.
+/// The choices in the builder of a queue pair that determine how its requests are posted.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>

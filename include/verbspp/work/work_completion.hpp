@@ -40,8 +40,9 @@ class completed_work {
     if (!is_receive() && opcode_ != IBV_WC_RDMA_READ) return std::nullopt;
     return byte_count_;
   }
-  /// For the library: the number of bytes that were written to the memory of a receive or a read,
-  /// else `otherwise`. An RDMA write with immediate data consumes a receive, but not its memory.
+  /// For the library: the number of bytes that were written to the memory of a receive or a read;
+  /// for other requests, `otherwise`. An RDMA write with immediate data consumes a receive, but
+  /// does not write to its memory.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t bytes_filled(
       std::uint32_t otherwise) const noexcept {
     if (opcode_ == IBV_WC_RECV || opcode_ == IBV_WC_RDMA_READ) return byte_count_;

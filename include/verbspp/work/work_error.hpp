@@ -145,8 +145,7 @@ class work_error {
 
 std::ostream& operator<<(std::ostream& out, const work_error& e);
 
-/// The exception that `value()` of a failed request's result throws; `what()` is the error's
-/// message.
+/// The exception that `work_result::value()` throws; `what()` is the error's message.
 class VERBSPP_EXCEPTION work_exception : public std::system_error {
  public:
   explicit work_exception(const work_error& cause);

@@ -12,7 +12,7 @@ template <class Call>
 VERBSPP_DATA_PATH auto trust_driver(Call call) noexcept VERBSPP_NONBLOCKING {
 #if defined(__clang__)
 #pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wunknown-warning-option"  // for older versions
+#pragma clang diagnostic ignored "-Wunknown-warning-option"  // for older versions of clang
 #pragma clang diagnostic ignored "-Wfunction-effects"
 #endif
   return call();
