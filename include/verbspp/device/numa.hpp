@@ -29,7 +29,7 @@ using numa_node = bounded<detail::numa_node_traits>;
 /// The behaviour if a thread cannot be bound to a device's node.
 enum class numa_binding : std::uint8_t {
   strict,              ///< an error is returned
-  as_far_as_possible,  ///< the thread keeps its processors
+  as_far_as_possible,  ///< the result is false, and the thread keeps its processors
 };
 
 /// The node that a device is attached to, according to the kernel (/sys/class/infiniband). Empty if

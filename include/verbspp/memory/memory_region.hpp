@@ -444,9 +444,8 @@ template <access_flags Rights = access::local_read, class Memory>
 }
 
 /// As `register_memory`, with a different address for the first byte in elements and for peers
-/// (`ibv_reg_mr_iova`). The handles of peers can thus, for instance, start at 0, or stay the same
-/// when the memory is at another address. `bytes()` returns the memory at its address in the
-/// program.
+/// (`ibv_reg_mr_iova`). The handles of peers can thus, for instance, start at 0, or be independent
+/// of the address of the memory. `bytes()` returns the memory at its address in the program.
 /// \errors those of `register_memory`, and `invalid_input` if `start` and the memory's address
 /// differ modulo the page size, or the end would be beyond 2^64
 template <access_flags Rights = access::local_read, class Memory>

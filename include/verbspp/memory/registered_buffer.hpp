@@ -34,8 +34,8 @@ struct buffer_options {
 /// The kinds of pages of a registered buffer.
 enum class page_kind : std::uint8_t {
   normal,
-  /// Normal pages that the kernel was asked to replace by huge ones, which it may or may not do
-  /// (transparent huge pages).
+  /// Normal pages that the kernel was asked to replace by huge ones (transparent huge pages). It is
+  /// unknown whether the kernel does so.
   transparent_huge,
   /// Huge pages, from the pool that the administrator reserved (`vm.nr_hugepages`).
   huge,

@@ -200,7 +200,7 @@ class completion_queue {
   /// Polls for completions, and writes them to the slots of `into`; never blocks.
   ///
   /// Must not be called within the function that is passed to `poll_each` of the same queue,
-  /// because the driver may hold a lock meanwhile that this call needs. Debug builds assert this.
+  /// because the driver may then hold a lock that this call needs. Debug builds assert this.
   /// \returns the filled slots, which are the first ones of `into`; empty if there are no
   /// completions
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken, usually

@@ -25,7 +25,7 @@
 
 namespace verbspp {
 
-/// The outcome of a wait for a completion queue and for other objects.
+/// The outcome of `wait_watching`, which waits for a completion queue and for other objects.
 struct watched_completions {
   wait_end ended_by = wait_end::limit;
   std::span<const work_completion> completions{};  ///< empty if the wait ended for another reason

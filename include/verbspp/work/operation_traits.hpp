@@ -165,7 +165,7 @@ struct unanswered_operation : usual_operation<Operation> {
   }
 };
 
-/// An operation whose result is a word.
+/// An atomic operation, whose result is an 8-byte word.
 template <class Operation>
 struct atomic_operation : usual_operation<Operation> {
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {

@@ -16,7 +16,7 @@
 
 namespace verbspp::detail {
 
-/// True if the program runs with AddressSanitizer (whatever the library was compiled with), or
+/// True if the program runs with AddressSanitizer (even if the library was compiled without it), or
 /// under Valgrind. The result does not change during a run: cache it where the call is too slow.
 [[nodiscard]] bool device_memory_is_watched() noexcept;
 
