@@ -110,7 +110,7 @@ class memory_registration {
   void tell_of_addresses() noexcept;
   void forget_addresses() noexcept;
 
-  protection_domain domain_;  // never a parent domain, but the domain that it was created from
+  protection_domain domain_;  // for a parent domain, the domain from which it was created
   ibv_mr* native_;
   registered_range range_;
   ownership whose_;

@@ -68,7 +68,7 @@ class memory_window_owner {
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
 
  private:
-  protection_domain domain_;  // never a parent domain, but the domain that it was created from
+  protection_domain domain_;  // for a parent domain, the domain from which it was created
   ibv_mw* native_ = nullptr;
   ownership whose_ = ownership::taken;
 };

@@ -207,7 +207,7 @@ class element_list {
   constexpr element_list() noexcept = default;
   constexpr element_list(const Element& single) noexcept
       : single_(Element::from_native(single.native())), size_(1), kind_(kind::single) {}
-  /// Bytes that are sent inline; only for elements that the device reads.
+  /// Constructs a list of bytes that are sent inline; only for gather elements.
   element_list(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
     requires std::is_same_v<Element, gather_element>
       : single_(Element::from_native(payload.element().native())), size_(1), kind_(kind::inlined) {}
