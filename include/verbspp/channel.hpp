@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels: connections that tie memory to the work that uses it, and can neither hang nor
-/// overrun.
+/// Channels: connections that guard the memory of their requests. Their waits have limits, and
+/// their completion queues cannot overrun.
 #pragma once
 
 #include <verbspp/channel/async_operations.hpp>

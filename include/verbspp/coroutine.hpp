@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The awaited calls of channels and inboxes, for coroutines of any type. Without it, these calls
-/// are declared only, so programs that have no coroutines do not compile `<coroutine>`.
+/// The awaited calls of channels and inboxes, for coroutines of any type. Without this header,
+/// these calls are only declared, so programs without coroutines do not need `<coroutine>`.
 #pragma once
 
 #include <verbspp/channel.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// From a socket to a connected channel or queue pair: exchanges endpoints, and any other data that
-/// both ends need, so that neither end takes itself for connected if the other does not.
+/// Connects channels and queue pairs over a socket: exchanges their endpoints, and other data that
+/// both ends need. Neither end considers itself connected unless the other end does, too.
 #pragma once
 
 #include <verbspp/channel.hpp>

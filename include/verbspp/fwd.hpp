@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The names of verbspp's types, for headers that only mention them: pointers, references,
-/// parameters and return types of declarations.
+/// Forward declarations of verbspp's types, for headers that need only their names: for pointers,
+/// references, and the parameters and return types of declarations.
 ///
 /// Templates have no default arguments here, because the definitions have them: write
 /// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
-/// posting_interface::standard>`. These types are not declared here, because they would need other
-/// definitions: `cm_session`, `exchange_session`, `meeting_session`, `registered_buffer`,
-/// `shared_buffer`, `shared_part`, `remote_object`, `remote_array`, and results
-/// (`<verbspp/base/result.hpp>` is cheap to include).
+/// posting_interface::standard>`. The following types are not declared here, because their
+/// declarations would need other definitions: `cm_session`, `exchange_session`, `meeting_session`,
+/// `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`, `remote_array`, and
+/// results (`<verbspp/base/result.hpp>` is cheap to include).
 #pragma once
 
 #include <verbspp/base/flags.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Groups: several channels as one, with one completion queue, and work to or from several peers.
+/// Groups: several channels as one object, with one completion queue, and operations on several
+/// peers.
 #pragma once
 
 #include <verbspp/channel.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Worlds: numbered processes that are connected to each other, with barriers and small collective
-/// steps. A separate library: link verbspp-ranks.
+/// operations. This is a separate library, `verbspp-ranks`.
 #pragma once
 
 #include <verbspp/group.hpp>

@@ -61,7 +61,8 @@ bool channel_core::collect_with_care() noexcept {
     const one_thread only(users_);
     return connection_.poll(completions);
   }();
-  // As in `collect`, but the request may keep memory.
+  // The usual case: one successful request of the send queue. Unlike in `collect`, it may keep
+  // memory.
   if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
     const one_thread only(users_);
     sends_.complete(completions->wr_id, guard_);
@@ -80,8 +81,8 @@ void channel_core::collect_from_hub() noexcept {
 void channel_core::poll() noexcept {
   if (connection_.has_loop()) [[unlikely]]
     connection_.take_loop_events();
-  // Usually the program calls this after the hub has reported news. Polling for more completions
-  // would cost more than taking these.
+  // Usually the program calls `poll` because the hub has reported this channel. Taking the
+  // completions that the hub has found costs less than polling for more.
   if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) {
     take_hang_up();
   } else {
@@ -101,7 +102,7 @@ void channel_core::notice_end() noexcept {
   give_up(*end, reason_of(*end, wait_limit::forever()));
 }
 
-/// Takes the completions that the hub has found. \returns whether there were some
+/// Takes the completions that the hub has found. \returns true if there were any
 bool channel_core::take_found() noexcept {
   bool found = false;
   {
@@ -122,7 +123,8 @@ void channel_core::take_hang_up() noexcept {
     give_up(wait_end::file_descriptor, reason_of(wait_end::file_descriptor, wait_limit::forever()));
 }
 
-/// Processes the result of a poll, unless that is one successful request of the send queue.
+/// Processes the completions of one poll. The callers handle a single successful request of the
+/// send queue themselves.
 /// \returns true if there may be more completions
 bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noexcept {
   if (filled < 0) {
@@ -149,7 +151,7 @@ void channel_core::complete_failed(const ibv_wc& completion) noexcept {
   }
   const std::uint64_t number = completion.wr_id & below_operation;
   if (sends_.is_done(number)) return;
-  // The requests before it did not fail by themselves.
+  // The earlier requests have succeeded: a failure would have been reported before this one.
   sends_.complete_until(number, guard_);
   fail_send(number, static_cast<work_operation>(completion.wr_id >> operation_at), status,
             completion.vendor_err);
@@ -182,7 +184,7 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
   receives_.release(slot);
 }
 
-/// A shared receive has failed, and the connection with it.
+/// Breaks the connection, because a shared receive of this channel has failed.
 void channel_core::fail_shared_receive(const ibv_wc& completion) noexcept {
   if (!connection_.has_queue_pair()) return;
   note_failure(
@@ -245,7 +247,7 @@ transport_result<completed_work> channel_core::take_with_care(request one,
     return error(error_kind::invalid_input, "result of a request",
                  "the scope in which it was posted has ended, and has reported the outcome");
   if (!failure) return done;
-  // The limit of the wait has closed the connection; the request itself was flushed.
+  // Returns the cause: the limit of the wait has closed the connection, which flushed the request.
   if (root) return *root;
   if (was_orphan)
     return error(error_kind::not_connected, "result of a request",
@@ -258,7 +260,7 @@ void channel_core::drop_with_care(request one, bool must_wait) noexcept {
   if (is_done(one)) {
     if (one.is_receive()) receives_.release(*one.slot);
   } else if ((scope != nullptr || one.keeps) && !must_wait) {
-    // The scope waits for it, or no memory of the program depends on it.
+    // The scope waits for the request, or the request uses no memory of the program.
     if (one.is_receive()) one.slot->notes |= receive_slot::unheld;
   } else {
     const auto ended = wait_for(one, scope != nullptr ? scope->limit : call_limit::of_channel());
@@ -271,7 +273,7 @@ void channel_core::drop_with_care(request one, bool must_wait) noexcept {
 
 void channel_core::run_continuations() noexcept {
   if (continuations_.is_empty()) return;
-  // A continuation may destroy the channel.
+  // Keeps the core alive, because a continuation may destroy the channel.
   ++callers_;
   open_handle();
   if (!call_continuations() && std::chrono::steady_clock::now() >= continuations_.alarm()) {
@@ -288,7 +290,7 @@ void channel_core::pass_alarm() noexcept {
     member_->hub->set_alarm(*member_.get(), continuations_.alarm());
 }
 
-/// \returns whether there was one
+/// Calls the continuations that are due. \returns true if there were any
 bool channel_core::call_continuations() noexcept {
   bool found = false;
   while (continuation* const due =

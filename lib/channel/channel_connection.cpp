@@ -21,7 +21,7 @@ namespace verbspp::detail {
 
 namespace {
 
-// The cause of a flushed request if the root error has no hint.
+// The causes of a flushed request, for a root error without a hint.
 constexpr const char* broken_off =
     "the device moved the queue pair to the error state, usually because the peer requested an "
     "operation that is not allowed here";
@@ -40,7 +40,8 @@ channel_connection::~channel_connection() {
   delete loop_;
 }
 
-/// Creates a queue for all requests that can be outstanding at once, so that it cannot overrun.
+/// Creates a completion queue with room for all requests that can be outstanding at once, so that
+/// it cannot overrun.
 result<void> channel_connection::make_queue() noexcept {
   if (native_queue_ != nullptr && !queue_is_lost_) return success();
   queue_pair_settings& asked = settings_.queue_pair;
@@ -206,7 +207,7 @@ result<wait_end> channel_connection::wait(const looking& look, const wait_limit&
 bool channel_connection::watched_has_ended() const noexcept { return has_ended(watched_); }
 
 error channel_connection::heard() noexcept {
-  // The port may have recovered in the meantime.
+  // If no failure is found, the port has recovered in the meantime.
   return failure_told_to(listener_).value_or(
       error(error_kind::driver, waiting_on_channel, "a port was down for a moment"));
 }
@@ -249,7 +250,8 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
 
 void channel_connection::take_loop_events() noexcept {
   const result<bool> has_ended = loop_->take(queue());
-  // The error can be ignored: if the device is gone, the next call on the queue fails, too.
+  // The error can be ignored: if the device no longer exists, the next call on the queue fails,
+  // too.
   if (!has_ended.has_value() || !has_ended.assume_value()) return;
   watched_ends_at_ = std::chrono::steady_clock::now();
   if (watched_.what == watch_for::hang_up) watched_ends_at_ += time_of_completions;

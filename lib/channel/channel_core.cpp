@@ -60,8 +60,8 @@ result<void> channel_core::allocate() noexcept {
                          std::max({granted.max_send_elements, granted.max_receive_elements, 1U}));
 }
 
-/// Joins the hub, whose completion queue, and shared receive queue if it has a pool, the channel
-/// uses.
+/// Joins the hub. The channel then uses the hub's completion queue and, if the hub has a pool, its
+/// shared receive queue.
 result<void> channel_core::enter_hub() noexcept {
   if (member_) return success();
   constexpr const char* building = "build a channel of a hub";
@@ -140,7 +140,7 @@ result<void> channel_core::prepare() noexcept {
   // room for them.
   bool is_as_granted = all_granted <= connection_.queue().capacity();
   if (member_) {
-    // Without room for its requests in the hub, the queue pair is destroyed.
+    // If the hub has no room for the channel's requests, the queue pair is destroyed.
     const auto attached =
         settings.hub->attach(*member_.get(), connection_.native()->qp_num, connection_.port(),
                              all_granted, std::uint64_t{asked_sends} + asked_receives);
@@ -162,7 +162,8 @@ result<void> channel_core::prepare() noexcept {
   return success();
 }
 
-/// Completes a handshake: the channel then accepts requests, or is broken.
+/// Completes a handshake. After a success, the channel accepts requests; after a failure, it is
+/// broken.
 result<void> channel_core::settle(const result<void>& connected) noexcept {
   if (!connected.has_value()) {
     end_connection(connected.assume_error());
@@ -174,7 +175,7 @@ result<void> channel_core::settle(const result<void>& connected) noexcept {
 
 result<void> channel_core::connect(const endpoint& remote) noexcept {
   VERBSPP_TRYV(connection_.check_prepared());
-  // An endpoint of an earlier connection leaves the channel unchanged.
+  // An endpoint of an earlier connection is refused, and leaves the channel unchanged.
   VERBSPP_TRYV(connection_.check_newer(remote));
   return settle(connection_.connect(remote));
 }
@@ -225,11 +226,11 @@ void channel_core::destroy_queue_pair() noexcept {
   const bool had_one = connection_.has_queue_pair();
   if (had_one) {
     if (leases_ != nullptr) leases_->before_destruction();
-    // Some devices drop the completions of a queue pair that is destroyed, but the hub needs each
+    // Some devices drop the completions of a queue pair when it is destroyed, but the hub needs all
     // of them.
     if (member_) member_->hub->take_all(connection_.stopped_at());
     const int errnum = connection_.destroy_queue_pair();
-    // After a failure, the device may access the memory until the queue pair is destroyed.
+    // If the queue pair could not be destroyed, the device may still access the memory.
     guard_.set_lost(errnum != 0);
     if (leases_ != nullptr) leases_->after_destruction(errnum);
   }
@@ -238,7 +239,8 @@ void channel_core::destroy_queue_pair() noexcept {
     if (had_one) member_->hub->detach(*member_.get(), !guard_.is_lost());
     collect();
   }
-  // Completions that the device has already reported count; it reports no others.
+  // Processes completions that the device had reported before. The other requests are flushed
+  // below.
   for (std::uint32_t before = ~0U; !is_idle() && before != outstanding();) {
     before = outstanding();
     collect();
@@ -251,7 +253,7 @@ void channel_core::destroy_queue_pair() noexcept {
 }
 
 result<void> channel_core::renew(const wait_limit& limit) noexcept {
-  // The socket stays open, since the peer renews its channel, too.
+  // The socket stays open, since the peer renews its channel over it, too.
   tied_socket socket = std::move(connection_.socket());
   const result<void> closed = close(limit);
   connection_.socket() = std::move(socket);
@@ -281,7 +283,7 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
 
 void channel_core::abandon() noexcept {
   static_cast<void>(close(time_to_flush));
-  // Reports the queue pair if it still exists.
+  // If the queue pair still exists, this reports that it could not be destroyed.
   connection_.drop_queue_pair();
   is_orphan_ = true;
   sends_.set_suspect(true);

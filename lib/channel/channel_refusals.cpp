@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::uint64_t default_limit_flag = std::uint64_t{1} << 32;
 
-/// The facts of an error of a wait: the numbers of outstanding requests, then the number of the
-/// peer's queue pair, with a flag for the default limit.
+/// The number of the peer's queue pair, from the facts of a wait's error. These facts are the
+/// number of outstanding requests of the send queue, that of outstanding receives, and the number
+/// of the peer's queue pair, combined with `default_limit_flag`.
 constexpr std::uint32_t peer_of(const error_access::words& facts) noexcept {
   return static_cast<std::uint32_t>(facts[2]);
 }

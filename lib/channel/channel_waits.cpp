@@ -39,7 +39,7 @@ error channel_core::reason_of(wait_end end, const wait_limit& until, bool is_def
   return connection_.heard();
 }
 
-/// Closes the connection because of the end of a wait. \returns the cause
+/// Breaks the connection because of the event that ended a wait. \returns the cause
 error channel_core::give_up(wait_end end, const error& why) noexcept {
   break_off(why);
   connection_.failure()->note_end(end);
@@ -94,7 +94,7 @@ result<void> channel_core::wait_for_send_room(std::uint32_t wanted, call_limit l
 
 result<void> channel_core::make_send_room(const char* operation, bool waits,
                                           call_limit limit) noexcept {
-  // The refusal of an empty channel names the operation, not the wait.
+  // For an empty channel, the error names the operation, not the wait.
   if (waits && state() != channel_state::empty) return wait_for_send_room(1, limit);
   if (sends_.is_open()) collect();
   if (sends_.has_room()) return success();
@@ -180,8 +180,8 @@ void channel_core::mark_end(const scope_state& stream) noexcept {
   if (sends_.signaled_end() >= stream.sends_end || !sends_.is_open()) return;
   if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
-  // If this fails, only the end of the connection can show that the requests before it have
-  // finished.
+  // If the marker cannot be posted, breaking the connection is the only way to finish the requests
+  // before it.
   request marker;
   if (const auto marked = post(marker_operation(), marker); !marked.has_value())
     return break_off(marked.assume_error());

@@ -24,7 +24,7 @@ void continuations::end_subject(const void* subject) noexcept {
     auto& of = static_cast<condition&>(one);
     if (of.subject() != subject) return;
     of.forget_subject();
-    // No completion announces the end.
+    // No completion will make the program call `poll`, so the alarm does.
     alarm_ = std::min(alarm_, clock::now());
   });
 }

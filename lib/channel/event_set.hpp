@@ -12,8 +12,8 @@
 
 namespace verbspp::detail {
 
-/// Descriptors with tags, and a signal: one epoll descriptor that is readable while any of them is
-/// ready. Thread-safe once it is open.
+/// A set of descriptors with tags, and a signal. Its epoll descriptor is readable while any of them
+/// is ready. Thread-safe once it is open.
 class event_set {
  public:
   event_set() noexcept = default;
@@ -23,19 +23,19 @@ class event_set {
 
   [[nodiscard]] result<void> open(const char* operation) noexcept;
   [[nodiscard]] bool is_open() const noexcept { return events_ >= 0; }
-  /// -1 if it is not open.
+  /// The epoll descriptor; -1 if the set is not open.
   [[nodiscard]] int descriptor() const noexcept { return events_; }
-  /// The eventfd behind `wake`.
+  /// The eventfd that `wake` makes readable.
   [[nodiscard]] int signal() const noexcept { return signal_; }
-  /// Makes the descriptor readable until the next `take`.
+  /// Makes the epoll descriptor readable until the next `take`.
   void wake() const noexcept { raise(signal_); }
 
   /// Adds a descriptor. \param tag not 0 \returns 0, or the errno
   [[nodiscard]] int add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept;
-  /// Does nothing for a descriptor below 0.
+  /// Removes a descriptor. A no-op for a negative one.
   void remove(int descriptor) noexcept;
-  /// Calls `take` with the tag and the events of each descriptor that is ready, 16 at most, and
-  /// lowers the signal.
+  /// Calls `take` with the tag and the events of each descriptor that is ready, at most 16, and
+  /// clears the signal.
   template <class Take>
   void take(Take take) noexcept {
     epoll_event ready[16];

@@ -25,14 +25,16 @@ namespace verbspp::detail {
 
 namespace {
 
-/// An index plus 1 has 16 bits in the table of numbers.
+/// The table of numbers stores an index plus 1 in 16 bits.
 constexpr std::uint32_t most_channels = UINT16_MAX;
-/// Completions of failed shared receives, which belong to no request of the channel.
+/// Additional room in the ring of a channel, for a failed shared receive, which belongs to no
+/// request of the channel.
 constexpr std::uint32_t extra_completions = 1;
 
-/// A queue pair that stops in the middle of a message completes its shared receive soon after, in
-/// the background on rxe, unless it is destroyed before. The library cannot find out whether it had
-/// one.
+/// The minimum time from ERR to the destruction of a queue pair that uses shared receives. If the
+/// queue pair stopped in the middle of a message, the device completes the shared receive of that
+/// message soon after (rxe does so in the background), unless the queue pair is destroyed before.
+/// The library cannot detect whether there is such a receive.
 constexpr auto time_for_shared_receive = std::chrono::milliseconds(1);
 
 constexpr const char* creating_hub = "channel_hub::create";
@@ -41,10 +43,11 @@ constexpr const char* building_in_hub = "build a channel of a hub";
 std::uint64_t shared_request(std::uint32_t place) noexcept {
   return shared_receive << operation_at | place;
 }
-/// The tag of the timer; channels have others.
+/// The tag of the timer, which differs from the tags of all channels.
 constexpr std::uint64_t of_timer = ~std::uint64_t{0};
 
-/// The tag of a channel's descriptor; no channel has generation 0.
+/// The tag of the descriptor that a channel watches. It is not 0, the tag of the signal, since no
+/// channel has generation 0.
 std::uint64_t tag_of(channel_id id) noexcept {
   return std::uint64_t{id.generation} << 32 | id.index;
 }
@@ -52,7 +55,7 @@ std::uint32_t place_of(std::uint64_t request) noexcept {
   return static_cast<std::uint32_t>(request);
 }
 
-/// Counts a waiting thread while it exists.
+/// Counts a waiting thread while this object exists.
 class waiting_thread {
  public:
   explicit waiting_thread(std::uint32_t& threads) noexcept : threads_(threads) {
@@ -128,8 +131,8 @@ hub_state::~hub_state() {
   if (timer_ >= 0) ::close(timer_);
   if (loop_.is_open()) completion_queue_access::state_of(queue_)->channel->wake_loops_by(-1);
   if (!receives_) return;
-  // Once the queue is destroyed, the device no longer accesses the places. If it cannot be
-  // destroyed, they are never reused.
+  // Once the shared receive queue is destroyed, the device no longer accesses the posted places. If
+  // the queue cannot be destroyed, they are never reused.
   const auto released = std::move(*receives_).release();
   receives_.reset();
   if (!released.has_value()) return;
@@ -194,7 +197,7 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
   return success();
 }
 
-/// Listens to the events that concern all channels; each channel adds its port.
+/// Listens for the events that concern all channels; each channel adds its port.
 void hub_state::listen() noexcept {
   listener_.listen(domain_.context(),
                    {.completion_queue = queue_.native_handle(),
@@ -221,7 +224,8 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
                                std::uint64_t granted, std::uint64_t asked) noexcept {
   const brief_guard guard(lock_);
   if (lost_ != 0) return poll_failure(lost_);
-  // The remaining completions belong to an earlier queue pair with this number.
+  // Completions that are still in the queue may belong to an earlier queue pair with this number,
+  // so they are processed before the channel uses it.
   take_all_completions();
   VERBSPP_TRYV(member.make_room(granted));
   const bool is_as_granted = room_.take(granted);
@@ -245,8 +249,9 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
 int hub_state::look() noexcept {
   if (!lock_.try_lock()) {
     if (!waiting_.sleeps()) return 0;
-    // A thread that is about to sleep must poll itself. The other thread may have polled before the
-    // last completion arrived, which wakes only threads that had requested an event before.
+    // A thread that is about to sleep must poll itself. The thread that has the lock may have
+    // polled before the last completion arrived, and that completion wakes only threads that had
+    // requested an event before.
     lock_.lock();
   }
   take_all_completions();
@@ -270,11 +275,11 @@ void hub_state::take_all(std::chrono::steady_clock::time_point stopped_at) noexc
 
 void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
   const brief_guard guard(lock_);
-  // Some devices keep the completions of a destroyed queue pair, others do not. They are processed
-  // now.
+  // Some devices keep the completions of a destroyed queue pair. They are processed now, while its
+  // number still leads to this channel.
   take_all_completions();
   if (numbers_.find(member.number_) == member.id.index + 1) numbers_.clear(member.number_);
-  // A queue pair that still exists may complete more requests.
+  // If the queue pair still exists, it may complete more requests, so the room stays reserved.
   if (is_destroyed) room_.give_back(member.expected_);
   member.expected_ = 0;
   member.number_ = 0;
@@ -421,7 +426,7 @@ bool hub_state::end_turn(hub_turn& turn) noexcept {
     const bool exists = mine.member != nullptr;
     if (exists && is_table_closed_) return false;
     mine.keeps &= static_cast<std::uint8_t>(~row::in_turn);
-    // The messages that were not taken in the turn come first.
+    // Messages that were not taken in the turn precede those that arrived during the turn.
     if (pool_) turn.messages.append(*pool_->places(), mine.messages);
     mine.messages = std::exchange(turn.messages, {});
     if (!exists) {
@@ -476,8 +481,8 @@ void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noe
   note_ready(*of);
 }
 
-/// Handles a shared receive that has failed, or whose channel no longer exists. A channel gets only
-/// the first failure.
+/// Handles a shared receive that has failed, or whose channel no longer exists. Only the first
+/// failure is passed to the channel.
 void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, row* of) noexcept {
   pool_->places()->give_back(place);
   if (of == nullptr || std::exchange(of->member->knows_failure_, true)) return;
@@ -509,7 +514,7 @@ void hub_state::take_completions(empty_slots& into) noexcept {
     }
     if (filled < 0) [[unlikely]] {
       __atomic_store_n(&lost_, filled, __ATOMIC_RELAXED);
-      // Each channel has to learn this.
+      // Each channel has to be notified of the failure.
       for (std::uint32_t i = 0; i < channels_; ++i)
         if (rows_.get()[i].member != nullptr) note_news(rows_.get()[i]);
     }
@@ -523,7 +528,7 @@ void hub_state::take_all_completions() noexcept {
 }
 
 void hub_state::hand_out(const ibv_wc& completion) noexcept {
-  // A destroyed queue pair has no row.
+  // The number of a destroyed queue pair has no row.
   row* const of = row_of(completion.qp_num);
   if (of == nullptr) return;
   of->member->put(completion);
@@ -570,13 +575,14 @@ hub_state::row& hub_state::take_ready() noexcept {
 void hub_state::take_listed(empty_slots& into) noexcept {
   while (first_ready_ != nullptr && into.next != into.end) {
     row& first = take_ready();
-    // Meanwhile the channel may have been destroyed, or found by its id.
+    // Since it was listed, the channel may have been destroyed or held, or a thread may have begun
+    // its turn.
     if (first.member == nullptr || first.is_kept()) continue;
     if (std::exchange(first.has_news, false)) into.fill(first.id, {});
     if (first.has_inbox()) continue;
     while (into.next != into.end && !first.messages.is_empty())
       into.fill(first.id, take_first(first.messages));
-    // A channel with more arrivals follows the others.
+    // A channel with more arrivals is listed again, behind the others.
     if (!first.messages.is_empty()) note_ready(first);
   }
 }
@@ -586,7 +592,8 @@ hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
   if (first_ready_ != nullptr) [[unlikely]]
     take_listed(slots);
   if (slots.next != slots.end) take_completions(slots);
-  // A completion that was to wake another thread may be among these. That thread needs the rest.
+  // The event that should wake another thread may belong to one of these completions. So the other
+  // completions are listed now, and the caller wakes that thread for them.
   if (slots.next == slots.end && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
       [[unlikely]]
     take_all_completions();
@@ -716,8 +723,8 @@ result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
   return taken;
 }
 
-/// Waits until `find` has found something, or has failed. One event may wake a single thread
-/// although there are arrivals for several, so the caller wakes others when its wait has ended.
+/// Waits until `find` has found something, or has failed. An event may wake only one thread
+/// although there are arrivals for several threads, so the caller wakes the others after its wait.
 template <class Find>
 result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
   found seen;
@@ -725,7 +732,7 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
   const auto look = [&] {
     seen = find(failed);
     if (seen.count != 0 || failed) return sight::enough;
-    // A place that returns to the pool wakes no thread.
+    // No thread is woken when a place returns to the pool, so the sleep has to be short.
     return seen.is_short ? sight::nothing_yet : sight::nothing;
   };
   const waiting_thread counted(waiting_threads_);
@@ -795,9 +802,10 @@ int hub_state::loop_descriptor() noexcept {
   return open_loop().has_value() ? loop_.descriptor() : -1;
 }
 
-/// Several event loops may share the hub. They have one descriptor, so one of them reads the events
-/// for all. It then looks for arrivals, and its poll wakes the others if it leaves some. A thread
-/// that may have read an event in a blocking wait wakes the loops (`wake_loops_by`).
+/// Several event loops may share the hub. They share one descriptor, so one loop reads the events
+/// for all of them. It then looks for arrivals, and its poll wakes the other loops if it leaves
+/// any. A thread in a blocking wait may also read an event that the loops need, so it wakes the
+/// loops (`wake_loops_by`).
 result<bool> hub_state::request_notification() noexcept {
   VERBSPP_TRYV(open_loop());
   VERBSPP_TRY(has_events, loop_.take(queue_));

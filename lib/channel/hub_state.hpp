@@ -31,14 +31,14 @@
 
 namespace verbspp::detail {
 
-/// A channel in its hub: a ring of the completions that were found for the channel, until the
-/// channel's thread takes them.
+/// The part of a channel that its hub accesses. It has a ring of the completions that polls of the
+/// hub have found for the channel, and that the channel has not processed yet.
 ///
-/// A thread that holds the hub's lock puts them in; the channel takes them out without the lock.
-/// The ring has room for a completion of each outstanding request, and for one failed shared
-/// receive.
+/// A thread that holds the hub's lock adds completions; the channel removes them without the lock.
+/// The ring has room for a completion of each request that can be outstanding, and for one failed
+/// shared receive.
 struct [[gnu::visibility("hidden")]] hub_member {
-  /// \pre called by the channel
+  /// Calls `take` with each completion, and removes it. Only the channel may call this.
   template <class Take>
   void take_each(Take take) noexcept {
     const std::uint32_t end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
@@ -46,13 +46,12 @@ struct [[gnu::visibility("hidden")]] hub_member {
       take(completions_.get()[first_ & mask_]);
   }
 
-  /// Returns true once after the descriptor that the channel watches has ended.
+  /// Returns true once after an event of the descriptor that the channel watches.
   [[nodiscard]] bool take_hang_up() noexcept {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }
 
-  /// The time at which the hub will report the channel; the maximum if no alarm is set, or it has
-  /// gone off.
+  /// The time at which the hub will report the channel; the maximum if no alarm is set.
   [[nodiscard]] std::chrono::steady_clock::time_point alarm() const noexcept {
     return std::chrono::steady_clock::time_point(
         std::chrono::nanoseconds(__atomic_load_n(&alarm_, __ATOMIC_ACQUIRE)));
@@ -71,14 +70,14 @@ struct [[gnu::visibility("hidden")]] hub_member {
   void put(const ibv_wc& completion) noexcept;
 
   // Guarded by the hub's lock.
-  std::uint32_t number_ = 0;  ///< the queue pair's number; 0 without a queue pair
-  std::uint64_t expected_ = 0;
-  bool knows_failure_ = false;  ///< whether it was given a failed shared receive
+  std::uint32_t number_ = 0;    ///< the queue pair's number; 0 without a queue pair
+  std::uint64_t expected_ = 0;  ///< completions that are reserved in the queue
+  bool knows_failure_ = false;  ///< a failed shared receive was passed to the channel
   std::int64_t alarm_ = no_alarm;
 
   bool is_hung_up_ = false;
 
-  owned<ibv_wc[]> completions_{};  ///< a ring
+  owned<ibv_wc[]> completions_{};  ///< a ring of `mask_ + 1` completions
   std::uint32_t mask_ = 0;
   alignas(64) std::uint32_t end_ = 0;
   alignas(64) std::uint32_t first_ = 0;
@@ -97,36 +96,37 @@ class [[gnu::visibility("hidden")]] hub_state {
     if (__atomic_fetch_sub(&references_, 1U, __ATOMIC_ACQ_REL) == 1) delete this;
   }
 
-  // For a channel, in this order.
+  // Functions for a channel, which calls them in this order.
 
-  /// Gives the channel an index.
+  /// Adds the channel to the hub, and assigns an index to it.
   [[nodiscard]] result<void> join(hub_member& member) noexcept;
-  /// Enters the channel's queue pair, and reserves completions: as many as the device has granted
-  /// requests if the queue has room for them, else as many as were requested.
-  /// \returns whether the granted number was reserved
+  /// Registers the number of the channel's queue pair, and reserves completions: one for each of
+  /// the `granted` requests if the queue has room for them, otherwise one for each of the `asked`
+  /// requests.
+  /// \returns true if room for all granted requests was reserved
   [[nodiscard]] result<bool> attach(hub_member& member, std::uint32_t number, unsigned port,
                                     std::uint64_t granted, std::uint64_t asked) noexcept;
-  /// Processes the available completions, unless another thread does it now. \returns the error of
-  /// a failed poll, else 0
+  /// Processes the available completions. If the hub never sleeps, leaves this to another thread
+  /// that is already doing so. \returns the error of a failed poll, otherwise 0
   [[nodiscard]] int look() noexcept;
   /// Returns true if polling has failed.
   [[nodiscard]] bool is_lost() const noexcept {
     return __atomic_load_n(&lost_, __ATOMIC_RELAXED) != 0;
   }
-  /// Processes the available completions before a queue pair is destroyed, which has been in ERR
-  /// since this time.
+  /// Processes the available completions before a queue pair is destroyed. With a pool, waits for
+  /// completions of its shared receives, for a short time from `stopped_at`, when it entered ERR.
   void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;
-  /// Removes the queue pair, and drops the messages that it has received.
+  /// Removes the queue pair of the channel, and drops the messages that it has received.
   void detach(hub_member& member, bool is_destroyed) noexcept;
-  /// Removes the channel. Its index may be reused once no turn has it.
+  /// Removes the channel. Its index may be reused once no turn uses it.
   void leave(hub_member& member) noexcept;
   /// Holds back arrivals of the channel until `release`.
   void hold(const hub_member& member) noexcept;
-  /// Hands out the arrivals of a channel that was held. With a table of clients this does nothing:
-  /// the table releases its channels.
+  /// Ends `hold`, and reports the arrivals that were held back. A no-op if the hub has a table of
+  /// clients, which releases its channels by `admit`.
   void release(const hub_member& member) noexcept;
-  /// Gives the channel news when the descriptor ends. Replaces the previous descriptor; below 0 for
-  /// none.
+  /// Reports the channel when the watched descriptor has an event. Replaces the descriptor that was
+  /// watched before; both may be negative, which means none.
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
 
@@ -142,36 +142,39 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Moves the messages of the channel to its inbox.
   [[nodiscard]] moved_messages take_messages(const hub_member& member, message_list& into) noexcept;
 
-  /// Reports the channel at that time. An earlier alarm stays; a later one is replaced. If no timer
-  /// can be created, the channel is not reported.
+  /// Reports the channel at this time, unless an earlier alarm is set. If no timer can be created,
+  /// the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
 
-  // For the table of clients.
+  // Functions for the table of clients.
 
-  /// Keeps the table, and from now on holds each channel until the table releases it.
+  /// Takes ownership of the table. From now on, the arrivals of each new channel are held back
+  /// until `admit`.
   [[nodiscard]] result<void> keep(owned<hub_table> table) noexcept;
   [[nodiscard]] bool has_table() const noexcept { return static_cast<bool>(table_); }
-  /// Releases a channel that was added to the table, with news, so that it gets a turn.
+  /// Ends the hold of a channel that was added to the table, and reports the channel, so that it
+  /// gets a turn.
   void admit(std::uint32_t index) noexcept;
-  /// Makes `end_turn` refuse channels that exist.
+  /// From now on, `end_turn` returns false until the channel of the turn is destroyed.
   void close_table() noexcept;
   [[nodiscard]] result<hub_turn> wait_for_turn(call_limit limit) noexcept;
-  /// As `wait_for_turn`, without waiting: empty if no client has arrivals.
+  /// As `wait_for_turn`, but never blocks: the turn is empty if no client has arrivals.
   [[nodiscard]] result<hub_turn> poll_for_turn() noexcept;
-  /// As `hub_turn::of`.
+  /// Takes the turn of the channel with this index, as `hub_turn::of`.
   [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
-  /// The next message that arrived before the turn.
+  /// Returns the next message that arrived before the turn; empty if there is none.
   [[nodiscard]] message next_message(hub_turn& turn) noexcept;
-  /// \returns false if the table is closed: destroy the channel, and call this again
+  /// \returns false if the table is closed: the caller has to destroy the channel, and call this
+  /// again
   [[nodiscard]] bool end_turn(hub_turn& turn) noexcept;
 
-  // For the hub's handles.
+  // Functions for the hub's handles.
 
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
   [[nodiscard]] result<void> poll_channels() noexcept;
   /// Waits for at least one arrival.
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into, call_limit limit) noexcept;
-  /// As the functions of the hub.
+  /// Implement the functions of `channel_hub`.
   [[nodiscard]] int loop_descriptor() noexcept;
   [[nodiscard]] result<bool> request_notification() noexcept;
   [[nodiscard]] wait_limit::time_point deadline() noexcept;
@@ -192,16 +195,17 @@ class [[gnu::visibility("hidden")]] hub_state {
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  /// The channel with this index, and its arrivals.
+  /// An entry of the table of channels: the channel with this index, and its arrivals. A row that
+  /// has arrivals to report is *ready*, and is in a list of ready rows.
   struct alignas(64) row {
     hub_member* member = nullptr;
-    channel_id id{};  ///< the id of the row's last channel
+    channel_id id{};  ///< the id of the current or last channel
     std::uint32_t next_free = none;
     row* next_ready = nullptr;
     message_list messages{};
     bool has_news = false;
-    bool is_ready = false;  ///< whether it is in the list, as a destroyed channel may be
-    // The reasons not to hand out its arrivals.
+    bool is_ready = false;  ///< true if it is in the list of ready rows
+    // The flags of `keeps`: reasons not to report its arrivals.
     static constexpr std::uint8_t held = 1;       ///< until `release`
     static constexpr std::uint8_t in_turn = 2;    ///< until `end_turn`
     static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
@@ -215,8 +219,8 @@ class [[gnu::visibility("hidden")]] hub_state {
     }
     [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
   };
-  /// Maps the number of a queue pair (24 bits) to the index of its channel, in two levels; an array
-  /// of the second level is allocated when a channel has such a number.
+  /// Maps the number of a queue pair (24 bits) to the index of its channel, in two levels. An array
+  /// of the second level is allocated when a channel first needs it.
   class number_table {
    public:
     number_table() noexcept = default;
@@ -226,7 +230,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     [[nodiscard]] bool allocate() noexcept;
     [[nodiscard]] bool set(std::uint32_t number, std::uint16_t index) noexcept;
     void clear(std::uint32_t number) noexcept;
-    /// The index plus 1; 0 if there is none.
+    /// The index plus 1; 0 if no channel has the number.
     [[nodiscard]] std::uint32_t find(std::uint32_t number) const noexcept {
       const std::uint16_t* const page = pages_.get()[number >> low_bits & (length - 1)];
       return page != nullptr ? page[number & (length - 1)] : 0;
@@ -235,7 +239,7 @@ class [[gnu::visibility("hidden")]] hub_state {
    private:
     static constexpr unsigned low_bits = 12;
     static constexpr std::uint32_t length = 1U << low_bits;
-    owned<std::uint16_t*[]> pages_{};  ///< an entry is an index plus 1, or 0
+    owned<std::uint16_t*[]> pages_{};  ///< their entries are indexes plus 1, or 0
   };
 
   hub_state(protection_domain domain, completion_queue queue, const hub_options& options) noexcept;
@@ -245,10 +249,10 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   struct found {
     std::uint32_t count = 0;
-    bool is_short = false;  ///< the pool had too few places
-    bool has_more = false;  ///< for other threads
+    bool is_short = false;  ///< the pool has too few free places for the receives
+    bool has_more = false;  ///< there are more arrivals, for other threads
   };
-  /// The error of a look that has failed.
+  /// The error with which looking for arrivals has failed, if it has.
   using cause = std::optional<error>;
   /// Takes arrivals, and refills the shared receive queue.
   [[gnu::always_inline]] inline found take_arrivals(std::span<arrival> into) noexcept;
@@ -258,13 +262,14 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] found look_for_news(channel_core*& next, cause& failed) noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
-  /// Returns what `find` has found, or its failure, or a failure of the device that has not been
-  /// returned yet.
+  /// Returns the arrivals that `find` has found. Otherwise, returns its failure, or a failure of
+  /// the device that no poll has returned yet.
   template <class Find>
   [[nodiscard]] result<found> poll_with(Find find) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
                                                                       call_limit limit) noexcept;
-  /// Wakes waiting threads and event loops when there are arrivals that no completion announces.
+  /// Wakes waiting threads and event loops, because there are arrivals for which no completion will
+  /// wake them.
   void wake_waiting() noexcept;
   void take_events() noexcept;
   void ring_alarms() noexcept;
@@ -277,7 +282,7 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   // The caller of the following functions holds the lock.
 
-  /// The empty slots of a caller.
+  /// The slots of the caller that are still empty.
   struct empty_slots {
     arrival* next = nullptr;
     arrival* end = nullptr;
@@ -288,23 +293,24 @@ class [[gnu::visibility("hidden")]] hub_state {
       ++next;
     }
   };
-  /// Processes available completions until the slots are full; without slots, all of them. Messages
-  /// go to the slots, or to the lists of their channels if others come first. A thread that will
-  /// sleep has to process all completions, since only new ones wake it.
+  /// Processes available completions until the slots are full; without slots, all of them. A
+  /// message goes to the next slot, or to the list of its channel if earlier messages of the
+  /// channel are there, or if its arrivals are held back. A thread that will sleep has to process
+  /// all completions, since only new completions wake it.
   [[gnu::always_inline]] inline void take_completions(empty_slots& into) noexcept;
   void take_all_completions() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
   [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
                                                      empty_slots& into) noexcept;
   void fail_shared(const ibv_wc& completion, std::uint32_t place, row* of) noexcept;
-  /// Fills slots from the lists of the channels.
+  /// Fills slots with the arrivals of ready rows.
   void take_listed(empty_slots& into) noexcept;
-  /// Removes the first channel of the list. \pre there is one
+  /// Removes and returns the first ready row. \pre there is a ready row
   [[nodiscard]] row& take_ready() noexcept;
-  /// The result of a look that has found nothing. \param failed set to the error, if there is one
+  /// The result if no arrivals were found. \param failed set to the error, if there is one
   [[nodiscard]] found found_none(cause& failed) const noexcept;
   void note_news(row& of) noexcept;
-  /// Puts a channel that has arrivals into the list, unless they are held.
+  /// Appends a row that has arrivals to the list of ready rows, unless a flag of `keeps` is set.
   void note_ready(row& one) noexcept {
     if (one.is_ready || one.is_kept()) return;
     one.is_ready = true;
@@ -313,7 +319,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     last_ready_ = &one;
   }
   [[nodiscard]] hub_turn begin_turn(row& mine) noexcept;
-  /// \pre there is one
+  /// Removes and returns the first message. \pre the list is not empty
   [[nodiscard]] message take_first(message_list& from) noexcept {
     pool_places& places = *pool_->places();
     const std::uint32_t place = from.take_first(places);
@@ -324,14 +330,14 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] bool is_due() const noexcept {
     return posted_ < depth_ && (depth_ - posted_ >= refill_ || posted_ == 0);
   }
-  /// Posts shared receives in batches while the queue has room for a batch, and the pool has
+  /// Posts shared receives in batches while the queue has room for a batch, and the pool has free
   /// places.
   void refill() noexcept {
     if (is_due()) [[unlikely]]
       post_receives();
   }
   void post_receives() noexcept;
-  /// Notes that a place is no longer posted.
+  /// Records that a place is no longer posted.
   [[gnu::always_inline]] void take_back(std::uint32_t place) noexcept {
     assert(is_posted_.get()[place]);
     is_posted_.get()[place] = false;
@@ -357,7 +363,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   std::uint32_t refill_ = 0;
 
   brief_lock lock_{};
-  int lost_ = 0;  ///< the error of a failed poll
+  int lost_ = 0;  ///< the error of a failed poll; 0: none
   completion_queue_accounting room_;
   std::uint32_t size_ = 0;
   owned<row[]> rows_{};
@@ -365,7 +371,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   row* first_ready_ = nullptr;
   row* last_ready_ = nullptr;
   number_table numbers_{};
-  owned<bool[]> is_posted_{};  ///< for each place of the pool
+  owned<bool[]> is_posted_{};  ///< for each place of the pool: true while it is posted
   std::uint32_t posted_ = 0;
   receive_batch batch_{};
   std::optional<error> refill_failure_{};
@@ -380,11 +386,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// descriptor was hung up, or the timer has expired. The tags are ids of channels, and
   /// `of_timer`.
   event_set events_{};
-  bool is_watching_ = false;  ///< whether any descriptor was ever watched; atomic
-  int timer_ = -1;            ///< for the first alarm of a channel, in `events_`
+  bool is_watching_ = false;  ///< true once any descriptor was watched; accessed atomically
+  int timer_ = -1;            ///< expires at the earliest alarm of a channel; in `events_`
   std::int64_t next_alarm_ = hub_member::no_alarm;
-  std::uint32_t waiting_threads_ = 0;  ///< atomic
-  bool loops_wait_ = false;            ///< an event loop may sleep, and needs a wakeup; atomic
+  std::uint32_t waiting_threads_ = 0;  ///< accessed atomically
+  bool loops_wait_ = false;  ///< an event loop may sleep, and needs a wakeup; accessed atomically
 };
 
 }  // namespace verbspp::detail

@@ -21,7 +21,7 @@ error moved_from() noexcept {
 }  // namespace
 
 inbox::inbox(detail::owned<detail::inbox_state>&& state) noexcept : state_(std::move(state)) {
-  // It may outlive the channel, as a handle may.
+  // The inbox is counted as a handle, since it may outlive the channel.
   state_->core.open_inbox();
 }
 
@@ -132,7 +132,7 @@ VERBSPP_DATA_PATH std::uint32_t inbox::take(detail::inbox_state& mine) noexcept 
   const std::uint32_t place = mine.arrived.take_first(*mine.pool.places());
   --mine.messages;
   mine.core.note_message_taken();
-  // If this fails, the reason follows the last message.
+  // If posting fails, `next` returns the error after the last message.
   if (mine.is_due()) [[unlikely]]
     static_cast<void>(fill(mine));
   return place;
@@ -183,7 +183,7 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
       return detail::sight::nothing;
     refused = mine.is_shared ? refusal(mine) : next(mine);
     if (refused) return detail::sight::enough;
-    // A place that returns to the pool wakes no thread.
+    // No thread is woken when a place returns to the pool, so the sleep has to be short.
     return mine.is_due() || mine.is_short ? detail::sight::nothing_yet : detail::sight::nothing;
   };
   VERBSPP_TRY(end, mine.core.wait_for_message(look, until));

@@ -13,14 +13,14 @@
 
 namespace verbspp::detail {
 
-/// The names of the operations in errors.
+/// The names of the operations in error messages.
 inline constexpr const char* taking_message = "next message of an inbox";
 inline constexpr const char* opening_inbox = "inbox::open";
 
 /// The state of an inbox. It is allocated separately, because the slots of its receives point to
 /// it.
 struct [[gnu::visibility("hidden")]] inbox_state {
-  /// True if there is room for a batch of receives, or none is in use at all.
+  /// True if receives should be posted: there is room for a whole batch, or no place is in use.
   [[nodiscard]] bool is_due() const noexcept {
     return !is_shared && (depth - in_use() >= refill || in_use() == 0);
   }
@@ -33,7 +33,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   std::uint32_t refill;
   receive_batch batch{};
   message_list arrived{};
-  std::uint32_t messages = 0;  ///< in `arrived`
+  std::uint32_t messages = 0;  ///< the number of messages in `arrived`
   std::uint32_t posted = 0;
   bool is_short = false;   ///< the pool had too few places for the hub's receives
   bool is_shared = false;  ///< the hub posts the receives; depth, refill and batch are unused

@@ -49,8 +49,8 @@ error without_windows(const char* operation, int errnum = 0) noexcept {
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
 
-/// The failure of a wait, if its limit ended it. Any other failure has broken the connection, and
-/// so ended the access: revoking the lease has not failed in that case.
+/// The failure of a wait that was ended by its limit; empty for other failures. Other failures have
+/// broken the connection, which ends the access of the peer, so revoking the lease has succeeded.
 std::optional<error> end_by_limit(const error* failure) noexcept {
   const bool is_limit = failure != nullptr &&
                         (*failure == error_kind::timed_out || *failure == error_kind::cancelled);
@@ -104,7 +104,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
   pending<> binding(&core, record->bind);
   const auto bound = binding.wait(until);
   if (bound.has_value()) return record;
-  // The current key of the window is unknown.
+  // The current key of the window is unknown, so the window is not reused.
   if (record->core != nullptr) book.close(*record);
   delete record;
   return error(bound.assume_error());
@@ -146,7 +146,7 @@ result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
 result<lease_record*> grant_any(channel_core& core, const lease_request& request, bool waits,
                                 call_limit limit) noexcept {
   if (core.state() != channel_state::connected) return core.connection().refusal(granting);
-  // All waits of this call share one start.
+  // All waits of this call share one limit, which begins now.
   const wait_limit until = limit.begin(core.connection().settings().default_limit);
   if (limit.has_passed()) return channel_core::ended_before(until);
   VERBSPP_TRYV(check(core, request));
@@ -162,8 +162,8 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
   return error(error_kind::invalid_input, granting, "this value of lease_by is unknown");
 }
 
-/// Closes the window with a request. \returns the failure of the wait, if its limit ended it, and
-/// with it the connection
+/// Invalidates the window with a request. \returns the failure of the wait if its limit ended the
+/// wait and broke the connection; otherwise empty
 std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit& until) noexcept {
   if (!core.sends().has_room()) {
@@ -220,7 +220,8 @@ std::optional<error> take_back(lease_record& record, call_limit limit, bool by_r
   return ended;
 }
 
-/// Records of memory to which the device may still have access, and which is never freed.
+/// The records whose memory the device may still access. The records and their memory are never
+/// freed.
 lease_record* all_never_freed = nullptr;
 
 /// Disposes of the record of an ended lease. \returns true if the program may reuse the memory
@@ -236,8 +237,8 @@ bool finish(lease_record& record, lease_book* book) noexcept {
   return is_free;
 }
 
-/// The time that a drop waits for a bind that is queued behind other requests. After that, the
-/// connection is closed.
+/// The longest time for which the destructor of a lease waits for a bind that is queued behind
+/// other requests. After that, the connection is closed.
 constexpr std::chrono::nanoseconds longest_drop = std::chrono::seconds(1);
 
 std::chrono::nanoseconds limit_of_drop(const lease_record& record) noexcept {
@@ -294,7 +295,8 @@ result<lease_record*> lease_book::take_window(const protection_domain& domain) n
   }
   auto* const fresh = new (std::nothrow) lease_record(std::move(window));
   if (fresh == nullptr) return error::from_errno(ENOMEM, granting);
-  // Not earlier: the device could give the new window the number, and so the keys, of the old one.
+  // The old window is deallocated only now: otherwise, the device could assign its number, and so
+  // its keys, to the new window.
   if (last != nullptr) {
     idle_ = last->next;
     delete last;

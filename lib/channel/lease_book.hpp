@@ -19,13 +19,13 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// One lease, at an address of its own, which its handle owns; between leases, a window that is
-/// bound to nothing.
+/// The record of one lease, which the handle of the lease owns. Between leases, the book keeps
+/// records whose windows can be bound again.
 struct [[gnu::visibility("hidden")]] lease_record {
   explicit lease_record(memory_window_owner own_window) noexcept : window(std::move(own_window)) {}
 
-  /// True if the window must be deallocated before another lease: it has had each key except the
-  /// one with which it was allocated.
+  /// True if the window must not be used for another lease, because it has had all of its keys
+  /// except the one with which it was allocated.
   [[nodiscard]] bool is_worn() const noexcept { return binds >= 255; }
   /// Closes the window by deallocating it, without a request.
   void deallocate_window() noexcept;
@@ -33,7 +33,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   [[nodiscard]] bool is_binding() const noexcept {
     return granted.by == lease_by::window && !core->is_done(bind);
   }
-  /// Releases the window or the registration, without the connection.
+  /// Releases the window or the registration by a system call, which does not use the connection.
   void give_up() noexcept;
 
   channel_core* core = nullptr;  ///< the channel of the lease; null when the lease has ended
@@ -44,8 +44,8 @@ struct [[gnu::visibility("hidden")]] lease_record {
   memory_window_owner window;
   std::uint32_t binds = 0;                   ///< the number of binds of this window
   request bind{};                            ///< the last bind
-  bool is_void = false;                      ///< the window is not bound, or no longer
-  std::optional<memory_registration> own{};  ///< the registration of such a lease
+  bool is_void = false;                      ///< the window is currently not bound
+  std::optional<memory_registration> own{};  ///< for a lease by registration
   kept_memory memory{};                      ///< released when the lease has ended
   result<void> outcome = success();          ///< the outcome of the revocation
 };
@@ -59,19 +59,20 @@ class [[gnu::visibility("hidden")]] lease_book {
   /// \pre no lease is open
   ~lease_book();
 
-  /// Checks once whether the device has suitable windows.
+  /// Checks that the device has suitable windows. The device is queried only at the first call.
   [[nodiscard]] result<void> check_windows(const channel_core& core) noexcept;
   /// True if requests may invalidate windows.
   [[nodiscard]] bool invalidates() const noexcept { return invalidates_; }
 
-  /// Returns a record with a window that is bound to nothing; its next key is a new one.
+  /// Returns a record with a window that is not bound to memory. Its next bind has a new key.
   [[nodiscard]] result<lease_record*> take_window(const protection_domain& domain) noexcept;
   void put_back(lease_record& record) noexcept;
 
   void open(lease_record& record, channel_core& core) noexcept;
   void close(lease_record& record) noexcept;
 
-  /// Called before the queue pair is destroyed: some drivers then wait for the windows bound by it.
+  /// Releases windows and registrations before the queue pair is destroyed, since some drivers then
+  /// wait for windows that it has bound.
   void before_destruction() noexcept;
   void after_destruction(int errnum) noexcept;
   /// Notes that the peer has invalidated a key.

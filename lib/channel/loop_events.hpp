@@ -42,23 +42,24 @@ class [[gnu::visibility("hidden")]] loop_events {
     has_queue_ = true;
     return success();
   }
-  /// Notes that the owner has replaced its queue, whose descriptor is closed.
+  /// Makes the next `open` add the descriptor of a new queue, because the owner has replaced its
+  /// queue.
   void forget_queue() noexcept { has_queue_ = false; }
 
-  /// -1 if it is not open.
+  /// The descriptor for the event loop; -1 if it was not created.
   [[nodiscard]] int descriptor() const noexcept { return set_.descriptor(); }
   [[nodiscard]] bool is_open() const noexcept { return set_.is_open(); }
   [[nodiscard]] int signal() const noexcept { return set_.signal(); }
   void wake() const noexcept { set_.wake(); }
 
-  /// Adds the descriptor of the owner.
+  /// Adds a descriptor of the owner; `take` returns true when it is ready.
   [[nodiscard]] result<void> add_own(int descriptor, std::uint32_t events) noexcept {
     return add(descriptor, events, of_owner);
   }
   void remove_own(int descriptor) noexcept { set_.remove(descriptor); }
 
   /// Reads the events that have made the descriptor readable, so that it no longer is.
-  /// \returns whether the descriptor of the owner is ready
+  /// \returns true if the descriptor of the owner is ready
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<bool> take(const completion_queue& queue) noexcept {
     completion_queue_state& state = *completion_queue_access::state_of(queue);

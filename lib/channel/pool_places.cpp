@@ -11,7 +11,8 @@ namespace verbspp::detail {
 namespace {
 
 constexpr std::size_t cache_line = 64;
-/// The largest number that fits into the `wr_id` of a shared receive.
+/// The maximum number of places. Their indexes fit into the `wr_id` of a shared receive, and differ
+/// from the special values of `place_record::next`.
 constexpr std::uint32_t most_places = 1U << 28;
 
 constexpr const char* creating_pool = "message_pool::create";

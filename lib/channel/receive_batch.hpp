@@ -15,8 +15,8 @@
 
 namespace verbspp::detail {
 
-/// Receives into places of a pool, posted with one doorbell. The requests are linked once; a post
-/// writes only their addresses and `wr_id`s.
+/// A batch of receives into places of a pool, posted with one doorbell. The requests are linked
+/// when they are allocated; filling a batch writes only their addresses and `wr_id`s.
 class receive_batch {
  public:
   static constexpr std::uint32_t largest = 64;
@@ -41,8 +41,8 @@ class receive_batch {
     return true;
   }
 
-  /// Takes up to `wanted` places, and prepares a receive for each. \returns their number
-  /// \param wr_id called as `wr_id(place)`, the next receive's
+  /// Takes up to `wanted` places, and prepares a receive for each. \returns the number of receives
+  /// \param wr_id called as `wr_id(place)`; returns the `wr_id` for the receive
   template <class WrId>
   [[nodiscard, gnu::always_inline]] std::uint32_t fill(pool_places& places, std::uint32_t wanted,
                                                        WrId wr_id) noexcept {
@@ -53,9 +53,10 @@ class receive_batch {
       each.request.wr_id = wr_id(place);
     });
   }
-  /// Posts the first `count` receives, and returns the places of those that are rejected.
+  /// Posts the first `count` receives, and returns the places of rejected receives to the pool.
   /// \param post called as `post(list, &rejected)`
   /// \param count in: at least 1; out: the number posted
+  /// \returns the value that `post` has returned: 0, or an errno
   template <class Post>
   [[nodiscard]] int post(pool_places& places, std::uint32_t& count, Post post) noexcept {
     entry* const all = entries_.get();

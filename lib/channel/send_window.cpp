@@ -19,7 +19,8 @@ work_error lost_sends::error_of(const request& one) const noexcept {
 }
 
 result<void> send_window::allocate() noexcept {
-  // Twice the capacity: a batch is filled while the queue may be full.
+  // Twice the capacity, because the requests of a batch get numbers while the queue may still be
+  // full.
   const std::size_t count = 2 * std::bit_ceil(std::size_t{std::max(capacity_, 1U)});
   records_owner_ = owned<record[]>(new (std::nothrow) record[count]);
   records_ = records_owner_.get();
@@ -46,7 +47,7 @@ void send_window::close() noexcept {
   end_ = completed_;
 }
 
-/// Begins another run: the numbers of the scope are no longer consecutive.
+/// Begins another run, because requests outside the scope were posted since the scope's last one.
 void send_window::begin_run(scope_state& scope) noexcept {
   if (scope.has_sends() && scope.sends_end > completed_) {
     record& last = record_of(scope.sends_end - 1);
@@ -119,7 +120,8 @@ scope_state* send_window::scope_of(std::uint64_t number, const open_scopes& scop
     const record& noted = records_[place_of(last)];
     return noted.number == last && noted.scope != nullptr;
   };
-  // The requests of a run fail one after the other: the search goes on where the last one ended.
+  // The requests of a run fail one after the other, so each search continues where the previous one
+  // ended.
   lost_sends& lost = *lost_.get();
   if (number < lost.search_first || number >= lost.search_end)
     lost.search_first = lost.search_end = number;

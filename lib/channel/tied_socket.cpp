@@ -17,7 +17,7 @@
 
 namespace verbspp::detail {
 
-/// The number of duplicates of one socket in this process.
+/// Counts the duplicates of one socket in this process.
 struct tied_channels {
   dev_t device;
   ino_t number;
@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char* tying = "tie a channel to its socket";
 
-/// The sockets that have duplicates, in lists by their number.
+/// A hash table of the sockets that have duplicates, by inode number.
 class tied_sockets {
  public:
   [[nodiscard]] result<tied_channels*> add(int descriptor) noexcept {
@@ -67,7 +67,7 @@ class tied_sockets {
   std::array<tied_channels*, 1024> lists_{};
 };
 
-// Channels that are static may be destroyed later than this would be.
+// This table is usable until the process exits, since static channels may be destroyed late.
 constinit tied_sockets all_sockets{};
 
 }  // namespace
@@ -94,7 +94,7 @@ result<tied_socket> tied_socket::duplicate_of(int descriptor) noexcept {
 }
 
 void tied_socket::tell_end() const noexcept {
-  // The connection of a process is not ended by a child that has inherited it.
+  // A child process that has inherited the socket must not end the connection of its parent.
   if (!is_open() || is_child_of_device_process()) return;
   if (all_sockets.is_last(*channels_)) ::shutdown(descriptor_, SHUT_WR);
 }
@@ -103,7 +103,7 @@ void tied_socket::drop() noexcept {
   if (!is_open()) return;
   ::close(std::exchange(descriptor_, -1));
   tied_channels* const of = std::exchange(channels_, nullptr);
-  // In a child, the lock may belong to a thread that does not exist there.
+  // In a child process, the lock may be held by a thread that exists only in the parent.
   if (of != nullptr && !is_child_of_device_process()) all_sockets.remove(of);
 }
 

@@ -29,7 +29,8 @@ result<bool> look_at(const watched_descriptor& watched) noexcept {
   return ends_wait(entry, waiting_on_channel);
 }
 
-/// The event that ended the wait; empty if there is none.
+/// Checks for events that end the wait, other than completions. \returns the event; empty if there
+/// is none
 result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
   if (terms.listener.has_heard()) return std::optional(wait_end::async_event);
   for (const watched_descriptor& each : {terms.descriptor, terms.another}) {
@@ -40,12 +41,12 @@ result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
   return std::optional<wait_end>();
 }
 
-/// As `check`, but after a look and a sleep, which watches the same; empty if there may be
-/// completions to look for.
+/// Looks once more, and then sleeps until a completion or another event arrives. \returns the event
+/// that ended the wait; empty if the caller has to look for completions again
 result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noexcept {
   completion_queue_state& queue = *completion_queue_access::state_of(terms.queue);
   VERBSPP_TRY(events, queue.stay_wakeable());
-  // Earlier completions wake no thread.
+  // Completions that arrived before `stay_wakeable` wake no thread, so this looks once more.
   const sight seen = look();
   if (seen == sight::enough) return std::optional(wait_end::completions);
   const bool is_nap = seen == sight::nothing_yet;
@@ -58,7 +59,8 @@ result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noe
   return std::optional(end);
 }
 
-/// The end of a wait that a socket which was hung up has ended, unless there is enough soon.
+/// Looks for completions for a short time after the watched socket was hung up. \returns
+/// `completions` if enough of them have arrived, otherwise `file_descriptor`
 wait_end look_on(const wait_terms& terms, looking look) noexcept {
   const wait_limit soon = time_of_completions;
   for (;;) {
@@ -94,7 +96,8 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       ended = end;
     }
     if (ended) {
-      // Completions may only show consequences of a failure; an event is the cause.
+      // An asynchronous event is the cause of a failure, so it is returned even if there are
+      // completions, which may only be consequences.
       if (*ended == wait_end::completions || *ended == wait_end::async_event) return *ended;
       if (*ended == wait_end::file_descriptor && terms.descriptor.what == watch_for::hang_up &&
           has_ended(terms.descriptor))
@@ -113,13 +116,13 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       VERBSPP_TRYV(terms.listener.look());
       events_at = time_between_events;
     }
-    // The thread that is to respond may need this processor.
+    // The thread whose response is awaited may need this processor.
     if (round != 0) sched_yield();
   }
 }
 
 std::optional<error> failure_told_to(async_listener& listener, const wait_limit& until) noexcept {
-  // An error from reading the events is a consequence, too.
+  // An error from reading the events is ignored, since it is also only a consequence.
   static_cast<void>(listener.look(until));
   const std::optional<async_event> event = listener.heard();
   if (!event) return std::nullopt;

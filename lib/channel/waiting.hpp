@@ -15,20 +15,21 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// The name of the operation in errors of waits.
+/// The name of the operation in the error messages of waits.
 inline constexpr const char* waiting_on_channel = "wait on a channel";
 
 /// The result of looking for the awaited completions.
 enum class sight : std::uint8_t {
   enough,   ///< the wait is over
-  nothing,  ///< a completion may change that
-  /// A completion may change that, and so may an event without a wakeup, such as a place that is
-  /// returned to a pool; so a sleep has to be short.
+  nothing,  ///< the wait continues; only a completion can end it
+  /// The wait continues. A completion can end it, or an event that wakes no thread, such as the
+  /// return of a place to a pool; so a sleep has to be short.
   nothing_yet,
 };
 
-/// A reference to the function with which a wait looks for its completions, and takes those
-/// available. The function is not called again after it has returned `enough`.
+/// A reference to the function by which a wait looks for its completions. The function processes
+/// the available completions, and returns whether the wait is over. The function is not called
+/// again after it has returned `enough`.
 class looking {
  public:
   template <class Look>
@@ -47,8 +48,8 @@ class looking {
 /// How to wait, and the events that end the wait besides the awaited completions.
 struct wait_terms {
   wait_mode mode;
-  const completion_queue& queue;  ///< can be waited for if the mode sleeps
-  async_listener& listener;       ///< is listening
+  const completion_queue& queue;  ///< must be waitable if the mode sleeps
+  async_listener& listener;       ///< must be listening
   const wait_limit& until;
   watched_descriptor descriptor{};
   watched_descriptor another{};
@@ -58,25 +59,27 @@ struct wait_terms {
 /// last acknowledgements do not travel over that socket, so they may arrive after its end.
 inline constexpr std::chrono::milliseconds time_of_completions{50};
 
-/// The longest sleep if an awaited event may arrive without a wakeup.
+/// The longest sleep while a thread waits for an event that does not wake it.
 inline constexpr std::chrono::milliseconds longest_nap{1};
 
-/// True if the descriptor, which is open, would end a wait now.
+/// True if the descriptor would end a wait now. \pre the descriptor is open
 [[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 
-/// Waits; all waits for completions of channels use this function. No event is lost between a look
-/// and a sleep. The limit, the descriptors and the listener's events end the wait in every mode.
-/// \returns the event that ended it: `completions` if there were enough
+/// Waits until `look` returns `enough`, or another event ends the wait. All waits for completions
+/// of channels use this function. No event is lost between a look and a sleep. The limit, the
+/// descriptors and the listener's events end the wait in every mode.
+/// \returns the event that ended the wait: `completions` if `look` has returned `enough`
 /// \errors `invalid_input` if a file descriptor is not open; `driver` if the device has failed;
-/// `resource_exhausted` for file descriptors
+/// `resource_exhausted` if no file descriptor is left
 [[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;
 
-/// The time by which the event of a failure may follow the completions that were flushed by it.
+/// The longest time between the completions that a failure has flushed and the asynchronous event
+/// that reports the failure.
 inline constexpr std::chrono::milliseconds time_of_events{20};
 
-/// The failure that the device reported to the listener; a failed completion or poll shows only its
-/// consequence. Reads the available events, and waits for one until the limit. Empty if there is no
-/// failure.
+/// The failure that the device reported to the listener. It is the cause; a failed completion or
+/// poll is only a consequence of it. Reads the available events, and waits for one until the limit.
+/// Empty if there is no failure.
 [[nodiscard]] std::optional<error> failure_told_to(
     async_listener& listener, const wait_limit& until = (wait_limit::time_point::min)()) noexcept;
 

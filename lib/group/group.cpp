@@ -11,7 +11,7 @@ namespace verbspp {
 namespace {
 
 constexpr const char* adding = "add a channel to a group";
-/// The longest time that a peer waits for an answer while this end sleeps.
+/// The longest time that a peer waits for a response while this end sleeps.
 constexpr auto time_between_services = std::chrono::milliseconds(1);
 constexpr const char* connecting = "connect peers of a group";
 
@@ -121,8 +121,9 @@ transport_result<completed_work> group::state_of(std::uint32_t peer) const noexc
   if (member.is_connected())
     return completed_work(detail::number_of(work_operation::send), 0, 0, 0);
   if (const auto failed = member.failure()) return failed->root();
-  return error(error_kind::not_connected, connecting,
-               "it is not connected: connect it by handshake, or put another channel there");
+  return error(
+      error_kind::not_connected, connecting,
+      "this peer is not connected: connect it by handshake, or put another channel at its number");
 }
 
 result<void> group::check(const channel& member) const noexcept {
@@ -139,8 +140,8 @@ result<void> group::check(const channel& member) const noexcept {
 
 result<std::uint32_t> group::add(channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
-  // There is room for as many members as the hub's capacity, which includes this one; but some
-  // numbers are reserved for members that are not connected yet.
+  // The group has as many numbers as the hub has capacity, and the hub has room for this channel,
+  // so a number is free, unless it is reserved for a member that is still to be connected.
   for (std::uint32_t peer = 0; peer < hub_->capacity(); ++peer) {
     if (channels_.get()[peer].state() != channel_state::empty || is_due(peer)) continue;
     VERBSPP_TRYV(put(peer, std::move(member)));
@@ -168,7 +169,7 @@ std::optional<std::uint32_t> group::peer_of(channel_id id) noexcept {
   const auto is_that = [&](const channel& each) {
     return each.state() != channel_state::empty && each.id() == id;
   };
-  // The noted number may be outdated, since the program may assign members, too.
+  // The stored number may be outdated, since the program may also assign to members.
   std::uint32_t& noted = by_index_.get()[id.index];
   if (noted < size_ && is_that(channels_.get()[noted])) return noted;
   const channel* const end = channels_.get() + size_;

@@ -36,7 +36,8 @@ class awaited_work {
 
 class awaited_room;
 
-/// True for memory that an awaited request can keep, and that the device can use as it needs to.
+/// Memory that an awaited request can keep alive. If the device writes to it, it also has to be
+/// writable, so it has `scatter`.
 template <class Element, class Memory>
 concept CanBeKept =
     HasKeep<Memory> && (std::is_same_v<Element, gather_element> || HasScatter<Memory>);
@@ -49,11 +50,12 @@ concept CanNotBeKept =
 
 }  // namespace detail
 
-/// The memory of an awaited request: a `shared_buffer` or a part of one, which the request keeps
-/// until the device no longer uses it, inline bytes, or none.
-///  A view: create it in the expression that awaits the request. It is trivially destructible,
-/// because g++ 11 and 12 destroy the non-trivial members of an aggregate twice in a `co_await`
-/// expression.
+/// The memory of an awaited request: a `shared_buffer` or a part of one, inline bytes, or none. The
+/// request keeps a shared buffer alive until the device no longer uses it.
+///
+/// This is a view: create it in the expression that awaits the request. It is trivially
+/// destructible, because g++ 11 and 12 destroy the non-trivial members of an aggregate twice in a
+/// `co_await` expression.
 template <class Element>
 class VERBSPP_VIEW kept_elements {
  public:
@@ -92,8 +94,8 @@ class VERBSPP_VIEW kept_elements {
   [[nodiscard]] VERBSPP_DATA_PATH const element_list<Element>& elements() const noexcept {
     return elements_;
   }
-  /// Used by the library only: takes a reference to the memory, for the request that is about to be
-  /// posted.
+  /// Used by the library only: adds a reference to the shared memory, for the request that is about
+  /// to be posted.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory keep() const noexcept {
     return memory_ != nullptr ? keep_(memory_) : detail::kept_memory();
   }
@@ -116,21 +118,21 @@ class VERBSPP_VIEW kept_elements {
   error (*refusal_)(const void* memory) noexcept = nullptr;
 };
 
-// The operations that are awaited. They equal those of work/operations.hpp, except for their
-// memory.
+// The operations that are awaited. They have the same members as the operations of
+// work/operations.hpp, except that the request keeps their memory alive.
 
-/// As `send_operation`.
+/// A `send_operation` whose memory the request keeps alive.
 struct async_send_operation {
   kept_elements<gather_element> elements{};
   optional_immediate_data immediate{};
   bool solicited = false;
   bool fenced = false;
 };
-/// As `receive_operation`.
+/// A `receive_operation` whose memory the request keeps alive.
 struct async_receive_operation {
   kept_elements<scatter_element> elements{};
 };
-/// As `write_operation`.
+/// A `write_operation` whose memory the request keeps alive.
 struct async_write_operation {
   kept_elements<gather_element> elements{};
   remote_destination remote;
@@ -138,13 +140,14 @@ struct async_write_operation {
   bool solicited = false;
   bool fenced = false;
 };
-/// As `read_operation`.
+/// A `read_operation` whose memory the request keeps alive.
 struct async_read_operation {
   kept_elements<scatter_element> elements{};
   remote_source remote;
   bool fenced = false;
 };
-/// As `compare_and_swap_operation`. `result` is an 8-byte part of a `shared_buffer`.
+/// A `compare_and_swap_operation` whose memory the request keeps alive. `result` is an 8-byte part
+/// of a `shared_buffer`.
 struct async_compare_and_swap_operation {
   kept_elements<scatter_element> result;
   remote_word remote;
@@ -152,7 +155,8 @@ struct async_compare_and_swap_operation {
   std::uint64_t desired = 0;
   bool fenced = false;
 };
-/// As `fetch_and_add_operation`. `result` is an 8-byte part of a `shared_buffer`.
+/// A `fetch_and_add_operation` whose memory the request keeps alive. `result` is an 8-byte part of
+/// a `shared_buffer`.
 struct async_fetch_and_add_operation {
   kept_elements<scatter_element> result;
   remote_word remote;
@@ -212,29 +216,30 @@ plain(const async_fetch_and_add_operation& from, const scatter_list& result) noe
 ///     VERBSPP_CO_TRYV(co_await link.async_write({.elements = shared, .remote = theirs}));
 ///     auto [read, buffer] = co_await link.async_read(std::move(mine), {.remote = theirs});
 ///
-/// `channel::poll` resumes the coroutine, on the thread that polls; so the loop of the program has
-/// to poll the channel (see `channel::file_descriptor`). If the queue is full, the request waits
-/// for room, in the order in which requests were awaited.
+/// `channel::poll` resumes the coroutine, on the thread that polls; so the event loop of the
+/// program has to poll the channel (see `channel::file_descriptor`). If the queue is full, the
+/// request waits for room, in the order in which requests were awaited.
 ///
-/// The request keeps its memory, so the coroutine may be destroyed at any time: that ends the wait,
-/// and the memory is released when the device no longer uses it. Shared memory is named as the
-/// `.elements` of the operation, or passed as an object. Memory with a single owner is moved; the
-/// result, a `finished`, returns it. A message of a pool belongs to the request that sends or
+/// The request keeps its memory alive, so the coroutine may be destroyed at any time: this ends the
+/// wait, and the memory is released when the device no longer uses it. Shared memory is named as
+/// the `.elements` of the operation, or passed as an object. Memory with a single owner is moved;
+/// the result, a `finished`, returns it. A message of a pool belongs to the request that sends or
 /// writes it. Borrowed memory does not compile.
 ///
-/// Without a limit, the channel's default limit applies, and may be exceeded by a quarter. As in
-/// all waits for requests, a limit that is reached breaks the channel; but if the queue had no room
+/// Without a limit, the channel's default limit applies, and may be exceeded by a quarter. If the
+/// limit is reached, the channel breaks, as in all waits for requests. But if the queue had no room
 /// until then, nothing was posted, and the channel is not affected.
 ///
-/// Await the returned object in the expression that creates it: inline bytes and arguments are
-/// views. `Poster` has `core()`. Thread rule: like the channel.
+/// Await the returned object in the expression that creates it, because it refers to the arguments
+/// and to inline bytes without copying them. `Poster` provides `core()`, which returns the
+/// channel's state. Thread rule: like the channel.
 /// \errors as `blocking_operations`
 template <class Poster>
 class async_operations {
   template <class Operation, class Memory = void>
   using awaited = detail::dependent_on<detail::awaited_work<Operation, Memory>, Poster>;
-  /// The request keeps shared memory, and a message to be sent, as it keeps the memory of
-  /// `.elements`. It owns all other memory.
+  /// The awaitable for a memory object. The request keeps shared memory alive, and a message that
+  /// it sends or writes; the awaitable owns other memory, and returns it with the result.
   template <class Operation, class Memory>
   using awaited_with =
       awaited<Operation, std::conditional_t<SharedMemory<Memory> || (detail::GivenAway<Memory> &&

@@ -18,16 +18,15 @@ namespace verbspp {
 ///
 /// The memory is given as elements, or as an object: `send(buffer)`, `read(part, {.remote =
 /// theirs})`. All of the object is sent, written or filled; a `message` gets the length to which it
-/// was filled. The caller keeps the memory. Since the call waits, no request uses the memory any
-/// more when it has returned, even if the limit was reached and the channel broke. The only
-/// exception is a device that does not release the memory even then, which `channel::close` reports
-/// (`driver`). Shared memory is then never freed; the caller must neither free nor reuse other
-/// memory.
+/// was filled. The caller keeps the memory. When the call returns, no request uses the memory any
+/// more, even if the limit was reached and the channel broke. The only exception is a device that
+/// does not release the memory even after that. `channel::close` then returns an error (`driver`),
+/// shared memory is never freed, and the caller must neither free nor reuse other memory.
 ///
 /// Without a limit, the channel's default limit applies. If the limit has expired before the call,
 /// nothing is posted, and the channel is not affected.
 ///
-/// `Poster` has `core()`.
+/// `Poster` provides `core()`, which returns the channel's state.
 /// \errors as posting and `pending::wait`; those of the memory's `gather` or `scatter`
 template <class Poster>
 class blocking_operations {
@@ -65,7 +64,7 @@ class blocking_operations {
       Memory&& memory, call_limit limit = call_limit::of_channel()) noexcept {
     return run_with(memory, send_operation(), limit);
   }
-  /// Here and below, the operation names no elements of its own.
+  /// Here and below, leave the operation's `elements` empty: the memory replaces them.
   template <class Memory>
     requires BorrowedMemory<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> send(

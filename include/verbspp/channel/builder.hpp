@@ -15,12 +15,12 @@
 
 namespace verbspp {
 
-/// Collects the parameters of a channel: the optional parameters of a queue pair, and some of its
-/// own.
+/// Collects the parameters of a channel: the optional parameters of a queue pair, and some that
+/// only channels have.
 ///
 /// `domain.build_channel()` starts a builder. Every parameter has a default, so it can build at
-/// once. Unless `access` specifies otherwise, the peer may write to receives, and may read and
-/// write memory that is registered for that; atomics have to be allowed.
+/// once. Unless `access` specifies otherwise, the peer may send messages, and may read and write
+/// memory that is registered for that. To permit atomics, set `access`.
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class channel_builder : public queue_pair_parameters<channel_builder, Transport, Given> {
  public:
@@ -30,16 +30,17 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
                   "build_queue_pair<transport::ud>()");
   }
 
-  /// The limit of waits that were given none; 30 seconds by default. The largest duration means
-  /// `wait_limit::forever`.
+  /// The limit of waits for which the program gives no limit; 30 seconds by default. The largest
+  /// duration means `wait_limit::forever`.
   [[nodiscard]] channel_builder default_limit(std::chrono::nanoseconds length) const noexcept {
     channel_builder next = *this;
     next.own_.default_limit = length;
     return next;
   }
 
-  /// Makes the channel complete in the hub's queue instead of one of its own, and take its receives
-  /// from the hub's pool, if there is one. The channel keeps the hub alive.
+  /// Makes the channel use the hub's completion queue instead of a separate one. If the hub has a
+  /// pool, the channel also receives messages into the places of that pool. The channel keeps the
+  /// hub alive.
   [[nodiscard]] channel_builder hub(const channel_hub& hub) const noexcept {
     channel_builder next = *this;
     next.own_.hub = hub.state_;
@@ -54,7 +55,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
     return next;
   }
 
-  /// Used by the library only: the size of a hub for this number of channels.
+  /// Used by the library only: the options of a hub that has room for this number of channels.
   [[nodiscard]] hub_options hub_for(std::uint64_t channels) const noexcept {
     constexpr std::uint64_t most = UINT32_MAX;
     const std::uint64_t each = std::uint64_t{this->settings().max_send_work_requests.value()} +
@@ -74,8 +75,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   /// Creates the completion queue and the queue pair, and brings the queue pair to INIT.
   /// \errors as `queue_pair_builder::build` and `completion_queue::create`. In a hub:
   /// `resource_exhausted` if the hub has its maximum number of channels; `invalid_input` if its
-  /// completion queue has no room for this channel's requests, if it is of another protection
-  /// domain, or if it was moved from when it was given to the builder
+  /// completion queue has no room for this channel's requests, if the hub belongs to another
+  /// protection domain, or if it had been moved from when it was passed to the builder
   [[nodiscard]] result<prepared_channel> build() const noexcept {
     static_assert(
         !Given.contains(queue_pair_parameter::shared_receive_queue),
@@ -102,7 +103,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   template <transport, queue_pair_parameter_set>
   friend class channel_builder;
 
-  /// Copies the parameters of a builder that has fewer.
+  /// Copies the parameters of a builder that has fewer parameters.
   template <queue_pair_parameter_set Fewer>
   explicit channel_builder(const channel_builder<Transport, Fewer>& other) noexcept
       : queue_pair_parameters<verbspp::channel_builder, Transport, Given>(other),
@@ -115,7 +116,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   bool hub_is_empty_ = false;
 };
 
-/// Starts the builder of a channel with that transport: RC or UC.
+/// Starts the builder of a channel with this transport: RC or UC.
 template <transport Transport>
 [[nodiscard]] channel_builder<Transport> build_channel(const protection_domain& domain) noexcept {
   return channel_builder<Transport>(domain);

@@ -11,7 +11,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// The operations of a limit whose source type is erased.
+/// The functions of a limit whose type is erased. They take a pointer to the original limit.
 struct limit_source {
   wait_limit (*make)(const void* source) noexcept;
   bool (*has_passed)(const void* source) noexcept;
@@ -27,7 +27,8 @@ inline constexpr limit_source limit_source_of = {
     },
 };
 
-/// A duration has not begun to run, so checking it does not read the clock.
+/// A duration begins only when the call waits, so a positive one cannot have expired before the
+/// call, and the clock is not read.
 template <class Number, class Period>
 inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Period>> = {
     .make = [](const void* source) noexcept -> wait_limit {
@@ -39,11 +40,11 @@ inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Peri
     },
 };
 
-/// The default argument of functions that take a `wait_limit`. It stands for the channel's default
-/// limit, and is recognized by its address.
+/// The default argument of functions that have a `wait_limit` parameter. It stands for the
+/// channel's default limit, and is recognized by its address.
 inline constexpr wait_limit default_limit = wait_limit::forever();
-/// The limit, or null for the channel's default limit. Inlined into the caller that has the default
-/// argument, so that it costs nothing.
+/// A pointer to the limit, or null if it is the default argument. It is inlined into the caller, so
+/// the comparison costs nothing there.
 [[nodiscard]] VERBSPP_DATA_PATH const wait_limit* given(const wait_limit& limit) noexcept {
   return &limit == &default_limit ? nullptr : &limit;
 }
@@ -54,7 +55,7 @@ inline constexpr wait_limit default_limit = wait_limit::forever();
 /// `wait_limit`.
 ///
 ///     channel.send(operation, std::chrono::seconds(5));
-///     channel.send(operation, deadline);  // a wait_limit, for several calls with one end
+///     channel.send(operation, deadline);  // a wait_limit, for several calls
 ///
 /// A duration begins when the call begins to wait, so a call whose request has finished already
 /// does not read the clock. The object refers to its argument, so it must not be stored.

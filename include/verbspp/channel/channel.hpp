@@ -36,8 +36,8 @@ class prepared_channel;
 
 /// The options of a stream.
 struct stream_options {
-  /// The interval of signaled requests: every k-th. Limited to at least 1, and at most half the
-  /// length of the send queue.
+  /// A stream signals one out of every `signal_every` requests. Limited to the range from 1 to half
+  /// the length of the send queue.
   std::uint32_t signal_every = 16;
 };
 
@@ -52,19 +52,21 @@ class core_owner {
   core_owner(const core_owner&) = delete;
   core_owner& operator=(const core_owner&) = delete;
 
-  /// The endpoint of this end, to be given to the peer; empty if there is no channel.
+  /// The endpoint of this end, which the program sends to the peer; empty if there is no channel.
   [[nodiscard]] struct endpoint endpoint() const noexcept;
   /// The capacities that the device granted.
   [[nodiscard]] queue_pair_capacities capacities() const noexcept;
-  /// Null if there is no queue pair: the channel is empty, closed, or broken beyond repair.
+  /// The queue pair; null if the channel is empty or closed, or if its queue pair was destroyed
+  /// when it broke.
   [[nodiscard]] ibv_qp* native_handle() const noexcept;
 
-  /// Used by the library only: holds the arrivals of a channel of a hub until `release_arrivals`.
+  /// Used by the library only: makes the hub of the channel hold back its arrivals until
+  /// `release_arrivals`.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
-  /// For the library: moves the queue pair to ERR. An owner of several channels calls it for each
-  /// before it destroys them, so that the time in which a device returns shared receives passes for
-  /// all of them at once.
+  /// For the library: moves the queue pair to ERR. An owner of several channels calls this for each
+  /// of them before it destroys the first: the device then returns the shared receives of all of
+  /// them within the same short time.
   void stop() const noexcept;
   /// For the library: watches the socket of an exchange, over which the peer is notified when the
   /// channel ends.
@@ -109,11 +111,11 @@ class core_owner {
 
 }  // namespace detail
 
-/// A connection to one peer. It owns its queue pair and its completion queue, and ties memory to
-/// the requests that use it.
+/// A connection to one peer. It owns its queue pair and its completion queue, and guards the memory
+/// of its requests while they are in flight.
 ///
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
-///     ... give prepared.endpoint() to the peer, and get the peer's
+///     ... send prepared.endpoint() to the peer, and receive the endpoint of the peer: remote
 ///     VERBSPP_TRY(channel, std::move(prepared).handshake(remote));
 ///     VERBSPP_TRYV(channel.send({.elements = buffer.gather().value()}));
 ///
@@ -122,20 +124,20 @@ class core_owner {
 /// `receive`, `write`, `read`, `compare_and_swap` and `fetch_and_add` post one request and wait for
 /// it.
 ///
-/// No wait is unbounded: each has its own limit or the channel's default limit. If a request does
-/// not finish within the limit, the channel breaks: its queue pair goes to ERR, all outstanding
-/// requests are collected, and the program may reuse their memory, within 100 ms on a working
-/// device. The same happens if a request fails. Each call on a broken channel returns the cause.
+/// Every wait has a limit, its own or the channel's default limit. If a request does not finish
+/// within the limit, the channel breaks: its queue pair goes to ERR, all outstanding requests are
+/// collected, and the program may reuse their memory. On a working device, this takes at most 100
+/// ms. The same happens if a request fails. Each call on a broken channel returns the cause.
 /// `renew` prepares the channel, with the same parameters, for another handshake.
 ///
 /// A move-only owner, with one type for all of its states. A channel that was default constructed
 /// or moved from is empty, and refuses all operations (`not_connected`). Destroying a channel, or
 /// assigning to it, aborts outstanding requests, and waits until the device no longer accesses
-/// their memory; handles that still exist return that as their result. It may also lose the
-/// acknowledgement of a message that has just arrived, without which the peer's send fails. So let
-/// the peer report by other means that it has finished, before you destroy the channel. Thread
-/// rule: like a container: one thread at a time for the channel, its handles and its scopes, which
-/// debug builds assert; it may move between threads.
+/// their memory; handles that still exist then return an error as their result. The acknowledgement
+/// of a message that has just arrived may also be lost, so that the peer's send fails. So let the
+/// peer report by other means that it has finished, before you destroy the channel. Thread rule:
+/// only one thread at a time may use the channel, its handles and its scopes, which debug builds
+/// assert; the channel may move between threads.
 class channel : public detail::core_owner,
                 public posting_operations<channel>,
                 public blocking_operations<channel>,
@@ -151,7 +153,7 @@ class channel : public detail::core_owner,
 
   /// Calls `function` with a `channel_scope&`, and returns when all requests that were posted
   /// through it have finished, even if it returns an error or throws. The limit applies to the
-  /// scope as a whole: to each wait in it, and to its end.
+  /// scope as a whole: to each wait in it, and to the wait at its end.
   /// \returns the function's result (void, a value, or a result's value), or a `scope_error`, which
   /// separates the function's own error from those of requests whose results were not taken
   template <class Function>
@@ -177,53 +179,58 @@ class channel : public detail::core_owner,
     return detail::run(opened, function, false);
   }
 
-  /// Takes the available completions, so that handles have their results, and calls the
-  /// continuations of requests that have finished, which also resume coroutines; never blocks.
-  /// Handles poll by themselves, but continuations and coroutines run only in this call. A channel
-  /// of a hub takes the completions that the hub has found for it, and polls the hub's queue if
-  /// there are none. In an event loop, it also reads the events that end a wait, and breaks the
-  /// channel as `wait` does. It also breaks the channel if the limit of a continuation was reached.
+  /// Processes the available completions, so that handles have their results. Then calls the
+  /// continuations of requests that have finished, and resumes the coroutines that await them.
+  /// Never blocks. Handles do not need this call, because they poll when they are asked for a
+  /// result, but continuations and coroutines run only here, and when the connection is closed,
+  /// renewed or destroyed.
+  ///
+  /// A channel of a hub processes the completions that the hub has found for it, and polls the
+  /// hub's queue only if there are none. If the program waits for `file_descriptor`, `poll` also
+  /// reads the events that end a wait, and breaks the channel as `wait` does. It also breaks the
+  /// channel if the limit of a continuation was reached.
   void poll() noexcept;
-  /// Waits for an event, in the channel's `wait_mode`: a result that no handle has taken, a message
-  /// that the inbox has not returned, or the failure of the channel. It returns immediately as long
-  /// as there is such an event, whichever call has collected it. While requests are outstanding, it
-  /// also returns once for completions whose results were taken already, or that have no handle.
-  /// Reaching the limit breaks nothing. The descriptor that the channel watches may break the
-  /// channel during the wait.
+  /// Waits for an event, in the channel's `wait_mode`: a result that was not taken from its handle,
+  /// a message that the inbox has not returned, or the failure of the channel. It returns
+  /// immediately as long as there is such an event, even if another call has collected the
+  /// completion. While requests are outstanding, it also returns once for completions whose results
+  /// were taken already, or that have no handle. Reaching the limit does not break the channel. An
+  /// event of the descriptor that the channel watches breaks the channel during the wait.
   /// \param file_descriptor a descriptor of the program, which also ends the wait when it is
-  /// readable or hung up, without any other effect; below 0 for none
+  /// readable or hung up, without any other effect; a negative number means none
   /// \returns the cause of the wait's end
   /// \errors `not_connected` if the channel is empty; `driver` if the device has failed
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable for everything that ends a `wait`: a request has finished, the watched or tied socket
-  /// has ended, or the device has reported a failure. -1 if the channel is empty or only spins, or
-  /// if the descriptor cannot be created; also for a channel of a hub: wait for the descriptor of
-  /// the hub.
+  /// has ended, or the device has reported a failure. -1 if the channel is empty, only spins or
+  /// belongs to a hub, or if the descriptor cannot be created. For channels of a hub, wait for the
+  /// hub's descriptor instead.
   ///
-  /// It is created at the first call, and takes two descriptors. It stays the same when the channel
-  /// is moved or renewed.
+  /// It is created at the first call, and uses two descriptors of the process. It stays the same
+  /// when the channel is moved or renewed.
   ///
   /// In an event loop: 1. Call `request_notification`; if it returns true, check the handles, and
-  /// start over. 2. Sleep until this is readable, or the `deadline`. 3. Call `poll`, and check the
-  /// handles.
+  /// start over. 2. Sleep until this descriptor is readable, or until the `deadline`. 3. Call
+  /// `poll`, and check the handles.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// Requests that the descriptor becomes readable for the next event, and takes the events so far.
-  /// \returns true if there is an event already, as for `wait`; the descriptor may not become
-  /// readable for it
+  /// Arms the descriptor, so that it becomes readable at the next event. Also reads the earlier
+  /// events.
+  /// \returns true if there already is an event for which `wait` would return immediately; the
+  /// descriptor does not always become readable for such an event
   /// \errors `not_supported` if the channel only spins, or belongs to a hub; `not_connected` if the
   /// channel is empty; `invalid_input` if epoll does not accept the watched descriptor;
   /// `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// The latest time to call `poll`; the maximum if there is none. It is the earliest limit of a
-  /// continuation, or 50 ms after the watched socket was hung up. Until then, completions may still
-  /// arrive; after it, `poll` breaks the channel.
+  /// continuation, or 50 ms after the watched socket was hung up. Completions may still arrive
+  /// until that time; from then on, `poll` breaks the channel.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
   /// Watches a descriptor of the program, such as the TCP socket by which the peer was found: when
   /// it becomes readable, or is hung up, waits end and the channel breaks (`cancelled`). If the
   /// program still reads from the socket, watch for `hang_up` only. The program keeps the ownership
-  /// of the descriptor, which must stay open while it is watched. Below 0 for none, which is the
-  /// default. After an exchange, the channel watches its own duplicate of the socket
+  /// of the descriptor, which must stay open while it is watched. A negative number means none,
+  /// which is the default. After an exchange, the channel watches its own duplicate of the socket
   /// (`exchange_options::ties_socket`).
   void watch(int file_descriptor, watch_for what = watch_for::data_or_hang_up) noexcept;
 
@@ -258,10 +265,10 @@ class channel : public detail::core_owner,
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
   /// The number of requests that are not known to have finished. It is 0 once a wait, a blocking
   /// call or the end of a scope has found the channel broken, since these collect all outstanding
-  /// requests. `poll` waits for nothing, takes only what is available, and may have to be called
-  /// again.
+  /// requests. `poll` does not wait: it collects only the available completions, so it may have to
+  /// be called again.
   [[nodiscard]] std::uint32_t outstanding() const noexcept;
-  /// Null if the channel is empty.
+  /// The completion queue; null if the channel is empty.
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
 
  private:
@@ -281,8 +288,8 @@ class channel : public detail::core_owner,
   }
 };
 
-/// A channel before its first handshake. It has an endpoint to give to the peer, and accepts
-/// receives, so that they are ready for the peer's first messages.
+/// A channel before its first handshake. It has an endpoint for the peer, and accepts receives, so
+/// that they are ready for the peer's first messages.
 ///
 /// A move-only owner. Thread rule: like a channel.
 class prepared_channel : public detail::core_owner,

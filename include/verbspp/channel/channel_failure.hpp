@@ -16,13 +16,13 @@ enum class channel_state : std::uint8_t {
   empty,      ///< default constructed, or moved from
   prepared,   ///< has an endpoint, and accepts receives
   connected,  ///< after the handshake
-  broken,     ///< something failed: `failure` has the cause, `renew` prepares a new connection
-  closed,     ///< by `close`; `renew` opens it again
+  broken,     ///< after a failure: `failure` has the cause, `renew` prepares a new connection
+  closed,     ///< after `close`; `renew` prepares a new connection
 };
 
 [[nodiscard]] const char* to_string(channel_state state) noexcept;
 
-/// The cause for which a channel is broken.
+/// The cause of the failure of a channel.
 ///
 /// One failure ends all outstanding requests. The first failure is the root; the requests that were
 /// flushed because of it are only counted.
@@ -33,13 +33,14 @@ class channel_failure {
   /// The first failure: a request (`work_error::from` has the details), the limit of a wait, or the
   /// device.
   [[nodiscard]] const error& root() const noexcept { return root_; }
-  /// The number of requests that were aborted because of it.
+  /// The number of requests that were flushed because of the root.
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }
-  /// The end of the wait that broke the channel: `limit`, where the root's kind is `timed_out`, or
-  /// `cancelled` if a stop was requested; `file_descriptor`, the descriptor of `channel::watch`; or
-  /// `async_event`. Empty if no wait broke it: a request failed, or the program closed the channel.
+  /// The event that ended a wait and broke the channel: `limit` (the root's kind is `timed_out`, or
+  /// `cancelled` if a stop was requested), `file_descriptor` (the descriptor of `channel::watch`),
+  /// or `async_event`. Empty if no such event broke the channel: a request failed, or the program
+  /// closed the channel.
   [[nodiscard]] std::optional<wait_end> ended_by() const noexcept { return ended_by_; }
-  /// One line with the root and the number of aborted requests.
+  /// One line with the root and the number of flushed requests.
   [[nodiscard]] std::string message() const;
 
   /// Used by the library only.

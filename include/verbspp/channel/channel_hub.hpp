@@ -26,13 +26,13 @@ namespace verbspp {
 struct hub_options {
   /// The maximum number of channels at a time: 1 to 65,535.
   std::uint32_t channels = 64;
-  /// The number of completions that its queue holds: the sum of the requests that all channels and
-  /// the shared receives can have outstanding.
+  /// The capacity of the hub's completion queue. It limits the total number of requests of all
+  /// channels, and of shared receives, that can be outstanding.
   std::uint32_t completions = 4096;
-  /// With a pool: the number of receives that it keeps posted.
+  /// With a pool: the number of receives that the hub keeps posted.
   std::uint32_t receives = 256;
-  /// With a pool: the number of receives that are posted together, with one doorbell. Limited to 1
-  /// to 64, and to half of `receives`.
+  /// With a pool: the number of receives that are posted together, with one doorbell. Limited to
+  /// the range from 1 to 64, and to half of `receives`.
   std::uint32_t refill = 16;
   /// The wait mode of the hub. If the hub only spins, its channels can't sleep.
   wait_mode waiting = wait_mode::spin();
@@ -40,17 +40,17 @@ struct hub_options {
 
 /// A message or a notification of one channel of a hub.
 struct arrival {
-  /// The id of the channel; compare it with the `id()` of the channel that the program has at this
-  /// index.
+  /// The id of the channel. Compare it with the `id()` of the channel that the program has stored
+  /// at this index: the hub reuses indexes.
   channel_id source{};
-  /// The message that the channel received. Empty for a notification: the channel has completions,
-  /// which its `poll` processes. They return the places of its sends to the pool, or report that
-  /// the channel is broken.
+  /// The message that the channel received. Empty for a notification: call `poll` of the channel.
+  /// That processes completions, which return the places of sends to the pool, or show that the
+  /// channel is broken.
   verbspp::message message{};
 };
 
-/// The place where many channels complete: one completion queue and, with a pool, one shared
-/// receive queue.
+/// The queues that many channels share: one completion queue and, with a pool, one shared receive
+/// queue.
 ///
 ///     VERBSPP_TRY(hub, channel_hub::create(domain, pool));
 ///     VERBSPP_TRY(prepared, domain.build_channel().hub(hub).build());
@@ -85,8 +85,8 @@ class channel_hub {
   [[nodiscard]] static result<channel_hub> create(const class protection_domain& domain,
                                                   const hub_options& options = {}) noexcept;
   /// Creates a hub whose channels receive into the places of a pool, from one shared receive queue.
-  /// \errors as above; as `shared_receive_queue::create`; `invalid_input` if the pool is of another
-  /// protection domain, or was moved from
+  /// \errors as above; as `shared_receive_queue::create`; `invalid_input` if the pool belongs to
+  /// another protection domain, or was moved from
   [[nodiscard]] static result<channel_hub> create(const class protection_domain& domain,
                                                   const message_pool& pool,
                                                   const hub_options& options = {}) noexcept;
@@ -94,8 +94,9 @@ class channel_hub {
   /// Takes the available arrivals, at most one for each slot; never blocks.
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
   /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if the
-  /// completion queue is broken, which breaks all channels of the hub; also `driver`, once, after a
-  /// thread has read a failure of the device (see `wait`), as `request_notification` does
+  /// completion queue is broken, which breaks all channels of the hub. A failure of the device (see
+  /// `wait`) that another call has read, such as `request_notification`, is returned once
+  /// (`driver`)
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
   /// Calls `channel::poll` of each channel that has news, for an event loop whose channels have
   /// coroutines or continuations; never blocks. One call polls each channel once, so a busy channel
@@ -110,10 +111,10 @@ class channel_hub {
   /// may use a channel of the hub during the call.
   /// \errors as `poll` with slots; `invalid_input` if the hub has a table of clients
   [[nodiscard]] result<void> poll() const noexcept;
-  /// As `poll`, but waits for at least one arrival. Failures end the wait, too: of the device, the
-  /// hub's queues, or the port of a channel (asynchronous events, which the program still
-  /// receives). Later calls return the error again if nothing else has arrived; that of a port,
-  /// until it is active again.
+  /// As `poll`, but waits for at least one arrival. A failure of the device, of the hub's queues or
+  /// of a channel's port also ends the wait. (These are asynchronous events, which the program
+  /// still receives.) Later calls return the error again if nothing else has arrived; the error of
+  /// a port is returned until the port is active again.
   /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested; `driver` for these
   /// failures
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
@@ -121,15 +122,17 @@ class channel_hub {
 
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable when `poll` may find something: an arrival, the hang-up of a descriptor that a
-  /// channel watches, or a failure. -1 if the hub only spins or was moved from, or if it cannot be
-  /// created.
-  ///  It is created at the first call, and takes two descriptors. Several threads may each have a
-  /// loop with it. Each arrival goes to one thread; other threads may wake and find none. Threads
-  /// that block in `wait` may share the hub with them.
+  /// channel watches, or a failure. -1 if the hub only spins or was moved from, or if the
+  /// descriptor cannot be created.
+  ///
+  /// It is created at the first call, and uses two descriptors of the process. Several threads may
+  /// each run an event loop with it. Each arrival goes to one thread; other threads may wake and
+  /// find no arrival. Other threads may block in `wait` at the same time.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// Requests that the descriptor becomes readable for the next event, and reads the events so far.
-  /// \returns true if `poll` may find something already, for which the descriptor may not become
-  /// readable: the caller has to poll
+  /// Arms the descriptor, so that it becomes readable at the next event. Also reads the earlier
+  /// events.
+  /// \returns true if the caller has to call `poll`, which may already find something for which the
+  /// descriptor does not become readable
   /// \errors `not_supported` if the hub only spins; `invalid_input` if it was moved from; `driver`
   /// if the device no longer exists; `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() const noexcept;
@@ -141,7 +144,7 @@ class channel_hub {
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// The maximum number of channels at a time; their indexes are below it.
   [[nodiscard]] std::uint32_t capacity() const noexcept;
-  /// The number of completions for which there is room, and that no channel has reserved.
+  /// The number of completions that the queue can still hold, because no channel has reserved them.
   [[nodiscard]] std::uint64_t room() const noexcept;
   /// The number of receives posted to the shared receive queue; 0 without a pool.
   [[nodiscard]] std::uint32_t receives_posted() const noexcept;

@@ -11,7 +11,8 @@
 
 namespace verbspp {
 
-/// Empty, because the channel itself keeps track of its requests.
+/// The tag of a channel's operations. It is empty, because the channel itself keeps track of its
+/// requests.
 struct channel_tag {};
 
 /// All operations of a channel, shared by the channel, its scopes and its streams. An operation

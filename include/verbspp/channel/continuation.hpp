@@ -31,7 +31,7 @@ struct continuation_links {
 ///     };
 ///     if (!work.then(next)) ...  // the request has finished already: take the result now
 ///
-/// `channel::poll` calls it, on the thread that polls, after the handle has the result, and the
+/// `channel::poll` calls it, on the thread that polls. By then, the handle has the result, and the
 /// memory of the request belongs to the program again. Continuations of one queue are called in the
 /// order of their requests. If the channel breaks, requests finish as failures, and `poll` calls
 /// their continuations; `channel::close`, `channel::renew` and the destructor of the channel call
@@ -43,11 +43,11 @@ struct continuation_links {
 /// A limit that is a duration begins when the object is constructed. Without a limit, the channel's
 /// default limit applies from the time that a request gets the continuation, and may be exceeded by
 /// a quarter. If the limit is reached first, the channel breaks, as in `pending::wait`.
-/// `channel::deadline` says when `poll` has to be called to notice that.
+/// `channel::deadline` returns the time by which `poll` has to be called to detect that.
 ///
-/// The program owns the object, and has to keep it until the call; destroying it cancels the call,
-/// and nothing else: the request continues. It can be used again after the call. It can be neither
-/// copied nor moved. Thread rule: like the channel.
+/// The program owns the object, and has to keep it until the call. Destroying it cancels only the
+/// call: the request continues. It can be used again after the call. It can be neither copied nor
+/// moved. Thread rule: like the channel.
 class continuation : detail::continuation_links {
  public:
   using function = void (*)(continuation& self) noexcept;
@@ -61,7 +61,7 @@ class continuation : detail::continuation_links {
 
   /// True after `pending::then` has accepted it, until it is called or cancelled.
   [[nodiscard]] bool is_waiting() const noexcept { return next != nullptr; }
-  /// Prevents the call. Does nothing if it is not waiting.
+  /// Prevents the call. A no-op if it is not waiting.
   VERBSPP_DATA_PATH void cancel() noexcept {
     if (next == nullptr) return;
     previous->next = next;
@@ -71,7 +71,8 @@ class continuation : detail::continuation_links {
 
   /// Used by the library only.
   void call() noexcept { call_(*this); }
-  /// Used by the library only: false while the channel's default limit has not begun.
+  /// Used by the library only: true if it has a limit of its own, or if the channel's default limit
+  /// has begun.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return has_limit_; }
   [[nodiscard]] const wait_limit& limit() const noexcept { return limit_; }
   /// Used by the library only: true if the limit is the channel's default limit.
@@ -84,7 +85,7 @@ class continuation : detail::continuation_links {
     limit_ = end;
     has_limit_ = is_default_ = true;
   }
-  /// Used by the library only: true if the limit was reached first.
+  /// Used by the library only: true if the limit was reached before the request had finished.
   [[nodiscard]] bool has_expired() const noexcept { return has_expired_; }
   void expire() noexcept { has_expired_ = true; }
 
@@ -108,7 +109,7 @@ class continuation : detail::continuation_links {
 
 namespace detail {
 
-/// Continuations that wait, sorted by their keys.
+/// A list of waiting continuations, sorted by their keys.
 class continuation_list {
  public:
   continuation_list() noexcept : head_{&head_, &head_} {}
@@ -117,13 +118,14 @@ class continuation_list {
   ~continuation_list() { assert(is_empty()); }
 
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return head_.next == &head_; }
-  /// The first one. \pre it is not empty
+  /// The continuation with the lowest key. \pre the list is not empty
   [[nodiscard]] VERBSPP_DATA_PATH continuation& first() const noexcept { return of(head_.next); }
-  /// True if there is one with a key below this.
+  /// True if the list has a continuation with a key below this one.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_below(std::uint64_t key) const noexcept {
     return !is_empty() && first().key_ < key;
   }
-  /// Adds one behind all others with keys up to its own. Usually that is the end.
+  /// Adds a continuation behind all others whose keys are not higher. Usually that is the end of
+  /// the list.
   VERBSPP_DATA_PATH void add(continuation& one, std::uint64_t key) noexcept {
     one.cancel();
     one.begin(key);
@@ -135,7 +137,7 @@ class continuation_list {
     before->next->previous = &one;
     before->next = &one;
   }
-  /// Calls `function` with each one, which it may cancel.
+  /// Calls `function` with each continuation, which the function may cancel.
   template <class Function>
   void for_each(Function function) noexcept {
     for (continuation_links* each = head_.next; each != &head_;) {

@@ -23,8 +23,8 @@
 
 namespace verbspp {
 
-/// The clients of a server: the channel of each, and the program's data about it. The table belongs
-/// to a hub, and gives each client to one thread at a time.
+/// The clients of a server: the channel of each client, and the program's data about it. The table
+/// belongs to a hub, and gives each client to one thread at a time.
 ///
 ///     VERBSPP_TRY(clients, hub_clients<account>::create(hub));
 ///     ... for each client that comes
@@ -34,13 +34,14 @@ namespace verbspp {
 ///     while (std::optional<message> request = client.next())
 ///       client.link().post_send(...), client.data()
 ///
-/// Arrivals of a channel are held, in order, until `add`. Then the client gets its first turn,
-/// whether it has messages or not. A client gets a turn whenever it has messages or completions, or
-/// its channel has failed. While a thread has a client's turn, other threads get other clients; so
-/// the messages of a client stay in order, and its channel and data need no lock. Turns rotate: a
-/// client that sends much does not delay the others.
+/// The hub holds back the arrivals of a channel, in order, until `add`. Then the client gets its
+/// first turn, even if it has no messages. Later it gets a turn whenever it has messages or
+/// completions, or its channel has failed. While a thread has a client's turn, other threads get
+/// other clients; so the messages of a client stay in order, and its channel and data need no lock.
+/// Clients take turns in rotation, so a client that sends many messages does not delay the others.
 ///
-/// A client whose channel is broken, closed or empty at the end of its turn is removed.
+/// If the channel of a client is broken, closed or empty at the end of its turn, the client is
+/// removed.
 ///
 /// A move-only owner. Destroying it removes all clients; a client in a turn is removed when the
 /// turn ends. After a move, the old object is empty, and refuses all operations (`invalid_input`).
@@ -59,7 +60,8 @@ class hub_clients {
     void drop(std::uint32_t index) noexcept {
       client& old = clients.get()[index];
       if (!old.data) return;
-      // The data may have the socket that the channel watches.
+      // The channel is destroyed before the data, which may own the socket that the channel
+      // watches.
       old.link = channel();
       old.data.reset();
       __atomic_fetch_sub(&size, 1U, __ATOMIC_RELAXED);
@@ -69,7 +71,8 @@ class hub_clients {
   };
 
  public:
-  /// The turn of this thread with one client. It ends with the object, which may outlive the table.
+  /// The turn of a thread with one client. The turn ends when this object is destroyed, which may
+  /// be after the destruction of the table.
   ///
   /// A move-only owner. After a move, the old object has no client: only `operator bool`,
   /// assignment and destruction are allowed.
@@ -92,9 +95,9 @@ class hub_clients {
     [[nodiscard]] channel_id id() const noexcept { return turn_.id; }
     [[nodiscard]] channel& link() const noexcept { return self().link; }
     [[nodiscard]] Data& data() const noexcept { return *self().data; }
-    /// The next message that had arrived before the turn began. Messages that arrive during the
-    /// turn belong to the next one. Messages that are not taken are returned first in the next
-    /// turn.
+    /// Returns the next message of those that had arrived before the turn began. Messages that
+    /// arrive during the turn belong to the next one. Messages that are not taken are returned
+    /// first in the next turn.
     [[nodiscard]] std::optional<message> next() noexcept {
       assert(turn_.hub);
       message taken = turn_.next_message();
@@ -125,7 +128,7 @@ class hub_clients {
       if (state != channel_state::connected && state != channel_state::prepared)
         table_->drop(turn_.id.index);
       while (!turn_.end()) table_->drop(turn_.id.index);
-      // With `= {}`, clang 14 does not destroy the parameter of the assignment, in a template.
+      // In a template, clang 14 does not destroy the parameter of the assignment if this is `= {}`.
       turn_ = detail::hub_turn();
     }
 
@@ -134,8 +137,8 @@ class hub_clients {
   };
 
   /// Creates the table of a hub.
-  /// \errors `busy` if the hub has channels, or has or had a table; `invalid_input` if it was moved
-  /// from; `resource_exhausted`
+  /// \errors `busy` if the hub has channels, or has or had a table; `invalid_input` if the hub was
+  /// moved from; `resource_exhausted`
   [[nodiscard]] static result<hub_clients> create(channel_hub hub) noexcept {
     if (hub.capacity() == 0) return refusal("the hub was moved from");
     auto* const made = new (std::nothrow) table;
@@ -160,9 +163,10 @@ class hub_clients {
   }
   ~hub_clients() { close(); }
 
-  /// Adds a client, whose channel belongs to the hub. It gets its first turn immediately.
+  /// Adds a client, whose channel belongs to the hub. The client gets its first turn immediately.
   /// \returns the id of its channel
-  /// \errors `invalid_input` if the channel is empty, or belongs to another hub; it is destroyed
+  /// \errors `invalid_input` if the channel is empty or belongs to another hub, or if the table was
+  /// moved from; the channel and the data are then destroyed
   result<channel_id> add(channel link, Data data = Data()) noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
     const channel_id id = link.id();
@@ -183,7 +187,7 @@ class hub_clients {
     VERBSPP_TRY(taken, detail::hub_turn::wait(hub_.state_, limit));
     return turn(std::move(taken), table_);
   }
-  /// As `wait`, without waiting: empty if no client has arrivals.
+  /// As `wait`, but never blocks: returns an empty value if no client has arrivals.
   /// \errors as `channel_hub::poll`
   [[nodiscard]] result<std::optional<turn>> poll() noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
@@ -191,8 +195,9 @@ class hub_clients {
     if (!taken.hub) return std::optional<turn>();
     return std::optional<turn>(turn(std::move(taken), table_));
   }
-  /// The descriptor for event loops, as `channel_hub::file_descriptor`: call `poll` until it is
-  /// empty, and end each turn before the next call of `request_notification`.
+  /// The descriptor for event loops, as `channel_hub::file_descriptor`. When it is readable, call
+  /// `poll` until that returns an empty value, and end each turn before the next call of
+  /// `request_notification`.
   ///
   ///     VERBSPP_TRY(has_news, clients.request_notification());
   ///     if (!has_news) ... sleep until the descriptor is readable, or the deadline
@@ -207,10 +212,11 @@ class hub_clients {
   /// As `channel_hub::deadline`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return hub_.deadline(); }
 
-  /// Waits until no other thread has the turn of this client, and takes it. If the calling thread
-  /// has another client's turn, and the other thread waits for that client, both wait until a
-  /// limit; so the limit should be short.
-  /// \errors `not_connected` if there is no such client, or no longer; `timed_out`; `cancelled`
+  /// Waits until no other thread has the turn of this client, and takes the turn. Two threads can
+  /// block each other if each has a turn and waits for the other's client; they then wait until a
+  /// limit is reached, so the limit should be short.
+  /// \errors `not_connected` if no client has this id, or if it was removed; `timed_out`;
+  /// `cancelled`
   [[nodiscard]] result<turn> find(channel_id id, const wait_limit& limit) noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
     for (;;) {
@@ -228,8 +234,8 @@ class hub_clients {
     }
   }
   /// Calls `function` with the turn of each client in the table, one after the other.
-  /// \errors as `find`, if another thread keeps a client's turn until the limit; the clients after
-  /// it are skipped
+  /// \errors as `find`, if another thread keeps a client's turn until the limit; `function` is then
+  /// not called for the clients that follow
   template <class Function>
   result<void> for_each(Function&& function, const wait_limit& limit) noexcept(
       std::is_nothrow_invocable_v<Function&, turn&>) {
@@ -275,7 +281,7 @@ class hub_clients {
   }
 
   channel_hub hub_;
-  table* table_;  ///< the hub keeps it, for turns that outlive this
+  table* table_;  ///< the hub owns it, since turns may outlive this object
 };
 
 }  // namespace verbspp

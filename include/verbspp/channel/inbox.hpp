@@ -27,8 +27,8 @@ struct inbox_options {
   /// The number of receives that it keeps posted; 0 for the capacity of the channel's receive
   /// queue.
   std::uint32_t depth = 0;
-  /// The number of receives that are posted together, with one doorbell. Limited to 1 to 64, and to
-  /// half the depth.
+  /// The number of receives that are posted together, with one doorbell. Limited to the range from
+  /// 1 to 64, and to half the depth.
   std::uint32_t refill = 16;
 };
 
@@ -47,8 +47,8 @@ struct inbox_options {
 ///
 /// When the channel breaks, messages that had arrived are still returned, and all other places
 /// return to the pool. After that, `next` and `wait` return the cause. After `channel::renew`, the
-/// inbox continues with the new connection, from the next call on: so call `next` once before the
-/// handshake.
+/// next call of `next` or `wait` posts receives for the new connection; so call `next` once before
+/// the handshake.
 ///
 /// If the channel belongs to a hub with a pool, its messages arrive in that pool, and the hub posts
 /// the receives: the options have no effect. The hub then keeps the messages of the channel for the
@@ -61,10 +61,11 @@ struct inbox_options {
 class inbox {
  public:
   /// Opens the inbox of a channel.
-  /// \errors `invalid_input` if the channel is empty, or takes its receives from a shared receive
-  /// queue other than that of a hub, and if the pool was moved from, or differs from that of the
-  /// hub; `busy` if a channel of a hub with a pool has an inbox already; `not_connected` if the
-  /// channel is broken or closed; `resource_exhausted`; as `channel::post_receive`
+  /// \errors `invalid_input` if the channel uses a shared receive queue other than that of a hub,
+  /// if the pool was moved from or belongs to another protection domain, if the hub of the channel
+  /// has another pool, or if the depth is above the capacity of the receive queue; `busy` if a
+  /// channel of a hub with a pool has an inbox already; `not_connected` if the channel is empty,
+  /// broken or closed; `resource_exhausted`; as `channel::post_receive`
   [[nodiscard]] static result<inbox> open(channel& of, const message_pool& pool,
                                           inbox_options options = {}) noexcept;
   [[nodiscard]] static result<inbox> open(prepared_channel& of, const message_pool& pool,
@@ -91,8 +92,9 @@ class inbox {
   [[nodiscard]] detail::awaited_message async_wait(
       const wait_limit& limit = detail::default_limit) noexcept;
 
-  /// The descriptor for event loops (`EventSource`), which is the one of its channel; -1 if that
-  /// has none, and if the inbox was moved from. When it is readable, call `next` until it is empty.
+  /// The descriptor for event loops (`EventSource`), which is the descriptor of the channel; -1 if
+  /// the channel has none, or if the inbox was moved from. When it is readable, call `next` until
+  /// that returns an empty value.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// As `channel::request_notification`.
   [[nodiscard]] result<bool> request_notification() noexcept;
@@ -117,7 +119,8 @@ class inbox {
   [[nodiscard]] static std::uint32_t take(detail::inbox_state& mine) noexcept;
   [[nodiscard]] static result<message> message_in(const detail::inbox_state& mine,
                                                   std::uint32_t place) noexcept;
-  /// Posts receives in batches while there is room for one, and places.
+  /// Posts receives in batches while the receive queue has room for a batch, and the pool has free
+  /// places.
   [[nodiscard]] static result<void> fill(detail::inbox_state& mine) noexcept;
   /// Posts receives. \returns the error, if there are neither receives nor messages
   [[nodiscard]] static std::optional<result<message>> refusal(detail::inbox_state& mine) noexcept;

@@ -30,15 +30,15 @@ enum class lease_by : std::uint8_t {
   /// this channel. Revoked by a work request, without a system call. RC only; the memory has to be
   /// registered with `access::window_bind`.
   window,
-  /// By a separate registration of the part. Its key admits the peers of all queue pairs of the
-  /// protection domain that know it. Granted and revoked by system calls, which take longer, the
-  /// more so for more bytes. The memory's own registration need not grant the rights.
+  /// By a separate registration of the part. Any peer of a queue pair of the protection domain has
+  /// access if it knows the key. Granted and revoked by system calls, which take longer than a work
+  /// request, and longer for more bytes. The memory's own registration need not grant the rights.
   registration,
-  /// By the key of the memory's own registration, which admits the peers of all queue pairs of the
-  /// protection domain to all of the memory, for as long as it is registered: the next lease has
-  /// the same key. Costs nothing to grant, and is revoked by closing the connection of this
-  /// channel. For trusted peers that respect the bounds of their lease, and for devices that
-  /// support no better way.
+  /// By the key of the memory's own registration. With it, the peers of all queue pairs of the
+  /// protection domain can access all of the memory, for as long as it is registered; the next
+  /// lease has the same key. Granting it costs nothing, and it is revoked by closing the connection
+  /// of this channel. For trusted peers that respect the bounds of their lease, and for devices
+  /// that support no better way.
   connection,
 };
 
@@ -50,7 +50,7 @@ concept LeaseRights = detail::because(
     !Rights.empty() && access::all_remote.contains(Rights),
     "a lease grants only remote rights: name access::remote_read, remote_write or remote_atomic");
 
-/// Memory of which a part can be leased with these rights, in that way.
+/// Memory of which a part can be leased with these rights, and in this way.
 template <access_flags OfMemory, access_flags Rights, lease_by By>
 concept LeasableWith =
     detail::because(By != lease_by::window || OfMemory.contains(access::window_bind),
@@ -107,11 +107,12 @@ struct lease_request {
 class lease_owner {
  public:
   /// \param waits true to wait until the peer has access
-  /// \param memory released when the lease is over, and if this fails
+  /// \param memory the owner of the memory, if it is shared; it is released when the lease is over,
+  /// or if this function fails
   [[nodiscard]] static result<lease_owner> grant(channel_core& core, const lease_request& request,
                                                  bool waits, call_limit limit,
                                                  kept_memory memory) noexcept;
-  /// No lease.
+  /// An owner without a lease.
   lease_owner() noexcept = default;
   lease_owner(const lease_owner&) = delete;
   lease_owner& operator=(const lease_owner&) = delete;
@@ -155,7 +156,7 @@ template <access_flags Rights, class Memory>
           .by = by};
 }
 
-/// A part of a region that the caller keeps.
+/// The request to lease a part of a region, which the caller keeps alive.
 template <access_flags Rights, access_flags OfRegion>
 [[nodiscard]] result<lease_request> part_of(const memory_region<OfRegion>& region,
                                             std::size_t offset, std::size_t length,
@@ -189,8 +190,8 @@ class VERBSPP_CONSUMABLE lease_base {
     return remote_memory<Rights>(owner_.address(), owner_.length(), key);
   }
   /// True if the peer has access, as far as this side knows. False after `revoke`, after the end of
-  /// the connection, and once the channel has received the message with which the peer has
-  /// invalidated the key.
+  /// the connection, and after the channel has received the message by which the peer invalidated
+  /// the key.
   [[nodiscard]] bool is_open() const noexcept { return owner_.is_open(); }
   /// Notifies the lease that the peer has invalidated a key, if the channel was not informed:
   /// `lease.note_invalidated(*message.received()->invalidated_rkey())`.
@@ -198,7 +199,7 @@ class VERBSPP_CONSUMABLE lease_base {
   bool note_invalidated(remote_key key) noexcept { return owner_.note_invalidated(key); }
   /// \pre the lease was neither revoked nor moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED lease_by by() const noexcept { return owner_.by(); }
-  /// The lease's memory window; null if it has none, or none any more.
+  /// The lease's memory window; null if the lease has none, or if it was already deallocated.
   [[nodiscard]] ibv_mw* native_handle() const noexcept {
     return owner_.has_lease() ? owner_.window() : nullptr;
   }
@@ -226,24 +227,23 @@ class VERBSPP_CONSUMABLE lease_base {
 ///
 ///     VERBSPP_TRY(part, region.window_part<access::remote_write>(0, 4096));
 ///     VERBSPP_TRY(lease, channel.lease(part));
-/// give this to the peer
-///     ...
-/// the peer can no longer access the memory
+///     ... give lease.remote() to the peer, which then uses it
+///     VERBSPP_TRYV(lease.revoke());  // the peer can no longer access the memory
 ///
 /// **Revocation.** `revoke` returns when the device has confirmed that the peer no longer has
-/// access, whatever the peer believes; destroying the lease does the same. For a window, this is a
+/// access, whatever the peer does; destroying the lease does the same. For a window, this is a
 /// local invalidation, which is carried out after the earlier requests in the send queue. If the
 /// request can't be posted, or its limit is reached, a system call deallocates the window instead.
 /// The same applies if a lease is destroyed while requests are in the send queue, since a
-/// destructor should not wait for them. A lease that is destroyed before its bind has been carried
-/// out waits for the bind, for at most one second; then the channel breaks. `revoke` returns
-/// whether the device has revoked the access, and the outcome of the wait. If it returns `driver`,
-/// and only then, the peer may still have access, and the memory must not be freed.
+/// destructor should not wait for them. If a lease is destroyed before its bind has been carried
+/// out, the destructor waits for the bind; if that takes more than one second, the channel breaks.
+/// The peer may still have access only if `revoke` returns `driver`; the memory must not be freed
+/// in that case. Other errors report how the wait ended.
 ///
-/// **A peer that uses the lease after it was revoked**, by a write, a read or an atomic: its
-/// request fails with a remote access error, and its channel breaks. So does the channel of this
-/// side, because a queue pair that has refused an access goes to ERR. The channel detects that with
-/// its next request or receive.
+/// **When the peer uses a lease that was revoked**, by a write, a read or an atomic, its request
+/// fails with a remote access error, and its channel breaks. The channel of this side breaks, too,
+/// because a queue pair that has refused an access goes to ERR. The channel detects that with its
+/// next request or receive.
 ///
 /// **The key.** The next lease of the same bytes has a different key. A window is used for up to
 /// 255 leases, each with the next of its 256 keys. Then it is replaced by a new one, which is
@@ -251,27 +251,27 @@ class VERBSPP_CONSUMABLE lease_base {
 /// and only if the device reuses the window's number. (This does not apply to
 /// `lease_by::connection`.)
 ///
-/// **When the connection ends**, by a failure, `close`, `renew`, or with its channel, so do its
-/// leases: in ERR the device refuses the peer's requests, and the resources of the leases are
-/// released before the queue pair is destroyed. A lease may outlive this; revoking it then costs
-/// nothing.
+/// **When the connection ends**, by a failure, by `close` or `renew`, or because its channel is
+/// destroyed, its leases end, too: in ERR the device refuses the peer's requests, and the resources
+/// of the leases are released before the queue pair is destroyed. A lease object may outlive its
+/// connection; revoking it is then a no-op.
 ///
-/// **When the peer returns it** by `send_with_invalidate`, the completion of the receive informs
-/// the channel: after that `is_open` is false, and `revoke` succeeds immediately. If the receive
-/// was a shared one, of a hub with a pool, the channel is not informed: the message has the key,
-/// which the program passes to `note_invalidated`. Only one side should end a lease: if both
-/// invalidate its key, the second invalidation fails on most devices, and the connection breaks.
-/// The lease is over in any case.
+/// **When the peer returns the lease** by `send_with_invalidate`, the completion of the receive
+/// informs the channel: after that `is_open` is false, and `revoke` succeeds immediately. The
+/// channel is not informed if it belongs to a hub with a pool, whose receives are shared. In that
+/// case, the program passes the key from the message to `note_invalidated`. Only one side should
+/// end a lease: if both invalidate its key, the second invalidation fails on most devices, and the
+/// connection breaks. The lease is over in any case.
 ///
 /// **The memory.** A lease of a part of a region *borrows* the memory: the caller has to keep the
 /// region and its bytes until the lease is over. While the lease has a window, deregistering the
 /// region fails. A lease of a shared buffer, or a part of one, keeps the pages alive. A lease of an
-/// owned buffer, or a part of one, owns it: `lease<Rights, Memory>`, whose `revoke` returns it.
-/// If the device does not release the memory, such leases never free it.
+/// owned buffer, or a part of one, owns it: `lease<Rights, Memory>`, whose `revoke` returns it. If
+/// the device does not release the memory, a lease that shares or owns the memory never frees it.
 ///
 /// A move-only owner; assigning to a lease revokes the previous one. A default constructed lease is
-/// empty, like one that was moved from. Thread rule: like its channel: one thread at a time for
-/// both.
+/// empty, like one that was moved from. Thread rule: one thread at a time for the lease and its
+/// channel.
 template <access_flags Rights>
 class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::lease_base<Rights> {
  public:
@@ -320,7 +320,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   lease(const lease&) = delete;
   lease& operator=(const lease&) = delete;
   ~lease() {
-    // The memory is destroyed only if revoking has succeeded, or the memory is kept elsewhere.
+    // The object is destroyed only if revoking has succeeded, or if the memory was moved from it to
+    // the list of memory that is never freed.
     if (this->owner_.drop() || keeps_for_ever()) memory_.~Memory();
   }
 
@@ -329,14 +330,14 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
       call_limit limit = call_limit::of_channel()) && noexcept {
     return {this->owner_.revoke(limit), std::move(memory_)};
   }
-  // It returns the memory, so it consumes the lease.
+  // `revoke` returns the memory, so it consumes the lease.
   void revoke(call_limit = call_limit::of_channel()) & = delete;  // std::move(lease).revoke()
 
   /// The memory, which the peer can access at the same time: for data that both sides use, such as
   /// words that the peer changes by atomics.
   [[nodiscard]] Memory& memory() & noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
   [[nodiscard]] const Memory& memory() const& noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
-  void memory() const&& = delete;  // ends with the lease: name that, or take it by revoke()
+  void memory() const&& = delete;  // a temporary lease ends here: store it in a variable
 
  private:
   /// Memory that the device did not release, and that is never freed.
@@ -345,8 +346,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
     never_freed* next;
   };
   static inline never_freed* all_never_freed = nullptr;
-  /// Moves the memory to that list. \returns false if there is no memory for an entry: the memory
-  /// is still here, and must not be destroyed
+  /// Moves the memory to `all_never_freed`. \returns false if no entry can be allocated: the memory
+  /// then stays in this object, which must not be destroyed
   [[nodiscard]] bool keeps_for_ever() noexcept {
     auto* const kept = new (std::nothrow) never_freed{std::move(memory_), nullptr};
     if (kept == nullptr) return false;
@@ -359,8 +360,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   };
 };
 
-/// The functions by which a channel grants leases: of a part for a memory window, of a part of a
-/// region, of a buffer that the lease owns, or of one that it shares.
+/// The functions by which a channel grants leases of memory: of a window part, of a part of a
+/// region, of a buffer that the lease then owns, or of a shared buffer.
 ///
 ///     channel.lease(region.window_part<access::remote_write>(0, 64).value());
 ///     channel.lease<access::remote_write>(region, 0, 64);
@@ -374,7 +375,7 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// device then refuses the lease, the connection breaks. Memory that is moved into a lease stays
 /// with the caller if the lease is not granted.
 ///
-/// `Channel` has `core()`, its state.
+/// `Channel` has `core()`, which returns its state.
 /// \errors those of the channel; those of the request, which break the connection; `timed_out`,
 /// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
 /// expired before; `not_supported` if the device or the transport can't revoke a window: the
@@ -397,7 +398,7 @@ class lease_operations {
     return borrow<Rights>(request_of(part), false, call_limit::of_channel());
   }
 
-  /// Leases `length` bytes from `offset` on.
+  /// Leases `length` bytes of the region, beginning with byte `offset`.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
     requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
   [[nodiscard]] result<verbspp::lease<Rights>> lease(

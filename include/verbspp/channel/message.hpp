@@ -64,7 +64,8 @@ class [[nodiscard]] message {
   /// True if it has a place.
   explicit operator bool() const noexcept { return places_ != nullptr; }
 
-  // Not on a temporary message, whose place is back in the pool when they have returned.
+  // These functions cannot be called on a temporary message, whose place would return to the pool
+  // before the bytes are used.
 
   /// The bytes of the message: initially the whole place, then the number of bytes that were
   /// received, or that `resize` or `assign` has set.
@@ -74,7 +75,7 @@ class [[nodiscard]] message {
   [[nodiscard]] std::span<const std::byte> bytes() const& noexcept VERBSPP_LIFETIMEBOUND {
     return {data(), size_};
   }
-  void bytes() const&& = delete;  // a temporary returns its place: name the message first
+  void bytes() const&& = delete;  // a temporary returns its place: store it in a variable
   /// The length in bytes.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// The size of its place, in bytes.
@@ -82,7 +83,7 @@ class [[nodiscard]] message {
     return places_ != nullptr ? places_->place_size() : 0;
   }
 
-  /// Changes the length; the bytes stay.
+  /// Changes the length, and leaves the bytes unchanged.
   /// \errors `invalid_input` if the length is above the size of its place
   [[nodiscard]] result<void> resize(std::size_t size) noexcept {
     if (size > capacity()) [[unlikely]]
@@ -94,7 +95,7 @@ class [[nodiscard]] message {
   /// \errors as `resize`
   [[nodiscard]] result<void> assign(std::span<const std::byte> bytes) noexcept {
     VERBSPP_TRYV(resize(bytes.size()));
-    // They may be bytes of this message.
+    // The argument may refer to bytes of this message, so the ranges may overlap.
     if (!bytes.empty()) std::memmove(data(), bytes.data(), bytes.size());
     return success();
   }
@@ -116,20 +117,21 @@ class [[nodiscard]] message {
     return scatter_element::from_native(places_->element(place_, places_->place_size()));
   }
 
-  /// The receive or read that filled it; empty if the program took it from the pool.
+  /// The result of the receive or read that filled the message; empty if the program took the
+  /// message from the pool.
   [[nodiscard]] std::optional<completed_work> received() const noexcept {
     return is_filled() ? std::optional(places_->record(place_).work) : std::nullopt;
   }
-  /// The sender's immediate data, if the message arrived with some.
+  /// The sender's immediate data, if the message arrived with immediate data.
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
     return is_filled() ? places_->record(place_).work.immediate() : std::nullopt;
   }
-  /// The channel that received it, if that belongs to a hub.
+  /// The id of the channel that received the message, if the channel belongs to a hub.
   [[nodiscard]] channel_id source() const noexcept {
     return is_filled() ? places_->record(place_).source : channel_id();
   }
 
-  /// Used by the library only: gives the place to a posted request.
+  /// Used by the library only: hands the place over to a posted request.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory give() && noexcept {
     size_ = 0;
     return {.keeper = std::exchange(places_, nullptr), .place = place_};

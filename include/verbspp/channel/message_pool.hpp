@@ -46,8 +46,9 @@ class message_pool {
     if (places_ != nullptr) places_->drop_handle();
   }
 
-  /// Takes a place. The message is as long as the place, and has the bytes that were there before.
-  /// \errors `would_block` if all are in use
+  /// Takes a place. The message is as long as the place, and contains the bytes of its previous
+  /// use.
+  /// \errors `would_block` if all places are in use; `invalid_input` if the handle is empty
   [[nodiscard]] result<message> take() const noexcept {
     std::uint32_t taken = 0;
     if (places_ == nullptr || places_->take(1, [&](std::uint32_t, std::uint32_t place) {

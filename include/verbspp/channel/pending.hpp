@@ -60,8 +60,8 @@ class pending_request {
   }
   VERBSPP_DATA_PATH ~pending_request() { drop(); }
 
-  /// True if there is a request whose result can be taken: false after that, and if the handle was
-  /// moved from or default constructed.
+  /// True if the handle has a request whose result can be taken. False after the result was taken,
+  /// and if the handle was moved from or default constructed.
   [[nodiscard]] bool has_request() const noexcept { return core_ != nullptr; }
 
   /// The result, if it is available; never blocks.
@@ -72,8 +72,8 @@ class pending_request {
     if (!look()) return std::nullopt;
     return take(call_limit::of_channel());
   }
-  /// Waits for the result. If the limit is reached first, this breaks the channel, and all of its
-  /// requests end, since only then may the program reuse the memory.
+  /// Waits for the result. If the limit is reached first, breaks the channel, which ends all of its
+  /// requests: otherwise, the program could not reuse the memory.
   /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested
   VERBSPP_DATA_PATH transport_result<completed_work> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
@@ -82,7 +82,8 @@ class pending_request {
 
   /// Makes `channel::poll` call `next` when the result is available; the function then takes the
   /// result from this handle. It is called even if the handle was dropped.
-  /// \returns false, and never calls it, if the result is available already, or the handle is empty
+  /// \returns false if the result is available already, or the handle is empty; the function is
+  /// then not called
   [[nodiscard]] VERBSPP_DATA_PATH bool then(continuation& next) noexcept {
     return has_request() && core_->continue_with(request_, next);
   }
@@ -101,12 +102,14 @@ class pending_request {
     channel_core& core = *std::exchange(core_, nullptr);
     return core.take(request_, limit);
   }
-  /// Drops the request; with `must_wait`, only when the device no longer accesses its memory.
+  /// Drops the request. With `must_wait`, first waits until the device no longer accesses its
+  /// memory.
   VERBSPP_DATA_PATH void drop(bool must_wait = false) noexcept {
     if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_, must_wait);
   }
   [[nodiscard]] static error no_request() noexcept;
-  /// Drops a request in flight, which keeps that memory from now on. \pre `has_request()`
+  /// Drops a request in flight, and makes it keep this memory alive until it has finished. \pre
+  /// `has_request()`
   void leave_with(kept_memory memory) noexcept;
 
  private:
@@ -123,17 +126,19 @@ class pending_request {
 /// so is asking a handle that was moved from or default constructed.
 ///
 /// Destroying the handle of a request in flight waits until the device no longer accesses the
-/// memory, at most for the channel's default limit; then the channel breaks, and its `failure` says
-/// that a drop was the cause. The handle may outlive its channel: the request has then finished,
-/// and the result says how. So if a receive may never get its message, destroy its handle after the
-/// channel, or after `close`; this does not wait. A request that uses no memory of the program (no
-/// elements, or inline bytes) is not waited for either: it continues, and if it is a receive, its
-/// message is lost. The receives of an `inbox` need no such care.
+/// memory. If the channel's default limit is reached first, the channel breaks, and its `failure`
+/// reports the dropped handle as the cause. The handle may outlive its channel: the request has
+/// then finished, and its result can still be taken. So if it is possible that a receive never gets
+/// a message, destroy its handle after the channel, or after `close`; this does not wait. Nor does
+/// destroying the handle of a request that uses no memory of the program (no elements, or inline
+/// bytes): the request continues, and if it is a receive, its message is lost. The receives of an
+/// `inbox` need no such care.
 ///
 /// The memory of the request is *borrowed*: the program has to keep it until the request has
-/// finished. A `pending<Memory>` owns its memory.
+/// finished. In contrast, a `pending<Memory>` owns the memory.
 ///
-/// A move-only owner of a few words. Thread rule: like its channel: one thread at a time for both.
+/// A move-only owner of a few words. Thread rule: one thread at a time for the handle and its
+/// channel.
 template <>
 class [[nodiscard]] pending<void> : public detail::pending_request {
  public:
@@ -145,8 +150,9 @@ class [[nodiscard]] pending<void> : public detail::pending_request {
 /// A request in flight that finishes before its scope ends, as returned by the functions that post
 /// in a scope.
 ///
-/// Like a `pending`, but it need not be kept: dropping it does not wait, and leaves the result to
-/// the scope. After the end of the scope, asking for the result is an error (`invalid_input`).
+/// Like a `pending`, but it need not be kept: dropping it does not wait, and the scope reports the
+/// request if it fails. After the end of the scope, asking for the result is an error
+/// (`invalid_input`).
 class scoped_pending : public detail::pending_request {
  public:
   using pending_request::pending_request;
@@ -235,8 +241,9 @@ class [[nodiscard]] pending : public detail::pending_request {
       const wait_limit& limit = detail::default_limit) noexcept;
 
   /// Detaches the request, without waiting. The request continues, and its memory is destroyed when
-  /// the device no longer accesses it; never, if the device does not release it. If the request
-  /// fails, the error is in the channel's `failure`; the message that a receive takes is lost.
+  /// the device no longer accesses it. If the device does not release the memory, it is never
+  /// destroyed. If the request fails, the error is in the channel's `failure`. The message of a
+  /// detached receive is lost.
   /// \errors `invalid_input` if there is no request; `resource_exhausted`, and the handle is
   /// unchanged
   result<void> detach() && noexcept {

@@ -21,7 +21,8 @@
 
 namespace verbspp {
 
-/// Memory that a request can own, which is moved, or share, which is copied or moved.
+/// Memory that can be passed to a request as an object: memory with a single owner, which is moved,
+/// or shared memory, which is copied or moved.
 template <class Memory>
 concept GoesWithWork = SharedMemory<Memory> || WorkMemory<Memory>;
 
@@ -31,11 +32,11 @@ namespace detail {
 template <class Memory>
 concept LeftBehind =
     std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>;
-/// Memory that a request can own or share, but that the device may not write.
+/// Memory that a request can own or share, but that the device must not write to.
 template <class Memory>
 concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
 
-/// Memory that belongs to its request after it was posted, and that the request releases.
+/// Memory that belongs to its request once the request is posted. The request releases it.
 template <class Memory>
 concept GivenAway = requires(Memory&& memory) { std::move(memory).give().let_go(); };
 
@@ -57,8 +58,7 @@ template <class Operation, class Memory>
 template <class Operation, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, Memory& memory) noexcept {
   if constexpr (requires { memory.is_one_element(); }) {
-    // Avoids a `result`: compilers keep it in memory, which other calls may write to, instead of in
-    // registers.
+    // This path has no `result`, which compilers would keep in memory instead of in registers.
     if (!memory.is_one_element()) [[unlikely]]
       return false;
     using element = std::conditional_t<fills<Operation>, scatter_element, gather_element>;
@@ -74,7 +74,7 @@ template <class Operation, class Memory>
 
 }  // namespace detail
 
-// Overloads, since the functions that they hide would accept any argument.
+// The messages of the overloads that refuse unsuitable memory.
 #define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
   VERBSPP_DETAIL_REFUSED(detail::LeftBehind<Memory>,                                              \
                          "a request takes ownership of its memory: write std::move(buffer); the " \

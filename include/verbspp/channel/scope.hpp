@@ -42,8 +42,8 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
   channel_batch& operator=(const channel_batch&) = delete;
   ~channel_batch() = default;
 
-  /// Used by the library only: the requests of a batch get their numbers before they are posted, so
-  /// nothing else may be posted in the meantime.
+  /// Used by the library only: refuses the batch if something else was posted while it was filled.
+  /// The requests of a batch get their numbers before they are posted.
   VERBSPP_DATA_PATH void check_first() noexcept {
     if (core_.sends().next() != first_) [[unlikely]]
       list_.refuse(detail::channel_core::posted_within_batch());
@@ -75,7 +75,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
 
 namespace detail {
 
-/// The common part of scopes and streams: requests that have to finish before the end.
+/// The common part of scopes and streams, which waits for their requests at the end.
 class scope_base {
  public:
   VERBSPP_DATA_PATH scope_base(channel_core& core, const wait_limit* limit) noexcept : core_(core) {
@@ -101,7 +101,8 @@ class scope_base {
     }
     return ended;
   }
-  /// The failures to report if the function has succeeded; empty if everything has.
+  /// The failures to report if the function has succeeded; empty if all requests have succeeded,
+  /// too.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<scope_error> failure(bool is_manual) noexcept {
     const std::optional<error> ended = finish();
     const std::uint32_t left = is_manual ? state_.left() : 0;
@@ -118,7 +119,7 @@ class scope_base {
 
  protected:
   [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept { return core_; }
-  /// Posting waits for room if a queue is full.
+  /// With these terms, posting waits for room if a queue is full.
   [[nodiscard]] VERBSPP_DATA_PATH posting_terms terms() noexcept {
     return {.scope = &state_, .waits_for_room = true};
   }
@@ -138,15 +139,15 @@ class scope_base {
 ///
 /// Posting returns a handle, which need not be kept: the scope reports the failures of requests
 /// whose results were not taken. If a queue is full, posting waits for room, until the limit of the
-/// scope. It belongs to the function, and can be neither copied nor moved. Thread rule: like the
-/// channel.
+/// scope. The object is valid only within the function, and can be neither copied nor moved. Thread
+/// rule: like the channel.
 class channel_scope : public detail::scope_base, public posting_operations<channel_scope> {
  public:
   using scope_base::scope_base;
 
-  /// Posts up to `Requests` requests with one doorbell: those that `fill` adds to the
-  /// `channel_batch` that it is called with, as `queue_pair::post_batch` does. Waits for room for
-  /// all of them, until the limit of the scope.
+  /// Posts up to `Requests` requests with one doorbell. Calls `fill` with a `channel_batch&`, to
+  /// which it adds the requests. Then waits until the queue has room for all of them, until the
+  /// limit of the scope.
   /// \errors as for single requests, with the number of requests that were posted; `invalid_input`
   /// for more requests than the storage or the send queue can hold
   template <std::size_t Requests, std::size_t Elements = Requests,
@@ -187,8 +188,8 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
 /// and signals only every k-th one. All of them have finished when the stream returns.
 ///
 /// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
-/// posts keeps the queue filled. It belongs to the function, and can be neither copied nor moved.
-/// Thread rule: like the channel.
+/// posts keeps the queue filled. The object is valid only within the function, and can be neither
+/// copied nor moved. Thread rule: like the channel.
 class channel_stream : public detail::scope_base, public channel_operations<channel_stream> {
  public:
   VERBSPP_DATA_PATH channel_stream(detail::channel_core& core, const wait_limit* limit,
@@ -216,12 +217,13 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
     return posted;
   }
 
-  std::uint64_t most_unsignaled_;  ///< between two signaled requests
+  std::uint64_t most_unsignaled_;  ///< the longest row of unsignaled requests
 };
 
 namespace detail {
 
-/// Calls the function with the scope, and reports the failures of both.
+/// Calls the function with the scope, and returns its result, or the failures of the function and
+/// of the scope's requests.
 template <class Scope, class Function>
 [[nodiscard]] VERBSPP_DATA_PATH auto run(Scope& scope, Function& function, bool is_manual) {
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;

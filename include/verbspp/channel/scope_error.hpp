@@ -25,8 +25,8 @@ class scope_error {
   /// root: the first failure on the channel (`work_error::from` has the details), or the limit that
   /// ended the wait for them.
   [[nodiscard]] const std::optional<error>& work() const noexcept { return work_; }
-  /// The number of these requests that failed by themselves, and of those that were flushed because
-  /// of another failure.
+  /// The number of these requests that failed by themselves, and the number of those that were
+  /// flushed because of another failure.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
   [[nodiscard]] std::uint32_t flushed() const noexcept { return flushed_; }
   /// The number of requests of a manual scope whose results were not taken.

@@ -11,12 +11,12 @@ namespace verbspp {
 ///
 ///     domain.build_channel().waiting(wait_mode::spin_then_sleep(20us))
 ///
-/// A sleeping channel is woken by its completions, and by failures: of its queues, its port or the
-/// device (asynchronous events, which the program still receives), or by a descriptor of the
+/// A sleeping channel is woken by its completions, by failures of its queues, its port or the
+/// device (asynchronous events, which the program still receives), and by a descriptor of the
 /// program (`channel::watch`).
 class wait_mode {
  public:
-  /// Polls for as long as it takes; the default.
+  /// Polls until the wait ends; the default.
   [[nodiscard]] static constexpr wait_mode spin() noexcept {
     return wait_mode((std::chrono::nanoseconds::max)());
   }

@@ -32,7 +32,8 @@
 
 namespace verbspp {
 
-/// Several channels as one object: numbered peers, whose channels complete in one queue.
+/// Several channels as one object: the peers are numbered, and their channels share one completion
+/// queue.
 ///
 ///     VERBSPP_TRY(prepared, prepare_group(domain.build_channel(), 3));
 ///     ... give prepared.endpoint(peer) to each peer, and get theirs
@@ -40,27 +41,27 @@ namespace verbspp {
 ///     VERBSPP_TRYV(peers[1].send({.elements = news}));
 ///     VERBSPP_TRYV(peers.multicast(peers.all(), {.elements = news}));
 ///
-/// `peers[n]` is a channel with all of its functions; if it breaks, no other channel does.
-/// Operations on several peers have the same three levels as a channel. `post_scatter`,
+/// `peers[n]` is a channel with all of its functions. If it breaks, the other channels are not
+/// affected. Operations on several peers have the same three levels as a channel. `post_scatter`,
 /// `post_gather` and `post_multicast` return a `group_pending`. `scope` returns when all requests
 /// that its function has posted, to any peer, have finished. `scatter`, `gather` and `multicast`
-/// post to all peers, and wait for all of them with one limit. Errors are reported per peer. An
+/// post to all peers, and wait for all of them with one limit. Errors are reported by peer. An
 /// operation on several peers makes two allocations for its handles and results; a scope makes one.
 ///
-/// In a world that was joined lazily, the first of these operations for a peer connects it. Call
+/// In a world that connects lazily, the first of these operations for a peer connects it. Call
 /// `connect` before you use `peers[n]` directly. An operation first posts to the peers that are
-/// connected, and then connects the others. If a peer becomes connected only after the limit,
-/// nothing is posted to it. `add` does not assign the numbers of peers that are still to be
-/// connected. If the program puts its own channel at such a number before the first use, the group
-/// never connects that peer: the program has to do so, and this end refuses that peer's attempts to
-/// connect.
+/// connected, and then connects the others. If a peer is connected only after the limit, nothing is
+/// posted to it. `add` does not assign the numbers of peers that are still to be connected. If the
+/// program uses `put` for such a number before the first operation, the group never connects that
+/// peer: the program has to do so, and this end refuses that peer's attempts to connect.
 ///
-/// A broken member is repaired like any channel, by `renew` and `handshake`, or replaced (`put`);
-/// the others continue to work. Numbers are stable: the number of a removed member is free for one
-/// that is added.
+/// A broken member is repaired like any channel, by `renew` and `handshake`, or replaced by `put`;
+/// the other members continue to work. The number of a member does not change. After a member was
+/// removed, its number can be assigned to a new member.
 ///
-/// A move-only owner; empty, without members, if it was moved from or default constructed. Thread
-/// rule: like a channel: one thread at a time for the group, its channels, handles and scopes.
+/// A move-only owner. A group that was moved from or default constructed is empty: it has no hub
+/// and no members. Thread rule: one thread at a time for the group, its channels, handles and
+/// scopes.
 class group : public group_operations<group> {
  public:
   group() noexcept = default;
@@ -76,14 +77,15 @@ class group : public group_operations<group> {
   group& operator=(group&& other) noexcept;
   ~group() { stop(); }
 
-  /// Creates a group without members, to which channels of that hub can be added, up to the hub's
+  /// Creates a group without members, to which channels of this hub can be added, up to the hub's
   /// capacity. Two groups may share a hub.
   /// \errors `invalid_input` if the hub was moved from; `resource_exhausted`
   [[nodiscard]] static result<group> create(const channel_hub& hub) noexcept;
 
   /// One more than the highest number used so far.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  /// The channel of that peer; empty if there is no such member. \pre the number is below `size()`
+  /// The channel of the peer with this number; empty if there is no such member. \pre the number is
+  /// below `size()`
   [[nodiscard]] channel& operator[](std::uint32_t peer) noexcept VERBSPP_LIFETIMEBOUND {
     assert(peer < size_);
     return channels_.get()[peer];
@@ -98,40 +100,42 @@ class group : public group_operations<group> {
   /// The numbers of the peers whose channels are connected. Valid until the next call of this or
   /// `all`.
   [[nodiscard]] peer_list connected() noexcept VERBSPP_LIFETIMEBOUND;
-  /// The hub whose queue its channels complete in. Use it to build channels for the group:
+  /// The hub that its channels use. Build further channels for the group with it:
   /// `build_channel().hub(group.hub())`. \pre the group is not empty
   [[nodiscard]] const channel_hub& hub() const noexcept VERBSPP_LIFETIMEBOUND { return *hub_; }
 
   /// Connects the peers whose channels are prepared, each with the endpoint at its number; other
-  /// endpoints are ignored. A peer that fails becomes broken, and does not keep the others from
-  /// being connected.
+  /// endpoints are ignored. If the handshake with a peer fails, its channel breaks, and the other
+  /// peers are connected nevertheless.
   /// \errors as `channel::handshake`, by peer; `invalid_input` if there are fewer endpoints than
   /// numbers
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
-  /// Ensures that these peers are connected. In a world that was joined lazily, it connects those
-  /// that are not, and waits until they are ready at both ends; a peer that does not answer in time
-  /// can be tried again. In other groups it only reports their state.
-  /// \errors by peer: `timed_out` and `cancelled` for peers that did not answer; `not_connected`
-  /// for peers that are not connected, or could not be; those of `channel_builder::build` and
+  /// Ensures that these peers are connected. In a world that connects lazily, this connects the
+  /// peers that are not connected, and waits until both ends are ready; if a peer does not respond
+  /// in time, the call can be repeated. In other groups, this only reports the state of the peers.
+  /// \errors by peer: `timed_out` and `cancelled` for peers that did not respond; `not_connected`
+  /// for peers that are not, or could not be, connected; those of `channel_builder::build` and
   /// `channel::handshake`; `invalid_input` for a number beyond the group's size
   group_results connect(const peer_list& peers,
                         const wait_limit& limit = detail::default_limit) noexcept;
   /// Adds a channel of the group's hub, prepared or connected, at the lowest free number. On
   /// failure, the caller keeps the channel.
-  /// \errors `invalid_input` if the channel is empty, or of another hub; `resource_exhausted`
+  /// \errors `invalid_input` if the channel is empty, or belongs to another hub;
+  /// `resource_exhausted`
   [[nodiscard]] result<std::uint32_t> add(channel&& member) noexcept;
-  /// As `add`, at that number. Destroys the member that had the number.
+  /// As `add`, at this number. Destroys the previous member with this number.
   /// \errors as `add`; `invalid_input` if the number is not below the hub's capacity
   [[nodiscard]] result<void> put(std::uint32_t peer, channel&& member) noexcept;
-  /// Removes a member, and returns its channel; an empty one if there is no such member.
+  /// Removes a member. \returns its channel; an empty channel if there is no such member
   [[nodiscard]] channel remove(std::uint32_t peer) noexcept;
 
-  /// The number of the peer whose channel has that id; empty if it is not a member of the group.
+  /// The number of the peer whose channel has this id; empty if the channel is not a member of the
+  /// group.
   [[nodiscard]] std::optional<std::uint32_t> peer_of(channel_id id) noexcept;
-  /// Takes the arrivals of all peers: messages, if the hub has a pool, and notifications of
-  /// completions, which it processes so that handles have their results. One poll, whatever the
-  /// number of peers; never blocks. `peer_of` returns the peer of an arrival.
-  /// An event loop waits for `hub()` (`EventSource`), and then calls this.
+  /// Takes the arrivals of all peers: messages, if the hub has a pool, and notifications, whose
+  /// completions this processes, so that handles have their results. The queue is polled once for
+  /// all peers; never blocks. `peer_of` returns the peer of an arrival. An event loop waits for
+  /// `hub()` (`EventSource`), and then calls this.
   /// \returns the slots that were filled, at the beginning of `into`
   /// \errors as `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
@@ -140,11 +144,11 @@ class group : public group_operations<group> {
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 const wait_limit& limit) noexcept;
 
-  /// Sends or writes to each of the peers its own part, which the function returns: a
-  /// `send_operation`, a `write_operation`, or a result of one. Posts to all, waiting for room if a
-  /// queue is full, and then waits for all. Here and below, the default limit is the
-  /// default limit of the group's first channel. When the limit is reached, the channels of late
-  /// peers break, since only then may the program reuse the memory.
+  /// Sends or writes to each of the peers its own part, for which the function returns a
+  /// `send_operation`, a `write_operation`, or a result of one. Posts to all peers, waiting for
+  /// room if a queue is full, and then waits for all requests. Here and below, the default limit is
+  /// the default limit of the group's first channel. When the limit is reached, the channels whose
+  /// requests have not finished break: otherwise, the program could not reuse the memory.
   /// \errors by peer, those of posting and `pending::wait`; `invalid_input` for a number beyond the
   /// group's size, before anything is posted
   template <class Function>
@@ -153,7 +157,7 @@ class group : public group_operations<group> {
                         const wait_limit& limit = detail::default_limit) {
     return run_each(peers, part_for, limit);
   }
-  /// Receives or reads from each of the peers its own part, which the function returns: a
+  /// Receives or reads from each of the peers its own part, for which the function returns a
   /// `receive_operation`, a `read_operation`, or a result of one.
   template <class Function>
     requires GatheredParts<Function>
@@ -167,7 +171,7 @@ class group : public group_operations<group> {
     auto same = [&](std::uint32_t /*peer*/) noexcept { return operation; };
     return run_each(peers, same, limit);
   }
-  /// Writes the same bytes to each of the peers, at the place that the function returns.
+  /// Writes the same bytes to each of the peers, to the remote memory that the function returns.
   template <class Function>
     requires NamesDestinations<Function>
   group_results multicast(const peer_list& peers, const gather_list& elements, Function place_at,
@@ -182,7 +186,8 @@ class group : public group_operations<group> {
   /// it have finished, for every peer, even if it returns an error or throws. One limit applies to
   /// the whole scope.
   /// \returns the function's result (void, a value, or a result's value), or a `group_error`, which
-  /// separates the function's own error from those of peers; each channel's `failure()` has its own
+  /// separates the function's own error from the failures of peers. The `failure()` of a channel
+  /// has its details
   template <class Function>
   auto scope(Function&& function, const wait_limit& limit = detail::default_limit) {
     return run_scope<group_scope>(function, limit);
@@ -194,31 +199,33 @@ class group : public group_operations<group> {
     return run_scope<manual_group_scope>(function, limit);
   }
 
-  /// Used by the library only: members below that size are connected at their first use by this
-  /// object, which must outlive the group. \pre the group has room for them
+  /// Used by the library only: makes `by` connect each peer with a number below `size` at its first
+  /// use. `by` must outlive the group. \pre the capacity of the group is at least `size`
   void connect_at_first_use(detail::member_connector& by, std::uint32_t size) noexcept {
     connector_ = &by;
     size_ = size;
   }
-  /// Used by the library only: true if that peer is still to be connected.
+  /// Used by the library only: true if this peer is still to be connected.
   [[nodiscard]] bool is_due(std::uint32_t peer) const noexcept {
     return connector_ != nullptr && connector_->is_due(*this, peer);
   }
   /// Used by the library only: true if any of these peers is still to be connected.
   [[nodiscard]] bool is_any_due(const peer_list& peers) const noexcept;
-  /// Used by the library only: for each of the peers, in order, true if it is still to be
-  /// connected; null if memory is exhausted. Parts of connected peers are posted before the others
-  /// are connected, which may take up to the limit.
+  /// Used by the library only: an array with one entry for each of the peers, in order, which is
+  /// true if the peer is still to be connected; null if memory is exhausted. With it, the parts of
+  /// connected peers are posted before the other peers are connected, which may take until the
+  /// limit.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
-  /// Used by the library only: the reason for not posting to the peer at that place, after
-  /// `connect`; empty if its part can be posted. It can't be once the limit is reached: the request
-  /// would be aborted, and the channel broken.
+  /// Used by the library only: the reason for not posting to the peer at this place of the list,
+  /// after `connect`; empty if its part can be posted. Nothing is posted once the limit is reached,
+  /// because the request would be aborted at once, and the channel would break.
   [[nodiscard]] static std::optional<transport_error> why_not_reached(
       const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
-  /// Used by the library only: the result of `connect` for a peer that is not to be connected.
+  /// Used by the library only: the result of `connect` for a peer that does not have to be
+  /// connected.
   [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
-  /// Used by the library only: answers connection requests to this end, in a group that connects at
-  /// first use.
+  /// Used by the library only: responds to connection requests of peers, in a group that connects
+  /// at the first use.
   void serve() noexcept {
     if (connector_ != nullptr) connector_->serve(*this);
   }
@@ -229,12 +236,12 @@ class group : public group_operations<group> {
   friend group_operations<group>;
   friend class prepared_group;
 
-  /// Stops all members, which are about to be destroyed.
+  /// Stops all members before they are destroyed.
   void stop() const noexcept {
     for (std::uint32_t peer = 0; peer < size_; ++peer) channels_.get()[peer].stop();
   }
-  /// Posts the part of each peer that the function returns, and continues if one fails. With a
-  /// limit, it waits for room if a queue is full.
+  /// Posts the operations that the function returns for the peers. If one fails, continues with the
+  /// next peer. With a limit, waits for room if a queue is full.
   template <class Function>
   [[nodiscard]] result<group_pending> post_each(const peer_list& peers, Function& part_for,
                                                 const wait_limit* limit = nullptr) {
@@ -276,7 +283,7 @@ class group : public group_operations<group> {
   template <class Operation>
   void post_one(group_pending& made, std::uint32_t place, const Operation& operation,
                 const detail::posting_terms& terms) noexcept {
-    // The program's function may have assigned to the group.
+    // The program's function may have assigned to the group, so the number may be too high now.
     if (made.peer(place) >= size_) [[unlikely]]
       return made.fail(place, state_of(made.peer(place)).assume_error());
     detail::channel_core& core = detail::channel_access::core_of(channels_.get()[made.peer(place)]);
@@ -307,7 +314,7 @@ class group : public group_operations<group> {
     if (!posted.has_value()) return posted.assume_error();
     return posted.assume_value().wait(until);
   }
-  /// The default limit of its first channel.
+  /// The default limit of the group's first channel.
   [[nodiscard]] std::chrono::nanoseconds usual_limit() const noexcept;
   [[nodiscard]] result<void> check(const channel& member) const noexcept;
   void take_news(std::span<arrival> arrived) noexcept;
@@ -318,9 +325,9 @@ class group : public group_operations<group> {
   [[nodiscard]] static error no_memory(const char* operation) noexcept;
 
   std::optional<channel_hub> hub_{};
-  detail::owned<channel[]> channels_{};        ///< as many as the hub's capacity
+  detail::owned<channel[]> channels_{};        ///< one for each channel of the hub
   detail::owned<std::uint32_t[]> numbers_{};   ///< the storage of `all` and `connected`
-  detail::owned<std::uint32_t[]> by_index_{};  ///< peers by index in the hub; may be outdated
+  detail::owned<std::uint32_t[]> by_index_{};  ///< peers by hub index; may be outdated
   std::uint32_t size_ = 0;
   detail::member_connector* connector_ = nullptr;  ///< null if the program connects all members
 };

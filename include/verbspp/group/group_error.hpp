@@ -13,15 +13,16 @@
 
 namespace verbspp {
 
-/// The failure of an operation on several peers: the first peer that failed, the cause there, and
-/// the number of peers that failed. For a scope, it also has the error that the function returned,
-/// separately.
+/// The failure of an operation on several peers: the first peer that failed, the cause of that
+/// failure, and the number of peers that failed. For a scope, it also has the error that the
+/// function returned, separately.
 ///
 /// The errors of the other peers are in `group_results`, or in the `failure()` of their channels.
 class group_error {
  public:
   constexpr group_error() noexcept = default;
-  /// An error that is not specific to a peer: any failure of a data transfer.
+  /// An error that is not specific to a peer. It accepts every type of failure that converts to a
+  /// `transport_error`.
   template <class Failure>
     requires(std::is_convertible_v<const Failure&, transport_error> &&
              !std::is_same_v<Failure, group_error>)
@@ -32,11 +33,12 @@ class group_error {
   /// The number of the first peer that failed; empty if the operation failed before it reached a
   /// peer, or only the function of a scope failed.
   [[nodiscard]] const std::optional<std::uint32_t>& peer() const noexcept { return peer_; }
-  /// The cause at that peer.
+  /// The cause of the failure of that peer.
   [[nodiscard]] const transport_error& cause() const noexcept { return cause_; }
   /// The number of peers that failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
-  /// The error that the function of a scope returned; empty if it succeeded, or there is no scope.
+  /// The error that the function of a scope returned; empty if the function succeeded, or there is
+  /// no scope.
   [[nodiscard]] const std::optional<error>& own() const noexcept { return own_; }
 
   /// Converts to the function's error if there is one, and to the cause otherwise.

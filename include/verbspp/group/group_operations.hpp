@@ -17,8 +17,8 @@ namespace verbspp {
 
 namespace detail {
 
-/// True if the function takes a peer's number, and returns one of the operations, or a result of
-/// one.
+/// True if the function can be called with a peer's number, and returns one of the operations, or a
+/// result of one.
 template <class Function, class... Operations>
 [[nodiscard]] consteval bool makes_one_of() noexcept {
   if constexpr (std::is_invocable_v<Function&, std::uint32_t>) {
@@ -53,10 +53,10 @@ concept GatheredParts = detail::because(
 template <class Function>
 concept NamesDestinations = detail::because(
     detail::names_destination<Function>(),
-    "a multicast by write goes to a place at each peer: its function is called with a peer's "
+    "a multicast by write fills memory of each peer: its function is called with a peer's "
     "number, and returns remote memory that grants access::remote_write");
 
-/// Operations on several peers, posted to all of them before any is waited for.
+/// Operations on several peers. All requests are posted before the first of them is waited for.
 ///
 ///     peers.post_scatter(peers.all(), [&](std::uint32_t peer) -> result<send_operation> {
 ///       VERBSPP_TRY(part, buffer.gather(peer * block, block));
@@ -64,8 +64,8 @@ concept NamesDestinations = detail::because(
 ///     });
 ///     peers.post_multicast({0, 2}, {.elements = news});
 ///
-/// If posting to a peer fails, or the function returns an error for it, the others are not
-/// affected. A peer that is listed twice gets two requests.
+/// If posting to a peer fails, or the function returns an error for that peer, the other peers are
+/// not affected. A peer that is listed twice gets two requests.
 ///
 /// `Poster` has `post_each(peers, function)`.
 template <class Poster>
@@ -89,7 +89,7 @@ class group_operations {
     auto same = [&](std::uint32_t /*peer*/) noexcept { return operation; };
     return poster().post_each(peers, same);
   }
-  /// Posts a write of the same bytes to each peer, at the place that the function returns.
+  /// Posts a write of the same bytes to each peer, to the remote memory that the function returns.
   template <class Function>
     requires NamesDestinations<Function>
   [[nodiscard]] auto post_multicast(const peer_list& peers, const gather_list& elements,

@@ -19,9 +19,9 @@ namespace verbspp {
 /// Requests in flight for several peers, as returned by the functions that post to a group.
 ///
 /// If a request could not be posted, the error is that peer's result; the others are not affected.
-/// The results are taken once, by `poll` or `wait`. Destroying it waits for each request, as for a
-/// `pending`; it may outlive its group. A move-only owner of two arrays. Thread rule: like its
-/// group.
+/// The results are taken once, by `poll` or `wait`. Destroying the handle waits for each request,
+/// like the destructor of a `pending`. The handle may outlive its group. A move-only owner of two
+/// arrays. Thread rule: like its group.
 class [[nodiscard]] group_pending {
  public:
   group_pending(const group_pending&) = delete;
@@ -42,12 +42,13 @@ class [[nodiscard]] group_pending {
   }
   ~group_pending() = default;
 
-  /// The results, if all are available; never blocks. Polls only the first channel that is not
-  /// done.
+  /// The results, if all are available; never blocks. Polls only the channel of the first request
+  /// that has not finished.
   /// \errors of each request, by peer; `invalid_input` if the results were taken already
   [[nodiscard]] std::optional<group_results> poll() noexcept;
-  /// Waits for the results, with one limit for all. When the limit is reached, the channels of late
-  /// peers break, which ends all of their requests; other channels are not affected.
+  /// Waits for the results, with one limit for all. When the limit is reached, the channels whose
+  /// requests have not finished break, which ends all of their requests; other channels are not
+  /// affected.
   /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested
   group_results wait() noexcept { return wait(wait_limit(usual_limit_)); }
   group_results wait(const wait_limit& limit) noexcept;
@@ -55,7 +56,7 @@ class [[nodiscard]] group_pending {
   /// The number of peers.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
 
-  /// Used by the library only: reserves room for these peers.
+  /// Used by the library only: creates a handle with room for the requests of these peers.
   [[nodiscard]] static result<group_pending> reserve(const peer_list& peers,
                                                      std::uint32_t end) noexcept;
   /// Used by the library only.

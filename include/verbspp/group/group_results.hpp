@@ -23,19 +23,19 @@ struct peer_result {
   transport_result<completed_work> result = error();
 };
 
-/// The results of an operation on several peers, each with its peer's number, in the order in which
-/// the peers were listed.
+/// The results of an operation on several peers, each with the number of its peer, in the order in
+/// which the peers were listed.
 ///
 ///     const group_results done = peers.scatter(peers.all(), part_of);
 ///     if (!done)
 ///       for (const peer_result& each : done)
 ///         if (!each.result) std::cerr << each.peer << ": " << each.result.error() << '\n';
 ///
-/// It succeeded if all of them did. `VERBSPP_TRYV` passes on a `group_error`, which has the first
-/// failure and the number of failures. A move-only owner.
+/// The operation has succeeded if it succeeded for all peers. `VERBSPP_TRYV` returns a
+/// `group_error`, which has the first failure and the number of failures. A move-only owner.
 class [[nodiscard]] group_results {
  public:
-  /// The operation was refused as a whole, before anything was done with any peer.
+  /// The error of an operation that was refused as a whole, before it affected any peer.
   group_results(const class error& refused) noexcept : refused_(refused) {}
   /// Used by the library only.
   group_results(detail::owned<peer_result[]> all, std::uint32_t size) noexcept
@@ -75,7 +75,7 @@ class [[nodiscard]] group_results {
 
   /// The number of peers; 0 if the operation was refused as a whole.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  /// The number of peers for which it failed.
+  /// The number of peers for which the operation failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
   [[nodiscard]] const peer_result* begin() const noexcept { return all_.get(); }
   [[nodiscard]] const peer_result* end() const noexcept { return all_.get() + size_; }

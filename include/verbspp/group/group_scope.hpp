@@ -43,8 +43,8 @@ concept TakesPartsOfPeers =
 /// waits for room, until the limit of the scope. The first use of a peer that is not connected yet
 /// connects it. If that fails, `scope[peer]` refuses requests like an empty channel, and the next
 /// use tries to connect again. Requests for a member that was added to the group after the scope
-/// began are refused as well. It belongs to the function, and can be neither copied nor moved.
-/// Thread rule: like the group.
+/// began are refused as well. The object is valid only within the function, and can be neither
+/// copied nor moved. Thread rule: like the group.
 class group_scope : public group_operations<group_scope> {
  public:
   /// Used by the library only.
@@ -61,8 +61,8 @@ class group_scope : public group_operations<group_scope> {
   group_scope& operator=(const group_scope&) = delete;
   ~group_scope() = default;
 
-  /// The scope of that peer's channel. It refuses requests if the number is not below the group's
-  /// size at the beginning of the scope.
+  /// The scope of this peer's channel. It refuses requests if the number is not below the size that
+  /// the group had when the scope began.
   [[nodiscard]] channel_scope& operator[](std::uint32_t peer) noexcept {
     if (peer >= size_) [[unlikely]]
       return refusing();
@@ -70,7 +70,7 @@ class group_scope : public group_operations<group_scope> {
     if (!opened) {
       if (connects_ != nullptr && !is_reached(peer)) [[unlikely]]
         return refusing();
-      // The group may have been assigned to, or moved.
+      // Since the scope began, the group may have been moved or assigned to.
       if (peer >= *group_size_) [[unlikely]]
         return refusing();
       opened.emplace(detail::channel_access::core_of(channels_->get()[peer]), &limit_);
@@ -147,31 +147,30 @@ class group_scope : public group_operations<group_scope> {
   }
   [[nodiscard]] error no_such_peer(std::uint32_t peer) const noexcept;
   [[nodiscard]] static error no_memory() noexcept;
-  /// Connects the peer if it is still to be connected. \returns true if it no longer is
+  /// Connects the peer if it is still to be connected. \returns false if that failed
   [[nodiscard]] bool is_reached(std::uint32_t peer) noexcept;
-  /// A scope without a channel. A prepared channel would accept receives, and the scope would wait
-  /// for them.
+  /// A scope without a channel, which refuses all requests. The scope of a prepared channel would
+  /// accept receives, and wait for them.
   [[nodiscard]] channel_scope& refusing() noexcept;
-  /// Null if all peers are connected already, or memory is exhausted: in that case, each peer is
-  /// connected when its part is posted.
+  /// As `group::due_places`, but also null if all peers are connected already. If it is null
+  /// because memory is exhausted, each peer is connected when its part is posted.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
   [[nodiscard]] group_results connect(const peer_list& peers) noexcept;
   [[nodiscard]] std::optional<transport_error> why_not_reached(const group_results& reached,
                                                                std::uint32_t place) const noexcept;
 
-  const detail::owned<channel[]>* channels_;  ///< the group's, as is its size
+  const detail::owned<channel[]>* channels_;  ///< the channels of the group
   const std::uint32_t* group_size_;
   std::optional<channel_scope>* scopes_;
   std::uint32_t size_;  ///< the group's size when the scope began
   wait_limit limit_;
   std::optional<channel_scope> refusing_{};
-  group* connects_;  ///< the group whose members are connected at their first use; null if there
-                     ///< are none
+  group* connects_;  ///< null if the group does not connect peers at their first use
 };
 
 /// The object that `group::manual_scope` passes to its function, which has to take the result of
-/// every request: `scope[peer]` posts, and returns handles. In other respects like `group_scope`; a
-/// world's barrier accepts it as well.
+/// every request from the handles that `scope[peer]` returns. Otherwise it is like `group_scope`; a
+/// world's barrier accepts both.
 class manual_group_scope final : public group_scope {
  public:
   using group_scope::group_scope;
@@ -189,7 +188,8 @@ class manual_group_scope final : public group_scope {
 
 namespace detail {
 
-/// As `run`, for the scope of a channel.
+/// Calls the function with the scope, and returns its result, or the failures of the function and
+/// of the scope's requests.
 template <class Scope, class Function>
 [[nodiscard]] auto run_in_group(Scope& scope, Function& function) {
   constexpr bool is_manual = std::is_same_v<Scope, manual_group_scope>;

@@ -21,8 +21,8 @@ class peer_list {
  public:
   constexpr peer_list() noexcept = default;
   constexpr peer_list(std::initializer_list<std::uint32_t> peers VERBSPP_LIFETIMEBOUND) noexcept {
-    // Not in the member initializers: there, g++ warns about a list that is kept, which this one
-    // isn't.
+    // Assigned here, because g++ would warn about member initializers that keep a pointer into the
+    // list. The object does not outlive the list.
     first_ = peers.begin();
     size_ = peers.size();
   }

@@ -23,9 +23,9 @@ namespace verbspp {
 
 /// The options of a group, in addition to those of its channels.
 struct group_options {
-  /// The number of members that can be added later.
+  /// The number of further members for which room is reserved, so that they can be added later.
   std::uint32_t spare = 0;
-  /// With a pool only: the number of receives that the shared receive queue keeps posted.
+  /// With a pool only: the number of receives that are kept posted to the shared receive queue.
   std::uint32_t receives = 256;
 };
 
@@ -37,17 +37,18 @@ class prepared_group {
  public:
   /// The number of peers.
   [[nodiscard]] std::uint32_t size() const noexcept { return group_.size(); }
-  /// The endpoint of this end for that peer. \pre the number is below `size()`
+  /// The endpoint of this end for the peer with this number. \pre the number is below `size()`
   [[nodiscard]] struct endpoint endpoint(std::uint32_t peer) const noexcept {
     return group_[peer].endpoint();
   }
-  /// Posts a receive for a message of that peer, if the group has no pool.
+  /// Posts a receive for a message of this peer. Only for a group without a pool.
   /// \errors as `prepared_channel::post_receive`
   [[nodiscard]] result<pending<>> post_receive(std::uint32_t peer,
                                                const receive_operation& operation) noexcept {
     return group_[peer].post_receive(operation);
   }
-  /// Keeps that peer's receive queue filled from a pool of the program, if the group has none.
+  /// Keeps the receive queue of this peer filled from a pool of the program. Only for a group
+  /// without a pool.
   /// \errors as `inbox::open`
   [[nodiscard]] result<inbox> open_inbox(std::uint32_t peer, const message_pool& pool,
                                          inbox_options options = {}) noexcept {
@@ -55,8 +56,8 @@ class prepared_group {
   }
 
   /// Connects to all peers, each with the endpoint at its number. Consumes the prepared group: if
-  /// one peer fails, all of it is destroyed. To continue with the others, write `group
-  /// peers(std::move(prepared))` and `peers.handshake(remotes)`.
+  /// the handshake with one peer fails, the whole group is destroyed. To continue with the other
+  /// peers, write `group peers(std::move(prepared))` and `peers.handshake(remotes)`.
   /// \errors as `group::handshake`
   [[nodiscard]] group_result<group> handshake(std::span<const struct endpoint> remotes) && noexcept;
   template <class Group = prepared_group>
@@ -98,8 +99,9 @@ template <class Builder>
 
 }  // namespace detail
 
-/// Prepares a group of `peers` channels, built with the parameters of that builder, and with one
-/// completion queue that is large enough for all. Each channel has its own receive queue.
+/// Prepares a group of `peers` channels, built with the parameters of this builder. They share one
+/// completion queue, which has room for all of their requests. Each channel has its own receive
+/// queue.
 ///
 ///     VERBSPP_TRY(prepared, prepare_group(domain.build_channel().max_send_work_requests(64), 3));
 ///
@@ -110,7 +112,7 @@ template <transport Transport, queue_pair_parameter_set Given>
                                                    const group_options& options = {}) noexcept {
   return detail::prepare_group(like, peers, nullptr, options);
 }
-/// As above, with one receive queue for all peers, which is kept filled from the pool.
+/// As above, but with one receive queue for all peers, which is kept filled from the pool.
 /// `group::wait` returns the messages that arrive.
 template <transport Transport, queue_pair_parameter_set Given>
 [[nodiscard]] result<prepared_group> prepare_group(const channel_builder<Transport, Given>& like,

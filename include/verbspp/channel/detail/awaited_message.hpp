@@ -17,13 +17,14 @@ namespace verbspp {
 
 namespace detail {
 
-/// The next message of an inbox, for which a coroutine waits.
+/// The awaitable of `inbox::async_wait`. It resumes the coroutine that awaits it with the next
+/// message of the inbox, or an error.
 class [[nodiscard]] awaited_message : awaited {
  public:
   awaited_message(inbox_state* of, const wait_limit& limit) noexcept
       : awaited(proceed, test_arrival, limit, of) {}
 
-  /// \returns true if there is one, or an error
+  /// \returns true if a message, or an error, is already available
   [[nodiscard]] bool await_ready() noexcept { return look(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
@@ -35,7 +36,7 @@ class [[nodiscard]] awaited_message : awaited {
   [[nodiscard]] static error gone() noexcept;
   [[nodiscard]] static state test_arrival(condition& self) noexcept;
   static void proceed(continuation& self) noexcept;
-  /// Takes the message or the error, if there is one.
+  /// Stores the next message, or an error, in `taken_`. \returns false if neither is available yet
   [[nodiscard]] bool look() noexcept;
   void wait() noexcept;
 

@@ -26,12 +26,13 @@
 
 namespace verbspp::detail {
 
-/// One request for which a coroutine waits. It is posted when this is created, or as soon as the
-/// queue has room. It keeps its memory, or needs none.
+/// The awaitable for one request. The constructor posts the request if the queue has room;
+/// otherwise, `channel::poll` posts it later. The request keeps its memory alive until it has
+/// finished, or uses no memory of the program.
 template <class Operation>
 class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_request {
  public:
-  /// For elements, and the memory that they belong to.
+  /// For memory that is given as elements; the request keeps alive the buffer that they belong to.
   template <class Source, class Element>
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Source& source,
                                  const kept_elements<Element>& memory) noexcept
@@ -41,7 +42,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
     else
       refused_ = memory.refusal();
   }
-  /// For a whole object, which is shared, or a message that is sent.
+  /// For memory that is given as an object: a shared buffer, or a message to be sent or written.
   template <class Source>
     requires GoesWithWork<Source>
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
@@ -64,8 +65,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
-  // Destroying the handle, which is a base class, does not wait, because the request keeps its
-  // memory.
+  // The destructor of the base class, the request's handle, does not wait, because the request
+  // keeps its memory alive.
   VERBSPP_DATA_PATH ~awaited_work() {
     if (delayed_) [[unlikely]] {
       core_.note_delayed(-1);
@@ -75,7 +76,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
 
   /// \returns true if posting has failed
   [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() const noexcept { return refused_.has_value(); }
-  /// \returns false if the result is available
+  /// \returns false if the result is already available, so the coroutine continues at once
   [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
     if (has_request()) [[likely]]
@@ -94,8 +95,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
  protected:
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit) noexcept
       : awaited(proceed, test_room, limit), core_(core) {}
-  /// Sets the elements of the request to the whole memory. \returns false if the memory cannot be
-  /// used
+  /// Sets the elements of the request so that they cover the whole memory object. \returns false if
+  /// the memory cannot be used; the error is then in `refused_`
   template <class Source>
   [[nodiscard]] VERBSPP_DATA_PATH bool names(Operation& operation, Source& memory) noexcept {
     if (name_all(operation, memory)) [[likely]]
@@ -115,15 +116,15 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
   static constexpr bool is_filling = is_receive || std::is_same_v<Operation, read_operation> ||
                                      std::is_same_v<Operation, compare_and_swap_operation> ||
                                      std::is_same_v<Operation, fetch_and_add_operation>;
-  /// A request for which there is no room yet.
+  /// A request that has not been posted yet, because the queue was full.
   struct delayed {
     delayed(const Operation& of, const kept_memory& kept) noexcept : operation(of), memory(kept) {}
     Operation operation;
     kept_memory memory;
   };
 
-  /// True if there is no reason to wait for room: there is room, or the queue is closed, so posting
-  /// fails immediately.
+  /// True if there is no reason to wait for room: the queue has room, or it is closed, so that
+  /// posting fails immediately.
   [[nodiscard]] VERBSPP_DATA_PATH bool may_post() const noexcept {
     if constexpr (is_receive)
       return core_.receives().has_room() || !core_.receives().is_open();
@@ -133,7 +134,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
   [[nodiscard]] static state test_room(condition& self) noexcept {
     return static_cast<awaited_work&>(self).may_post() ? state::met : state::unmet;
   }
-  /// Called when there is room, and when the request has finished.
+  /// Called when the queue has room for a delayed request, when the limit of that wait is reached,
+  /// and when the request has finished.
   static void proceed(continuation& self) noexcept {
     awaited_work& mine = static_cast<awaited_work&>(self);
     if (mine.delayed_ && !mine.has_expired()) [[unlikely]] {
@@ -174,7 +176,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
   std::optional<delayed> delayed_{};
 };
 
-/// One request that owns its memory, which is returned with the result.
+/// The awaitable for one request that owns its memory. Awaiting it returns the memory with the
+/// result.
 template <class Operation, class Memory>
   requires(!std::is_void_v<Memory>)
 class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, void> {
@@ -205,8 +208,8 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
   }
 
  private:
-  /// Hands the buffer over to the request. If the record for that cannot be allocated, this waits
-  /// for the request.
+  /// Lets the request in flight own the memory, because the coroutine is being destroyed. If no
+  /// memory can be allocated for that, waits until the request has finished.
   [[gnu::cold]] void leave() noexcept {
     if (this->look()) return this->drop();
     auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_));

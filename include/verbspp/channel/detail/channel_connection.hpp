@@ -31,7 +31,7 @@ class loop_events;
 
 /// The parameters of a channel, which its builder collects.
 struct channel_settings {
-  hub_reference hub{};  ///< first, so that it is destroyed after the queues
+  hub_reference hub{};  ///< declared first, so it is destroyed after the queues
   transport type = transport::rc;
   queue_pair_settings queue_pair{};
   static constexpr std::chrono::nanoseconds usual_limit = std::chrono::seconds(30);
@@ -39,11 +39,13 @@ struct channel_settings {
   wait_mode waiting = wait_mode::spin();
 };
 
-/// The connection of a channel, from one handshake to the next: a queue pair, its completion queue,
-/// the endpoints of both ends, the failure, and the other sources of events that end waits.
+/// The connection of a channel: a queue pair, its completion queue, the endpoints of both ends, and
+/// the failure. It also has the other sources of events that end waits: asynchronous events of the
+/// device, and the watched descriptor.
 ///
-/// It is prepared, then connected, then broken or closed. The first failure that is certain stays
-/// the root.
+/// It is prepared, then connected, then broken or closed; `make_queue_pair` and `begin` prepare it
+/// again. The root of its failure is the first failure that is certain to be a cause. A flushed
+/// request is only a consequence: it is an uncertain root, which a certain one replaces.
 class channel_connection {
  public:
   explicit channel_connection(channel_settings settings) noexcept;
@@ -55,20 +57,20 @@ class channel_connection {
 
   [[nodiscard]] channel_state state() const noexcept { return state_; }
   void set_state(channel_state state) noexcept { state_ = state; }
-  /// This end, for the peer.
+  /// The endpoint of this end, which the peer needs to connect.
   [[nodiscard]] const endpoint& local() const noexcept { return local_; }
-  /// The owner of the endpoint that it was last connected to; 0 before the first handshake, and for
-  /// an endpoint without an owner.
+  /// The `owner` in the endpoint of the last peer; 0 before the first handshake, and if that
+  /// endpoint has no owner.
   [[nodiscard]] std::uint32_t peer_owner() const noexcept { return peer_owner_; }
-  /// The number of the queue pair that it is connected to; 0 if it is not known.
+  /// The number of the peer's queue pair; 0 if it is unknown.
   [[nodiscard]] std::uint32_t peer_number() const noexcept {
     return last_peer_ ? last_peer_->number.value() : 0;
   }
-  /// The number of queue pairs that the channel has had.
+  /// The number of queue pairs that the channel has had so far.
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
   [[nodiscard]] VERBSPP_DATA_PATH transport type() const noexcept { return settings_.type; }
   [[nodiscard]] VERBSPP_DATA_PATH ibv_qp* native() const noexcept { return native_; }
-  /// Null without the extended posting interface.
+  /// The queue pair's extended posting interface; null if it was created without one.
   [[nodiscard]] VERBSPP_DATA_PATH ibv_qp_ex* native_extended() const noexcept { return extended_; }
   /// The granted capacities.
   [[nodiscard]] VERBSPP_DATA_PATH const queue_pair_capacities& capacities() const noexcept {
@@ -85,18 +87,18 @@ class channel_connection {
   /// The requested parameters.
   [[nodiscard]] const channel_settings& settings() const noexcept { return settings_; }
 
-  // From one handshake to the next.
+  // Preparing, connecting and ending the connection.
 
-  /// Creates a completion queue, unless there is one that works.
+  /// Creates a completion queue, unless a working one exists.
   [[nodiscard]] result<void> make_queue() noexcept;
   /// Uses the queues of a hub.
   void use_queues(const completion_queue& queue,
                   const std::optional<shared_receive_queue>& receives) noexcept;
-  /// Creates a queue pair, and an endpoint that is newer than the last one.
+  /// Creates a queue pair, and the next endpoint, whose generation is higher by 1.
   [[nodiscard]] result<void> make_queue_pair() noexcept;
-  /// Enters the state `prepared`, without a failure.
+  /// Enters the state `prepared`, clears the failure, and listens for asynchronous events.
   void begin() noexcept;
-  /// Connects to the peer. After an error, the caller breaks the connection.
+  /// Connects to the peer. After an error, the caller has to break the connection.
   /// \errors as `queue_pair::handshake`
   [[nodiscard]] result<void> connect(const endpoint& remote) noexcept;
   [[nodiscard]] result<void> connect(const managed_attributes& by) noexcept;
@@ -105,28 +107,33 @@ class channel_connection {
   [[nodiscard]] result<void> check_newer(const endpoint& remote) const noexcept;
   /// Moves the queue pair to ERR, which flushes all outstanding requests.
   void stop() noexcept;
-  /// The time of the first such call of this connection; now if there was none.
+  /// The time at which `stop` was first called for this connection; the current time if it was not
+  /// called.
   [[nodiscard]] std::chrono::steady_clock::time_point stopped_at() const noexcept {
     return stopped_at_.value_or(std::chrono::steady_clock::now());
   }
-  /// Destroys the queue pair. \returns 0, or an errno: the queue pair still exists
+  /// Destroys the queue pair. \returns 0, or an errno if the queue pair still exists
   [[nodiscard]] int destroy_queue_pair() noexcept;
   /// The result of the last call of `destroy_queue_pair`.
   [[nodiscard]] int destroy_errnum() const noexcept { return destroy_errnum_; }
-  /// Destroys the queue pair, and reports a failure to the handler.
+  /// Destroys the queue pair if it still exists. A failure is reported to the handler of
+  /// `set_destroy_failure_handler`.
   void drop_queue_pair() noexcept;
 
   // The failure.
 
   [[nodiscard]] const std::optional<channel_failure>& failure() const noexcept { return failure_; }
   [[nodiscard]] std::optional<channel_failure>& failure() noexcept { return failure_; }
-  /// Notes a failure. A certain one replaces an uncertain root.
+  /// Records a failure. A certain failure replaces an uncertain root.
   void fail(const error& root, bool is_certain) noexcept;
-  /// Adds the cause to the failure of a flushed request.
+  /// Returns the failure; if the request was flushed, with the cause of the flush.
   [[nodiscard]] work_error explained(const work_error& failure) noexcept;
-  /// The cause of a flush that only the device has reported.
+  /// The cause of a flush for which no completion gives a cause: an asynchronous event of the
+  /// device. Waits for that event for a short time; empty if there is none, or if the root is
+  /// already certain.
   [[nodiscard]] std::optional<error> reason_of_flush() noexcept;
-  /// Notes that polling has failed. \returns false if it has failed before
+  /// Records that polling the completion queue has failed, and the value that it returned. \returns
+  /// false if it had failed before
   [[nodiscard]] bool lose_queue(int returned) noexcept;
   [[nodiscard]] bool queue_is_lost() const noexcept { return queue_is_lost_; }
   /// The error with which `operation` is refused in this state.
@@ -139,14 +146,15 @@ class channel_connection {
       return ibv_poll_cq(native_queue_, 16, completions);
     });
   }
-  /// Waits in the configured mode until `look` is satisfied, or another event ends the wait.
+  /// Waits in the configured mode until `look` returns `sight::enough`, or another event ends the
+  /// wait.
   [[nodiscard]] result<wait_end> wait(const looking& look, const wait_limit& until,
                                       const watched_descriptor& another = {}) noexcept;
-  /// Sets the descriptor that ends waits, and with them the connection.
+  /// Sets the descriptor whose events end waits and break the connection.
   void watch(const watched_descriptor& watched) noexcept;
   [[nodiscard]] const watched_descriptor& watched() const noexcept { return watched_; }
   [[nodiscard]] bool watched_has_ended() const noexcept;
-  /// The socket by which the peer is notified of the end; may be empty.
+  /// The socket over which the peer is notified when this end closes the connection; may be empty.
   [[nodiscard]] tied_socket& socket() noexcept { return socket_; }
   /// The failure that the device has reported by an asynchronous event.
   [[nodiscard]] error heard() noexcept;
@@ -154,18 +162,17 @@ class channel_connection {
   // Event loops of the program. The descriptor is created when it is first needed.
 
   [[nodiscard]] bool has_loop() const noexcept { return loop_ != nullptr; }
-  /// -1 if it cannot be created.
+  /// The descriptor; -1 if it cannot be created.
   [[nodiscard]] int loop_descriptor() noexcept;
-  /// Reads the events so far, and requests one for the next completion.
-  /// \errors `not_supported` of a channel that only spins, or belongs to a hub;
-  /// `resource_exhausted`
+  /// Reads the pending events, and requests an event for the next completion.
+  /// \errors `not_supported` if the channel only spins, or belongs to a hub; `resource_exhausted`
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
   /// Reads the events that have made the descriptor readable. \pre `has_loop`
   void take_loop_events() noexcept;
-  /// The event that has ended the connection. Empty if the loop has seen none, or if completions
-  /// may still arrive. \pre `has_loop`
+  /// The event that ends the connection. Empty if the event loop has read no such event, or if
+  /// completions may still arrive after it. \pre `has_loop`
   [[nodiscard]] std::optional<wait_end> seen_end() const noexcept;
-  /// The time from which `seen_end` reports a hang-up; the maximum if there was none.
+  /// The time from which `seen_end` reports a hang-up; the maximum if no hang-up was read.
   [[nodiscard]] std::chrono::steady_clock::time_point seen_end_at() const noexcept {
     return watched_ends_at_;
   }
@@ -193,7 +200,7 @@ class channel_connection {
   watched_descriptor watched_{};
   std::chrono::steady_clock::time_point watched_ends_at_ =
       (std::chrono::steady_clock::time_point::max)();
-  std::uint32_t owner_;  ///< in endpoints
+  std::uint32_t owner_;  ///< a random number that identifies this channel in its endpoints
   std::uint32_t generation_ = 0;
   std::optional<endpoint> last_peer_{};
   std::uint32_t peer_owner_ = 0;

@@ -40,19 +40,19 @@ class lease_book;
 
 /// The terms on which a request is posted and tracked.
 struct posting_terms {
-  scope_state* scope = nullptr;                 ///< the scope that waits for it; null: none
-  bool waits_for_room = false;                  ///< instead of failing, if the queue is full
-  call_limit limit = call_limit::of_channel();  ///< for that wait, without a scope
-  bool is_signaled = true;                      ///< in the send queue
-  bool has_handle = true;                       ///< that takes its result
+  scope_state* scope = nullptr;                 ///< the scope that waits for the request, if any
+  bool waits_for_room = false;                  ///< waits, instead of failing, if the queue is full
+  call_limit limit = call_limit::of_channel();  ///< the limit of that wait, if there is no scope
+  bool is_signaled = true;                      ///< requests a completion; ignored by receives
+  bool has_handle = true;                       ///< a handle will take the result
 };
 
 /// The state of a channel. It is allocated separately, because handles and scopes point to it. It
-/// outlives the channel while there are handles, inboxes or scopes.
+/// outlives the channel as long as handles, inboxes or scopes exist.
 ///
-/// Its parts are independent of each other; this class does whatever concerns several of them. A
-/// request is *posted*, then *completed* by the device; its handle *takes* the result, or is
-/// *dropped*.
+/// Its parts are independent of each other; this class implements the operations that involve
+/// several of them. A request is *posted*, then *completed* by the device; its handle *takes* the
+/// result, or is *dropped*.
 class channel_core {
  public:
   [[nodiscard]] static result<channel_core*> create(const channel_settings& settings) noexcept;
@@ -72,9 +72,9 @@ class channel_core {
     return connection_;
   }
   [[nodiscard]] VERBSPP_DATA_PATH channel_connection& connection() noexcept { return connection_; }
-  /// Null until the first lease.
+  /// The records of the leases; null until the first lease.
   [[nodiscard]] lease_book*& leases() noexcept { return leases_; }
-  /// Its id in the hub; of generation 0 without a hub.
+  /// The channel's id in its hub. Without a hub, the generation of the id is 0.
   [[nodiscard]] VERBSPP_DATA_PATH channel_id id() const noexcept { return id_; }
   [[nodiscard]] channel_state state() const noexcept { return connection_.state(); }
   [[nodiscard]] std::uint32_t outstanding() const noexcept {
@@ -84,8 +84,8 @@ class channel_core {
   // Posting.
 
   /// Posts one request to the send queue, and fills `posted`, which must have its default value.
-  /// `posted` is not part of the result, so that it can stay in registers. The caller makes a
-  /// handle, or waits. If posting fails, `memory` is released.
+  /// `posted` is not part of the result, so that it can stay in registers. The caller then makes a
+  /// handle from it, or waits for it. If posting fails, `memory` is released.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
                                                     const posting_terms& terms = {},
@@ -125,7 +125,7 @@ class channel_core {
     return success();
   }
 
-  /// Posts one receive, likewise.
+  /// Posts one receive. The parameters have the same meaning as for a request of the send queue.
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const receive_operation& operation,
                                                     request& posted,
                                                     const posting_terms& terms = {},
@@ -155,13 +155,13 @@ class channel_core {
     return success();
   }
 
-  /// Posts up to `wanted` receives of an inbox with one doorbell. They have no handles.
+  /// Posts up to `wanted` receives of an inbox with one doorbell. These receives have no handles.
   /// \returns the number posted
   [[nodiscard]] result<std::uint32_t> post_receives(inbox_state& inbox,
                                                     std::uint32_t wanted) noexcept;
 
-  /// The error if a send operation may not be part of a batch, regardless of the room; otherwise
-  /// empty.
+  /// Checks that a send operation can be part of a batch, without checking for room. \returns the
+  /// error; empty if there is none
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<error> objection(
       const Operation& operation) const noexcept {
@@ -174,10 +174,10 @@ class channel_core {
       return unsoundness<transport::rc>(operation);
     return std::nullopt;
   }
-  /// Notes the memory to which the device will write for the requests of a batch, before they are
-  /// posted. \pre `watches`
+  /// Records the memory to which the device will write for the requests of a batch, before the
+  /// batch is posted. \pre `watches`
   void note_batch_memory(const ibv_send_wr* requests, std::uint32_t count) noexcept;
-  /// Counts the requests of a scope's batch that were posted, all of them signaled.
+  /// Counts the requests of a scope's batch that were posted. All of them are signaled.
   VERBSPP_DATA_PATH void commit_batch(std::uint32_t posted, scope_state& scope) noexcept {
     if (posted == 0) return;
     if (guard_.is_active()) [[unlikely]]
@@ -186,16 +186,18 @@ class channel_core {
   }
   [[nodiscard]] static error posted_within_batch() noexcept;
 
-  /// Has a request that is not done keep this memory.
+  /// Makes a posted request keep this memory alive until it has finished. \pre the request is not
+  /// done
   VERBSPP_DATA_PATH void keep(request& posted, const kept_memory& memory) noexcept {
     posted.keeps = true;
     if (posted.is_receive()) return receive_slots::keep(*posted.slot, memory);
     sends_.keep(posted.number, memory);
   }
-  /// True if AddressSanitizer or Valgrind watches the device's memory.
+  /// True if the program runs under AddressSanitizer or Valgrind, which then report accesses to
+  /// memory that the device is using.
   [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }
-  /// Reports writes to the memory that this request, which was just posted, owns or shares, while
-  /// the device reads it. \pre `watches`
+  /// Makes the tool report writes to the memory of a request that was just posted, until the device
+  /// has finished reading it. The request owns or shares the memory. \pre `watches`
   void protect(std::uint64_t number, const native_elements& sources) noexcept {
     guard_.protect(sends_.place_of(number), sources);
   }
@@ -203,7 +205,7 @@ class channel_core {
   // Completions.
 
   /// Processes the available completions. \returns whether there may be more. A caller has to
-  /// process all of them before it sleeps, since only new ones wake it.
+  /// process all of them before it sleeps, since only new completions wake it.
   VERBSPP_DATA_PATH bool collect() noexcept {
     if (sends_.needs_care()) [[unlikely]]
       return collect_with_care();
@@ -222,9 +224,9 @@ class channel_core {
     }
     return complete_all(completions, filled);
   }
-  /// As `channel::poll`. This may destroy the channel.
+  /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
-  /// True if nothing is outstanding.
+  /// True if no request is outstanding.
   [[nodiscard]] bool is_idle() const noexcept { return outstanding() == 0; }
 
   // Results, and the handles that take them.
@@ -239,7 +241,8 @@ class channel_core {
     ++inboxes_;
     open_handle();
   }
-  /// Uncounts it. Its receives stay posted, and keep their places. This may destroy the core.
+  /// Removes an inbox from the count. Its receives stay posted, and keep their places of the pool.
+  /// This may destroy the core.
   void drop_inbox(inbox_state& inbox) noexcept;
   /// True if messages for the channel arrive in the pool of its hub.
   [[nodiscard]] bool has_shared_messages() const noexcept;
@@ -250,12 +253,13 @@ class channel_core {
   bool take_shared_messages() noexcept;
   /// Notes that a message of an inbox was taken.
   VERBSPP_DATA_PATH void note_message_taken() noexcept { --inbox_messages_; }
-  /// Uncounts a handle. This may destroy the core.
+  /// Removes a handle from the count. This may destroy the core.
   VERBSPP_DATA_PATH void drop_handle() noexcept {
     if (--handles_ == 0 && sends_.is_suspect()) [[unlikely]]
       go_if_unused();
   }
-  /// Takes the result of a request, and waits for it if necessary. This uncounts its handle.
+  /// Takes the result of a request, after waiting for it if necessary, and removes its handle from
+  /// the count.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(const request& one,
                                                                         call_limit limit) noexcept {
     if (!has_succeeded(one)) {
@@ -272,7 +276,7 @@ class channel_core {
     --handles_;
     return success_of(one);
   }
-  /// Waits for a request that was just posted, without a handle.
+  /// Waits for a request that was just posted, and that has no handle. \returns its result
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_without_handle(
       const request& one, call_limit limit) noexcept {
     collect();
@@ -282,8 +286,8 @@ class channel_core {
     }
     return success_of(one);
   }
-  /// Drops the handle of a request. Waits if the request borrows memory and has no scope, or if
-  /// `must_wait`.
+  /// Drops the handle of a request. Waits for the request if it borrows memory and has no scope, or
+  /// if `must_wait` is true.
   VERBSPP_DATA_PATH void drop(const request& one, bool must_wait) noexcept {
     if (!one.is_receive() && !sends_.is_suspect() &&
         (((one.scope != 0 || one.keeps) && !must_wait) || sends_.is_done(one.number))) [[likely]]
@@ -294,8 +298,8 @@ class channel_core {
 
   // Continuations.
 
-  /// Has `poll` call the continuation when the request has finished.
-  /// \returns false if it has finished
+  /// Makes `poll` call the continuation when the request has finished.
+  /// \returns false, without adding the continuation, if the request has already finished
   [[nodiscard]] VERBSPP_DATA_PATH bool continue_with(const request& one,
                                                      continuation& next) noexcept {
     if (is_done(one)) return false;
@@ -308,16 +312,16 @@ class channel_core {
       pass_alarm();
     return true;
   }
-  /// Has `poll` call the continuation when its condition is met.
+  /// Makes `poll` call the continuation when its condition is met.
   void continue_when(condition& met) noexcept {
     continuations_.add_condition(met, connection_.settings().default_limit);
     if (member_) pass_alarm();
   }
-  /// The number of awaited requests that wait for room. Later awaited requests queue behind them;
-  /// requests that the program posts itself do not.
+  /// Changes the number of awaited requests that wait for room in a queue. Awaited requests that
+  /// follow wait behind them; requests that the program posts directly do not.
   void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
-  /// Makes the conditions of this object due, because it is being destroyed.
+  /// Makes all conditions that depend on this object due, because the object is being destroyed.
   void end_subject(const void* subject) noexcept {
     continuations_.end_subject(subject);
     if (member_) pass_alarm();
@@ -325,7 +329,7 @@ class channel_core {
   /// Calls the continuations of all requests that have finished, and of conditions that are met.
   /// This may destroy the channel.
   void run_continuations() noexcept;
-  /// The first failure, if the channel has failed.
+  /// The root of the channel's failure; empty if the channel has not failed.
   [[nodiscard]] std::optional<error> root_of_failure() const noexcept {
     return connection_.failure() ? std::optional(connection_.failure()->root()) : std::nullopt;
   }
@@ -351,41 +355,44 @@ class channel_core {
   }
   /// Makes an open scope a stream, which posts unsignaled requests.
   void open_stream(scope_state& stream) noexcept;
-  /// Waits until all requests of a scope have finished, as `wait_for` does.
+  /// Waits until all requests of a scope have finished. If something else ends the wait, breaks the
+  /// connection. \returns the reason in that case; otherwise empty
   [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
 
   // Waiting.
 
-  /// Waits until the request has finished; if something else ends the wait, breaks the connection,
+  /// Waits until the request has finished. If something else ends the wait, breaks the connection,
   /// which finishes all requests.
-  /// \returns the reason in that case
+  /// \returns the reason in that case; otherwise empty
   [[nodiscard]] std::optional<error> wait_for(request one, call_limit limit) noexcept;
   /// Waits until the send queue has room for this number of requests.
   [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted, call_limit limit) noexcept;
-  /// Waits until there is news, or another event ends the wait. The connection survives the limit.
+  /// Waits until the channel has news (see `has_news`), or another event ends the wait. Reaching
+  /// the limit does not break the connection.
   [[nodiscard]] result<wait_end> wait_for_news(const wait_limit& limit,
                                                int file_descriptor) noexcept;
-  /// Waits until `look` is satisfied, or another event ends the wait. The connection survives the
-  /// limit.
-  /// \returns `completions` if `look` has news, or the channel broke
+  /// Waits until `look` returns `sight::enough`, or another event ends the wait. Reaching the limit
+  /// does not break the connection.
+  /// \returns `completions` if `look` has succeeded, or the channel broke
   [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
                                                   const wait_limit& limit) noexcept;
-  /// Sets the descriptor that ends waits, and with them the connection.
+  /// Sets the descriptor whose events end waits and break the connection.
   void watch(const watched_descriptor& watched) noexcept;
   /// Watches a socket, over which the peer is notified when the channel is closed. Replaces the
-  /// previous socket; either may be empty.
+  /// previous socket. Both may be empty.
   void tie(tied_socket&& socket) noexcept;
-  /// Has the hub keep the channel's arrivals, or hand them out again. Does nothing without a hub.
+  /// Makes the hub hold back the channel's arrivals until `release_arrivals`. A no-op without a
+  /// hub.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
-  /// Requests an event for the next completion, for event loops. \returns whether there is news
-  /// already
+  /// Requests an event for the next completion, for event loops. \returns true if the channel has
+  /// news already
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
-  /// The latest time to call `poll`, after a hang-up of the watched socket, or for the limit of a
-  /// continuation.
+  /// The latest time at which the program has to call `poll`: after the watched socket was hung up,
+  /// or when the limit of a continuation is reached.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
-  // From one handshake to the next.
+  // Connecting, renewing and ending the connection.
 
   [[nodiscard]] result<void> connect(const endpoint& remote) noexcept;
   [[nodiscard]] result<void> connect(const managed_attributes& by) noexcept;
@@ -397,8 +404,8 @@ class channel_core {
   void break_off(const error& root) noexcept;
   /// Breaks the connection and destroys the queue pair, which ends all access of the peer.
   void end_connection(const error& root) noexcept;
-  /// Closes the connection for a channel that is destroyed, and destroys the core with the last
-  /// handle.
+  /// Closes the connection of a channel that is being destroyed. The core is destroyed with its
+  /// last handle.
   void abandon() noexcept;
 
   // Errors.
@@ -430,8 +437,8 @@ class channel_core {
             (traits::flags(operation) & IBV_SEND_FENCE) == 0) ||
            connection_.type() == transport::rc;
   }
-  /// True if the device accesses no memory of the program after a request with these elements was
-  /// posted.
+  /// True if the device accesses no memory of the program once a request with these elements was
+  /// posted: there are no elements, or their bytes were copied into the request.
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
       const native_elements& elements) noexcept {
     return elements.size == 0 || elements.is_inline;
@@ -460,7 +467,8 @@ class channel_core {
     if (terms.has_handle) ++terms.scope->posted;
   }
 
-  /// True if it has finished, certainly without a failure.
+  /// True if the request is certain to have succeeded; false if it has not finished, or if its
+  /// result has to be looked up.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(const request& one) const noexcept {
     if (!one.is_receive()) return sends_.has_succeeded(one.number);
     return one.slot->is_done() && !sends_.is_suspect();
@@ -472,17 +480,19 @@ class channel_core {
     receives_.release(*one.slot);
     return done;
   }
-  /// Copies the result of a call member by member, so that the destination can stay in registers. A
-  /// compiler would elide the copy of the whole object, and pass the destination to the call.
+  /// Copies the result of a rare call member by member, so that the caller's result can stay in
+  /// registers. Otherwise, the compiler would elide the copy, and pass the address of the caller's
+  /// result to that call, which would force the result into memory.
   [[nodiscard]] VERBSPP_DATA_PATH static transport_result<completed_work> copy_of(
       const transport_result<completed_work>& rare) noexcept {
     if (rare.has_value()) return rare.assume_value();
     return rare.assume_error();
   }
 
-  // The rest is out of line, since it is rare.
+  // The following functions are out of line, since they are rarely called.
 
-  // Results. These take requests by value: an object whose address is taken stays in memory.
+  // Results. These functions take requests by value, because an object whose address is passed to a
+  // call cannot stay in registers.
   [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
       request one, call_limit limit) noexcept;
   [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
@@ -529,14 +539,17 @@ class channel_core {
   [[nodiscard]] std::uint64_t completed() const noexcept {
     return sends_.completed() + receives_.completed();
   }
-  /// From this number of completed requests on, `has_news` holds.
+  /// The number of completed requests that are not news: those that a wait has reported, or all of
+  /// them if no request is outstanding.
   [[nodiscard]] std::uint64_t known() const noexcept { return is_idle() ? completed() : known_; }
-  /// True if a handle or an inbox has a result that was not taken, the channel is broken, or
-  /// requests have completed beyond those that are known.
+  /// True if the channel has news for the program: the result of a handle or a message of an inbox
+  /// is available and was not taken, the channel is broken, or more requests than `known` have
+  /// completed.
   [[nodiscard]] bool has_news(std::uint64_t known) const noexcept;
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, call_limit limit) noexcept;
-  /// \param is_default whether the limit is the default one of the channel
+  /// The error for an event that has ended a wait.
+  /// \param is_default true if `until` is the channel's default limit
   [[nodiscard]] error reason_of(wait_end end, const wait_limit& until,
                                 bool is_default = false) noexcept;
   error give_up(wait_end end, const error& why) noexcept;
@@ -544,12 +557,13 @@ class channel_core {
   [[nodiscard]] error ended_by(const wait_limit& limit, bool is_default) const noexcept;
   /// The error of a wait that the watched descriptor ended.
   [[nodiscard]] error ended_by_descriptor() const noexcept;
-  /// Turns such an error into the one of a dropped handle; empty for other errors.
+  /// Converts an error of `ended_by` to the error of a dropped handle; empty for other errors.
   [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;
-  /// Posts a signaled request after the unsignaled requests at the end of a stream.
+  /// Posts a signaled request behind the unsignaled requests at the end of a stream. Its completion
+  /// shows that all of them have finished.
   void mark_end(const scope_state& stream) noexcept;
 
-  // Room, and refusals.
+  // Room in the queues, and errors of requests that are refused.
   [[nodiscard]] result<void> make_send_room(const char* operation, bool waits,
                                             call_limit limit) noexcept;
   [[nodiscard]] result<void> make_receive_room(bool waits, call_limit limit) noexcept;
@@ -567,17 +581,17 @@ class channel_core {
 
   send_window sends_{};
   channel_connection connection_;
-  std::uint32_t handles_ = 0;  ///< handles, inboxes and open scopes
+  std::uint32_t handles_ = 0;  ///< handles, inboxes, open scopes, and `callers_`
   std::uint32_t inboxes_ = 0;
-  std::uint32_t inbox_receives_ = 0;     ///< outstanding
-  std::uint32_t inbox_messages_ = 0;     ///< that were not taken
+  std::uint32_t inbox_receives_ = 0;     ///< outstanding receives of inboxes
+  std::uint32_t inbox_messages_ = 0;     ///< messages of inboxes that were not taken
   inbox_state* shared_inbox_ = nullptr;  ///< for messages that arrive in the pool of the hub
-  unsigned users_ = 0;                   ///< for assertions
-  std::uint64_t known_ = 0;              ///< completed requests that a wait for news has reported
+  unsigned users_ = 0;                   ///< threads in functions of the channel, for assertions
+  std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
   continuations continuations_{};
-  std::uint32_t delayed_ = 0;
-  std::uint32_t callers_ = 0;  ///< calls of `run_continuations`, each of which counts as a handle
+  std::uint32_t delayed_ = 0;  ///< awaited requests that wait for room
+  std::uint32_t callers_ = 0;  ///< running calls of `run_continuations`; each counts as a handle
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;

@@ -15,13 +15,13 @@ class condition : public continuation {
  public:
   enum class state : std::uint8_t {
     met,
-    unmet,         ///< a completion may change that
-    unmet_so_far,  ///< an event without a wakeup may change that: ask again soon
+    unmet,         ///< a completion may meet it
+    unmet_so_far,  ///< an event that wakes no thread may meet it: check again soon
   };
   using test = state (*)(condition& self) noexcept;
 
-  /// \param about the object that the condition is about, which may be destroyed first; null if
-  /// it is the channel
+  /// \param about the object that the condition depends on, which may be destroyed before the
+  /// condition; null if it depends only on the channel
   condition(function called, test is_met, void* about = nullptr) noexcept
       : continuation(called), is_met_(is_met), subject_(about) {}
   condition(const condition&) = delete;
@@ -46,12 +46,14 @@ class continuations {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept {
     return sends_.is_empty() && receives_.is_empty() && conditions_.is_empty();
   }
-  /// \param usual_limit the channel's, for a continuation without a limit
+  /// Adds a continuation of a request of the send queue.
+  /// \param usual_limit the channel's default limit, for a continuation without a limit
   VERBSPP_DATA_PATH void add_send(continuation& one, std::uint64_t number,
                                   std::chrono::nanoseconds usual_limit) noexcept {
     add(sends_, one, number, usual_limit);
   }
-  /// \param number the receive's number, in the order in which they were posted
+  /// Adds a continuation of a receive.
+  /// \param number the number of the receive; receives are numbered in the order of posting
   VERBSPP_DATA_PATH void add_receive(continuation& one, std::uint64_t number,
                                      std::chrono::nanoseconds usual_limit) noexcept {
     add(receives_, one, number, usual_limit);
@@ -60,10 +62,10 @@ class continuations {
     add(conditions_, one, 0, usual_limit);
   }
 
-  /// Makes the conditions of this object due, because it is being destroyed.
+  /// Makes the conditions that depend on this object due, because it is being destroyed.
   void end_subject(const void* subject) noexcept;
 
-  /// Removes the next continuation to call; null if there is none.
+  /// Removes and returns the next continuation to call; null if none is due.
   /// \param sends, receives the numbers below which all requests have finished
   [[nodiscard]] VERBSPP_DATA_PATH continuation* take_due(std::uint64_t sends,
                                                          std::uint64_t receives) noexcept {
@@ -74,14 +76,15 @@ class continuations {
     if (sends_.has_below(sends)) return take_first(sends_);
     return receives_.has_below(receives) ? take_first(receives_) : nullptr;
   }
-  /// Removes any continuation; null if there is none.
+  /// Removes and returns any continuation; null if there is none.
   [[nodiscard]] continuation* take_any() noexcept;
 
   /// The time at which `take_expired` has to be called next.
   [[nodiscard]] time_point alarm() const noexcept {
     return is_empty() ? (time_point::max)() : alarm_;
   }
-  /// Finds a continuation whose limit has been reached, and removes it if it is a condition.
+  /// Returns a continuation whose limit has been reached, and removes it if it is a condition; null
+  /// if no limit has been reached. Also sets the next alarm.
   [[nodiscard]] continuation* take_expired(time_point now,
                                            std::chrono::nanoseconds usual_limit) noexcept;
 
@@ -89,7 +92,8 @@ class continuations {
   VERBSPP_DATA_PATH void add(continuation_list& list, continuation& one, std::uint64_t key,
                              std::chrono::nanoseconds usual_limit) noexcept {
     list.add(one, key);
-    // A default limit begins at the next alarm, so adding usually reads no clock.
+    // A default limit begins only at the next alarm, so adding a continuation usually reads no
+    // clock.
     if (one.has_limit() || alarm_ == (time_point::max)()) [[unlikely]]
       set_alarm(one, usual_limit);
   }

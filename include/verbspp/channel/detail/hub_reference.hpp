@@ -11,7 +11,7 @@ class hub_state;
 class hub_reference {
  public:
   hub_reference() noexcept = default;
-  /// Takes over the count of one that a new hub starts with.
+  /// Adopts the one reference that a new hub counts from the start.
   explicit hub_reference(hub_state* adopted) noexcept : state_(adopted) {}
   hub_reference(const hub_reference& other) noexcept;
   hub_reference(hub_reference&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}

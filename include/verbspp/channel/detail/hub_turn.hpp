@@ -17,7 +17,7 @@ class channel;
 
 namespace detail {
 
-/// The rows of a table of clients, which the hub owns.
+/// The base class of a table of clients (`hub_clients`), which the hub owns.
 class hub_table {
  public:
   hub_table() noexcept = default;
@@ -26,8 +26,8 @@ class hub_table {
   virtual ~hub_table();
 };
 
-/// The turn of a thread with one channel of a hub: until it ends, no other thread gets that
-/// channel. Without a hub, the turn is empty.
+/// The turn of a thread with one channel of a hub: until the turn ends, no other thread gets that
+/// channel. A turn without a hub is empty.
 struct hub_turn {
   hub_reference hub{};
   channel_id id{};
@@ -40,13 +40,14 @@ struct hub_turn {
   static void close_table(const hub_reference& hub) noexcept;
   static void admit(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub, call_limit limit) noexcept;
-  /// As `wait`, without waiting: empty if no channel has arrivals.
+  /// As `wait`, but never blocks: the turn is empty if no channel has arrivals.
   [[nodiscard]] static result<hub_turn> poll(const hub_reference& hub) noexcept;
-  /// Takes the turn of the channel with this index. If a thread already has it, the result has only
-  /// the channel's id; if there is no such channel, it is empty.
+  /// Takes the turn of the channel with this index. If a thread already has that turn, the result
+  /// has only the channel's id. If there is no such channel, the result is empty.
   [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] message next_message() noexcept;
-  /// \returns false if the table is closed: destroy the channel, and call this again
+  /// \returns false if the table is closed: the caller has to destroy the channel, and call this
+  /// again
   [[nodiscard]] bool end() noexcept;
 };
 

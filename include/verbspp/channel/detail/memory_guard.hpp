@@ -13,10 +13,10 @@ namespace verbspp::detail {
 
 /// Guards memory while the device may access it.
 ///
-/// It releases the memory that requests keep, unless the device still holds a queue pair. Under
-/// AddressSanitizer or Valgrind it also marks the memory that the program must not touch; each
-/// request that can be outstanding has a place for this. Without these tools `is_active` is false,
-/// and the guard allocates nothing.
+/// It releases the memory that finished requests have kept, unless a queue pair could not be
+/// destroyed. Under AddressSanitizer or Valgrind, it also marks the memory that the program must
+/// not access. For this, each request that can be outstanding has a place, which contains the
+/// ranges of its memory. Without these tools `is_active` is false, and the guard allocates nothing.
 class memory_guard {
  public:
   /// Detects AddressSanitizer and Valgrind.
@@ -26,15 +26,16 @@ class memory_guard {
   /// Allocates the places, each for this number of elements, if the guard is active.
   [[nodiscard]] result<void> allocate(std::size_t places, std::uint32_t elements) noexcept;
 
-  /// Notes the memory of a request before it is posted.
+  /// Records the memory of a request before it is posted.
   void note(std::size_t place, const native_elements& elements) noexcept;
-  /// Marks the noted memory as written by the device. \returns false if there is none
+  /// Marks the recorded memory as being written by the device: the program must not access it.
+  /// \returns false if no memory is recorded
   bool hide(std::size_t place) noexcept;
   bool hide(std::size_t place, const native_elements& elements) noexcept {
     note(place, elements);
     return hide(place);
   }
-  /// Marks memory as read by the device: the program must not write to it.
+  /// Marks memory as being read by the device: the program must not write to it.
   void protect(std::size_t place, const native_elements& elements) noexcept;
   /// Removes the mark after the request has finished.
   void show(std::size_t place) noexcept;
@@ -43,7 +44,8 @@ class memory_guard {
   void release(kept_memory& memory) const noexcept {
     if (!is_lost_) memory.let_go();
   }
-  /// True if the queue pair could not be destroyed, so that the device may access all memory.
+  /// True if the queue pair could not be destroyed, so the device may still access the memory of
+  /// its requests.
   [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
   void set_lost(bool is_lost) noexcept { is_lost_ = is_lost; }
 

@@ -12,18 +12,18 @@ namespace verbspp::detail {
 /// The requests that a scope or stream waits for.
 struct scope_state {
   call_limit limit = call_limit::of_channel();
-  scope_state* outer = nullptr;  ///< the scope of the channel that was opened before
-  // A run is a sequence of requests of the send queue with consecutive numbers. These two members
-  // describe the last run.
+  scope_state* outer = nullptr;  ///< the innermost scope before this one was opened
+  // A run is a sequence of requests of this scope with consecutive numbers in the send queue. These
+  // two members describe the last run.
   std::uint64_t run_first = 0;
-  std::uint64_t sends_end = 0;  ///< one more than the number of the last request of the send queue
-  std::uint32_t serial = 0;     ///< from 1 within a channel; 0: not open
-  std::uint32_t receives = 0;   ///< outstanding
+  std::uint64_t sends_end = 0;  ///< one more than the number of the last request
+  std::uint32_t serial = 0;     ///< identifies the scope in its channel; 0: not open
+  std::uint32_t receives = 0;   ///< outstanding receives
   std::uint32_t posted = 0;     ///< requests with a handle
   std::uint32_t taken = 0;      ///< requests whose handle has taken the result
-  // Requests without a taken result:
-  std::uint32_t failed = 0;
-  std::uint32_t flushed = 0;  ///< because of another failure
+  // The numbers of failed requests whose results no handle has taken.
+  std::uint32_t failed = 0;   ///< requests that failed by themselves
+  std::uint32_t flushed = 0;  ///< requests that were flushed because of another failure
   bool is_stream = false;
 
   [[nodiscard]] std::uint32_t left() const noexcept { return posted - taken; }
@@ -52,7 +52,8 @@ class open_scopes {
     else
       close_outer(scope);
   }
-  /// The scope that the request was posted in; null if that is closed, or there was none.
+  /// The open scope in which the request was posted; null if that scope is closed, or the request
+  /// was posted outside of scopes.
   [[nodiscard]] scope_state* of(const request& one) const noexcept {
     scope_state* scope = one.scope != 0 ? innermost_ : nullptr;
     while (scope != nullptr && scope->serial != one.scope) scope = scope->outer;

@@ -20,23 +20,24 @@
 
 namespace verbspp::detail {
 
-/// The record of a place, which belongs to the owner of the place.
+/// The record of one place of a pool. The owner of the place accesses it without a lock; the pool
+/// accesses it, with its lock, while the place is free.
 struct alignas(32) place_record {
-  // The values of `next` that are not places.
+  // Values of `next` that are not indexes of places.
   static constexpr std::uint32_t end_of_list = UINT32_MAX;
-  static constexpr std::uint32_t taken = UINT32_MAX - 1;   ///< the place has an owner
-  static constexpr std::uint32_t filled = UINT32_MAX - 2;  ///< and was filled by the work below
+  static constexpr std::uint32_t taken = UINT32_MAX - 1;   ///< the place is owned
+  static constexpr std::uint32_t filled = UINT32_MAX - 2;  ///< the place is owned, filled by `work`
 
   completed_work work{0, 0, 0, 0};
   channel_id source{};
-  std::uint32_t next = taken;  ///< the next place of a list: of free places, or of messages
+  std::uint32_t next = taken;  ///< the next place in a list of free places, or of messages
 };
 
-/// The places of a pool, which exist until the last handle and the last owner of a place have
-/// returned them. Thread-safe.
+/// The registered places of a message pool. They exist until the last handle of the pool is
+/// destroyed, and the last place has returned. Thread-safe.
 ///
-/// The free places are a list. Its first place is the one that was returned last, which is the most
-/// likely to be in the cache.
+/// The free places form a list. Its first place is the one that was returned last, because that is
+/// the most likely to be in the cache.
 class pool_places : public memory_keeper {
  public:
   [[nodiscard]] static result<pool_places*> create(const protection_domain& domain,
@@ -50,14 +51,15 @@ class pool_places : public memory_keeper {
     const brief_guard guard(lock_);
     ++handles_;
   }
-  /// Uncounts it. This may delete the places.
+  /// Removes a handle from the count. This may delete the places.
   void drop_handle() noexcept {
     lock_.lock();
     --handles_;
     unlock();
   }
 
-  /// Takes up to `wanted` places, and calls `function(i, place)` with each. \returns their number
+  /// Takes up to `wanted` free places, and calls `function(i, place)` for each. \returns the number
+  /// of places taken
   template <class Function>
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(std::uint32_t wanted,
                                                      Function function) noexcept {
@@ -90,7 +92,7 @@ class pool_places : public memory_keeper {
   [[nodiscard]] VERBSPP_DATA_PATH place_record& record(std::uint32_t place) noexcept {
     return records_[place];
   }
-  /// Notes that this work has filled a place.
+  /// Records the work that has filled a place, and the channel that received it.
   VERBSPP_DATA_PATH void fill(std::uint32_t place, const completed_work& work,
                               channel_id source) noexcept {
     place_record& filled = records_[place];
@@ -120,7 +122,8 @@ class pool_places : public memory_keeper {
   pool_places(registered_buffer<>&& buffer, owned<place_record[]>&& records, std::uint32_t count,
               std::uint32_t size, std::size_t distance) noexcept;
   ~pool_places();
-  // Mark the bytes of a place for AddressSanitizer and Valgrind.
+  // Mark the bytes of a place for AddressSanitizer and Valgrind: `hide` forbids accesses, `show`
+  // allows them.
   void hide(std::uint32_t place) noexcept;
   void show(std::uint32_t place) noexcept;
   /// Unlocks, and deletes the places if nothing refers to them any more.
@@ -134,19 +137,20 @@ class pool_places : public memory_keeper {
   std::uint32_t lkey_;
   std::uint32_t count_;
   std::uint32_t size_;    ///< the requested size of a place
-  std::size_t distance_;  ///< from one place to the next: two places share no cache line
+  std::size_t distance_;  ///< bytes from one place to the next; no two share a cache line
   bool is_watched_;
   place_record* records_;
   owned<place_record[]> records_owner_;
 
-  // The lock guards the following, and the records of free places.
+  // The lock guards the following members, and the records of free places.
   alignas(64) brief_lock lock_{};
   std::uint32_t first_ = 0;
   std::uint32_t available_;
   std::uint32_t handles_ = 1;
 };
 
-/// Messages in places of one pool, in order: a list through the records of the places.
+/// A list of messages in places of one pool, in order, which is linked through the records of the
+/// places.
 struct message_list {
   static constexpr std::uint32_t none = place_record::end_of_list;
   std::uint32_t first = none;
@@ -163,7 +167,7 @@ struct message_list {
     (is_empty() ? first : places.record(last).next) = more.first;
     last = more.last;
   }
-  /// Removes the first place. \pre there is one
+  /// Removes and returns the first place. \pre the list is not empty
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take_first(pool_places& places) noexcept {
     return std::exchange(
         first, std::exchange(places.record(first).next, std::uint32_t{place_record::filled}));

@@ -21,16 +21,16 @@ namespace verbspp::detail {
 
 struct inbox_state;
 
-/// The state of one receive, from its post until its result is taken. It fills one cache line.
+/// The state of one receive, from its posting until its result is taken. It fills one cache line.
 struct alignas(64) receive_slot {
   enum class state : std::uint8_t { free, posted, done };
-  /// The work that a completion entails besides storing the result.
+  /// Flags for the work at the completion of the receive, besides storing the result.
   enum note : std::uint8_t {
-    in_scope = 1U << 0,
-    unheld = 1U << 1,   ///< there is no handle: free the slot
-    keeping = 1U << 2,  ///< release `memory`
-    hidden = 1U << 3,   ///< remove the mark in the memory guard
-    in_inbox = 1U << 4  ///< append place `memory.place` to the inbox, and free the slot
+    in_scope = 1U << 0,  ///< count the receive as finished in `scope`
+    unheld = 1U << 1,    ///< no handle exists: free the slot
+    keeping = 1U << 2,   ///< release `memory`
+    hidden = 1U << 3,    ///< remove the mark in the memory guard
+    in_inbox = 1U << 4   ///< append place `memory.place` to the inbox, and free the slot
   };
 
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept { return is == state::done; }
@@ -62,7 +62,7 @@ struct alignas(64) receive_slot {
 
   state is;
   std::uint8_t notes;
-  std::uint16_t connection;  ///< the lower bits of the generation in which it failed
+  std::uint16_t connection;  ///< after a failure: the lower bits of the channel's generation
 };
 
 static_assert(sizeof(receive_slot) == 64 || sizeof(void*) != 8);
@@ -83,11 +83,12 @@ class receive_slots {
   [[nodiscard]] static std::size_t index_of(const receive_slot& slot) noexcept {
     return static_cast<std::size_t>(slot.id) & no_slot;
   }
-  /// The number of requests that the receive queue holds; 0 if the channel shares its receives.
+  /// The number of requests that the receive queue can hold; 0 if the channel uses a shared receive
+  /// queue.
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   void set_capacity(std::uint32_t requests) noexcept { capacity_ = requests; }
 
-  /// Accepts requests from now on. \pre none is outstanding
+  /// Accepts requests from now on. \pre no receive is outstanding
   void open() noexcept {
     is_open_ = true;
     room_ = capacity_;
@@ -115,7 +116,8 @@ class receive_slots {
   }
   /// The slot for the next receive, which stays free until `commit`. \pre `has_room`
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& next() noexcept { return slots_[free_]; }
-  /// Notes that the receive of slot `next` was posted.
+  /// Marks the slot that `next` has returned as posted. \param is_held true if the receive has a
+  /// handle
   VERBSPP_DATA_PATH void commit(receive_slot& slot, scope_state* scope, bool is_held) noexcept {
     free_ = slot.next;
     --free_count_;
@@ -128,7 +130,8 @@ class receive_slots {
     slot.notes |= receive_slot::in_scope;
     ++scope->receives;
   }
-  /// Takes the slot `next` for a receive of an inbox into this place.
+  /// Takes the next free slot for a receive of an inbox, which fills this place of the inbox's
+  /// pool.
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& commit(inbox_state& inbox,
                                                        std::uint32_t place) noexcept {
     receive_slot& slot = slots_[free_];
@@ -141,12 +144,12 @@ class receive_slots {
     slot.memory.place = place;
     return slot;
   }
-  /// Returns the slot of a receive that was not posted after all.
+  /// Frees the slot of an inbox's receive that could not be posted.
   void uncommit(receive_slot& slot) noexcept {
     ++room_;
     release(slot);
   }
-  /// Has a posted receive keep this memory.
+  /// Makes a posted receive keep this memory alive until it has finished.
   VERBSPP_DATA_PATH static void keep(receive_slot& slot, const kept_memory& memory) noexcept {
     slot.memory = memory;
     slot.notes |= receive_slot::keeping;
@@ -168,13 +171,13 @@ class receive_slots {
     ++room_;
     ++completed_;
   }
-  /// The number of receives that have ever left the queue, which they do in order.
+  /// The number of receives that have ever left the queue. They leave it in the order of posting.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t completed() const noexcept { return completed_; }
-  /// The number of an outstanding receive, in the order in which they were posted.
+  /// The number of an outstanding receive. Receives are numbered in the order of posting.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t number_of(const receive_slot& slot) const noexcept {
     return completed_ + (slot.number - static_cast<std::uint32_t>(completed_));
   }
-  /// Makes the slot, which holds the result, done.
+  /// Marks the slot as done, after the result was stored in it.
   /// \param place its place in the memory guard
   VERBSPP_DATA_PATH void complete(receive_slot& slot, std::size_t place,
                                   memory_guard& guard) noexcept {
@@ -194,7 +197,7 @@ class receive_slots {
     free_ = index;
     ++free_count_;
   }
-  /// The number of receives, outstanding or done, that a handle has.
+  /// The number of receives, outstanding or done, that have a handle.
   [[nodiscard]] std::uint32_t held() const noexcept {
     std::uint32_t count = 0;
     for (std::uint32_t i = 0; i < size_; ++i)

@@ -9,12 +9,13 @@ namespace verbspp::detail {
 
 struct receive_slot;
 
-/// The number of serials of scopes; a channel reuses a serial after this number of scopes. A handle
-/// kept for that long is taken for one of the newer scope.
+/// The number of different serials of scopes. A channel reuses a serial after this number of
+/// scopes, so a handle kept for that long is mistaken for a handle of the newer scope.
 inline constexpr std::uint32_t scope_serials = std::uint32_t{1} << 23;
 
-/// The part of a handle that identifies its request. It has two words, which are passed in
-/// registers: a value whose address one call takes, however rarely, stays in memory for all calls.
+/// The part of a handle that identifies its request. It has two words, so that it can be passed in
+/// registers. Functions that are not inlined take it by value: if its address were passed to even
+/// one rare call, the compiler would have to keep it in memory.
 struct request {
   constexpr request() noexcept : number(0) {}
 
@@ -23,8 +24,8 @@ struct request {
   }
 
   union {
-    std::uint64_t number;  ///< in the send queue, from 1
-    receive_slot* slot;    ///< in the receive queue
+    std::uint64_t number;  ///< the request's number in the send queue, from 1
+    receive_slot* slot;    ///< the slot of a receive
   };
   std::uint32_t bytes = 0;       ///< the length of an RDMA read
   std::uint32_t scope : 23 = 0;  ///< the serial of its scope; 0: none

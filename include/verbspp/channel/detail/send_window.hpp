@@ -16,16 +16,18 @@
 
 namespace verbspp::detail {
 
-/// The failed requests of one connection's send queue, for handles that still exist.
+/// The failed requests of one connection's send queue. They are recorded for handles that still
+/// exist.
 struct lost_sends {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   std::uint64_t first = none;
   std::uint64_t end = none;   ///< set when the channel is renewed
-  std::uint64_t root = none;  ///< the one that failed by itself; the others were flushed
+  std::uint64_t root = none;  ///< the request that failed by itself; the others were flushed
   std::uint32_t status = 0;
   std::uint32_t vendor_code = 0;
   std::uint32_t queue_pair = 0;
-  // From the first of these numbers up to the second, no run of a scope ends.
+  // Where the last search of `scope_of` ended: no run of a scope ends with a number from
+  // `search_first` up to, but not including, `search_end`.
   std::uint64_t search_first = 0;
   std::uint64_t search_end = 0;
   owned<lost_sends> earlier{};
@@ -33,7 +35,8 @@ struct lost_sends {
   lost_sends() noexcept = default;
   lost_sends(const lost_sends&) = delete;
   lost_sends& operator=(const lost_sends&) = delete;
-  /// Destroys the earlier ones in a loop: a channel may have been renewed a million times.
+  /// Destroys the records of earlier connections in a loop, not recursively: a channel may have
+  /// been renewed a million times.
   ~lost_sends() {
     while (earlier) earlier = std::move(earlier->earlier);
   }
@@ -42,11 +45,11 @@ struct lost_sends {
 
 /// The requests of a channel's send queue.
 ///
-/// Requests finish in the order in which they are posted, so each has a number. Requests below
-/// `completed` have finished, signaled or not; a success carries no other information. A failure
-/// ends the connection, so the number of the first failed request is enough. Only two kinds of
-/// requests have a record: those that keep memory, and the last request of each earlier run of a
-/// scope.
+/// Requests are numbered in the order of posting, in which they also finish. So all requests with
+/// numbers below `completed` have finished, signaled or not; a success needs no other information.
+/// A failure ends the connection, so it is enough to record the number of the first failed request.
+/// Only two kinds of requests have a record: those that keep memory, and the last request of each
+/// earlier run of a scope.
 class send_window {
  public:
   send_window() noexcept = default;
@@ -57,12 +60,12 @@ class send_window {
 
   /// Allocates the records. \pre the capacity is set
   [[nodiscard]] result<void> allocate() noexcept;
-  /// The number of places in the memory guard: twice the capacity, rounded up.
+  /// The number of places in the memory guard: twice the capacity, rounded up to a power of 2.
   [[nodiscard]] std::size_t places() const noexcept { return mask_ + 1; }
   [[nodiscard]] std::size_t place_of(std::uint64_t number) const noexcept {
     return static_cast<std::size_t>(number & mask_);
   }
-  /// The number of requests that the send queue holds.
+  /// The number of requests that the send queue can hold.
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   void set_capacity(std::uint32_t requests) noexcept;
 
@@ -80,7 +83,7 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t room() const noexcept {
     return has_room() ? end_ - next_ : 0;
   }
-  /// Counts requests that were posted, all by the same scope or by none.
+  /// Counts requests that were posted, all of them in this scope, or, if it is null, in no scope.
   VERBSPP_DATA_PATH void advance(std::uint32_t count, scope_state* scope) noexcept {
     if (scope != nullptr) {
       if (scope->sends_end != next_) [[unlikely]]
@@ -89,7 +92,7 @@ class send_window {
     }
     next_ += count;
   }
-  /// Has the request, which was posted, keep this memory.
+  /// Makes a posted request keep this memory alive until it has finished.
   VERBSPP_DATA_PATH void keep(std::uint64_t number, const kept_memory& memory) noexcept {
     record_of(number).memory = memory;
     ++care_;
@@ -97,7 +100,8 @@ class send_window {
 
   // Streams, which post unsignaled requests.
 
-  /// True if at least `count` requests at the end may be unsignaled.
+  /// True if the last `count` requests that were posted may all be unsignaled, so that the next one
+  /// has to be signaled.
   [[nodiscard]] VERBSPP_DATA_PATH bool may_have_unsignaled(std::uint64_t count) const noexcept {
     return signaled_end_ + count <= next_;
   }
@@ -120,7 +124,7 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH bool needs_care() const noexcept { return care_ != 0; }
   /// Makes `needs_care` true until the channel is destroyed.
   void need_care() noexcept { ++care_; }
-  /// Completes all requests up to this `wr_id`. \pre `needs_care` is false
+  /// Completes all requests up to the one with this `wr_id`. \pre `needs_care` is false
   VERBSPP_DATA_PATH void complete_plainly(std::uint64_t wr_id) noexcept {
     const std::uint32_t earlier = distance_to(wr_id);
     if (is_new(earlier)) [[likely]] {
@@ -128,7 +132,8 @@ class send_window {
       end_ = completed_ + usable_;
     }
   }
-  /// Completes all requests up to this `wr_id`, and releases the memory that they keep.
+  /// Completes all requests up to the one with this `wr_id`, and releases the memory that they
+  /// keep.
   void complete(std::uint64_t wr_id, memory_guard& guard) noexcept {
     const std::uint32_t earlier = distance_to(wr_id);
     if (is_new(earlier)) complete_until(completed_ + earlier + 1, guard);
@@ -147,7 +152,8 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done(std::uint64_t number) const noexcept {
     return number < completed_;
   }
-  /// True if it has finished, certainly without a failure.
+  /// True if the request is certain to have succeeded; false if it is outstanding, or results are
+  /// suspect.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(std::uint64_t number) const noexcept {
     return number < succeeded_;
   }
@@ -157,17 +163,18 @@ class send_window {
   void set_suspect(bool is_suspect) noexcept;
 
   /// Begins a connection.
-  /// \param has_handles whether handles of earlier connections exist, or inboxes
-  /// \param has_send_handles whether any of them is of the send queue; failures are kept for these
+  /// \param has_handles true if handles of earlier connections, or inboxes, exist
+  /// \param has_send_handles true if some of these handles belong to requests of the send queue, so
+  /// that failures have to be kept for them
   [[nodiscard]] result<void> begin_connection(bool has_handles, bool has_send_handles) noexcept;
   void set_queue_pair(std::uint32_t number) noexcept { lost_->queue_pair = number; }
   /// Forgets the failures of earlier connections.
   void forget_earlier() noexcept { lost_->earlier = {}; }
-  /// Notes that this request has failed, and with it all later ones.
+  /// Records that this request has failed, and with it all later ones.
   void fail(std::uint64_t number, std::uint32_t status, std::uint32_t vendor_code) noexcept;
-  /// The failure that this request is part of; null if it has succeeded.
+  /// The failed requests to which this request belongs; null if it has succeeded.
   [[nodiscard]] const lost_sends* failure_of(std::uint64_t number) const noexcept;
-  /// The number of connections whose failures are kept, this one included.
+  /// The number of connections whose failures are kept, including the current one.
   [[nodiscard]] std::uint32_t kept_connections() const noexcept;
   [[nodiscard]] bool is_of_this_connection(const lost_sends& lost) const noexcept {
     return &lost == lost_.get();
@@ -177,10 +184,10 @@ class send_window {
                                       const open_scopes& scopes) const noexcept;
 
  private:
-  /// A record whose number differs from the one that is looked up is outdated.
+  /// A record is valid only for its number: if another number is looked up, the record is outdated.
   struct record {
     std::uint64_t number = 0;
-    scope_state* scope = nullptr;  ///< the scope whose run ends here; null: none
+    scope_state* scope = nullptr;  ///< the scope whose run ends with this number, if any
     std::uint64_t run_first = 0;
     kept_memory memory{};
   };
@@ -193,7 +200,8 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t distance_to(std::uint64_t wr_id) const noexcept {
     return static_cast<std::uint32_t>(wr_id) - static_cast<std::uint32_t>(completed_);
   }
-  /// False for a request of an earlier queue pair of the channel.
+  /// False for a request that has already been completed, such as one of an earlier queue pair of
+  /// the channel.
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_new(std::uint32_t distance) noexcept {
     return static_cast<std::int32_t>(distance) >= 0;
   }
@@ -201,19 +209,19 @@ class send_window {
   void release_memory(std::uint64_t end, memory_guard& guard) noexcept;
 
   std::uint64_t next_ = 1;
-  std::uint64_t end_ = 1;  ///< the first number that there is no room for
+  std::uint64_t end_ = 1;  ///< the first number for which there is no room
   std::uint64_t completed_ = 1;
   std::uint64_t succeeded_ = 1;     ///< as `completed_`, but 0 while results are suspect
-  std::uint64_t signaled_end_ = 1;  ///< while streams are open
-  std::uint64_t usable_ = 0;        ///< the capacity while it is open, else 0
-  std::uint32_t care_ = 0;  ///< the number of requests that keep memory, and of other reasons
+  std::uint64_t signaled_end_ = 1;  ///< valid while streams are open
+  std::uint64_t usable_ = 0;        ///< the capacity while the queue is open, else 0
+  std::uint32_t care_ = 0;          ///< the number of reasons for `needs_care`
   std::uint32_t capacity_ = 0;
   bool is_open_ = false;
-  record* records_ = nullptr;  ///< a ring, at the numbers' lower bits
+  record* records_ = nullptr;  ///< a ring, indexed by the lower bits of the numbers
   std::uint64_t mask_ = 0;
   std::uint64_t runs_end_ = 0;  ///< one more than the last number whose record ends a run
   owned<record[]> records_owner_{};
-  owned<lost_sends> lost_{};  ///< this connection's, then those of earlier ones
+  owned<lost_sends> lost_{};  ///< the current connection's, linked to earlier ones
 };
 
 }  // namespace verbspp::detail

@@ -21,18 +21,18 @@ class tied_socket {
   /// \errors `resource_exhausted` if no descriptor is left
   [[nodiscard]] static result<tied_socket> duplicate_of(int descriptor) noexcept;
 
-  /// -1 if there is none.
+  /// The descriptor of the duplicate; -1 if there is none.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
-  /// Shuts the socket down for sending, which the peer sees at once. Does so only for the last of
-  /// the channels of this process that are tied to the socket, and not in a child of fork.
+  /// Shuts the socket down for sending, which the peer detects at once. A no-op if other channels
+  /// of this process are tied to the socket, and in a child process after `fork`.
   void tell_end() const noexcept;
 
  private:
   void drop() noexcept;
 
   int descriptor_ = -1;
-  tied_channels* channels_ = nullptr;  ///< of the socket
+  tied_channels* channels_ = nullptr;  ///< shared by all channels that are tied to the socket
 };
 
 }  // namespace verbspp::detail

@@ -7,26 +7,27 @@
 
 namespace verbspp::detail {
 
-/// The slot of a receive has its index in the lowest bits of its id, and the count of its uses
-/// above.
+/// The id of a receive's slot: its lowest bits are the index of the slot, and the bits above them
+/// count the uses of the slot.
 inline constexpr unsigned slot_index_bits = 20;
 inline constexpr std::uint32_t no_slot = (1U << slot_index_bits) - 1;
 inline constexpr std::uint64_t one_use = std::uint64_t{1} << slot_index_bits;
 
-/// The highest byte of a `wr_id` is the operation, since failed completions do not report it; a
-/// receive sets the sign bit. The rest is the slot's id, or the request's number, which never
-/// becomes that large.
+/// The highest byte of a `wr_id` is the operation, since failed completions do not report it; the
+/// operation of a receive sets the sign bit. The other bytes are the id of the receive's slot, or
+/// the number of a request of the send queue. A number never becomes so large that it needs the
+/// highest byte.
 inline constexpr unsigned operation_at = 56;
 inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_at) - 1;
 [[nodiscard]] constexpr std::uint64_t wr_id_of(work_operation operation,
                                                std::uint64_t id) noexcept {
   return static_cast<std::uint64_t>(operation) << operation_at | id;
 }
-/// True if it belongs to a receive of the channel's own.
+/// True if the `wr_id` belongs to a receive, of the channel itself or of a hub.
 [[nodiscard]] constexpr bool is_receive(std::uint64_t wr_id) noexcept {
   return static_cast<std::int64_t>(wr_id) < 0;
 }
-/// The highest byte for the shared receives of a hub.
+/// The highest byte of the `wr_id` of a hub's shared receives.
 inline constexpr std::uint64_t shared_receive = 0xff;
 [[nodiscard]] constexpr bool is_shared_receive(std::uint64_t wr_id) noexcept {
   return wr_id >> operation_at == shared_receive;

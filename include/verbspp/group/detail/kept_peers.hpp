@@ -12,8 +12,8 @@
 
 namespace verbspp::detail {
 
-/// A copy of a list of peers: the program's function, which is called for each of them, may change
-/// the list. Short lists take no allocation.
+/// A copy of a list of peers. It is needed because the program's function, which is called for each
+/// peer, may change the list. Short lists need no allocation.
 class kept_peers {
  public:
   explicit kept_peers(const peer_list& peers) noexcept : size_(peers.size()) {

@@ -13,8 +13,8 @@ class group;
 
 namespace verbspp::detail {
 
-/// Connects the members of a group at their first use. Implemented by a world, which knows how to
-/// reach them.
+/// Connects the members of a group at their first use. A world implements this, because it has the
+/// addresses of its members.
 ///
 /// Thread rule: like the group.
 class member_connector {
@@ -23,16 +23,15 @@ class member_connector {
   member_connector(const member_connector&) = delete;
   member_connector& operator=(const member_connector&) = delete;
 
-  /// True if that peer is still to be connected. False for peers that it does not know how to
-  /// reach, and for those at whose number the program has put a channel of its own before the first
-  /// use.
+  /// True if this peer is still to be connected. False for peers outside the world, and for peers
+  /// at whose number the program has put another channel before the first use.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
-  /// Connects those of the peers that are still to be connected, and puts them into the group once
-  /// they are connected at both ends.
+  /// Connects those of the peers that are still to be connected, and puts their channels into the
+  /// group once both ends are connected.
   /// \returns the result for each peer
   [[nodiscard]] virtual group_results connect(group& members, const peer_list& peers,
                                               const wait_limit& limit) noexcept = 0;
-  /// Answers connection requests to this end; doesn't wait for any.
+  /// Responds to connection requests that have arrived from peers; never blocks.
   virtual void serve(group& members) noexcept = 0;
 
  protected:
