@@ -41,13 +41,14 @@ void awaited_message::proceed(continuation& self) noexcept {
 }
 
 result<void> awaited_room::await_resume() noexcept {
+  constexpr const char* waiting = "wait for room";
   const send_window& sends = core_.sends();
-  if (!sends.is_open()) return core_.connection().refusal(waiting_on_channel);
+  if (!sends.is_open()) return core_.connection().refusal(waiting);
   if (wanted_ > sends.capacity())
-    return error::above_limit("wait for room", "requests", wanted_, sends.capacity(),
+    return error::above_limit(waiting, "requests", wanted_, sends.capacity(),
                               "the limit is the length of the send queue");
   if (sends.room() >= wanted_) return success();
-  return limit().failure("wait for room", "the send queue has remained full");
+  return limit().failure(waiting, "the send queue has remained full");
 }
 
 }  // namespace verbspp::detail

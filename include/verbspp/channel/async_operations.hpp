@@ -82,7 +82,8 @@ class VERBSPP_VIEW kept_elements {
       (detail::CanNotBeKept<Element, Memory>),
       "the device may still use the memory of an awaited request when the coroutine is destroyed, "
       "so the request has to keep it: share the buffer, or move it, as in "
-      "async_write(std::move(buffer), {.remote = memory})");
+      "async_write(std::move(buffer), {.remote = memory}); or borrow it in an async_scope, which "
+      "waits for the device");
   template <class Memory>
   kept_elements(const Memory&)
       VERBSPP_DETAIL_REFUSED((std::is_same_v<Element, scatter_element> &&
