@@ -12,18 +12,19 @@ namespace verbspp::detail {
 
 namespace {
 
-/// A locked section usually ends within this number of looks.
+/// The number of times that a thread reads the lock before it sleeps. A locked section is usually
+/// shorter than that.
 constexpr unsigned looks_before_sleep = 100;
 
 }  // namespace
 
 void brief_lock::lock_later() noexcept {
   for (unsigned look = 0; look < looks_before_sleep; ++look) {
-    // Reading leaves the cache line with the owner.
+    // Reads first: as long as the lock is taken, its cache line stays with the owner.
     if (__atomic_load_n(&state_, __ATOMIC_RELAXED) == unlocked && try_lock()) return;
     pause_processor();
   }
-  const int errnum = errno;  // for callers that are destructors
+  const int errnum = errno;  // the callers may be destructors, which must not change errno
   while (__atomic_exchange_n(&state_, has_sleepers, __ATOMIC_ACQUIRE) != unlocked)
     syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, has_sleepers, nullptr, nullptr, 0);
   errno = errnum;

@@ -15,7 +15,7 @@ constexpr void store_big_endian(std::span<std::byte, Size> to, std::uint64_t num
     to[i] = static_cast<std::byte>(number >> 8 * (Size - 1 - i) & 0xff);
 }
 
-/// Reads a number in that format.
+/// Reads a number that was stored most significant byte first.
 template <std::size_t Size>
 [[nodiscard]] constexpr std::uint64_t load_big_endian(
     std::span<const std::byte, Size> from) noexcept {
@@ -32,8 +32,8 @@ inline void put_number(std::span<std::byte> to, std::size_t at, std::uint64_t nu
     to[at + i] = static_cast<std::byte>(number >> 8U * (size - 1 - i) & 0xffU);
 }
 
-/// Reads a number of at most four bytes at an offset; the last bytes may be beyond the end of the
-/// span.
+/// Reads a number of at most four bytes at an offset. If the span ends earlier, reads only the
+/// bytes before its end.
 [[nodiscard]] inline std::uint32_t number_at(std::span<const std::byte> from, std::size_t at,
                                              unsigned size = 4) noexcept {
   std::uint32_t number = 0;

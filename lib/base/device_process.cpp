@@ -8,8 +8,8 @@
 namespace verbspp::detail {
 
 namespace {
-/// The last process that opened a device: a child of fork inherits the number of its parent; 0 for
-/// none.
+/// The id of the last process that opened a device; 0 if none has. A child that was forked from it
+/// inherits this value.
 constinit std::atomic<pid_t> opened_by{0};
 }  // namespace
 

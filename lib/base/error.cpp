@@ -15,7 +15,7 @@ namespace verbspp {
 
 namespace {
 
-/// Appends to a buffer that may be too small, and counts as if it were not.
+/// Appends text to a buffer. Cuts off the text that does not fit, but counts its full length.
 class appender {
  public:
   explicit appender(std::span<char> buffer) noexcept : buffer_(buffer) {
@@ -64,7 +64,7 @@ bool is_of_verbs(std::string_view operation) noexcept {
   return operation.starts_with("ibv_") || operation.starts_with("modify ");
 }
 
-/// The advice if at most the errno of a verb is known.
+/// The advice for a failed verb, if nothing but its errno is known.
 const char* usual_advice(int errnum) noexcept {
   switch (kind_of_errno(errnum)) {
     case error_kind::invalid_input:
@@ -92,7 +92,7 @@ const char* usual_advice(int errnum) noexcept {
   }
 }
 
-/// The advice if only the errno of any call is known; null if that is not enough.
+/// The advice for an errno that means the same for all calls; null for other errnos.
 const char* advice_on(int errnum) noexcept {
   switch (errnum) {
     case EMFILE:

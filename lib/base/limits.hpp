@@ -19,7 +19,7 @@ namespace verbspp::detail {
   return success();
 }
 
-/// Rejects an index beyond a table of that length.
+/// Rejects an index that is not in a table of the given length.
 /// \errors `invalid_input`
 [[nodiscard]] inline result<void> check_index(const char* operation, const char* what,
                                               std::uint64_t index, std::uint64_t length) noexcept {

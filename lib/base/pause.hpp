@@ -4,7 +4,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Tells the processor that this is a spin loop.
+/// Informs the processor that the caller is a spin loop.
 inline void pause_processor() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();

@@ -26,7 +26,7 @@ int make_nonblocking(int file_descriptor) noexcept {
 
 namespace {
 
-/// The most file descriptors that a thread watches while a stop request can wake it.
+/// The maximum number of file descriptors that a thread watches while a stop request can wake it.
 constexpr std::size_t most_with_callback = 5;
 
 /// The eventfd through which a stop request wakes a thread.
@@ -47,7 +47,7 @@ struct closes_signal {
   }
 };
 
-/// The eventfd of this thread, created by the first call; -1 if there is none.
+/// The eventfd of this thread, created by the first call; -1 if it could not be created.
 int descriptor_of_stops() noexcept {
   stop_signal& mine = signal_of_thread;
   if (mine.has_ended) return -1;
@@ -61,7 +61,7 @@ int descriptor_of_stops() noexcept {
   return mine.descriptor;
 }
 
-/// Calls `ppoll`, which sleeps until a time point.
+/// Calls `ppoll` with a timeout that ends at a point in time.
 int poll_until(std::span<pollfd> entries, std::chrono::steady_clock::time_point until) noexcept {
   using std::chrono::steady_clock;
   timespec remaining{};
@@ -75,7 +75,8 @@ int poll_until(std::span<pollfd> entries, std::chrono::steady_clock::time_point 
                  until == (steady_clock::time_point::max)() ? nullptr : &remaining, nullptr);
 }
 
-/// A sleep on file descriptors, one of which is the thread's eventfd.
+/// A sleep on file descriptors. The thread's eventfd is watched as well, so that a stop request can
+/// end the sleep.
 class sleep_on_descriptors : stoppable_sleep {
  public:
   sleep_on_descriptors(std::span<pollfd> entries, const wait_limit& until, int signal) noexcept
@@ -94,7 +95,8 @@ class sleep_on_descriptors : stoppable_sleep {
   /// \returns true if one of the given descriptors is ready
   [[nodiscard]] result<bool> run_with_callback() noexcept {
     until_.sleep(*this);
-    // The callback has returned, or will not be called; a later sleep must not see its signal.
+    // The callback has returned, or will not be called any more. Its signal must not end a later
+    // sleep.
     if (was_raised_) lower(signal_);
     if (errnum_ != 0) return error::from_errno(errnum_, "ppoll");
     return is_ready_;

@@ -19,15 +19,15 @@ inline constexpr const char* device_is_gone =
 /// \returns the errno, 0 on success
 [[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
 
-/// Checks that the file descriptor of a device's events, as a wait has seen it, still works.
+/// Fails if the result of polling a descriptor of a device's events shows that it no longer works.
 [[nodiscard]] result<void> check_alive(const pollfd& seen, const char* operation) noexcept;
-/// Waits for one descriptor of events, and then checks that it still works, as `check_alive`.
+/// Waits for one descriptor of events, and then checks it by `check_alive`.
 [[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
                                          const char* operation) noexcept;
 
 /// Reads one event by `read()`, which has the return values of `ibv_get_cq_event` and
 /// `ibv_get_async_event`.
-/// \returns true if there was one
+/// \returns true if an event was read
 template <class Read>
 [[nodiscard]] result<bool> read_event(Read read, const char* operation) noexcept {
   for (;;) {
@@ -36,7 +36,7 @@ template <class Read>
     const int errnum = errno;
     if (errnum == EAGAIN) return false;
     if (errnum == EINTR) continue;
-    // Half an event, or none although the descriptor was readable, sets no errno.
+    // If the descriptor was readable, but has only a part of an event or none, errno is not set.
     return error::from_errno(errnum != 0 ? errnum : EIO, operation, device_is_gone);
   }
 }

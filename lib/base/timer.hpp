@@ -9,7 +9,8 @@
 
 namespace verbspp::detail {
 
-/// Makes a timerfd of the monotonic clock readable at that time; never for the clock's maximum.
+/// Makes a timerfd of the monotonic clock readable at a point in time. The clock's maximum disarms
+/// it.
 inline void set_timer(int timer, std::chrono::steady_clock::time_point at) noexcept {
   itimerspec set{};
   if (at != (std::chrono::steady_clock::time_point::max)()) {

@@ -10,7 +10,7 @@ namespace verbspp::detail {
 
 int make_event_descriptor() noexcept { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
-// Neither can fail on an eventfd that is raised only once at a time.
+// Neither function can fail, because an eventfd is raised at most once before it is lowered.
 void raise(int event_descriptor) noexcept {
   static_cast<void>(::eventfd_write(event_descriptor, 1));
 }

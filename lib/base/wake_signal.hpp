@@ -8,12 +8,12 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Wakes threads that sleep on file descriptors, which a condition variable can't: each also
+/// Wakes threads that sleep on file descriptors, which a condition variable can't. Each thread also
 /// watches the descriptor of the signal. It is readable until all threads that were asleep at the
 /// time of the signal have woken up.
 ///
-/// The owner's lock guards all members. A thread holds it from the test of its condition until it
-/// has entered, so no signal is lost in between.
+/// The owner's lock guards all members. A thread holds the lock from the test of its condition
+/// until it has called `enter`, so no signal is lost in between.
 class wake_signal {
  public:
   wake_signal() noexcept = default;
@@ -23,7 +23,7 @@ class wake_signal {
 
   /// Registers this thread, which is about to sleep on `descriptor()`.
   /// \returns the value to pass to `leave`
-  /// \errors `resource_exhausted` for file descriptors
+  /// \errors `resource_exhausted` if no file descriptor is left
   [[nodiscard]] result<std::uint64_t> enter() noexcept;
   void leave(std::uint64_t entered) noexcept;
   void wake_all() noexcept;
@@ -33,12 +33,12 @@ class wake_signal {
   int descriptor_ = -1;  ///< an eventfd, from the first sleep on
   std::uint64_t signals_ = 0;
   unsigned sleepers_ = 0;
-  unsigned behind_ = 0;  ///< the sleepers that the last signal has yet to wake
+  unsigned behind_ = 0;  ///< the number of sleepers that have not woken up since the last signal
 };
 
 /// Creates an eventfd, closed on exec and non-blocking; -1 with errno if that fails.
 [[nodiscard]] int make_event_descriptor() noexcept;
-/// Makes it readable, or not readable.
+/// Makes an eventfd readable, or not readable.
 void raise(int event_descriptor) noexcept;
 void lower(int event_descriptor) noexcept;
 

@@ -9,7 +9,7 @@ error not_there(const char* operation, cm_state state) noexcept {
   return {state == cm_state::removed ? error_kind::not_found : error_kind::not_connected, operation,
           state == cm_state::removed
               ? "the device was removed: destroy all objects that were created on it"
-              : "there is no connection: this is empty, or was moved from"};
+              : "there is no connection: the object is empty, or was moved from"};
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ static_assert(cm_datagram_key.value() == RDMA_UDP_QKEY);
 
 namespace {
 
-/// The part of the received data that this message carries: links may pad it.
+/// The private data of this kind of message. Links may pad it, so it is cut to its maximum size.
 template <class Data>
 Data front_of(const detail::cm_event_data& event) noexcept {
   const auto bytes = event.private_data();
@@ -55,7 +55,7 @@ result<cm_datagram_peer> cm_datagram_route::look_up(const wait_limit& limit,
   parameters.private_data_len = static_cast<std::uint8_t>(data.bytes().size());
   VERBSPP_TRYV(id.connect(parameters));
   VERBSPP_TRY(event, id.wait_event(limit));
-  if (!event) return limit.failure(step, "no server answered for the service in time");
+  if (!event) return limit.failure(step, "no server answered the lookup of the service in time");
   if (event->event != cm_event::established) return detail::cm_failure(*event, step);
   return cm_datagram_peer{.path = event->path,
                           .number = queue_pair_number::assume(event->queue_pair),
@@ -73,8 +73,8 @@ result<void> cm_datagram_request::answer_with(const ibv_qp* serving, queue_key k
   if (id_.is_empty() || serving == nullptr) return detail::cm_moved_from(step);
   if (key != cm_datagram_key)
     return error::mismatch(step, "queue key", key.value(), cm_datagram_key.value(),
-                           "the connection manager gives all peers its own queue key: build the "
-                           "queue pair with .qkey(cm_datagram_key)");
+                           "the connection manager reports its own queue key to all peers: build "
+                           "the queue pair with .qkey(cm_datagram_key)");
   detail::cm_identifier id = std::move(id_);
   rdma_conn_param parameters{};
   parameters.private_data = data.bytes().data();

@@ -25,7 +25,7 @@ rdma_conn_param native(const cm_parameters& parameters, std::uint32_t queue_pair
   return made;
 }
 
-/// The part of the received data that this message carries: links may pad it.
+/// The private data of this kind of message. Links may pad it, so it is cut to its maximum size.
 template <class Data>
 Data data_of(const cm_event_data& event) noexcept {
   const auto bytes = event.private_data();
@@ -59,8 +59,8 @@ result<cm_handshake> cm_handshake::start(cm_identifier id, state now, ibv_qp* qu
   const char* const prepared = ibv_get_device_name(queue_pair->context->device);
   if (std::strcmp(found, prepared) != 0)
     return error(error_kind::mismatch, operation,
-                 "this was prepared on a device other than the one that has the address: use the "
-                 "context() of the route or request, or open that device");
+                 "the object was prepared on one device, but another device has the address: "
+                 "use the context() of the route or request, or open that device");
   return cm_handshake(std::move(id), now, queue_pair->qp_num, queue_pair->srq != nullptr,
                       parameters, limit);
 }

@@ -27,8 +27,8 @@ constexpr const char* no_device =
     "no RDMA device has a route to this address: an interface with an RDMA device must be in its "
     "network, or in the network of its router (rdma link, ip route get)";
 constexpr const char* no_such_local_address =
-    "no RDMA device of this host has this address (rdma link, ip address), or a server listens at "
-    "this port of all addresses";
+    "no RDMA device of this host has this address (rdma link, ip address), or another server "
+    "listens at this port of all addresses";
 
 std::size_t format_taken_port(const error& e, std::span<char> buffer) noexcept {
   const int length =
@@ -52,13 +52,13 @@ result<void> outcome_of(int returned, const char* operation, const char* hint = 
   return error::from_errno(errno != 0 ? errno : EIO, operation, hint);
 }
 
-/// True for the errnos of an address without a route.
+/// True for an errno that means that there is no route to an address.
 bool is_of_no_way(int errnum) noexcept {
   return errnum == ENODEV || errnum == ENETUNREACH || errnum == EHOSTUNREACH ||
          errnum == EADDRNOTAVAIL || errnum == ENOENT;
 }
 
-/// The time left in whole milliseconds, as librdmacm expects it; at least one.
+/// The remaining time in whole milliseconds, at least one, as librdmacm requires it.
 int milliseconds_to(const wait_limit& limit) noexcept {
   using namespace std::chrono;
   constexpr milliseconds longest = hours(1);
@@ -68,7 +68,7 @@ int milliseconds_to(const wait_limit& limit) noexcept {
   return static_cast<int>(std::clamp(left, milliseconds(1), longest).count());
 }
 
-/// librdmacm takes addresses that are not const, but does not modify them.
+/// Removes `const`, which the calls of librdmacm do not accept; they do not modify the address.
 sockaddr* of_c(const cm_address& address) noexcept {
   return const_cast<sockaddr*>(address.native());
 }
@@ -123,7 +123,7 @@ cm_event_data copy_of(const rdma_cm_event& native) noexcept {
     data = told.private_data;
   }
   if (native.event == RDMA_CM_EVENT_CONNECT_REQUEST) event.request = native.id;
-  // In events of a multicast group, the private data is a pointer of the program.
+  // In events of a multicast group, `private_data` is a pointer of the program, not data of a peer.
   if (data == nullptr || native.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
       native.event == RDMA_CM_EVENT_MULTICAST_ERROR)
     event.size = 0;
@@ -135,7 +135,7 @@ cm_event_data copy_of(const rdma_cm_event& native) noexcept {
 
 error cm_moved_from(const char* operation) noexcept {
   return {error_kind::invalid_input, operation,
-          "this was moved from, or can no longer be used: its work is done, or failed"};
+          "this object was moved from, or has already completed its work or failed"};
 }
 
 error cm_failure(const cm_event_data& event, const char* step) noexcept {
@@ -155,7 +155,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return failed.as(error_kind::not_found, "there is no route to this address");
     }
     case cm_event::unreachable:
-      // In the lookup of a service, this is the status of the response.
+      // In the lookup of a service, this is the status of the response if it is positive.
       if (event.status > 0)
         return {error_kind::not_connected, step,
                 "no server listens at this address and port, or it rejected the connection"};
@@ -163,7 +163,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
               "the peer's host does not answer, or its program did not accept or reject in time");
     case cm_event::rejected:
-      // On iWARP, this is an errno.
+      // On iWARP, the status is a negative errno.
       if (event.status < 0)
         return error::from_errno(errnum, step)
             .as(error_kind::not_connected, to_string(cm_rejection_reason::unknown));
@@ -217,7 +217,7 @@ result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
 }
 
 void cm_identifier::destroy() noexcept {
-  // The kernel rejects requests that were not taken, together with the listener.
+  // If this is a listener, the kernel rejects the requests that were not taken from it.
   if (id_ != nullptr && rdma_destroy_id(id_) != 0) report_destroy(errno, "rdma_destroy_id");
   if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
   id_ = nullptr;
@@ -249,7 +249,8 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   const int errnum = failed.native_errno();
   // The kernel also reports this for a port that another listener uses at all addresses.
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
-    return taken_port(operation, address.port(), errnum, "another listener has it: choose another");
+    return taken_port(operation, address.port(), errnum,
+                      "another listener uses it: choose another port");
   if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_such_local_address);
   return failed;
 }
@@ -260,7 +261,7 @@ result<void> cm_identifier::listen(int backlog) noexcept {
   const error failed = error::from_errno(errno, "rdma_listen");
   if (failed.native_errno() == EADDRINUSE)
     return taken_port("rdma_listen", local_address().port(), EADDRINUSE,
-                      "another listener has it: choose another");
+                      "another listener uses it: choose another port");
   return failed;
 }
 
@@ -292,7 +293,7 @@ result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
   errno = 0;
   if (rdma_accept(id_, &parameters) == 0) return success();
   const error failed = error::from_errno(errno, "rdma_accept");
-  // The request no longer exists.
+  // With these errnos, the request no longer exists.
   if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
     return failed.as(error_kind::not_connected, "the peer gave up before it was accepted");
   return failed;

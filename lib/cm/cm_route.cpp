@@ -12,7 +12,7 @@ result<cm_resolution> cm_resolution::start(const cm_address& destination,
   if (destination.is_empty())
     return error(error_kind::invalid_input, operation, "there is no address to resolve");
   if (limit.has_passed())
-    return limit.failure(operation, "the timeout had expired before it began");
+    return limit.failure(operation, "the timeout had expired before the resolution began");
   VERBSPP_TRY(id, cm_identifier::create(service));
   if (options.reuse_address) VERBSPP_TRYV(id.set_reuse_address());
   if (options.type_of_service) VERBSPP_TRYV(id.set_type_of_service(*options.type_of_service));

@@ -67,7 +67,7 @@ constexpr std::array events{
                       "continue if it comes up again before that"},
     event_description{async_event_type::lid_change, element::port, severity_of::warning,
                       "LID change",
-                      "the subnet manager gave the port another LID: peers need the new endpoint"},
+                      "the subnet manager assigned another LID: peers need the new endpoint"},
     event_description{async_event_type::pkey_change, element::port, severity_of::warning,
                       "pkey change",
                       "the partition table changed: a pkey index may mean another partition"},

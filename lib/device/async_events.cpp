@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* reading_event = "ibv_get_async_event";
 
-/// The rank of a failure, of which a listener notes the highest; 0 for events that are not
-/// failures.
+/// The rank of a failure; a listener keeps the failure with the highest rank. 0 for events that are
+/// not failures.
 int rank_of(const async_event& event) noexcept {
   if (event.severity() < async_event_severity::error) return 0;
   if (event.element() == async_event_element::port) return 1;

@@ -30,15 +30,16 @@ struct [[gnu::visibility("hidden")]] async_events {
   ~async_events();
 
   [[nodiscard]] static async_events& of(const context& device) noexcept;
-  /// The events that a listener listens to.
+  /// The events of the device to which a listener listens.
   [[nodiscard]] static async_events& of(const async_listener& listener) noexcept;
 
-  /// The next event for the program, if one is available.
+  /// Returns the next event for the program, if one is available.
   [[nodiscard]] result<std::optional<async_event>> next() noexcept;
-  /// Reads the available events, and keeps them; does nothing if that could block.
+  /// Reads the available events, and keeps them for the program; does nothing if reading could
+  /// block.
   [[nodiscard]] result<void> collect() noexcept;
   void forget(async_event_element element, std::uint64_t id) noexcept;
-  /// A descriptor that is readable while there are events, kept or not.
+  /// A descriptor that is readable while there are events to read, or kept events.
   [[nodiscard]] int descriptor() noexcept;
   /// The device's own descriptor, readable while there are events to read; -1 if reading could
   /// block.
@@ -48,15 +49,17 @@ struct [[gnu::visibility("hidden")]] async_events {
 
   /// The registration of a thread that is about to sleep until events arrive.
   struct sleep {
-    bool is_needless = false;  ///< an event was kept or noted already, so nothing was registered
-    int device = -1;           ///< to watch for events to read; -1 if reading could block
-    int signal = -1;           ///< to watch for events that other threads read
+    /// An event was kept or noted already, so the thread was not registered.
+    bool is_needless = false;
+    /// The descriptor to watch for events to read; -1 if reading could block.
+    int device = -1;
+    int signal = -1;  ///< the descriptor to watch for events that other threads read
     std::uint64_t entered = 0;
   };
-  /// \param listener null for the program itself, which reads events, and waits for kept ones
+  /// \param listener null for the program itself, which reads events and waits for kept ones
   [[nodiscard]] result<sleep> begin_sleep(const async_listener* listener) noexcept;
   void end_sleep(const sleep& ended) noexcept;
-  /// Sleeps on nothing else, until there may be an event, or until the limit.
+  /// Sleeps until there may be an event, or until the limit. Watches no other descriptors.
   [[nodiscard]] result<void> sleep_until(const async_listener* listener,
                                          const wait_limit& until) noexcept;
 
@@ -67,33 +70,35 @@ struct [[gnu::visibility("hidden")]] async_events {
   [[nodiscard]] std::optional<async_event> heard_by(const async_listener& listener) noexcept;
 
   ibv_context* native;
-  /// True if reading could block, which it can't for a context that was taken over.
+  /// True for a borrowed context, whose descriptor may be in blocking mode. A context that was
+  /// taken over is in non-blocking mode.
   bool is_borrowed = true;
 
  private:
   [[nodiscard]] bool can_block() const noexcept;
-  /// Reads one event from the device. Requires the lock for reading.
+  /// Reads one event from the device. Requires `reading_`.
   [[nodiscard]] result<std::optional<async_event>> read(bool is_kept) noexcept;
-  // These require the lock.
+  // These functions require `lock_`.
   void tell(const async_event& event, const ibv_async_event& source) noexcept;
   void keep(const async_event& event) noexcept;
   void drop_kept(std::size_t index) noexcept;
 
-  /// Held by the one thread that reads, so that events stay in order. Taken before the other lock.
+  /// Held by the one thread that reads, so that events stay in order. Locked before `lock_`.
   std::mutex reading_;
   std::mutex lock_;
   wake_signal changed_;
   async_listener* listeners_ = nullptr;
   std::optional<async_event> fatal_;  ///< the failure of the device, if it has failed
 
-  std::array<std::optional<async_event>, kept_async_events> kept_;  ///< the oldest one first
+  std::array<std::optional<async_event>, kept_async_events> kept_;  ///< the oldest event first
   std::size_t kept_count_ = 0;
-  int kept_descriptor_ = -1;  ///< an eventfd that is readable while some are kept
-  int descriptor_ = -1;       ///< an epoll of that and the device's own
+  int kept_descriptor_ = -1;  ///< an eventfd that is readable while events are kept
+  /// An epoll descriptor for `kept_descriptor_` and the device's own descriptor.
+  int descriptor_ = -1;
 };
 
-/// Drops the kept events about a destroyed element. Otherwise an event with the number of a queue
-/// pair could be attributed to another one.
+/// Drops the kept events about a destroyed element. Otherwise, an event of a destroyed queue pair
+/// could be attributed to a later one with the same number.
 void forget_async_events(const context& device, async_event_element element,
                          std::uint64_t id) noexcept;
 

@@ -26,14 +26,15 @@ gid_entry entry_from(const ibv_gid_entry& native) noexcept {
           .interface_index = native.ndev_ifindex};
 }
 
-/// True if an address vector can hold the index of an entry.
+/// True for an entry of this port whose index fits into an address vector.
 bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
   return native.port_num == port.value() && native.gid_index <= gid_index::maximum;
 }
 
 }  // namespace
 
-// Not in the header, where the instantiation of another span type would slow down all includers.
+// Defined here, because in the header the instantiation of another span type would slow down all
+// includers.
 std::span<const gid_entry> gid_table::entries() const& noexcept { return {entries_.get(), size_}; }
 
 detail::context_state::context_state(ibv_context* opened, owned<async_events> events_of) noexcept
@@ -57,7 +58,7 @@ void detail::context_state::set_ownership(ownership whose) noexcept {
 
 detail::context_state::~context_state() {
   if (closed_by == ownership::borrowed) return;
-  errno = 0;  // it returns -1, and does not promise to set errno
+  errno = 0;  // ibv_close_device returns -1, and does not promise to set errno
   report_destroy(errno_of(ibv_close_device(native)), "ibv_close_device");
 }
 
@@ -142,7 +143,7 @@ result<gid_entry> context::query_gid(port_number port, gid_index index) const no
   if (errnum != 0)
     return error::from_errno(
         errnum, operation,
-        errnum == EINVAL ? "no such port, or the GID table is shorter" : nullptr);
+        errnum == EINVAL ? "the device has no such port, or its GID table is shorter" : nullptr);
   return entry_from(native);
 }
 

@@ -16,7 +16,7 @@ namespace verbspp {
 
 namespace {
 
-/// A text of limited length, printable in one line.
+/// A text of limited length, with printable characters only.
 class short_words {
  public:
   void add(std::string_view text) noexcept {
@@ -35,7 +35,7 @@ class short_words {
   std::size_t size_ = 0;
 };
 
-/// Names the missing device, and those that exist.
+/// The error that names the missing device, and the devices that exist.
 error missing_device(std::string_view name, const device_list& present) noexcept {
   constexpr std::size_t longest_name = 64;
   constexpr std::size_t longest_list = detail::longest_words - longest_name - 8;
@@ -86,7 +86,7 @@ result<device_list> device_list::query() noexcept {
 }
 
 result<device> device_list::find(std::string_view name) const noexcept {
-  if (!name.empty())  // an unknown name is empty
+  if (!name.empty())  // devices whose name is unknown have an empty name
     for (const device& candidate : *this)
       if (name == candidate.name()) return candidate;
   if (empty())

@@ -36,7 +36,7 @@ std::uint8_t prefix_length_of(const ifaddrs& entry, bool is_ipv4) noexcept {
   return static_cast<std::uint8_t>(bits);
 }
 
-/// Queries the VLAN of an interface from the kernel, which has one only for VLAN interfaces.
+/// Queries the VLAN of a network interface from the kernel; only VLAN interfaces have one.
 class vlan_query {
  public:
   [[nodiscard]] std::uint16_t tag_of(const char* interface) const noexcept {

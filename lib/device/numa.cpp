@@ -24,10 +24,10 @@ constexpr const char* sysfs_root = "/sys";
 constexpr const char* asking_for_node = "query the NUMA node";
 constexpr const char* binding_to_node = "bind the thread to the NUMA node";
 
-/// The first line of one of the kernel's files, without its end.
+/// The first line of a file of the kernel, without the line break.
 class line {
  public:
-  /// Reads the line; empty if there is no such file.
+  /// Reads the line; empty if the file does not exist.
   [[nodiscard]] static result<std::optional<line>> read(const char* path,
                                                         const char* operation) noexcept {
     const int file = ::open(path, O_RDONLY | O_CLOEXEC);
@@ -94,6 +94,7 @@ class processor_set {
     return all;
   }
 
+  /// Restricts this thread to the processors.
   /// \returns the errno, 0 on success
   [[nodiscard]] int bind_this_thread() const noexcept {
     const auto* const native = reinterpret_cast<const cpu_set_t*>(words_.data());
@@ -156,8 +157,8 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
   if (errnum == 0) return true;
   if (!strict) return false;
   return error::from_errno(errnum, binding_to_node,
-                           "this thread may use none of the node's processors: see its cpuset "
-                           "(`taskset -p`), and numa_binding::as_far_as_possible");
+                           "this thread is not allowed to use any processor of the node: check its "
+                           "cpuset (`taskset -p`), or use numa_binding::as_far_as_possible");
 }
 
 result<std::optional<numa_node>> numa_node_of(const device& one) noexcept {

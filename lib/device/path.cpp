@@ -52,7 +52,7 @@ result<void> detail::check_path(const path& way, link_layer port, const char* op
   if (way.link_layer() != port)
     return error::mismatch(operation, "link layer of path and port", to_string(way.link_layer()),
                            to_string(port),
-                           "an Ethernet port takes a roce_path, an InfiniBand port an "
+                           "an Ethernet port requires a roce_path, an InfiniBand port an "
                            "infiniband_path");
   const ibv_ah_attr native = way.native(port_number{});
   if (way.is_global() && gid::from_native(native.grh.dgid).is_zero())

@@ -18,15 +18,15 @@ namespace {
 
 constexpr const char* routing = "find the route to an address";
 constexpr const char* searching = "find the port towards an address";
-/// Nothing is sent to this port.
+/// The destination port of a UDP socket through which nothing is sent.
 constexpr std::uint16_t any_port = 9;
 
 error no_route(int errnum) noexcept {
   if (errnum == ENETUNREACH || errnum == EHOSTUNREACH || errnum == EADDRNOTAVAIL ||
       errnum == EAFNOSUPPORT)
     return {error_kind::not_found, routing,
-            "the kernel has no route to it, as `ip route get` shows; give this host an address of "
-            "that network, or a route to it"};
+            "the kernel has no route to this address (`ip route get`): give this host an address "
+            "of that network, or a route to it"};
   return error::from_errno(errnum, routing);
 }
 
@@ -52,7 +52,8 @@ std::uint32_t interface_of(const gid& address, std::uint32_t wanted,
   return found;
 }
 
-/// The index of the route's source address; RoCE v2 is preferred to v1.
+/// The GID index of the route's source address; RoCE v2 is preferred to v1. Empty if the table does
+/// not contain the address.
 std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) noexcept {
   std::optional<gid_index> found;
   for (const gid_entry& each : table.entries()) {
@@ -64,7 +65,7 @@ std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) n
   return found;
 }
 
-/// Empty if the device has no active port with the address.
+/// Finds the active port of a device that has the route's source address; empty if there is none.
 result<std::optional<port_towards>> port_of(const context& opened, const ip_route& way) noexcept {
   VERBSPP_TRY(attributes, opened.query_device());
   for (unsigned number = 1; number <= attributes.phys_port_cnt; ++number) {
@@ -83,7 +84,7 @@ result<std::optional<port_towards>> port_of(const context& opened, const ip_rout
 result<ip_route> find_route(const gid& destination, std::uint32_t interface_index) noexcept {
   constexpr gid any_ipv4{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}};
   if (destination.is_zero() || destination == any_ipv4 || destination.is_multicast())
-    return error(error_kind::invalid_input, routing, "it is not the address of a host");
+    return error(error_kind::invalid_input, routing, "this is not the address of a host");
   if (destination.is_link_local() && interface_index == 0)
     return error(error_kind::invalid_input, routing,
                  "a link-local address belongs to an interface, which must be specified, too");
@@ -108,7 +109,7 @@ result<port_towards> open_device_towards(const gid& destination) noexcept {
     const auto found = opened.has_value() ? port_of(opened.assume_value(), way)
                                           : result<std::optional<port_towards>>(opened.error());
     if (found.has_value() && found.assume_value()) return *found.assume_value();
-    // A device that fails may not be the one that is needed.
+    // A failure is not returned yet, because the device may not be the one that is needed.
     if (found.has_error()) problem = found.assume_error();
   }
   if (problem) return *problem;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Conversion between IP addresses of sockets and in the format of RoCE.
+/// Conversion between the addresses of sockets and GIDs, the addresses of RoCE.
 #pragma once
 
 #include <verbspp/device/gid.hpp>

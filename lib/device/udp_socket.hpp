@@ -18,7 +18,7 @@ class udp_socket {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
 
-  /// Negative if there is none, and errno is unchanged since the failure.
+  /// The descriptor. Negative if the socket could not be created; errno then still has the cause.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
 
  private:

@@ -22,12 +22,12 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr const char* serving = "exchange_acceptor";
-// The epoll data of the descriptors that are not clients.
+// The epoll data of the descriptors that do not belong to clients.
 constexpr std::uint32_t of_listener = 0xfffffffe;
 constexpr std::uint32_t of_timer = 0xfffffffd;
-/// The number of accepts in one round, so that clients in progress get their turn.
+/// The maximum number of accepts in one round, so that clients in progress are served in between.
 constexpr int accepts_in_a_round = 16;
-/// The time until the next attempt if the system has no descriptors left.
+/// The time until the next attempt to accept, if the system has no descriptors left.
 constexpr auto pause_without_descriptors = std::chrono::milliseconds(100);
 
 error stopping() noexcept { return {error_kind::cancelled, serving, "the server is stopping"}; }
@@ -62,8 +62,7 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
 
 result<void> acceptor_core::advance() noexcept {
   if (is_preparing_)
-    return error(error_kind::busy, serving,
-                 "advance was called from within the function that it calls");
+    return error(error_kind::busy, serving, "the function that prepares clients called advance");
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(events_.descriptor(), events.data(), events.size(), 0);
   if (count < 0 && errno != EINTR) return error::from_errno(errno, "epoll_wait");
@@ -103,7 +102,7 @@ result<void> acceptor_core::advance() noexcept {
 result<void> acceptor_core::wait(const wait_limit& limit) noexcept {
   if (is_stopped())
     return error(error_kind::not_connected, serving,
-                 "it was stopped, and all clients have been taken");
+                 "the acceptor was stopped, and all clients have been taken");
   pollfd entry{.fd = events_.descriptor(), .events = POLLIN, .revents = 0};
   VERBSPP_TRY(is_ready, wait_readable(std::span(&entry, 1), limit));
   if (!is_ready) return limit.failure(serving, "no client connected in time");
@@ -129,7 +128,7 @@ void acceptor_core::free_place(std::uint32_t place) noexcept {
 
 void acceptor_core::stop() noexcept {
   listener_.close();
-  // `advance` completes the stop: the program's function may stop the acceptor that calls it.
+  // If the program's function stops the acceptor that calls it, `advance` completes the stop.
   if (is_preparing_) return;
   const std::uint32_t& oldest = under_way_list_.oldest;
   while (oldest != none) fail(oldest, clients_.get()[oldest].core->refuse(stopping()));
@@ -152,7 +151,7 @@ std::uint32_t acceptor_core::pop(place_queue& queue) noexcept {
   return place;
 }
 
-/// Removes a place from the middle of a queue; for clients that fail while they wait.
+/// Removes a place from the middle of a queue. Used for clients that fail while they wait.
 void acceptor_core::remove(place_queue& queue, std::uint32_t place) noexcept {
   place_queue others;
   for (std::uint32_t each = pop(queue); each != none; each = pop(queue))
@@ -179,8 +178,8 @@ void acceptor_core::leave(age_list& list, std::uint32_t place) noexcept {
   (leaving.behind == none ? list.newest : links_of(leaving.behind).before) = leaving.before;
 }
 
-/// The time from which the next client may have a place: any time if one is free, otherwise when
-/// `time_to_greet` ends for the oldest client that has not sent its hello.
+/// The time from which there is a place for the next client: any time if a place is free, otherwise
+/// when `time_to_greet` ends for the oldest client that has not sent its hello.
 steady_clock::time_point acceptor_core::next_place() const noexcept {
   if (free_.first != none) return (steady_clock::time_point::min)();
   if (speaking_list_.oldest == none) return (steady_clock::time_point::max)();
@@ -192,12 +191,12 @@ bool acceptor_core::may_accept() const noexcept {
   return listener_.is_open() && steady_clock::now() >= std::max(next_accept_, next_place());
 }
 
-/// True if a client has connected and there is a place for it.
+/// Frees a place for the next client if none is free. Returns true if there is a place.
 bool acceptor_core::make_room() noexcept {
   pollfd entry{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
   if (free_.first == none && ::poll(&entry, 1, 0) != 1) return false;
   while (free_.first == none && steady_clock::now() >= next_place()) {
-    // Its hello may have arrived in the meantime.
+    // The hello of this client may have arrived in the meantime.
     const std::uint32_t silent = speaking_list_.oldest;
     serve_step(silent);
     if (speaking_list_.oldest == silent && free_.first == none)
@@ -220,7 +219,7 @@ result<void> acceptor_core::accept_some() noexcept {
     }
     if (!accepted.assume_value()) return success();
     if (options_.accepts_per_second > 0) {
-      // At most the clients of a tenth of a second may arrive at once.
+      // Allows bursts, up to the number of clients for a tenth of a second.
       const auto distance =
           std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.accepts_per_second;
       next_accept_ =
@@ -258,9 +257,10 @@ void acceptor_core::serve(std::uint32_t place) noexcept {
   switch (served.state) {
     case client_state::free:
     case client_state::done:
-      return;  // it was dropped in this round
+      return;  // the client was dropped earlier in this round
     case client_state::waiting:
-      // A client that waits for its turn has nothing to send.
+      // A client that waits for its turn sends nothing, so the event means that it has
+      // disconnected.
       fail(place,
            served.core->refuse(error(error_kind::not_connected, serving,
                                      "the client disconnected while it waited for its turn")));
@@ -353,7 +353,7 @@ void acceptor_core::watch_listener() noexcept {
   listens_ = wanted;
 }
 
-/// Sets the timer to the next time at which there is work without an event of a socket.
+/// Sets the timer to the next time at which there is work even if no socket has an event.
 void acceptor_core::set_timer() noexcept {
   auto next = (steady_clock::time_point::max)();
   if (under_way_list_.oldest != none)

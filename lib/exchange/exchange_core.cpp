@@ -17,7 +17,7 @@ namespace verbspp::detail {
 
 namespace {
 
-/// Room for an endpoint of any format.
+/// The maximum size of an encoded endpoint in any format version.
 constexpr std::size_t largest_endpoint = 1024;
 constexpr std::size_t largest_frames_out = 6 * frame_header_size + largest_hello +
                                            frame_seal::proof_size + 3 * frame_seal::tag_size +
@@ -68,7 +68,7 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
   made->output_ = all.subspan(values, output);
   made->input_ = all.subspan(values + output, input);
   made->own_hello_ = all.subspan(values + output + input, largest_own_hello);
-  // The name is stored at the end.
+  // The application's name is stored at the end of the memory.
   const std::span<std::byte> name = all.last(longest_application);
   std::ranges::copy(std::as_bytes(std::span(setup.options.application)), name.begin());
   made->options_.application = {reinterpret_cast<const char*>(name.data()),
@@ -145,7 +145,7 @@ result<exchange_step> exchange_core::advance() noexcept {
     }
     if (awaited_ == awaited::connection) return exchange_step::offered;
     if (awaited_ == awaited::decision && !limit_.has_passed()) return exchange_step::greeted;
-    // The peer no longer reads, and has sent no reason.
+    // The peer no longer reads, and has not sent a reason.
     if (broken_output_ != 0) return refuse(without_more(broken_output_));
     if (limit_.has_passed()) return refuse(at_limit());
     return exchange_step::waiting;
@@ -172,11 +172,12 @@ error exchange_core::refuse(const error& why) noexcept {
   return why;
 }
 
-/// Sends the reason without waiting: a peer that does not read in time finds the socket closed.
+/// Sends the reason to the peer without waiting. If the peer does not read in time, it only notices
+/// that the socket is closed.
 void exchange_core::tell(const error& why) noexcept {
   if (is_over_) return;
   is_over_ = true;
-  // A frame that was started has to be completed first.
+  // A frame that was sent partially has to be completed first, so the refusal is appended.
   std::array<std::byte, refused_frame::largest> body{};
   add_frame(static_cast<std::uint8_t>(frame_type::refused),
             std::span(body).first(refused_frame::of(why).encode(body)));
@@ -287,7 +288,7 @@ result<void> exchange_core::take_frame() noexcept {
       VERBSPP_TRYV(take_offer(offered));
       has_offer_ = true;
       awaited_ = awaited_ == awaited::choice ? awaited::decision : awaited::connection;
-      return success();  // the values stay in the input
+      return success();  // the values stay in the input buffer
     }
     case awaited::ready:
       VERBSPP_TRYV(opened());
@@ -316,17 +317,17 @@ std::span<std::byte> exchange_core::body() noexcept {
   return input_.subspan(frame_header_size, input_size_ - frame_header_size);
 }
 
-/// The body of the frame that has arrived, decrypted if there is a secret.
+/// Returns the body of the frame that has arrived, decrypted if there is a secret.
 result<std::span<const std::byte>> exchange_core::opened() noexcept {
   const std::span<std::byte> all = body();
   if (!seal_) return all;
   if (all.size() < frame_seal::tag_size)
     return error::out_of_range("exchange: read a frame", "length of an encrypted frame", all.size(),
-                               "it has at least 16 bytes");
+                               "an encrypted frame has at least 16 bytes");
   const std::span<std::byte> content = all.first(all.size() - frame_seal::tag_size);
   if (!seal_->open(input_.first(frame_header_size), content, all.last<frame_seal::tag_size>()))
     return error(error_kind::permission, "exchange: decrypt a frame",
-                 "it differs from the frame that the peer sent: it was changed in transit");
+                 "the frame differs from the one that the peer sent: it was changed in transit");
   return content;
 }
 
@@ -418,7 +419,8 @@ void exchange_core::add_offer() noexcept {
   add_frame(static_cast<std::uint8_t>(frame_type::offer), end, values_);
 }
 
-/// There is always room, since each side sends each kind of frame once.
+/// Appends a frame to the output. There is always room, since each side sends each kind of frame
+/// once.
 void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body,
                               std::span<const std::byte> more) noexcept {
   const auto kind = static_cast<frame_type>(type);
@@ -443,7 +445,7 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
   output_end_ += frame_header_size + header.length;
 }
 
-/// The error of a connection that has ended: the errno, or 0 if the peer has closed it.
+/// The error of a connection that has ended; `errnum` is 0 if the peer has closed it.
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = "the peer closed the connection";
   if (errnum == ENOTCONN) {
@@ -472,7 +474,7 @@ error exchange_core::without_more(int errnum) const noexcept {
     case awaited::nothing:
       hint =
           "the peer closed the connection after it was ready, but before it confirmed that this "
-          "side is: it may have succeeded and exited at once, or given up";
+          "side is ready, too: it may have succeeded and exited at once, or given up";
       break;
   }
   return error::from_errno(errnum != 0 ? errnum : ECONNRESET, "exchange", hint)
@@ -497,7 +499,7 @@ error exchange_core::at_limit() const noexcept {
       break;
     case awaited::done:
     case awaited::nothing:
-      hint = "the peer became ready, but did not confirm that this side is";
+      hint = "the peer became ready, but did not confirm that this side is ready, too";
       break;
   }
   return limit_.failure("exchange", hint);

@@ -27,7 +27,7 @@ using std::chrono::steady_clock;
 constexpr const char* meeting = "meet a peer";
 constexpr int accepts_in_a_turn = 16;
 constexpr auto between_tries = std::chrono::milliseconds(50);
-/// The time that a connection has for its hello, before it makes room for others.
+/// The time for which a connection may keep its place without sending its hello.
 constexpr auto time_to_greet = std::chrono::milliseconds(250);
 /// The time after which an attempt to connect starts again.
 constexpr auto time_to_connect = std::chrono::seconds(1);
@@ -54,7 +54,8 @@ class watched_descriptors {
   [[nodiscard]] int descriptor() const noexcept { return events_.descriptor(); }
   /// Replaces the watched descriptors.
   void watch(std::span<const pollfd> entries, steady_clock::time_point until) noexcept {
-    // A descriptor that was closed has been removed already; its number may have been reused.
+    // The kernel has removed closed descriptors already. If the number of one was reused, its
+    // removal fails, which is harmless.
     for (std::size_t i = 0; i < count_; ++i)
       ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, watched_[i], nullptr);
     count_ = 0;
@@ -88,7 +89,7 @@ class candidates {
   [[nodiscard]] result<void> add_own(tcp_socket socket) noexcept {
     return add(all_[own], std::move(socket));
   }
-  /// Adds a connection from another process. \pre `next_room` has passed
+  /// Adds a connection that another process has made. \pre `next_room` has passed
   [[nodiscard]] result<void> add_other(tcp_socket socket) noexcept {
     candidate& place = *next_place_;
     if (place.core)
@@ -115,11 +116,11 @@ class candidates {
     next_place_ = &all_[next_other_];
     return (steady_clock::time_point::min)();
   }
-  /// Advances each connection; returns the one that both sides have agreed on, or null.
+  /// Advances each connection; returns the connection on which both sides have agreed, or null.
   ///
-  /// The choice of the side that chooses is final only when the peer offers, too: the connection
-  /// may belong to an earlier meeting that the peer no longer knows. In that case, it chooses
-  /// again.
+  /// If this side chooses, its choice is final only when the peer offers, too, because the
+  /// connection may belong to an earlier meeting that the peer no longer knows. In that case, this
+  /// side chooses again.
   /// \errors the cause if another attempt would be useless
   [[nodiscard]] result<candidate*> advance(const endpoint& local,
                                            std::span<const std::byte> values) noexcept {
@@ -140,7 +141,8 @@ class candidates {
       const error why = step.assume_error();
       if (chosen_ == &each) chosen_ = nullptr;
       each = {};
-      // A stranger may be refused for any reason; the requested peer must fit.
+      // A connection of a stranger may fail for any reason; a connection to the requested peer must
+      // fit.
       if (i == own && does_not_fit(why)) return why;
       if (i == own || does_not_fit(why)) note(why);
     }
@@ -154,7 +156,7 @@ class candidates {
       each = {};
     }
   }
-  /// Adds the events of each connection; missing ones have no descriptor.
+  /// Stores the descriptor and the events of each connection. Other entries stay unchanged.
   void add_to(std::span<pollfd> entries) const noexcept {
     for (std::size_t i = 0; i < most; ++i) {
       if (!all_[i].core || is_put_off(all_[i])) continue;
@@ -162,7 +164,8 @@ class candidates {
       entries[i].events = all_[i].core->events();
     }
   }
-  /// Notes the failure to report at the limit, preferably that of a peer that did not fit.
+  /// Stores the failure that will be reported at the limit; a peer that did not fit takes
+  /// precedence.
   void note(const error& why) noexcept {
     if (!last_failure_ || !does_not_fit(*last_failure_)) last_failure_ = why;
   }
@@ -183,7 +186,7 @@ class candidates {
   [[nodiscard]] static bool does_not_fit(const error& why) noexcept {
     return why == error_kind::mismatch || why == error_kind::permission;
   }
-  /// True for a connection that this side may still choose, while it has chosen another one.
+  /// True if this side has chosen another connection, but may still choose this one later.
   [[nodiscard]] bool is_put_off(const candidate& each) const noexcept {
     return chosen_ != nullptr && chosen_ != &each && each.core->is_greeted();
   }
@@ -282,8 +285,8 @@ class search final : public peer_search {
       if (!has_own && !is_new) return false;
     }
   }
-  /// Accepts new connections. The available bytes of the earlier ones were read before.
-  /// \returns whether there was one
+  /// Accepts new connections. Called after the available bytes of earlier connections were read.
+  /// \returns true if a connection was accepted
   result<bool> accept_some() noexcept {
     for (int i = 0; i < accepts_in_a_turn; ++i) {
       if (steady_clock::now() < candidates_.next_room()) return i != 0;

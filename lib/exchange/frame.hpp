@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The frames of an exchange; docs/exchange.md has their bytes.
+/// The frames of an exchange; docs/exchange.md describes their bytes.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -47,14 +47,15 @@ inline constexpr std::size_t longest_application = 64;
 inline constexpr std::size_t largest_hello =
     nonce_size + 8 + party_size + longest_application + most_fields * (8 + longest_field_name);
 
-/// The first frame, in which a side describes itself. Text points into the bytes that were decoded.
+/// The first frame, in which a side describes itself. Its texts refer to the bytes that were
+/// decoded.
 struct hello_frame {
   std::array<std::byte, nonce_size> nonce{};
   bool has_secret = false;
   bool is_of_equals = false;
   bool is_accepting = false;
   bool is_tied = false;                       ///< the channel of this side is tied to the socket
-  std::array<std::byte, party_size> party{};  ///< used among equals
+  std::array<std::byte, party_size> party{};  ///< the random number of the side, in a meeting
   std::uint32_t version = 0;
   std::string_view application{};
   std::array<field_description, most_fields> fields{};
@@ -66,7 +67,7 @@ struct hello_frame {
   [[nodiscard]] static result<hello_frame> decode(std::span<const std::byte> body) noexcept;
 };
 
-/// An error, as it is sent to the peer.
+/// An error in the form in which it is sent to the peer.
 struct refused_frame {
   static constexpr std::size_t longest_reason = 300;
   static constexpr std::size_t largest = 1 + longest_reason;
@@ -81,7 +82,7 @@ struct refused_frame {
   /// Replaces characters that are not printable with question marks.
   /// \errors `invalid_input` if it is empty or too long
   [[nodiscard]] static result<refused_frame> decode(std::span<const std::byte> body) noexcept;
-  /// The error that it causes at this end.
+  /// Returns the error that the receiver of this frame reports.
   [[nodiscard]] error as_error() const noexcept;
 };
 

@@ -85,8 +85,9 @@ frame_seal::~frame_seal() {
 
 bool frame_seal::derive(std::span<const std::byte> own,
                         std::span<const std::byte> theirs) noexcept {
-  // Each purpose has its own word, all of the same length, and each direction its own order. The
-  // headers of the hellos contain their lengths.
+  // Each result is a hash of a word for its purpose, and of both hellos, the sender's first. The
+  // words have the same length, and each hello contains its own length, so the text that is hashed
+  // has only one meaning.
   struct derived {
     const char* purpose;
     std::span<const std::byte> sender;
@@ -161,7 +162,7 @@ result<owned<frame_seal>> frame_seal::create(std::span<const std::byte> secret) 
                "verbspp with -Dsecrets=enabled");
 }
 
-// Never called, since none can be created.
+// These functions are never called, since no object can be created.
 frame_seal::~frame_seal() = default;
 bool frame_seal::derive(std::span<const std::byte> /*own*/,
                         std::span<const std::byte> /*theirs*/) noexcept {

@@ -9,7 +9,8 @@
 #include <cstdint>
 #include <span>
 
-// The type belongs to a member of an exported type; only the library uses its functions.
+// The class is not hidden, because an exported class has a member of this type. Its functions are
+// hidden, because only the library calls them.
 #define VERBSPP_DETAIL_HIDDEN [[gnu::visibility("hidden")]]
 
 namespace verbspp::detail {
@@ -51,7 +52,7 @@ class frame_seal {
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool seal(std::span<const std::byte> header,
                                                 std::span<std::byte> body,
                                                 std::span<std::byte, tag_size> tag) noexcept;
-  /// Reverses `seal`; false if the header, the body or the tag was changed.
+  /// Reverses `seal`; returns false if the header, the body or the tag was changed.
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool open(std::span<const std::byte> header,
                                                 std::span<std::byte> body,
                                                 std::span<const std::byte, tag_size> tag) noexcept;

@@ -28,7 +28,7 @@ using host_name = std::array<char, longest_host + 1>;
 
 }  // namespace
 
-/// Shared by the caller and the thread; the last of the two frees it.
+/// The state of a lookup, shared by the caller and the thread. The last owner frees it.
 struct lookup {
   host_name host{};
   std::uint16_t port = 0;

@@ -30,22 +30,22 @@ struct printed_address {
   std::array<char, 80> text{};
 };
 
-/// The addresses of a host; only the first 16.
+/// The first 16 addresses of a host.
 struct host_addresses {
   std::array<socket_address, 16> addresses{};
   std::size_t count = 0;
 };
 
 /// Parses a port number.
-/// \errors `invalid_input` if the text is not a port number; 0 is one only if `may_be_zero`
+/// \errors `invalid_input` if the text is not a port number; 0 is valid only if `may_be_zero`
 [[nodiscard]] result<std::uint16_t> port_of(std::string_view text, bool may_be_zero) noexcept;
 /// Parses a numeric address, without blocking; returns no address for a name.
 [[nodiscard]] result<host_addresses> addresses_of_number(std::string_view host,
                                                          std::uint16_t port) noexcept;
 struct lookup;
 
-/// A lookup of a name by the system, on a thread of its own. The destructor does not wait for the
-/// thread, which ends with the lookup. A move-only owner.
+/// A lookup of a name by the system, on a separate thread. The destructor does not wait for the
+/// thread, which exits when the lookup ends. A move-only owner.
 class pending_lookup {
  public:
   pending_lookup() noexcept = default;

@@ -27,7 +27,8 @@ using detail::socket_address;
 constexpr const char* listening = "listen at TCP";
 constexpr const char* accepting = "accept over TCP";
 
-/// True if accepting again may succeed, because the error concerns a client that has disconnected.
+/// True if accepting again may succeed, because the error concerns only a client that has
+/// disconnected.
 bool is_passing(int errnum) noexcept {
   constexpr std::array passing{EINTR,       ECONNABORTED, EPROTO,    ENETDOWN,
                                ENOPROTOOPT, ENONET,       EHOSTDOWN, EHOSTUNREACH,
@@ -112,7 +113,7 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
   }
   VERBSPP_TRY(any6, detail::addresses_of_number("::", number));
   result<tcp_socket> socket = listen_at(any6.addresses[0], true);
-  // The kernel has no IPv6.
+  // If the kernel has no IPv6, the socket listens only at the IPv4 addresses.
   if (!socket.has_value() && socket.error().native_errno() == EAFNOSUPPORT) {
     VERBSPP_TRY(any4, detail::addresses_of_number("0.0.0.0", number));
     socket = listen_at(any4.addresses[0], false);

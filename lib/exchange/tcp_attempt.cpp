@@ -42,7 +42,7 @@ void tcp_attempt::take_addresses(const host_addresses& found) noexcept {
   found_ = found;
   const auto now = clock::now();
   until_all_ = limit_.deadline();
-  // Neither expression overflows.
+  // These conditions are ordered so that neither expression overflows.
   if (until_all_ > now && time_to_connect_ < until_all_ - now) until_all_ = now + time_to_connect_;
 }
 
@@ -70,7 +70,7 @@ result<std::optional<tcp_socket>> tcp_attempt::advance() noexcept {
   }
 }
 
-/// Returns 0 or the errno.
+/// Starts to connect to the next address. Returns 0 or the errno.
 int tcp_attempt::begin_next() noexcept {
   const socket_address& address = found_.addresses[next_];
   const auto left = static_cast<int>(found_.count - next_);
@@ -86,7 +86,8 @@ int tcp_attempt::begin_next() noexcept {
   return ::connect(current_.descriptor(), address.get(), address.size) == 0 ? 0 : errno;
 }
 
-/// Returns 0 or the errno, ETIMEDOUT at the end of the share; empty while it is in progress.
+/// Returns the outcome of the current attempt: 0 or the errno, or ETIMEDOUT at the end of its share
+/// of the time. Empty while it is in progress.
 std::optional<int> tcp_attempt::outcome_of_current() noexcept {
   pollfd entry{.fd = current_.descriptor(), .events = POLLOUT, .revents = 0};
   const int ready = ::poll(&entry, 1, 0);
@@ -101,7 +102,8 @@ std::optional<int> tcp_attempt::outcome_of_current() noexcept {
                                                                                          : errno;
 }
 
-/// Returns the failure of all addresses if this was the last one.
+/// Notes the failure of the current address. If it was the last address, returns the failures of
+/// all.
 std::optional<error> tcp_attempt::give_up_current(int errnum) noexcept {
   current_.close();
   std::array<char, 64> other{};

@@ -23,23 +23,23 @@ void send_at_once(int descriptor) noexcept;
 /// of the time. It never blocks. Not movable.
 class tcp_attempt {
  public:
-  /// \param time_to_connect the limit for all addresses, once they are known
+  /// \param time_to_connect the time limit for connecting, counted from the end of the lookup
   explicit tcp_attempt(const wait_limit& limit, std::chrono::nanoseconds time_to_connect =
                                                     (std::chrono::nanoseconds::max)()) noexcept
       : limit_(limit), time_to_connect_(time_to_connect) {}
 
   /// \errors `invalid_input` for an invalid host or port; `resource_exhausted`
   [[nodiscard]] result<void> start(std::string_view host, std::string_view port) noexcept;
-  /// Proceeds as far as possible without waiting. Empty while the attempt is in progress.
+  /// Proceeds as far as possible without waiting. Returns nothing while the attempt is in progress.
   /// \errors as `tcp_socket::connect`
   [[nodiscard]] result<std::optional<tcp_socket>> advance() noexcept;
 
   /// The descriptor and events to wait for before the next `advance`.
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] short events() const noexcept;
-  /// The time of the next `advance` even if no event occurs.
+  /// The time of the next `advance`, even if no event occurs before.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return step().sleep_until(); }
-  /// Waits for the events until the time of the next `advance`.
+  /// Waits for the events, or until the deadline.
   [[nodiscard]] result<void> wait() const noexcept;
 
  private:
@@ -58,9 +58,9 @@ class tcp_attempt {
   std::chrono::nanoseconds time_to_connect_;
   pending_lookup lookup_{};
   host_addresses found_{};
-  std::size_t next_ = 0;       ///< the address to try after the current one
-  tcp_socket current_{};       ///< is being connected to the address before that
-  clock::time_point until_{};  ///< the end of the current address's share
+  std::size_t next_ = 0;       ///< the index of the address to try next
+  tcp_socket current_{};       ///< the socket that is being connected to the current address
+  clock::time_point until_{};  ///< the end of the time for the current address
   clock::time_point until_all_{};
   /// The outcomes of the addresses, one after another.
   std::array<char, longest_words> account_{};

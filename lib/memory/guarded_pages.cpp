@@ -19,8 +19,8 @@ namespace {
 
 /// The number of requests in flight that use a page.
 struct page_use {
-  std::uint32_t sources;  ///< requests for which the device reads the whole page
-  std::uint32_t targets;  ///< requests for which it may write there
+  std::uint32_t sources;  ///< requests by which the device reads the whole page
+  std::uint32_t targets;  ///< requests by which the device may write to the page
 };
 
 /// Pages that the library has allocated.
@@ -30,7 +30,7 @@ struct guarded_range {
   std::uint64_t page;  ///< the size of each page
   owned<page_use[]> uses;
   bool is_registered = false;
-  bool is_exempt = false;  ///< stays writable
+  bool is_exempt = false;  ///< the pages stay writable
   guarded_range* next = nullptr;
 
   [[nodiscard]] std::uint64_t end() const noexcept { return start + length; }
@@ -38,11 +38,11 @@ struct guarded_range {
 
 std::mutex ranges_mutex;
 guarded_range* ranges = nullptr;
-// Saves the lock for memory that the library did not allocate, while there are no such pages.
+// False as long as no pages are recorded, so that other memory needs no lock.
 std::atomic<bool> some_are_known = false;
 
 void protect(const guarded_range& range, std::uint64_t index, int protection) noexcept {
-  // If this fails, a mistake may be missed. NOLINTNEXTLINE(performance-no-int-to-ptr)
+  // If this fails, a mistake may stay undetected. NOLINTNEXTLINE(performance-no-int-to-ptr)
   static_cast<void>(::mprotect(reinterpret_cast<void*>(range.start + index * range.page),
                                range.page, protection));
 }
@@ -51,8 +51,8 @@ void make_writable(const guarded_range& range, std::uint64_t index) noexcept {
   protect(range, index, PROT_READ | PROT_WRITE);
 }
 
-/// Calls `visit(range, first, end)` with the library's pages that lie entirely within the bytes, or
-/// with all that overlap them.
+/// Calls `visit(range, first, end)` for the library's pages: those that lie entirely within the
+/// bytes if `whole` is true, otherwise all that overlap them.
 template <class Visit>
 void for_pages(std::uint64_t address, std::uint64_t length, bool whole, Visit visit) noexcept {
   if (length == 0 || address + length < address || !some_are_known.load(std::memory_order_acquire))

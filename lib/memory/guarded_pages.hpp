@@ -12,7 +12,7 @@ namespace verbspp::detail {
 // If memory is watched, the pages that the library allocates are recorded, so that they can be
 // write-protected while the device reads them. Otherwise these functions do nothing. Thread-safe.
 
-/// Records pages of that size, which the library has allocated, and which hold no other data.
+/// Records pages of the size `page` that the library has allocated, and that hold no other data.
 void pages_appear(void* first, std::size_t length, std::size_t page) noexcept;
 /// Removes pages that are about to be freed; does nothing if they were not recorded.
 void pages_go(void* first) noexcept;
@@ -20,11 +20,12 @@ void pages_go(void* first) noexcept;
 /// registered before, become writable and remain so.
 void pages_are_registered(const void* first, std::size_t length, access_flags rights) noexcept;
 
-/// The device reads there until `unguard_source` is called with the same bytes: pages that lie
-/// within them are write-protected.
+/// Write-protects the pages that lie within the bytes, because the device reads them until
+/// `unguard_source` is called with the same bytes.
 void guard_source(std::uint64_t address, std::uint64_t length) noexcept;
 void unguard_source(std::uint64_t address, std::uint64_t length) noexcept;
-/// The device may write there until `leave_target`: the pages become writable.
+/// Makes the pages of the bytes writable, because the device may write to them until `leave_target`
+/// is called.
 void enter_target(std::uint64_t address, std::uint64_t length) noexcept;
 void leave_target(std::uint64_t address, std::uint64_t length) noexcept;
 

@@ -130,7 +130,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   VERBSPP_TRYV(check_on_demand(registering, domain, rights));
   pages_are_registered(address, length, rights);
   errno = 0;
-  // ibv_reg_mr and ibv_reg_mr_iova call this if the rights are not constants.
+  // The macros ibv_reg_mr and ibv_reg_mr_iova call this function if the rights are not constants.
   ibv_mr* const native =
       ibv_reg_mr_iova2(domain.below().native_handle(), address, length, start, rights.bits);
   if (native == nullptr) return registration_failure(errno, registering, length);
@@ -153,7 +153,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
                         part.file_descriptor, static_cast<int>(rights.bits));
   if (native != nullptr) {
     memory_registration made(domain.below(), native, start);
-    made.tell_of_addresses();  // they belong to the exporting device
+    made.tell_of_addresses();  // the addresses belong to the exporting device
     return made;
   }
   const int errnum = errno;
@@ -223,7 +223,8 @@ result<void> memory_registration::change(const registration_change& changes) noe
     what |= IBV_REREG_MR_CHANGE_ACCESS;
     rights = *changes.rights;
   }
-  // Whatever is changed, this is not the first registration of these pages.
+  // The previous pages were registered before, so this makes them writable for good, whatever is
+  // changed.
   pages_are_registered(native_->addr, native_->length, rights);
   pages_are_registered(changes.memory.data(), changes.memory.size(), rights);
   errno = 0;
@@ -246,7 +247,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
   }
   const error failure = registration_failure(
       errnum, reregistering, changes.memory.empty() ? native_->length : changes.memory.size());
-  // A driver that lacks support has not touched the region, although libibverbs can't tell that.
+  // A driver without support has not changed the region, although libibverbs does not report that.
   const bool is_as_before = returned == IBV_REREG_MR_ERR_INPUT ||
                             returned == IBV_REREG_MR_ERR_DONT_FORK_NEW ||
                             failure.kind() == error_kind::not_supported;
@@ -254,7 +255,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
     if (failure.kind() == error_kind::not_supported)
       return error::from_errno(
           errnum, reregistering,
-          "the driver cannot change a region, which is unchanged: register the memory again");
+          "the driver cannot change regions, so this one is unchanged: register the memory again");
     return failure;
   }
   forget_addresses();

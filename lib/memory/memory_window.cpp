@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* allocating = "ibv_alloc_mw";
 
-/// True if the device reports windows of a type; not every driver reports the truth.
+/// True if the device reports support for this type of window. Some drivers report it wrongly.
 bool claims(const ibv_device_attr& device, memory_window_type type) noexcept {
   constexpr unsigned first = IBV_DEVICE_MEM_WINDOW;
   constexpr unsigned second = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
@@ -33,11 +33,13 @@ error allocation_failure(int errnum, const protection_domain& domain,
   const bool claimed = type == memory_window_type::type_1 ? first : second;
   if (claimed && failure == error_kind::invalid_input) return failure;
   return failure.as(error_kind::not_supported,
-                    claimed  ? "the device reports such memory windows, but its driver has none"
+                    claimed  ? "the device reports such memory windows, but its driver does not "
+                               "support them"
                     : first  ? "this device has memory windows of type 1 only"
                     : second ? "this device has memory windows of type 2 only"
                              : "this device has no memory windows: register a region for each part "
-                               "that peers may access, and deregister it to revoke that");
+                               "that peers may access, and deregister it to revoke the "
+                               "access");
 }
 
 }  // namespace
@@ -84,7 +86,7 @@ error window_is_gone(const char* operation) noexcept {
 memory_window_owner::~memory_window_owner() {
   if (native_ != nullptr && whose_ == ownership::taken)
     report_destroy(errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw",
-                   "peers may have access through the memory window");
+                   "peers may still have access through the memory window");
 }
 
 void print(std::ostream& out, const memory_window_owner& window, memory_window_type type) {

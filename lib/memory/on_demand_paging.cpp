@@ -12,7 +12,7 @@ result<on_demand_paging> on_demand_paging::query(const context& device) noexcept
   ibv_device_attr_ex attributes{};
   const int errnum =
       detail::errno_of(ibv_query_device_ex(device.native_handle(), nullptr, &attributes));
-  // Without the extended query, there is no support either.
+  // A driver without the extended query does not support on-demand paging either.
   if (errnum == ENOSYS || errnum == EOPNOTSUPP) return on_demand_paging{};
   if (errnum != 0) return error::from_errno(errnum, operation);
   const ibv_odp_caps& can = attributes.odp_caps;

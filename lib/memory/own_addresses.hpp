@@ -6,8 +6,8 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-// The elements of some registrations have addresses that differ from those of the memory in the
-// program, which may have other memory there. If memory is watched, these ranges are recorded.
+// Some registrations use addresses that differ from those of the memory in the program. The program
+// may have other memory at these addresses. If memory is watched, such ranges are recorded.
 
 /// Records that the addresses from `start` on belong to a registration, not to the program's
 /// memory.

@@ -67,7 +67,7 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
     return error(error_kind::invalid_input, operation, "memory of 0 bytes cannot be registered");
   if (!std::has_single_bit(options.alignment))
     return error::out_of_range(operation, "alignment (a power of two)", options.alignment);
-  // Far more than any machine has, so that no sum below overflows.
+  // A limit that is far above the memory of any machine, so that no sum below overflows.
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 8;
   if (count > most / size) return error::above_limit(operation, "elements", count, most / size);
   if (options.alignment > most)

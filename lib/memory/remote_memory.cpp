@@ -38,7 +38,7 @@ result<remote_memory_description> remote_memory_description::decode(
   if (bytes.size() != remote_memory_encoded_size)
     return error::out_of_range(operation, "length (24 bytes)",
                                static_cast<std::int64_t>(bytes.size()),
-                               "the handle was truncated or is not one of remote memory");
+                               "the handle was truncated, or is not a handle of remote memory");
   const std::span<const std::byte, remote_memory_encoded_size> in(
       bytes.first<remote_memory_encoded_size>());
   if (in[magic_at] != magic)

@@ -89,7 +89,7 @@ struct watchers {
   /// variable whose block or function has ended.
   [[nodiscard]] __attribute__((no_sanitize("address"))) bool is_gone(
       std::uint64_t address) const noexcept {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the sanitizer finds its entries like this
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the sanitizer computes the same address
     const auto entry = *reinterpret_cast<const unsigned char*>((address >> scale) + books_begin);
     return entry == 0xfd || entry == 0xf8 || entry == 0xf5;
   }
@@ -109,7 +109,7 @@ struct other_range {
 
 std::mutex other_ranges_mutex;
 other_range* other_ranges = nullptr;
-// Saves the lock in programs without such registrations.
+// False as long as there are no such ranges, so that most programs need no lock.
 std::atomic<bool> some_are_otherwise = false;
 
 bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {
@@ -120,7 +120,8 @@ bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {
   return true;
 }
 
-/// Informs the sanitizer, unless the memory has been freed, which is reported.
+/// Marks the bytes as accessible or not for the sanitizer. If the memory has been freed, lets the
+/// sanitizer report that instead.
 void tell_sanitizer(const watchers& those, std::uint64_t address, std::uint64_t length,
                     bool accessible) noexcept {
   // Checks both ends, because memory is freed as a whole.
@@ -146,7 +147,7 @@ bool is_watched(const watchers& those, std::uint64_t address, std::uint64_t leng
          is_of_the_program(address, length);
 }
 
-/// Informs all tools.
+/// Marks the bytes as accessible or not for all tools.
 void tell(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
   const watchers& those = who_watches();
   if (!is_watched(those, address, length)) return;

@@ -44,7 +44,8 @@ bool is_roce_address(const gid_entry& entry) noexcept {
          !entry.address.is_multicast();
 }
 
-/// Adds the properties of its interface to an entry; empty, and counted, if these make it unusable.
+/// Combines an entry with the properties of its network interface. If these make it unusable,
+/// increases the count for that reason, and returns nothing.
 std::optional<offered_address> offered_from(const gid_entry& entry,
                                             std::span<const interface_address> interfaces,
                                             unusable_addresses& unusable) noexcept {
@@ -79,7 +80,7 @@ std::optional<offered_address> offered_from(const gid_entry& entry,
   return offered;
 }
 
-/// The smallest is offered first.
+/// The sort key of an address; the address with the smallest key is offered first.
 auto order_of(const offered_address& offered) noexcept {
   struct order {
     scope of;
@@ -124,8 +125,8 @@ struct quality {
   address_reach reach;
   bool same_vlan;
   bool is_v2;
-  int places;  ///< the negative sum of the places in both offers
-  int worse;   ///< the negative larger place
+  int places;  ///< the negative sum of the positions in both offers
+  int worse;   ///< the negative of the larger position
   gid lesser;  ///< the two addresses break ties
   gid greater;
 
@@ -183,7 +184,7 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
         "the addresses have no scope in common: one end has only link-local addresses, or one has "
         "unique local and the other global ones");
   return says(
-      "the addresses that the two ends have in common are in different VLANs, or RoCE v1 of "
+      "the only addresses of the same kind at both ends are in different VLANs, or use RoCE v1 in "
       "different subnets, which is not routed");
 }
 
@@ -205,7 +206,8 @@ address_offer offer_of(std::span<const gid_entry> table,
       std::ranges::any_of(table, [](const gid_entry& each) { return each.interface_index != 0; });
   unusable_addresses ignored;
   unusable_addresses& counts = unusable != nullptr ? *unusable : ignored;
-  // In the order of the offer; addresses that no longer fit are the least preferred.
+  // Sorted in the order of the offer. If there are too many addresses, the least preferred ones are
+  // dropped.
   std::array<offered_address, address_offer::capacity> sorted;
   std::size_t size = 0;
   for (const gid_entry& entry : table) {

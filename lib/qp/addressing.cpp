@@ -33,7 +33,7 @@ class known_interfaces {
   std::optional<result<interface_table>> asked_{};
 };
 
-/// The error for the most frequent reason.
+/// The error for the reason that makes most of the entries unusable.
 error no_address(const unusable_addresses& unusable, const char* operation) noexcept {
   struct reason {
     unsigned count;
@@ -80,7 +80,7 @@ result<port_addresses> addresses_of(const context& context, const port_attribute
     VERBSPP_TRY(entry, context.query_gid(port.number(), *picked));
     const known_interfaces interfaces({&entry, 1});
     address_offer offer = offer_of({&entry, 1}, interfaces.entries());
-    // Offered regardless of any objections, because it was selected by hand.
+    // The address is offered even if it seems unusable, because it was selected by hand.
     if (offer.empty())
       offer.add({.address = entry.address, .type = entry.type, .index = entry.index});
     return addresses_from(entry, offer);

@@ -23,8 +23,9 @@ struct port_addresses {
   address_offer offer;  ///< empty on InfiniBand
 };
 
-/// On Ethernet, all addresses that the port offers, of which the first is its address; or only the
-/// one that was selected by hand.
+/// Returns the addresses of a port. On Ethernet, the offer contains only the address that was
+/// selected by hand (`picked`), or else all usable addresses of the port; `address` is the first
+/// one.
 /// \errors `not_found` if the port has no usable address, or none at the index
 [[nodiscard]] result<port_addresses> addresses_of(const context& context,
                                                   const port_attributes& port,

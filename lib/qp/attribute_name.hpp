@@ -6,7 +6,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// As `to_string`, but also for constant expressions.
+/// The name of an attribute. Unlike `to_string`, it can be used in constant expressions.
 [[nodiscard]] constexpr const char* attribute_name(queue_pair_attribute which) noexcept {
   switch (which) {
     case queue_pair_attribute::current_state:

@@ -22,7 +22,7 @@ constexpr const char* building = "build queue pair";
 constexpr std::uint32_t default_elements = 16;
 constexpr std::uint8_t default_read_depth = 16;
 
-/// The requested value, or the default as far as the device supports it.
+/// The requested value, or the default, limited by the device's maximum.
 template <class Count>
 std::uint32_t or_default(const std::optional<Count>& asked, std::uint32_t preferred,
                          int limit) noexcept {
@@ -131,7 +131,7 @@ result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transpor
   return error(error_kind::not_supported, operation, advice);
 }
 
-/// Creates it by the plain call, which every provider has.
+/// Creates the queue pair by the plain call, which every provider implements.
 result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept {
   ibv_qp_init_attr plain{};
   plain.send_cq = initial.send_cq;
@@ -147,7 +147,7 @@ result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept
   return native_queue_pair{created, nullptr};
 }
 
-/// The port and addresses of a queue pair, and the parameters for the time after its creation.
+/// The port and addresses of a queue pair, and the parameters that are used after its creation.
 struct placement {
   port_attributes port;
   port_addresses addresses;
@@ -215,7 +215,7 @@ constexpr const char* adopting = "queue pair from_native";
 
 error not_as_said(const char* what) noexcept { return {error_kind::mismatch, adopting, what}; }
 
-/// Checks that a queue pair from elsewhere is as specified, as far as its structure shows.
+/// Checks the properties of an adopted queue pair that can be read from its `ibv_qp`.
 result<void> check_origin(transport type, const ibv_qp& native,
                           const queue_pair_settings& settings) noexcept {
   if (native.qp_type != static_cast<ibv_qp_type>(type))

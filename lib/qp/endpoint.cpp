@@ -34,7 +34,7 @@ static_assert(former_size == offered_count_at);
 constexpr std::uint16_t last_vlan = 4094;
 constexpr unsigned longest_prefix = 128;
 
-// Numbers that can't be connected to: those of the management queue pairs, and of multicast.
+// Numbers that no connection can have: those of the management queue pairs, and of multicast.
 constexpr std::uint32_t first_usable_number = 2;
 constexpr std::uint32_t multicast_number = 0xffffff;
 
@@ -51,7 +51,7 @@ error bad_field(const char* field, std::byte code) noexcept {
                              "the bytes are damaged or were not created by endpoint::encode");
 }
 
-/// Checks the requirements for an endpoint that is to be connected to.
+/// Checks that a queue pair can be connected to this endpoint.
 result<void> check_connectable(const endpoint& end, const char* operation) noexcept {
   const std::uint32_t number = end.number.value();
   if (number < first_usable_number || number == multicast_number)
@@ -156,7 +156,7 @@ result<void> load_quality(std::span<const std::byte, endpoint::encoded_size> in,
   return success();
 }
 
-/// Checks that both ends have the same value, or that one of them has none.
+/// Checks that both ends have the same value, or that one of them has none (0).
 template <class Value>
 result<void> check_same(const char* field, Value local, Value remote, const char* hint) noexcept {
   if (local == remote || local.value() == 0 || remote.value() == 0) return success();
@@ -178,12 +178,14 @@ bool is_offered(const endpoint& end) noexcept {
   });
 }
 
-/// Also true if nothing else is known, as for an endpoint of the previous format.
+/// True if the address was set by hand. This is also assumed if it is not one of the offered
+/// addresses, as with an endpoint of the previous format.
 bool is_set_by_hand(const endpoint& end) noexcept {
   return end.is_address_set_by_hand || !is_offered(end);
 }
 
-/// The addresses to choose from: only the one that was set by hand, or all.
+/// The addresses to choose from: all that the endpoint offers; or, if it does not offer its own
+/// address, only that one.
 address_offer effective_offer(const endpoint& end) noexcept {
   if (is_offered(end)) return end.addresses;
   address_offer single;
@@ -241,7 +243,7 @@ std::size_t endpoint::encoded_size_of(
 }
 
 result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
-  // Format and version first: another version has another length, and a separate error.
+  // Checks format and version first: another version has another length, and a separate error.
   bool is_former = false;
   if (bytes.size() > version_at) {
     if (bytes[magic_at] != magic)
@@ -352,7 +354,7 @@ result<address_pair> choose_addresses(const endpoint& local, const endpoint& rem
   const address_offer there = effective_offer(remote);
   if (here.size() != 1 || there.size() != 1 || (!is_set_by_hand(local) && !is_set_by_hand(remote)))
     return choose_addresses(here, there);
-  // Addresses that were set by hand are used as they are.
+  // An address was set by hand, so only the RoCE version and the family have to match.
   if (here[0].type != there[0].type)
     return error::mismatch("compare endpoints", "GID type", to_string(here[0].type),
                            to_string(there[0].type),
@@ -368,8 +370,8 @@ result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept 
     return success();
   return error::outdated("compare endpoints", "generation of the remote end", remote.generation,
                          last.generation,
-                         "this is an endpoint of an earlier connection; the peer must send the one "
-                         "that it has after its reset");
+                         "this is an endpoint of an earlier connection: the peer must send the "
+                         "endpoint that it has after its reset");
 }
 
 }  // namespace verbspp

@@ -114,8 +114,8 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
 
 }  // namespace
 
-// Explains a peer that could not be reached if its only address that fits is on another link, or if
-// the kernel would use another route.
+// Adds an explanation if the peer could not be reached, and its only address that fits is on
+// another link, or the kernel would use another route.
 error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
   const int errnum = cause.native_errno();
   if (local.link_layer != link_layer::ethernet ||
@@ -240,7 +240,7 @@ result<void> activate(queue_pair_data& queue_pair) noexcept {
 
 namespace {
 
-/// A value of 0 adopts the peer's.
+/// The value of this end; if that is 0, the value of the peer.
 template <class Value>
 Value agreed(Value local, Value remote) noexcept {
   return local.value() != 0 ? local : remote;

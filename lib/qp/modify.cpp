@@ -54,7 +54,8 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
                  : nullptr;
     case EINVAL:
       if (to == queue_pair_state::ready_to_receive && given.contains(queue_pair_attribute::path))
-        return "usually the GID index, the path MTU (above a port's active MTU) or the port number";
+        return "usually the GID index, the path MTU (above a port's active MTU) or the port number "
+               "is wrong";
       if (given.contains(queue_pair_attribute::alternate_path))
         return "Linux supports alternate paths only on InfiniBand ports";
       if (given.contains(queue_pair_attribute::ack_timeout))
@@ -66,7 +67,7 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
   }
 }
 
-/// Updates `local` for another port.
+/// Updates the endpoint and the parameters for another port.
 result<void> move_to_port(endpoint& local, connection_parameters& parameters,
                           const context& context, port_number number,
                           const char* operation) noexcept {

@@ -33,8 +33,8 @@ queue_pair_owner::queue_pair_owner(queue_pair_owner&& other) noexcept
       groups_(std::move(other.groups_)) {}
 
 queue_pair_owner& queue_pair_owner::operator=(queue_pair_owner&& other) noexcept {
-  // Moved out first, so that self-assignment changes nothing; `taken` destroys the previous queue
-  // pair.
+  // `other` is moved out first, so that self-assignment changes nothing. `taken` then destroys the
+  // previous queue pair.
   queue_pair_owner taken(std::move(other));
   std::swap(native_, taken.native_);
   std::swap(extended_, taken.extended_);
@@ -87,7 +87,7 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
     return error(error_kind::invalid_input, operation,
                  "this GID is not that of a multicast group: these begin with ff, and IPv4 ones "
                  "are mapped, as in ::ffff:239.1.2.3");
-  // Devices treat a second attachment as the same one.
+  // A device ignores a second attachment to the same group, so it is refused here.
   for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
     if (each->address == group && each->multicast_lid == multicast_lid)
       return error(error_kind::invalid_input, operation,

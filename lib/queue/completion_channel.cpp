@@ -24,8 +24,8 @@ namespace detail {
 
 namespace {
 
-/// Acknowledging takes a lock of libibverbs, and perhaps a wakeup, so it is not done for every
-/// event.
+/// The number of events that are acknowledged together. Each acknowledgement takes a lock of
+/// libibverbs, and may wake a thread.
 constexpr unsigned acknowledged_together = 64;
 
 }  // namespace
@@ -63,7 +63,7 @@ result<bool> completion_channel_state::read() noexcept {
   VERBSPP_TRY(got, read_event([&] { return ibv_get_cq_event(native, &source, &user_context); },
                               "ibv_get_cq_event"));
   if (!got) return false;
-  // The queue exists until the event is acknowledged; `forget` acknowledges those that are left.
+  // The queue exists until the event is acknowledged; `forget` acknowledges the remaining events.
   completion_queue_state* const found = find(source, user_context);
   if (found == nullptr || found->events.closed) {
     ibv_ack_cq_events(source, 1);
@@ -206,7 +206,7 @@ result<std::uint64_t> completion_channel_state::settle_asking(
   const std::lock_guard held(lock_);
   remove_pending(queue);
   if (!queue.events.is_due) {
-    // Under the lock, so that a thread that finds the event due can rely on it.
+    // Requested under the lock, so that any thread that finds `is_due` set can rely on the event.
     VERBSPP_TRYV(request_notification(queue.native, notify_for::every_completion));
     queue.events.is_due = true;
   }
@@ -223,7 +223,7 @@ result<wait_end> completion_channel_state::sleep(const completion_queue_state& q
     return in_time ? wait_end::completions : wait_end::limit;
   }
   while (!has_more()) {
-    // Events that are there already end it at once.
+    // Events that have arrived already end the wait at once.
     VERBSPP_TRY(end, watch(held, until, also));
     if (end) return *end;
     if (!someone_reads_) VERBSPP_TRYV(read());

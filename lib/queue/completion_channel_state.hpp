@@ -27,11 +27,12 @@ namespace verbspp::detail {
 /// Distributes the events of a channel to the threads that wait for them.
 ///
 /// One waiting thread sleeps on the file descriptor, with the lock released. The others sleep on
-/// the condition variable, and no other thread reads the descriptor until the first one wakes up.
-/// Then this one reads, all of them check whether the event was for them, and one takes its place.
-/// An event wakes all threads that wait for its queue, and remains pending until a thread polls
-/// that queue or takes the event separately. Threads that watch other file descriptors as well, or
-/// that a stop request wakes, sleep on a signal instead of the condition variable.
+/// the condition variable, and do not read the descriptor until the first thread wakes up. That
+/// thread then wakes the others, and reads the event. Each thread checks whether its queue has an
+/// event, and one that does not sleeps on the descriptor next. An event wakes all threads that wait
+/// for its queue, and remains pending until a thread polls that queue or takes the event
+/// separately. Threads that watch other file descriptors as well, or that a stop request wakes,
+/// sleep on a signal instead of the condition variable.
 struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
       : owner(std::move(parent)), native(made), destroyed_by(whose) {}
@@ -39,20 +40,21 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state& operator=(const completion_channel_state&) = delete;
   ~completion_channel_state();
 
-  /// The queue of an event that no caller has received; empty when the limit expires.
+  /// Returns the queue of an event that no caller has received; empty if the limit expires.
   [[nodiscard]] result<reference<completion_queue_state>> take(const wait_limit& until) noexcept;
 
-  /// Returns the number of the queue's events so far; the queue is about to be polled for all of
-  /// them.
+  /// Returns the number of events of the queue so far. The caller has to poll the queue afterwards,
+  /// which covers all of these events.
   [[nodiscard]] std::uint64_t settle(completion_queue_state& queue) noexcept;
-  /// As `settle`, and requests an event for the next completion unless one is due.
+  /// Performs `settle`, and also requests an event for the next completion unless one is due.
   [[nodiscard]] result<std::uint64_t> settle_asking(completion_queue_state& queue) noexcept;
-  /// Sleeps until the queue has more than `events` events (`completions`), or as `also` specifies.
+  /// Sleeps until the queue has more than `events` events (`wait_end::completions`), until an
+  /// object of `also` ends the wait, or until the limit.
   [[nodiscard]] result<wait_end> sleep(const completion_queue_state& queue, std::uint64_t events,
                                        const wait_limit& until, const also_watched& also) noexcept;
 
-  /// Reads the available events, unless a thread sleeps on the descriptor: events that are
-  /// requested but never read pile up in the kernel.
+  /// Reads the available events, unless a thread sleeps on the descriptor. Events that are
+  /// requested but never read would accumulate in the kernel.
   void collect() noexcept;
 
   /// From now on, makes an eventfd readable when a waiting thread has slept on the descriptor, and
@@ -62,9 +64,9 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
     woken_loops_ = event_descriptor;
   }
 
-  /// Adds a queue that reports here from now on. The events of a queue that the library created
-  /// refer to it by the pointer that was passed to verbs; with other queues, that pointer belongs
-  /// to the code that created them.
+  /// Adds a queue that reports to this channel from now on. Events contain a pointer that was
+  /// passed to verbs when their queue was created. It points to the queue if the library created
+  /// it; otherwise, it belongs to the code that created the queue (`is_stranger`).
   void admit(completion_queue_state& queue, bool is_stranger) noexcept;
   /// Prepares the destruction of a queue, which would wait for unacknowledged events.
   void forget(completion_queue_state& queue) noexcept;
@@ -105,10 +107,10 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
 
   std::mutex lock_;
   std::condition_variable changed_;
-  wake_signal changed_for_watchers_;  ///< as above
-  int woken_loops_ = -1;              ///< an eventfd
+  wake_signal changed_for_watchers_;  ///< for threads that sleep on descriptors
+  int woken_loops_ = -1;              ///< an eventfd; below 0 for none
   bool someone_reads_ = false;        ///< a thread sleeps on the descriptor
-  /// There may be queues that the library did not create for this channel.
+  /// True if there may be queues that the library did not create for this channel.
   bool has_strangers_ = false;
   completion_queue_state* all_ = nullptr;
   completion_queue_state* first_pending_ = nullptr;

@@ -35,7 +35,7 @@ const char* creation_of(completion_features features) noexcept {
   return needs_extended_call(features) ? "ibv_create_cq_ex" : "ibv_create_cq";
 }
 
-/// Creates the queue itself.
+/// Creates the `ibv_cq`.
 ibv_cq* create_native(completion_queue_state& state, std::size_t capacity,
                       const ibv_device_attr& device) noexcept {
   ibv_context* const parent = state.owner.native_handle();
@@ -69,7 +69,7 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   if (capacity > limit)
     return error::above_limit(operation, "capacity, completions", capacity, limit,
                               "the device imposes this limit (max_cqe)");
-  // The state is created first, because events refer to the queue by it.
+  // The state is created first, because the events of the queue refer to it.
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
   if (!state) return error::from_errno(ENOMEM, operation);
@@ -87,8 +87,8 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
                     "features: request fewer, or use a plain completion_queue");
 }
 
-/// True if a queue can report these fields: it has no functions for those that it was not created
-/// with.
+/// True if a queue can report these fields. It has a function only for each field with which it was
+/// created.
 bool has_fields(const ibv_cq_ex& queue, completion_features features) noexcept {
   const auto lacks = [&](completion_feature field, auto* function) {
     return features.contains(field) && function == nullptr;

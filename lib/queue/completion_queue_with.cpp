@@ -18,7 +18,7 @@ error start_poll_failure(int returned) noexcept {
 }
 
 error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept {
-  // First, while errno is still that of the call.
+  // Created first, while errno is still that of the call.
   const error failure = poll_failure(errno_of(returned), "ibv_next_poll");
   ibv_end_poll(queue);
   free_polling_sessions = 1;

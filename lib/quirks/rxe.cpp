@@ -10,7 +10,7 @@ namespace {
 
 using ending = void (*)(ibv_cq_ex*);
 std::atomic<ending> rxe_end{nullptr};
-/// True if this thread's session has already ended; sessions do not nest.
+/// True if the polling session of this thread has already ended; sessions do not nest.
 thread_local bool has_session_ended = false;
 
 int next_poll(ibv_cq_ex* polled) {

@@ -13,25 +13,25 @@ namespace verbspp::detail {
 
 [[nodiscard]] bool is_rxe(const ibv_device_attr& device) noexcept;
 
-/// Makes the polling sessions of an extended queue count correctly, unless that was done before.
+/// Makes the polling sessions of an extended queue correct, unless that was done before.
 ///
 /// The provider in rdma-core, as of 2025, advances by one completion in `ibv_next_poll`, even past
 /// the last one, and again in `ibv_end_poll`, which the verbs require. So after each session that
-/// takes all completions, it reports completions that never existed. Sessions with a single
+/// reads all completions, it reports completions that never existed. Sessions with a single
 /// completion are correct, so a session of the library is split into several of these.
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 
 /// True if requests may invalidate memory windows that peers may invalidate, too.
 ///
-/// From Linux 5.14, the first version with windows, to those of 2025, rxe takes a window that is no
-/// longer bound for a bound one, and the kernel dereferences a null pointer
+/// From Linux 5.14, the first version with windows, to those of 2025, rxe treats a window that is
+/// no longer bound like a bound one, and the kernel dereferences a null pointer
 /// (`rxe_do_invalidate_mw`). Deallocating the window is safe in either state.
 [[nodiscard]] bool may_invalidate_windows(const ibv_device_attr& device) noexcept;
 
 /// True if a queue pair with this ACK retry count retransmits its requests without end.
 ///
-/// rxe interprets 7 like that (`COMPST_ERROR_RETRY`), which the architecture specifies only for RNR
-/// retries: a request to a peer that no longer exists never fails.
+/// rxe retries forever if the count is 7 (`COMPST_ERROR_RETRY`), which the architecture specifies
+/// only for RNR retries. So a request to a peer that no longer exists never fails.
 [[nodiscard]] bool retries_without_end(const ibv_device_attr& device, std::uint8_t count) noexcept;
 
 }  // namespace verbspp::detail

@@ -63,7 +63,8 @@ void signals::blame::find() noexcept {
     if (const auto trouble = trouble_with(each.peer)) each.result = *trouble;
   }
   const bool has_asked_all = (is_over_ || failed_.how != certainty::lost) && ask();
-  // If another rank reports this one as lost, the connection that broke here is the cause.
+  // The failed rank has reported that it lost the connection to this rank. If the connection to
+  // another rank has broken here, that is the cause.
   if (failed_.is_itself_lost)
     for (const peer_result& each : told_) {
       if (each.peer == *failed_.with || each.result.has_value()) continue;
@@ -75,12 +76,14 @@ void signals::blame::find() noexcept {
   const bool is_guess =
       std::ranges::all_of(told_, [](const peer_result& each) { return each.result.has_value(); }) &&
       guess();
-  // A rank that could not be asked may be the culprit instead.
+  // A guess is reported only if all ranks were asked: a rank that could not be asked may be the
+  // culprit.
   if (!own_cause_ && (!is_guess || has_asked_all)) of_.tell(peers_, ranks_, reason(), limits_);
 }
 
 void signals::blame::tell_without_results(const error& lacking) noexcept {
-  // The rank that this one waited for is to blame only if its own farewell says so.
+  // If this rank only waited for another one, the cause is taken from the farewell of that rank.
+  // Without a farewell, only the lack of memory is reported.
   if (failed_.how != certainty::waited_for)
     of_.tell(peers_, ranks_, reason_of_waiting(), limits_);
   else if (const auto why = of_.farewell_of(*failed_.with, ranks_))
@@ -101,7 +104,7 @@ std::size_t signals::blame::post_questions(bool& has_all) noexcept {
     const auto from =
         theirs->slice(of_.layout_.at(signal_word::joined_with, of_.rank_), sizeof(std::uint64_t));
     if (!into.has_value() || !from.has_value()) continue;
-    // Behind other requests, the time of an answer does not depend on the device alone.
+    // If the read is queued behind other requests, its time does not depend on the device alone.
     peers_[rank].poll();
     of_.other(rank).is_behind_work =
         channel_access::core_of(peers_[rank]).sends().outstanding() != 0;
@@ -149,7 +152,7 @@ transport_result<completed_work> signals::blame::check_answer(
   if (!answered.has_value()) return answered;
   const std::uint64_t answer = look(of_.data() + of_.layout_.at(signal_word::answer_of, rank));
   const std::uint64_t joined = of_.other(rank).counts.joined;
-  // Before the limit, a rank that has not arrived is not missing.
+  // A rank that has not arrived counts as missing only after the limit.
   if (is_over_ && answer >> 16 < joined) return missing(failed_.cause, "this rank has not arrived");
   if (answer >> 16 == joined && answer != (joined << 16 | tag_)) return other_step();
   return answered;

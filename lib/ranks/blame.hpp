@@ -24,21 +24,22 @@ class [[gnu::visibility("hidden")]] signals::blame {
   blame(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
         const step_limits& limits, failed_step failed) noexcept;
 
-  /// The result of each rank, or the error by which this rank could not do its part. They include
-  /// ranks that were lost since then, whose requests did not finish, except those that had written
-  /// a farewell. Such a rank replaces a guess.
+  /// Returns the result of each rank, or the error because of which this rank could not do its
+  /// part. Ranks whose connection has broken since the failure get an error, too, unless they had
+  /// written a farewell. If there is such a rank, a rank that was only guessed is no longer blamed.
   [[nodiscard]] group_results results() && noexcept;
 
  private:
   void find() noexcept;
-  /// Writes the cause to the other ranks as far as this rank knows it. For a rank that lacks the
-  /// memory to ask them.
+  /// Writes the cause to the other ranks, as far as it is known. Used if this rank lacks the memory
+  /// to ask them.
   void tell_without_results(const error& lacking) noexcept;
-  /// Reads the counts of all connected ranks without a result. If the limit of the wait has passed,
-  /// notes the ranks that have not arrived. Late answers arrive by themselves. \returns true if all
-  /// connected ranks have a result
+  /// Reads the counts of all connected ranks that have no error yet. If the limit of the wait has
+  /// passed, ranks that have not arrived get an error. Does not wait for late answers, whose memory
+  /// is kept until they arrive. \returns true if each of these ranks has answered, or has an error
   bool ask() noexcept;
-  /// \returns the number of ranks that are being asked
+  /// Posts the reads. Sets `has_all` to false if one could not be posted. \returns the number of
+  /// ranks that are being asked
   std::size_t post_questions(bool& has_all) noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept;
@@ -46,10 +47,11 @@ class [[gnu::visibility("hidden")]] signals::blame {
   [[nodiscard]] std::optional<error> trouble_with(std::uint32_t rank) const noexcept;
   /// Blames the culprits named in farewells instead of the ranks that left because of them.
   void explain() noexcept;
-  /// Called if all ranks that could be asked have arrived: blames the rank that this one waited
-  /// for, or that rank's culprit. \returns true if that is a guess
+  /// Called if no rank has an error after all were asked: blames the rank for which this rank
+  /// waited, or the culprit in the farewell of that rank. \returns true if the blame is a guess
   [[nodiscard]] bool guess() noexcept;
-  /// The rank to blame first, and the cause: the one with the highest certainty. \pre there is one
+  /// Returns the cause for the other ranks: the failure with the highest certainty. \pre at least
+  /// one rank has an error
   [[nodiscard]] farewell reason() const noexcept;
   [[nodiscard]] farewell reason_of_waiting() const noexcept {
     return {.culprit = *failed_.with,
@@ -72,7 +74,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
   owned<peer_result[]> all_{};
   std::span<peer_result> told_{};
   std::optional<error> own_cause_{};        ///< the cause if this rank could not do its part
-  std::optional<std::uint32_t> guessed_{};  ///< the only rank to blame, without an answer
+  std::optional<std::uint32_t> guessed_{};  ///< the rank that is blamed by a guess
 };
 
 }  // namespace verbspp::detail

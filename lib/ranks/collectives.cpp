@@ -15,8 +15,9 @@ enum class kind_of_step : std::uint8_t { broadcast = 16, gather, all_gather, all
   return detail::tag_of({static_cast<std::uint64_t>(kind), size, root});
 }
 
-/// The edges of a binomial tree at one of its ranks. The tree below rank r has the ranks from r to
-/// r plus the lowest bit of r, and its k-th child has those from r + 2^k on: neighbours are near.
+/// The edges of a binomial tree at one of its ranks. Places are counted from the root. The subtree
+/// of place p ends before p plus the lowest set bit of p, and its k-th child is p + 2^k. So
+/// adjacent ranks are close to each other in the tree.
 class tree {
  public:
   tree(std::uint32_t rank, std::uint32_t root, std::uint32_t size) noexcept
@@ -44,8 +45,8 @@ class tree {
   std::uint32_t children_ = 0;
 };
 
-/// Takes the value of the parent, if there is one, and gives it to the children from this rank's
-/// memory, to the child with the largest subtree first.
+/// Receives the value from the parent, if there is one, and sends it to the children from this
+/// rank's memory, first to the child with the largest subtree.
 template <class Step>
 void hand_down(Step& now, const tree& around, std::span<std::byte> value, std::byte* memory,
                std::size_t at) noexcept {
@@ -59,7 +60,7 @@ void hand_down(Step& now, const tree& around, std::span<std::byte> value, std::b
 std::optional<error> signals::objection(std::uint32_t root) const noexcept {
   if (root < size_) return std::nullopt;
   return error::above_limit(collective_step, "root", root, size_ - 1,
-                            "it has to be a rank of the world");
+                            "the root has to be a rank of the world");
 }
 
 group_results signals::broadcast(group& peers, std::span<std::byte> value, std::uint32_t root,

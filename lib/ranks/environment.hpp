@@ -27,7 +27,7 @@ namespace verbspp::detail {
 }
 
 [[nodiscard]] inline result<std::uint32_t> rank_from_environment() noexcept {
-  return number_from_environment("VERBSPP_RANK", "it has to be a number, from 0 on");
+  return number_from_environment("VERBSPP_RANK", "it has to be a number, 0 or more");
 }
 [[nodiscard]] inline result<std::uint32_t> size_from_environment() noexcept {
   return number_from_environment("VERBSPP_WORLD_SIZE", "it has to be the number of ranks");

@@ -14,10 +14,10 @@ namespace verbspp::detail {
 /// as one word: the low bits of the count of their steps, two flags, the kind of error, and the
 /// culprit, which may be this rank.
 ///
-/// A farewell concerns only that step. A rank that waits in the step and reads it fails as well,
-/// unless the cause is only a limit. Each pair of ranks has two words, used in turn, so that the
-/// next step does not overwrite the first one at once. A rank that has no room to write a farewell
-/// leaves it out, and the others detect the failure themselves. Farewells need no memory
+/// A farewell concerns only that step. A rank that waits in the step and reads a farewell fails as
+/// well, unless the cause is only a limit. Each pair of ranks has two words, used in turn, so that
+/// the next step does not overwrite the first one at once. If the send queue is full, a rank leaves
+/// out the farewell, and the others detect the failure themselves. Farewells need no memory
 /// allocation.
 struct farewell {
   std::uint32_t culprit;

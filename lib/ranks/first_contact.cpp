@@ -21,10 +21,10 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr const char* calling = "connect ranks of a world";
-/// The time after which an unanswered call is repeated: at first, and at most.
+/// The time after which an unanswered call is repeated: the first time, and the maximum.
 constexpr auto first_pause = std::chrono::milliseconds(2);
 constexpr auto longest_pause = std::chrono::milliseconds(100);
-/// The time for which a ready end calls another one that has not reported that it is ready.
+/// The time for which a ready end calls the other end, if that has not reported that it is ready.
 constexpr auto time_for_others = std::chrono::milliseconds(100);
 /// The limit for the bootstrap to return data that should already be available. It is short, since
 /// this rank does nothing else in that time. After a timeout, no rank is introduced for a while.
@@ -34,9 +34,9 @@ constexpr auto time_between_failures = std::chrono::seconds(1);
 constexpr std::uint32_t send_places = 16;
 constexpr std::uint32_t receive_places = 112;
 
-/// The layout of a datagram: the common first word, the sender's rank, the kind of message, the
-/// errno of a refusal, owner and generation of the endpoint in question, the number of the sender's
-/// last call, the number of the receiver's last call, and the sender's endpoint.
+/// The layout of a datagram: the constant first word, the sender's rank, the kind of message, the
+/// errno of a refusal, owner and generation of the endpoint to which the message refers, the number
+/// of the sender's last call, the number of the receiver's last call, and the sender's endpoint.
 constexpr std::uint32_t first_word = 0x76787265;
 constexpr std::size_t beginning = 32;
 constexpr std::size_t length = beginning + endpoint::encoded_size;
@@ -56,13 +56,13 @@ static_assert(datagram_header_size + length <= place_size);
 
 /// The error for a refusal with this errno.
 [[nodiscard]] error refused(int errnum) noexcept {
-  const char* hint =
-      "this rank failed to connect to the one that called it, for the reason that "
-      "the errno names";
+  const char* hint = "this rank could not connect to the calling rank: the errno is the cause";
   if (errnum == EBUSY)
-    hint = "at this rank, the program has put its own channel there: connect it by handshake";
+    hint =
+        "the program of this rank uses its own channel to the calling rank: connect it by "
+        "handshake";
   if (errnum == ESTALE)
-    hint = "this rank is connected to an earlier channel of the one that called it: call mend()";
+    hint = "this rank is connected to an earlier channel of the calling rank: call mend()";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 
@@ -96,8 +96,8 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
                             .build());
   if (prepared.endpoint().mtu.bytes() < length)
     return error(error_kind::not_supported, calling,
-                 "datagrams are too small here: connecting at the first use requires a port MTU of "
-                 "512 or more; otherwise connect all at the start");
+                 "the MTU of the port is too small for datagrams: connecting at the first use "
+                 "requires 512 or more; otherwise connect all ranks at the start");
   VERBSPP_TRY(active, std::move(prepared).activate());
   queue_pair_.emplace(std::move(active));
   unsent_ = (1U << send_places) - 1;
@@ -155,8 +155,8 @@ result<endpoint> first_contact::renew(group& members, std::uint32_t peer,
     return members[peer].endpoint();
   }
   VERBSPP_TRY(local, members[peer].renew());
-  // Applies until the channel is settled. If that never happens, the peer can be called as at
-  // first.
+  // This state applies until `settle` is called. If it is never called, the peer can be called as
+  // for the first connection.
   contact& with = contacts_.get()[peer];
   with.stage = progress::made;
   with.is_other_ready = false;
@@ -204,7 +204,7 @@ first_contact::what_is_left first_contact::call(group& members, calls& those,
     if (!those.is_open[i]) continue;
     left.is_any_due = left.is_any_due || is_still_due;
     left.is_any_open = true;
-    // A round continues later if it has run out of places to send from.
+    // If no place to send from is free, the round continues in the next call.
     if (i < those.said || !has_places) continue;
     has_places = say(members, each.peer, true);
     if (has_places) those.said = i + 1;
@@ -235,7 +235,8 @@ group_results first_contact::connect(group& members, const peer_list& peers,
     const bool is_late = limit.has_passed();
     const what_is_left left = call(members, those, limit, is_late);
     if (!left.is_any_due && !ready) {
-      // Now the peers are notified soon and often, since there is little time for that.
+      // All peers are connected at this end. They are notified at once and often, since there is
+      // little time for that.
       ready = next = now;
       pause = first_pause;
     }
@@ -265,7 +266,7 @@ void first_contact::serve(group& members) noexcept {
           std::span(memory_->data(), memory_->size()).subspan(place * place_size, place_size);
       const auto arrived = received_datagram::from(each, bytes);
       if (!arrived.has_value()) {
-        // If it were posted again, it would fail again.
+        // The receive is not posted again, because it would fail again.
         note_trouble(arrived.assume_error());
         continue;
       }
@@ -280,7 +281,8 @@ void first_contact::serve(group& members) noexcept {
 result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept {
   const contact& with = contacts_.get()[peer];
   if (!with.way && clock::now() < introduces_from_)
-    return error(error_kind::timed_out, calling, "the bootstrap was too slow in a recent attempt");
+    return error(error_kind::timed_out, calling,
+                 "the bootstrap recently took too long to introduce a rank");
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;
   return made;
@@ -304,8 +306,8 @@ void first_contact::take(group& members, queue_pair_number source,
   if (!remote.has_value()) return;
   const progress before = with.stage;
   with.heard = mark_of(remote.assume_value());
-  // A rank that is not known yet cannot be answered, and calls again. A rank that has put its
-  // introduction before it called is known at once.
+  // If the introduction of the rank cannot be read yet, this rank cannot answer, and the other one
+  // calls again. A rank that published its introduction before it called is known at once.
   const result<void> made = answer(members, from);
   if (!with.way) return;
   with.trouble = made.has_value() ? 0 : made.assume_error().code().value();
@@ -315,7 +317,7 @@ void first_contact::take(group& members, queue_pair_number source,
   if (is_of_these && with.stage == progress::connected && (says & is_connected_bit) != 0)
     with.stage = progress::ready;
   if (is_of_these && (says & is_ready_bit) != 0) with.is_other_ready = true;
-  // The other end can continue, too, as soon as it knows.
+  // If this end is ready, the other end can become ready as soon as it is notified.
   const bool is_done = before < progress::ready && with.stage == progress::ready;
   if ((says & wants_answer_bit) != 0 || is_done) say(members, from, false);
 }

@@ -32,22 +32,22 @@ namespace verbspp::detail {
 ///
 /// Each rank has one queue pair for datagrams, whose endpoint all others know. A rank that wants a
 /// connection creates a channel, and calls: it sends its endpoint repeatedly until the other end
-/// has answered with its own. An end that has the other's endpoint does the handshake, and each of
-/// its datagrams names the endpoint to which it is connected. An end is ready when it knows that
-/// the other end is connected to it. Its datagrams say so as well. It then goes on calling for a
-/// while until the other end, which may not poll for datagrams soon, is ready, too.
+/// has answered with its own. An end that has the other's endpoint performs the handshake, and each
+/// of its datagrams names the endpoint to which it is connected. An end is ready when it knows that
+/// the other end is connected to it; its datagrams report that as well. A ready end continues to
+/// call for a while until the other end, which may poll for datagrams only later, is ready, too.
 ///
 /// So it does not matter which end begins, whether both do, or which datagrams are lost or late.
 /// There is one channel at each end, repeated datagrams have no effect, and datagrams of an earlier
-/// connection are not mistaken for those of this one. Nor is a refusal of an earlier call: calls
+/// connection are not mistaken for those of this one. Refusals of earlier calls are ignored: calls
 /// are numbered, and each datagram names the last call that was received.
 ///
-/// Datagrams are processed while this rank connects, waits in a step, or calls serve(). That may
-/// take as long as the bootstrap needs to introduce a rank that calls for the first time: a moment
-/// at most. After a timeout, no rank is introduced for a while.
+/// Datagrams are processed while this rank connects, waits in a step, or calls serve(). To answer a
+/// rank that calls for the first time, its introduction is read from the bootstrap, which takes 200
+/// ms at most. After a timeout, no rank is introduced for a while.
 class [[gnu::visibility("hidden")]] first_contact final : public member_connector {
  public:
-  /// The functions of the world that it uses.
+  /// The functions of the world that this class uses.
   class surroundings {
    public:
     surroundings() noexcept = default;
@@ -68,7 +68,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   first_contact(surroundings& in, std::uint32_t rank) noexcept : in_(in), rank_(rank) {}
   ~first_contact() = default;
 
-  /// Uses the port and addresses of the settings.
+  /// Creates the queue pair for datagrams, with the port and addresses of the settings.
   [[nodiscard]] result<void> open(const protection_domain& domain, const queue_pair_settings& like,
                                   std::uint32_t size) noexcept;
   /// The endpoint for datagrams to this rank. \pre it is open
@@ -100,7 +100,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     none,
     made,       ///< there is a prepared channel
     connected,  ///< it is connected at this end
-    ready,      ///< and at the other end; or it has failed, which the channel reports itself
+    /// It is connected at both ends; or it has failed, which the channel itself reports.
+    ready,
   };
   /// Identifies the connection of a channel to which an endpoint belongs.
   struct mark {
@@ -126,7 +127,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   struct calls {
     std::span<peer_result> results;
     std::span<bool> is_open;  ///< true for peers that are still called
-    std::size_t said;         ///< the number of peers that had their turn in this round of calls
+    /// The number of peers that have been processed in this round of calls.
+    std::size_t said;
   };
   struct what_is_left {
     bool is_any_due = false;
@@ -134,8 +136,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   };
   /// Creates channels for the peers that are to be connected, and starts their calls.
   void prepare(group& members, calls& those, const wait_limit& limit) noexcept;
-  /// Calls those peers of this round that are to be connected, or do not know yet that this end is
-  /// connected.
+  /// Calls the remaining peers of this round: those that are to be connected, and those that have
+  /// not been notified yet that this end is connected.
   what_is_left call(group& members, calls& those, const wait_limit& limit, bool is_late) noexcept;
   /// The cause that ends the wait for a peer that is to be connected; empty if there is none.
   [[nodiscard]] std::optional<error> failure_of(const contact& due, const wait_limit& limit,
@@ -149,12 +151,12 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   }
   [[nodiscard]] result<void> make(group& members, std::uint32_t peer,
                                   const wait_limit& limit) noexcept;
-  /// As `make`, for a rank that calls.
+  /// Calls `make` for a rank that has called this one.
   [[nodiscard]] result<void> answer(group& members, std::uint32_t peer) noexcept;
   void take(group& members, queue_pair_number source, std::span<const std::byte> datagram) noexcept;
-  /// Continues with the other end's endpoint, as far as that allows.
+  /// Performs the handshake with the other end's endpoint.
   void go_on(group& members, std::uint32_t peer, const struct endpoint& remote) noexcept;
-  /// The errno of the reason why this end cannot be connected to the peer's; empty if it can.
+  /// Returns the errno with which this end refuses a connection; empty if it does not refuse.
   [[nodiscard]] std::optional<int> refusal_for(const group& members,
                                                std::uint32_t peer) const noexcept;
   /// \returns false if there is no free place to send from
@@ -168,7 +170,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   std::uint32_t size_ = 0;
   std::uint32_t unsent_ = 0;  ///< a bit for each free place to send from
   std::chrono::steady_clock::time_point introduces_from_{};
-  std::optional<error> trouble_{};  ///< the failure of the queue pair for datagrams
+  /// The failure of the queue pair for datagrams, if it has failed.
+  std::optional<error> trouble_{};
   owned<contact[]> contacts_{};
   std::optional<registered_buffer<access::local_write>> memory_{};
   std::optional<completion_queue> queue_{};

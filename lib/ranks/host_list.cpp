@@ -44,7 +44,7 @@ constexpr error_source source_of_wrong_entry{
     [](const error& /*e*/) noexcept { return EINVAL; }};
 
 [[nodiscard]] const char* objection(const host_entry& host) noexcept {
-  if (host.name.empty()) return "a host has to have a name";
+  if (host.name.empty()) return "a host must have a name";
   if (host.name.size() > host_list::longest_name)
     return "a host's name must have at most 253 characters";
   if (std::ranges::any_of(host.name, [](char c) {
@@ -193,7 +193,8 @@ result<std::uint32_t> host_list::rank_on(std::string_view host) const noexcept {
     first += each.ranks;
   }
   return error(error_kind::not_found, detail::listing,
-               "it does not contain this host by its own name: add the host, or set VERBSPP_RANK");
+               "it does not contain the name of this host (`hostname`): add the name to the list, "
+               "or set VERBSPP_RANK");
 }
 
 std::ostream& operator<<(std::ostream& out, const host_list& list) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* joining_hosts = "join a world by a list of hosts";
 
-/// The name of the world, with a hash that differs between lists.
+/// The name of the world, with a hash of the list, so that ranks with different lists do not meet.
 [[nodiscard]] std::string name_of(const host_list& hosts) {
   std::uint64_t hash = 0xcbf2'9ce4'8422'2325U;
   const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100'0000'01b3U; };
@@ -63,8 +63,9 @@ result<hosts_bootstrap> hosts_bootstrap::from_environment(const wait_limit& limi
     return error(error_kind::not_found, "VERBSPP_HOSTS",
                  "it is not set: set it to the file with the list of hosts");
   if (std::getenv("VERBSPP_MEETING_POINT") != nullptr)
-    return error(error_kind::invalid_input, "VERBSPP_MEETING_POINT",
-                 "VERBSPP_HOSTS is set, too, and that list has a meeting point: unset one of them");
+    return error(
+        error_kind::invalid_input, "VERBSPP_MEETING_POINT",
+        "VERBSPP_HOSTS is set, too, and that list determines the meeting point: unset one of them");
   VERBSPP_TRY(all, host_list::read(path));
   std::optional<host_list> chosen;
   if (std::getenv("VERBSPP_WORLD_SIZE") != nullptr) {

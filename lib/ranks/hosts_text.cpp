@@ -74,7 +74,7 @@ class hosts_reader {
     return std::move(made_);
   }
 
-  // The functions that the parser calls; false stops it.
+  // The functions that the parser calls. If one returns false, the parser stops.
   bool null() { return refuse("it has no value"); }
   bool boolean(bool /*value*/) { return refuse("it is neither a number nor a string"); }
   bool number_integer(number_integer_t /*value*/) { return refuse("it is below 0"); }
@@ -184,7 +184,8 @@ class hosts_reader {
     if (!wrong_) wrong_ = wrong_entry(hint, line(), key_);
     return false;
   }
-  /// The current line. At the end of a number, the parser has read one character too many.
+  /// The current line. After a number, the parser has already read the next character, which is not
+  /// counted.
   [[nodiscard]] std::uint32_t line() const {
     std::string_view read = text_.substr(0, static_cast<std::size_t>(furthest_ - text_.data()));
     const std::size_t last = read.find_last_not_of(" \t\r\n");

@@ -21,8 +21,9 @@ constexpr auto time_for_hello = std::chrono::seconds(10);
 constexpr auto time_to_leave = std::chrono::seconds(5);
 /// The interval at which the thread checks whether it has to end.
 constexpr int look_every_ms = 50;
-/// The number of strangers, which have not sent their rank, in addition to all ranks. Above this
-/// number, the next one waits until the oldest has been connected for this time, and replaces it.
+/// The number of clients that have not sent their rank (strangers) may exceed the number of ranks
+/// by this many. If it does, the next client waits until the oldest stranger has been connected for
+/// `time_among_strangers`, and replaces it.
 constexpr std::size_t more_strangers = 256;
 constexpr auto time_among_strangers = std::chrono::milliseconds(500);
 /// The limit of the unsent bytes for a rank that does not read.
@@ -82,8 +83,8 @@ void meeting_point::serve() {
   }
 }
 
-/// The stranger that has to leave before another client may connect; the end iterator if there is
-/// room. Empty if there is no room yet.
+/// Returns the stranger that has to leave before another client may connect, or the end iterator if
+/// there is room. Returns nothing if the next client has to wait.
 std::optional<meeting_point::place> meeting_point::place_for_next() {
   // The visitors are in the order of their arrival.
   const auto is_stranger = [](const visitor& each) { return !each.rank && !each.is_gone; };
@@ -211,7 +212,7 @@ void meeting_point::look_at_fences() {
       each.waits_at = 0;
       continue;
     }
-    // The others may have left because of the rank that left first.
+    // Names the rank that left first, because the others may have left for that reason.
     const auto missing = std::ranges::find_if(
         left_, [&](std::uint32_t rank) { return values_.fences_of(rank) < each.waits_at; });
     if (missing == left_.end()) continue;

@@ -34,9 +34,9 @@ class [[gnu::visibility("hidden")]] meeting_point {
     tcp_frames in{};
     std::vector<std::byte> out{};
     std::optional<std::uint32_t> rank{};
-    std::uint32_t waits_at = 0;  ///< the fence, 0 for none
+    std::uint32_t waits_at = 0;  ///< the number of the fence at which it waits, or 0
     std::chrono::steady_clock::time_point came{};
-    bool is_leaving = false;  ///< closes once all data is sent
+    bool is_leaving = false;  ///< is disconnected once all data has been sent
     bool is_gone = false;
   };
 
@@ -59,7 +59,7 @@ class [[gnu::visibility("hidden")]] meeting_point {
   std::vector<visitor> visitors_{};
   enum class presence : std::uint8_t { not_yet, here, left };
   std::vector<presence> presence_;
-  std::vector<std::uint32_t> left_{};  ///< in the order in which they left
+  std::vector<std::uint32_t> left_{};  ///< the ranks that have left, in that order
   std::atomic<bool> is_ending_{false};
   std::thread thread_{};
 };

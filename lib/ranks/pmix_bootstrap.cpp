@@ -25,7 +25,7 @@ namespace {
 /// The error for a status of PMIx, with its number.
 [[nodiscard]] error failed(const char* operation, pmix_status_t status) noexcept {
   return error::out_of_range(operation, "status of PMIx", status)
-      .as(error_kind::driver, "pmix_common.h names it: see the launcher's output");
+      .as(error_kind::driver, "pmix_common.h explains it; see the launcher's output");
 }
 
 /// An answer that may arrive when no thread waits for it any more.
@@ -37,7 +37,7 @@ struct answer {
   std::vector<std::byte> bytes{};
 };
 
-/// A reference for the callback that delivers the answer.
+/// Creates a reference to the answer for the callback, which deletes it.
 [[nodiscard]] void* share(const std::shared_ptr<answer>& of) {
   return new std::shared_ptr<answer>(of);
 }
@@ -114,14 +114,15 @@ class [[gnu::visibility("hidden")]] pmix_session {
     const pmix_status_t status = PMIx_Fence_nb(
         nullptr, 0, nullptr, 0,
         [](pmix_status_t came, void* to) noexcept { tell(to, came, nullptr); }, shared);
-    // Completed already, without a callback.
+    // The fence is complete already, and the callback will not be called.
     if (status == PMIX_OPERATION_SUCCEEDED) tell(shared, PMIX_SUCCESS, nullptr);
     if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED) {
       delete static_cast<std::shared_ptr<answer>*>(shared);
       return failed("PMIx_Fence", status);
     }
     if (!wait_for(*told, limit))
-      return limit.failure("PMIx_Fence", "not all ranks have arrived: PMIx does not report which");
+      return limit.failure("PMIx_Fence",
+                           "not all ranks have arrived: PMIx does not report which are missing");
     if (told->status != PMIX_SUCCESS) return failed("PMIx_Fence", told->status);
     return success();
   }
@@ -173,7 +174,7 @@ result<pmix_bootstrap> pmix_bootstrap::open() noexcept {
 
 namespace detail {
 
-/// A stub without PMIx.
+/// The session in a library without PMIx.
 class [[gnu::visibility("hidden")]] pmix_session {
  public:
   [[nodiscard]] static error none() noexcept {

@@ -9,28 +9,29 @@
 
 namespace verbspp::detail {
 
-/// The counts of the steps that a rank has had with another one, which has their mirror image.
+/// The counts of the signals, steps and values that a rank has exchanged with another one. The
+/// other rank has the same counts with the directions reversed.
 ///
 /// The n-th signal of a pair of ranks writes n. Both ends know which signals and values a step
-/// takes, and count them even if the step fails. So a rank that is late to a step that others have
-/// aborted finds the signals that it missed, or the next signal makes up for them, and nothing has
-/// to be reset. The other rank reads the count of joined steps to learn whether this one has
-/// arrived.
+/// requires, and count them even if the step fails. So if a rank is late for a step that others
+/// have aborted, it finds the signals that they wrote, or a later signal with a higher number, and
+/// nothing has to be reset. The other rank reads the count of joined steps to find out whether this
+/// one has arrived.
 struct signal_counts {
   std::uint64_t signaled = 0;
   std::uint64_t awaited = 0;
-  std::uint64_t joined = 0;    ///< steps
-  std::uint64_t given = 0;     ///< values to it
-  std::uint64_t expected = 0;  ///< values from it
-  std::uint64_t released = 0;  ///< values whose places it may write again
+  std::uint64_t joined = 0;    ///< steps of this rank
+  std::uint64_t given = 0;     ///< values for the other rank
+  std::uint64_t expected = 0;  ///< values from the other rank
+  std::uint64_t released = 0;  ///< received values that the other rank may overwrite
 
-  /// All counts that the other rank needs, with the world's own count.
+  /// All counts that the other rank needs, and the world's count of `all_gather` steps.
   using encoded = std::array<std::uint64_t, 6>;
   [[nodiscard]] constexpr encoded encode(std::uint64_t all_gathers) const noexcept {
     return {signaled, awaited, joined, given, expected, all_gathers};
   }
-  /// Makes both ends continue from equal counts, the higher ones. \pre nothing is in flight between
-  /// them
+  /// Sets each count to the higher one of both ends, so that both continue from equal counts. \pre
+  /// nothing is in flight between them
   constexpr void agree(const encoded& theirs, std::uint64_t& all_gathers) noexcept {
     signaled = std::max(signaled, theirs[1]);
     awaited = std::max(awaited, theirs[0]);

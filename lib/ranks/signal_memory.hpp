@@ -8,11 +8,11 @@
 
 namespace verbspp::detail {
 
-// Both compilers know this spelling.
+// g++ and clang both accept this spelling.
 #define VERBSPP_RANKS_NOT_WATCHED __attribute__((no_sanitize("thread")))
 
-// Access to memory that the device writes and reads by itself: for ThreadSanitizer, softverbs is a
-// thread that knows no locks of ours.
+// These functions access memory that the device also reads and writes. ThreadSanitizer ignores
+// them, because it sees softverbs as a thread that does not take the library's locks.
 
 [[gnu::noinline]] VERBSPP_RANKS_NOT_WATCHED inline std::uint64_t look(
     const std::byte* at) noexcept {
@@ -33,11 +33,11 @@ namespace verbspp::detail {
 enum class signal_word : std::uint8_t {
   signal_from,
   joined_with,
-  number_from,  // and one more, for the other place
-  other_number_from,
+  number_from,        // for values with even numbers
+  other_number_from,  // for values with odd numbers
   taken_by,
-  farewell_from,  // and one more, for the next step
-  other_farewell_from,
+  farewell_from,        // for steps with even counts
+  other_farewell_from,  // for steps with odd counts
   // The sources of writes to other ranks.
   signal_to,
   number_to,
@@ -48,12 +48,14 @@ enum class signal_word : std::uint8_t {
   count,
 };
 
-/// The layout of each rank's memory: the words by kind, each kind by rank; then two values of each
-/// rank; then two sets of the values of all ranks; then two values of its own.
+/// The layout of each rank's memory: the words by kind, each kind by rank; then two values from
+/// each rank; then two sets of the values of all ranks (`all_gather`); then two values of this
+/// rank.
 ///
-/// Values from a rank go into its two places in turn, each followed by its number. The receiver
-/// returns the number when it no longer needs the value, and the sender is never more than two
-/// values ahead of that. So a value always belongs to its step, however late the receiver is.
+/// The values from a rank are stored in its two places in turn, and each is followed by a write of
+/// its number. When the receiver no longer needs a value, it writes the number back, and the sender
+/// is never more than two values ahead of that number. So a value always belongs to its step,
+/// however late the receiver is.
 class signal_layout {
  public:
   static constexpr std::size_t largest_value = 256;
@@ -67,7 +69,7 @@ class signal_layout {
                                                   std::uint64_t number) const noexcept {
     return at(number % 2 == 0 ? signal_word::number_from : signal_word::other_number_from, rank);
   }
-  /// The place of a step's farewell depends on its count.
+  /// A step's farewell is stored in one of two words, depending on the count of steps.
   [[nodiscard]] constexpr std::size_t farewell_from(std::uint32_t rank,
                                                     std::uint64_t joined) const noexcept {
     return at(joined % 2 == 0 ? signal_word::farewell_from : signal_word::other_farewell_from,
@@ -81,12 +83,12 @@ class signal_layout {
                                                  std::uint64_t number) const noexcept {
     return at(signal_word::count, 0) + (std::size_t{rank} * 2 + number % 2) * largest_value;
   }
-  /// The values of all ranks in one of two steps, in turn.
+  /// The values of all ranks in an `all_gather`. Successive steps use two sets of them in turn.
   [[nodiscard]] constexpr std::size_t values_of_all(std::uint64_t turn) const noexcept {
     return value_from(ranks_, 0) + std::size_t{ranks_} * (turn % 2) * largest_value;
   }
-  /// This rank's own values. There are two, since the one that goes up a tree may be in flight when
-  /// the other one goes down.
+  /// A value of this rank itself. There are two, because a value that is sent up a tree may still
+  /// be in flight when another one is sent down.
   [[nodiscard]] constexpr std::size_t own_value(std::uint32_t which) const noexcept {
     return values_of_all(0) + std::size_t{ranks_} * 2 * largest_value + which * largest_value;
   }

@@ -94,7 +94,8 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
   std::uint64_t listed = ranks.size();
   for (const std::uint32_t rank : ranks) listed = mixed(listed, rank);
   const std::uint16_t tag = tag_of({static_cast<std::uint64_t>(kind), listed});
-  // Even if the step has already failed, all signals are counted, as at the other ranks.
+  // All signals are counted, even if the step has already failed, because the other ranks count
+  // them, too.
   return run_step(peers, ranks, tag, limit, [&](step& now) noexcept {
     const auto note = [&](std::uint32_t rank) noexcept { now.note(rank); };
     run_barrier(kind, ranks, rank_, note, note);
@@ -125,8 +126,8 @@ std::optional<farewell> signals::farewell_of(std::uint32_t rank,
   std::optional<farewell> why =
       farewell::decode(look(data() + layout_.farewell_from(rank, joined)), joined);
   if (why && why->culprit == rank_) {
-    // This rank is there; but for a rank that has lost its connection to this one, that rank is
-    // lost, too.
+    // This rank has not failed. But if the connection between the two ranks is broken, the other
+    // rank is lost for this rank, too.
     if (!why->is_lost) return std::nullopt;
     why->culprit = rank;
   }

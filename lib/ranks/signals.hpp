@@ -29,9 +29,9 @@
 
 namespace verbspp::detail {
 
-/// The signals and values of steps, which ranks write into each other's memory (`signal_layout`),
-/// as their counts require (`signal_counts`). A step that fails is handled by `blame`, and ends
-/// with a word to the other ranks (`farewell`).
+/// Exchanges the signals and values of steps: ranks write them into each other's memory
+/// (`signal_layout`), and count them (`signal_counts`). If a step fails, `blame` determines the
+/// cause, and writes it to the other ranks (`farewell`).
 ///
 /// Each count is stored with a tag of the step, by which ranks notice that they execute different
 /// steps.
@@ -46,7 +46,7 @@ class [[gnu::visibility("hidden")]] signals {
 
   [[nodiscard]] result<void> open(const protection_domain& domain, std::uint32_t rank,
                                   std::uint32_t size, wait_mode waiting) noexcept;
-  /// This rank's memory, for the others.
+  /// The handle of this rank's memory, for the other ranks.
   [[nodiscard]] result<place> memory() const noexcept { return memory_->remote(); }
   void set_memory_of(std::uint32_t rank, const place& memory) noexcept {
     other(rank).memory = memory;
@@ -54,8 +54,8 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] bool knows_memory_of(std::uint32_t rank) const noexcept {
     return other(rank).memory.has_value();
   }
-  /// Notes the channel by which the world has connected that rank. If the program puts another
-  /// channel there, or connects it to another peer, nothing is written through it.
+  /// Stores the ends of the channel by which the world has connected that rank. If the program
+  /// replaces this channel, or connects it to another peer, nothing is written through it.
   void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
 
   [[nodiscard]] signal_counts::encoded counts_with(std::uint32_t rank) const noexcept {
@@ -66,7 +66,8 @@ class [[gnu::visibility("hidden")]] signals {
 
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                       const wait_limit& limit) noexcept;
-  /// Counts the signals as the others do, and notifies them why this rank does not take part.
+  /// Counts the signals of a barrier in which this rank does not take part, and notifies the others
+  /// of the cause.
   void leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                          const error& cause, const wait_limit& limit) noexcept;
   [[nodiscard]] group_results broadcast(group& peers, std::span<std::byte> value,
@@ -86,20 +87,23 @@ class [[gnu::visibility("hidden")]] signals {
   class step;
   class blame;
 
-  /// How certain the culprit of a failed step is.
+  /// The certainty that a rank is the culprit of a failed step.
   enum class certainty : std::uint8_t {
-    waited_for,  ///< this rank waited for it, and it may have waited for others
+    waited_for,  ///< this rank waited for the culprit, which may have waited for others
     known,
     refused,  ///< the culprit has reported that it cannot do its part
-    lost,     ///< and its connection is broken, at this rank or at the one that reported it
+    /// The connection to the culprit is broken, at this rank or at the rank that reported it.
+    lost,
   };
   struct failed_step {
     bool has_failed = false;
-    std::optional<std::uint32_t> with{};  ///< empty if it was this rank, as for lack of memory
+    /// The culprit; empty if it is this rank, for instance for lack of memory.
+    std::optional<std::uint32_t> with{};
     error cause{};
     certainty how = certainty::waited_for;
-    bool is_itself_lost = false;             ///< the rank `with` has reported this
-    std::optional<group_results> reached{};  ///< the ranks that were to be connected for the step
+    /// `with` has reported that it lost the connection to this rank
+    bool is_itself_lost = false;
+    std::optional<group_results> reached{};  ///< the results of connecting ranks for the step
   };
 
   /// The owners of both ends of a channel, which do not change when the channel is renewed.
@@ -108,13 +112,13 @@ class [[gnu::visibility("hidden")]] signals {
     std::uint32_t there = 0;
     friend bool operator==(const ends&, const ends&) = default;
   };
-  /// The state of this rank towards another one.
+  /// The data that this rank has about another one.
   struct other_rank {
     signal_counts counts{};
     std::optional<place> memory{};
     ends connected{};       ///< the ends of the channel by which the world connects this rank to it
-    bool is_named = false;  ///< named by the list that is checked, or as a partner in the step
-    bool is_expected = false;     ///< to give a value in the present step
+    bool is_named = false;  ///< is in the list that is being checked, or a partner in the step
+    bool is_expected = false;     ///< sends a value to this rank in the current step
     bool is_behind_work = false;  ///< the read of its count is queued behind other requests
   };
   [[nodiscard]] other_rank& other(std::uint32_t rank) const noexcept { return others_.get()[rank]; }
@@ -132,18 +136,18 @@ class [[gnu::visibility("hidden")]] signals {
                                        const wait_limit& limit, Function function);
   void tell(group& peers, const peer_list& ranks, const farewell& why,
             const step_limits& limits) noexcept;
-  /// Writes to the others that this rank cannot do its part.
+  /// Notifies the other ranks that this rank cannot do its part.
   void tell_own(group& peers, const peer_list& ranks, error_kind kind,
                 const step_limits& limits) noexcept {
     tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false, .has_refused = true},
          limits);
   }
-  /// The reason why that rank has aborted this rank's current step with these ranks; empty if it
-  /// has written none, or an invalid one.
+  /// Returns the reason that the rank has written for aborting its current step with these ranks;
+  /// empty if it has written none, or an invalid one.
   [[nodiscard]] std::optional<farewell> farewell_of(std::uint32_t rank,
                                                     const peer_list& ranks) const noexcept;
-  /// True if that rank has aborted a later step; then it has aborted this one, too, unless its part
-  /// of it has arrived.
+  /// True if that rank has aborted a later step. In that case, it has aborted the current step,
+  /// too, unless its signal or value has arrived.
   [[nodiscard]] bool has_gone_on(std::uint32_t rank) const noexcept;
   [[nodiscard]] static ends ends_of(const channel& of) noexcept;
   /// The memory of that rank; null if the channel is not the one that the world has connected.
@@ -157,16 +161,16 @@ class [[gnu::visibility("hidden")]] signals {
   signal_layout layout_{0};
   std::uint64_t all_gathers_ = 0;
   wait_mode waiting_ = wait_mode::spin();
-  /// Kept by requests that are not waited for, since the program may take channels out of the
-  /// world.
+  /// Requests that are not waited for keep this memory alive, since the program may take channels
+  /// out of the world.
   std::optional<shared_buffer<rights>> memory_{};
   owned<other_rank[]> others_{};
   owned<std::uint32_t[]> everybody_{};
   owned<std::uint32_t[]> partners_{};  ///< the ranks that take part in the current step
-  owned<kept_pending[]> unwaited_{};   ///< requests while this rank asks or notifies others
+  owned<kept_pending[]> unwaited_{};   ///< requests that ask or notify other ranks after a failure
 };
 
-/// The first peer's failure, as results.
+/// Converts a failure to the result of one peer.
 [[nodiscard]] group_results results_of(const group_error& failed) noexcept;
 
 }  // namespace verbspp::detail

@@ -17,11 +17,13 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The sleep of a rank that waits for a word from another rank, for which there is no event.
+/// The length of a sleep while a rank waits for another one to write a word, for which there is no
+/// event.
 constexpr auto nap = std::chrono::microseconds(50);
 constexpr unsigned rounds_before_yield = 64;
 /// The interval at which a waiting rank checks the connection and the farewells of others; and the
-/// interval at which it writes 0 bytes to the rank, so that the device detects a lost connection.
+/// interval at which it writes 0 bytes to the rank for which it waits, so that the device detects a
+/// lost connection.
 constexpr auto time_between_looks = std::chrono::milliseconds(10);
 constexpr auto time_between_probes = std::chrono::seconds(1);
 /// The number of values that may be stored or in flight until the receiver has released them.
@@ -58,15 +60,16 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   }
   if (now < looks->next_probe) return;
   looks->next_probe = now + time_between_probes;
-  // Requests in flight detect a lost connection as well, and so does the limit.
+  // This is not needed if a request is in flight, which also detects a lost connection, or if the
+  // limit is reached before.
   const auto left = limit_.remaining();
   if (channel_access::core_of(with).sends().outstanding() != 0 ||
       (left && *left < time_between_probes))
     return;
   const auto nowhere = of_.other(for_rank).memory->slice(0, 0);
   if (!nowhere.has_value()) return;
-  // Neither this rank nor the end of the step waits for it: a rank that has done its part may
-  // leave.
+  // Neither this rank nor the end of the step waits for the write, because the other rank may leave
+  // when it has done its part.
   static_cast<void>(with.post_write({.elements = {}, .remote = nowhere.assume_value()}));
 }
 
@@ -189,20 +192,21 @@ void signals::step::begin() noexcept {
     failed_.reached.emplace(
         peers_.connect(partners, wait_limit(limit_.deadline(), news_or_stop(*this))));
     if (has_failed()) {
-      // Ranks that could not be reached in that case are not to blame.
+      // This failure ended the connection attempts, so the ranks that were not reached are not to
+      // blame.
       failed_.reached.reset();
     } else if (failed_.reached->has_error()) {
       const group_error missing = failed_.reached->error();
       fail(missing.peer(), missing, certainty::known);
     }
   }
-  // Waits for a partner, and writes to it, rely on this.
+  // The functions that wait for a partner, or write to it, require that its memory is known.
   for (const std::uint32_t rank : partners)
     if (!has_failed() && of_.place_at(peers_, rank) == nullptr)
       fail(rank, not_of_the_world(), certainty::known);
   for (const std::uint32_t rank : partners) {
     if (!std::exchange(of_.other(rank).is_expected, false)) continue;
-    // Values of earlier, failed steps that this rank has not taken are never taken.
+    // This rank will never take the values of earlier, failed steps, so it releases their places.
     signal_counts& with = of_.other(rank).counts;
     if (with.released + 1 < with.expected) give_back(rank, with.expected - 1);
   }
@@ -238,7 +242,8 @@ const std::byte* signals::step::take(std::uint32_t from) noexcept {
   if (!has_come) return nullptr;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
-  // Its next value has arrived, and values are written in order.
+  // With another number, the rank's next value has arrived. As values are written in order, the
+  // rank has aborted this step.
   if (seen >> 16 != wanted) check_farewell(from);
   if (seen >> 16 != wanted) fail(from, given_up(), certainty::known);
   return has_failed() ? nullptr : of_.data() + of_.layout_.value_from(from, wanted);

@@ -29,8 +29,8 @@ namespace verbspp::detail {
 /// The interval of polls for answers and acknowledgements of other ranks.
 inline constexpr auto time_between_polls = std::chrono::microseconds(50);
 
-/// Posts a request that completes without a wait, unless the queue is full. \returns a handle
-/// without a request if it could not be posted
+/// Posts a request whose completion is not waited for. \returns a handle without a request if it
+/// could not be posted, for instance because the queue is full
 template <class Operation>
 [[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation,
                                          const kept_memory& memory) noexcept {
@@ -50,9 +50,10 @@ inline constexpr const char* collective_step = "collective step of a world";
 
 [[nodiscard]] inline error told_by_others(error_kind kind) noexcept {
   return {kind, collective_step,
-          "another rank has reported that it aborted a step because of this one, for this reason"};
+          "another rank has aborted the step because of this rank, and has reported this cause"};
 }
-/// As above, for a farewell whose culprit may be the rank that wrote it or the one that reads it.
+/// The error for a farewell of `rank`, whose culprit may be that rank itself. If `is_lost` is set
+/// as well, it has lost the connection to the calling rank.
 [[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit, error_kind kind,
                                    bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
@@ -70,7 +71,7 @@ inline constexpr const char* collective_step = "collective step of a world";
 
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
-          "the program has put its own channel there, or connected the world's channel to another "
+          "the program has replaced the world's channel to this rank, or connected it to another "
           "peer: steps use only the channels that the world has connected"};
 }
 
@@ -84,11 +85,12 @@ inline constexpr const char* collective_step = "collective step of a world";
   return static_cast<std::uint16_t>(hash ^ (hash >> 32));
 }
 
-/// The part of a rank in one step. After a failure, its functions only count.
+/// The part of this rank in one step. After a failure, its functions no longer write or wait, but
+/// still count.
 ///
 /// All signals and values of the step are counted first, so that the counts match those of the
-/// other ranks however the step ends. In one step, at most one value goes each way between two
-/// ranks.
+/// other ranks however the step ends. In one step, at most one value is sent in each direction
+/// between two ranks.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   step(signals& of, group& peers, group_scope* scope, const peer_list& ranks, std::uint16_t tag,
@@ -102,7 +104,7 @@ class [[gnu::visibility("hidden")]] signals::step {
         limit_(limits.waiting()) {}
   step(const step&) = delete;
   step& operator=(const step&) = delete;
-  /// If the step has not ended, the function that it called has thrown, and the others are
+  /// If `end` was not called, the function of the step has thrown an exception, and the others are
   /// notified.
   ~step() {
     if (!has_ended_) of_.tell_own(peers_, ranks_, error_kind::cancelled, limits_);
@@ -114,10 +116,11 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// the others, too.
   void begin() noexcept;
 
-  /// Counted even if the step has failed.
+  /// Sends a signal, or waits for one. Both count the signal even if the step has failed.
   void signal(std::uint32_t to) noexcept;
   void await(std::uint32_t from) noexcept;
 
+  /// Counts a value that will be sent to that rank, or received from it. Called before `begin`.
   void promise(std::uint32_t to) noexcept {
     note(to);
     ++of_.other(to).counts.given;
@@ -125,7 +128,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   void expect(std::uint32_t from) noexcept;
   /// Writes a part of this rank's memory to the place of the promised value.
   void give(std::uint32_t to, std::size_t from, std::size_t size) noexcept;
-  /// Writes only the number, after the value was written elsewhere by `write`, once there is room.
+  /// For values that are written elsewhere: waits until there is room for the next value, writes a
+  /// part of this rank's memory, and writes the value's number.
   [[nodiscard]] bool has_room(std::uint32_t to) noexcept;
   void write(std::uint32_t to, std::size_t from, std::size_t size, std::size_t into) noexcept;
   void write_number(std::uint32_t to) noexcept;
@@ -136,7 +140,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Allows the sender to overwrite the value that was taken.
   void release(std::uint32_t from) noexcept;
 
-  /// Makes the step fail at once; it then counts as the other ranks do.
+  /// Makes the step fail at once. Afterwards, it only counts, as the other ranks do.
   void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
   /// Ends the step. \returns whether and how it failed
   [[nodiscard]] failed_step end() noexcept {
@@ -160,23 +164,25 @@ class [[gnu::visibility("hidden")]] signals::step {
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, signal_word source, std::size_t into,
                   std::uint64_t value) noexcept;
-  /// Fails unless the word with that number has the tag of the same step.
+  /// Makes the step fail if the word with that number has the tag of another step.
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
-  /// Fails if that rank, which is at a later step, has aborted this one.
+  /// Makes the step fail if that rank, which is at a later step, has aborted this one.
   void check_farewell(std::uint32_t from) noexcept;
-  /// Fails with the cause that the rank has written.
+  /// Makes the step fail with the cause that the rank has written.
   void heed(std::uint32_t from, const farewell& why) noexcept;
   /// The times of the next check of the connection, and of the next write of 0 bytes.
   struct lookout {
     std::chrono::steady_clock::time_point next{};
     std::chrono::steady_clock::time_point next_probe{};
   };
-  /// Fails if the connection to that rank is broken, or if others have reported a rank as lost.
+  /// Makes the step fail if the connection to that rank is broken, or if others have reported a
+  /// rank as lost.
   void look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept;
-  /// Fails if any rank has reported that it has aborted the step for a cause other than its limit.
-  /// Checks from time to time.
+  /// Makes the step fail if any rank has reported that it has aborted the step for a cause other
+  /// than its limit. Checks at intervals.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
-  /// Ends a wait of the step when there is such a report, or a stop was requested.
+  /// A stop token that ends a wait of the step when there is such a report, or a stop was
+  /// requested.
   class news_or_stop {
    public:
     explicit news_or_stop(step& of) noexcept : of_(&of) {}
@@ -191,8 +197,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
                                 const char* missing = "this rank did not arrive") noexcept;
-  /// Waits until a request can be posted to that rank. Posting would wait as well, but only for the
-  /// limit, whatever the other ranks report.
+  /// Waits until a request can be posted to that rank. Posting would wait as well, but until the
+  /// limit, even if another rank reports a failure.
   [[nodiscard]] bool has_send_room(std::uint32_t to) noexcept;
 
   signals& of_;
@@ -201,10 +207,10 @@ class [[gnu::visibility("hidden")]] signals::step {
   const peer_list& ranks_;
   std::uint16_t tag_;
   const step_limits& limits_;
-  const wait_limit& limit_;  ///< the first part, for each wait of the step
+  const wait_limit& limit_;  ///< the limit for all waits of the step, the first part of `limits_`
   failed_step failed_{};
   bool has_ended_ = false;
-  std::uint32_t partners_ = 0;  ///< the number of partners
+  std::uint32_t partners_ = 0;  ///< the number of entries of `of_.partners_`
   std::chrono::steady_clock::time_point next_look_at_news_{};
 };
 
@@ -220,13 +226,14 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
         join(ranks, tag);
         step now(*this, peers, &scope, ranks, tag, limits);
         function(now);
-        // The posted requests are waited for later, as that may take until the limit.
+        // The blame is determined before the scope waits for the posted requests, which may take
+        // until the limit.
         if (failed_step failed = now.end(); failed.has_failed)
           found.emplace(*this, peers, ranks, tag, limits, std::move(failed));
       },
       limit);
   if (!has_begun) {
-    // For lack of memory, this rank does not take part.
+    // The scope could not be opened for lack of memory, so this rank does not take part.
     for (const std::uint32_t rank : ranks) ++other(rank).counts.joined;
     step now(*this, peers, nullptr, ranks, tag, limits);
     now.leave_out(done.error());

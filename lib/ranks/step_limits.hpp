@@ -11,18 +11,18 @@
 namespace verbspp::detail {
 
 /// The limit of a step, in three parts: a rank waits for the others; after a failure, it reads
-/// their counts, and then writes the cause to them. So all of it ends by the limit.
+/// their counts, and then writes the cause to them. All three parts end by the limit.
 ///
-/// A stop token ends the first part alone.
+/// A stop token ends only the first part.
 class step_limits {
  public:
   using time_point = wait_limit::time_point;
-  /// The longest time for answers, which come from the others' devices.
+  /// The maximum time for answers, which the devices of the other ranks send.
   static constexpr auto longest_answer = std::chrono::seconds(1);
-  /// The shortest, even after the limit: most answers take microseconds.
+  /// The minimum time for answers, even after the limit: most arrive within microseconds.
   static constexpr auto shortest_answer = std::chrono::milliseconds(10);
-  /// The longest time until the others' devices have acknowledged the news. Later ones arrive
-  /// nevertheless, unless the rank leaves.
+  /// The maximum time until the devices of the other ranks have acknowledged the cause. Later
+  /// writes arrive nevertheless, unless this rank leaves.
   static constexpr auto longest_news = std::chrono::milliseconds(200);
 
   /// \pre `whole` lives as long as this

@@ -27,7 +27,7 @@ using detail::tcp_frame;
 using detail::tcp_frame_type;
 
 constexpr const char* meeting = "meet the ranks of a world";
-/// The interval of attempts to connect before the meeting point exists.
+/// The interval between attempts to connect before the meeting point exists.
 constexpr auto time_between_attempts = std::chrono::milliseconds(20);
 /// The time for the meeting point to name the missing ranks.
 constexpr auto time_for_who = std::chrono::seconds(1);
@@ -122,7 +122,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (static_cast<tcp_refusal>(answer.number) != tcp_refusal::too_slow || limit.has_passed())
         return refusal(answer.number, launch_);
     }
-    // The referenced text belongs to the caller.
+    // The texts belong to the caller, and may be destroyed after this call.
     launch_.meeting_point = {};
     launch_.name = {};
     return success();
@@ -137,7 +137,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) {
-    // Includes fences that were not sent before their limits, or the other ranks would be ahead.
+    // Also sends earlier fences that were not sent within their limits. Otherwise, the meeting
+    // point would count fewer fences than the other ranks.
     for (++fences_; fences_sent_ < fences_; ++fences_sent_)
       VERBSPP_TRYV(send(tcp_frame_type::fence, 0, {}, {}, limit));
     for (;;) {
@@ -287,8 +288,8 @@ result<tcp_bootstrap> tcp_bootstrap::from_environment(const wait_limit& limit) n
   const char* const place = std::getenv("VERBSPP_MEETING_POINT");
   if (place == nullptr)
     return error(error_kind::not_found, "VERBSPP_MEETING_POINT",
-                 "it is not set: give all ranks the host of rank 0 and a free port there, as "
-                 "node17:4711");
+                 "it is not set: give all ranks the host of rank 0 and a free port there, such "
+                 "as node17:4711");
   launch.meeting_point = place;
   if (const char* const name = std::getenv("VERBSPP_WORLD")) launch.name = name;
   return join(launch, limit);

@@ -19,16 +19,17 @@
 
 namespace verbspp::detail {
 
+/// The types of frames, with the contents of the number, the key and the value of each.
 enum class tcp_frame_type : std::uint8_t {
   hello = 1,     ///< number: rank; key: the world's name; value: magic, version, size
   welcome = 2,   ///< empty
   refused = 3,   ///< number: the reason
-  put = 4,       ///< key and value
+  put = 4,       ///< key and value: as they were put
   fence = 5,     ///< empty
   released = 6,  ///< number: the number of fences that all ranks have reached
-  get = 7,       ///< number: the rank; key
-  value = 8,     ///< number and key of the request; value
-  no_value = 9,  ///< number and key of the request
+  get = 7,       ///< number: the rank; key: that of the value
+  value = 8,     ///< number and key: those of the request; value: the value
+  no_value = 9,  ///< number and key: those of the request
   who = 10,      ///< empty: asks which ranks are missing at this rank's fence
   missing = 11,  ///< number: the first missing rank; value: their number
   left = 12,     ///< number: a rank that left before this rank's fence
@@ -81,7 +82,7 @@ class tcp_frames {
   }
   /// The number of bytes that are not a complete frame yet.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_.size() - at_; }
-  /// True if the bytes are not a frame.
+  /// True if the next bytes cannot be a frame.
   [[nodiscard]] bool is_wrong() const noexcept {
     const auto rest = this->rest();
     if (rest.empty()) return false;

@@ -36,7 +36,7 @@ class values_of_ranks {
     values_.insert_or_assign({rank, std::string(key)},
                              std::vector<std::byte>(value.begin(), value.end()));
   }
-  /// Null if there is none.
+  /// Returns the value; null if the rank has put none with this key.
   [[nodiscard]] const std::vector<std::byte>* get(std::uint32_t rank, std::string_view key) const {
     const auto found = values_.find({rank, std::string(key)});
     return found != values_.end() ? &found->second : nullptr;
@@ -65,12 +65,12 @@ class values_of_ranks {
 
  private:
   std::map<std::pair<std::uint32_t, std::string>, std::vector<std::byte>> values_{};
-  std::uint32_t all_at_ = 0;  ///< the fence that all have reached
+  std::uint32_t all_at_ = 0;  ///< the last fence that all ranks have reached
   std::vector<std::uint32_t> fences_;
   std::uint32_t last_;  ///< the number of ranks that have not passed that fence
 };
 
-/// Copies a value that was put to its destination.
+/// Copies a value into the memory of the caller, and returns its size.
 [[nodiscard]] inline result<std::size_t> copy_value(std::span<const std::byte> value,
                                                     std::span<std::byte> into) noexcept {
   if (value.size() > into.size())
@@ -81,7 +81,7 @@ class values_of_ranks {
   return value.size();
 }
 
-/// Calls a function that allocates, from where no exception may leave.
+/// Calls a function that may run out of memory, and converts the exception to an error.
 template <class Function>
 [[nodiscard]] auto without_exceptions(const char* operation, Function function) noexcept
     -> decltype(function()) {

@@ -101,7 +101,7 @@ struct state_of_pair {
   detail::signal_counts::encoded counts;
 };
 
-/// A failure with one rank.
+/// Adds the rank to an error.
 [[nodiscard]] group_error with_rank(std::uint32_t rank, const error& cause) noexcept {
   return {rank, cause, 1};
 }
@@ -123,7 +123,7 @@ class [[gnu::visibility("hidden")]] world::state final
     if (!names) return error::from_errno(ENOMEM, joining);
     return signals.open(domain, rank, size, waiting);
   }
-  /// Puts this rank's introduction: its name, its memory, and that endpoint.
+  /// Publishes this rank's introduction: its memory, an endpoint, and its name.
   [[nodiscard]] result<void> introduce(const endpoint& local) noexcept {
     VERBSPP_TRY(memory, signals.memory());
     own_endpoint = local.encode();
@@ -134,7 +134,8 @@ class [[gnu::visibility("hidden")]] world::state final
     std::ranges::copy(std::as_bytes(std::span(name.view())), told.begin() + name_begins);
     return bootstrap.put(key("rank", 0, 0), std::span(told).first(name_begins + name.size()));
   }
-  /// \returns the encoded endpoint
+  /// Reads the introduction of another rank, and stores its memory and name.
+  /// \returns its encoded endpoint
   [[nodiscard]] result<encoded_endpoint> get_to_know(std::uint32_t other,
                                                      const wait_limit& limit) noexcept {
     introduction told{};
@@ -155,7 +156,7 @@ class [[gnu::visibility("hidden")]] world::state final
     std::ranges::copy(std::span(told).subspan(place_size, bytes.size()), bytes.begin());
     return bytes;
   }
-  /// Puts the endpoint for one rank, as the difference to this rank's common endpoint.
+  /// Publishes the endpoint for one rank, as the difference to this rank's common endpoint.
   [[nodiscard]] result<void> put_endpoint_for(std::uint32_t other, const endpoint& local) noexcept {
     std::array<std::byte, longest_difference> bytes{};
     const std::size_t length = write_difference(own_endpoint, local.encode(), bytes);
@@ -290,7 +291,8 @@ std::string_view world::name(std::uint32_t rank) const noexcept {
 group_result<void> world::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                          std::span<std::size_t> sizes,
                                          const wait_limit& limit) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "exchange of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "exchange of a world", "this world was moved from");
   const std::uint64_t turn = ++state_->turns;
   VERBSPP_TRYV(state_->bootstrap.put(key("value", turn, 0), mine));
   VERBSPP_TRYV(state_->bootstrap.fence(limit));
@@ -305,25 +307,29 @@ group_result<void> world::exchange_bytes(std::span<const std::byte> mine, std::s
 }
 
 group_results world::barrier(const wait_limit& limit, barrier_kind kind) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
   return barrier(state_->peers.all(), limit, kind);
 }
 
 group_results world::barrier(const peer_list& ranks, const wait_limit& limit,
                              barrier_kind kind) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
   return state_->signals.barrier(state_->peers, ranks, kind, limit);
 }
 
 group_results world::barrier(group_scope& behind, const wait_limit& limit,
                              barrier_kind kind) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
   return barrier(behind, state_->peers.all(), limit, kind);
 }
 
 group_results world::barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
                              barrier_kind kind) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
   if (const auto failed = behind.failure()) {
     state_->signals.leave_out_barrier(state_->peers, ranks, kind, *failed, limit);
     return detail::results_of(*failed);
@@ -333,19 +339,22 @@ group_results world::barrier(group_scope& behind, const peer_list& ranks, const 
 
 group_results world::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                       const wait_limit& limit) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "step of a world", "this world was moved from");
   return state_->signals.all_gather(state_->peers, mine, all, limit);
 }
 
 group_results world::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                   std::uint32_t root, const wait_limit& limit) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "step of a world", "this world was moved from");
   return state_->signals.gather(state_->peers, mine, all, root, limit);
 }
 
 group_results world::broadcast_bytes(std::span<std::byte> value, std::uint32_t root,
                                      const wait_limit& limit) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "step of a world", "this world was moved from");
   return state_->signals.broadcast(state_->peers, value, root, limit);
 }
 
@@ -353,15 +362,17 @@ group_results world::all_reduce_bytes(std::span<std::byte> value,
                                       void (*combine)(void* context, std::byte* into,
                                                       const std::byte* right),
                                       void* context, const wait_limit& limit) {
-  if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");
+  if (!state_)
+    return error(error_kind::invalid_input, "step of a world", "this world was moved from");
   return state_->signals.all_reduce(state_->peers, value, combine, context, limit);
 }
 
 group_result<void> world::mend(const wait_limit& limit) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "mend a world", "it was moved from");
+  if (!state_) return error(error_kind::invalid_input, "mend a world", "this world was moved from");
   state& own = *state_.get();
   const std::uint64_t turn = ++own.turns;
-  // Ranks that have connected to this end by now need no new connection.
+  // First processes datagrams: ranks that have connected to this end in the meantime need no new
+  // connection.
   own.peers.serve();
   // One end may see a broken connection before the other does.
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {

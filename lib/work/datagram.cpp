@@ -9,7 +9,7 @@ namespace verbspp {
 
 namespace {
 
-// Offsets in the 40 bytes. A GRH has the layout of an IPv6 header.
+// Offsets in the 40 bytes before the payload. A GRH has the layout of an IPv6 header.
 constexpr std::size_t grh_source = 8, grh_destination = 24;
 constexpr std::size_t ipv4 = 20, ipv4_size = 20, ipv4_source = ipv4 + 12,
                       ipv4_destination = ipv4 + 16;
@@ -27,8 +27,9 @@ bool checksum_is_right(std::span<const std::byte> header) noexcept {
   return sum == 0xffff;
 }
 
-/// Nothing indicates which header it is. The bytes before an IPv4 header are arbitrary, and may
-/// look like the beginning of an IPv6 header; in that case the checksum decides.
+/// True if the 40 bytes contain an IPv4 header instead of a GRH; no field indicates which one. The
+/// bytes before an IPv4 header are arbitrary, and may look like the beginning of an IPv6 header; in
+/// that case, the checksum decides.
 bool has_ipv4_header(std::span<const std::byte> header) noexcept {
   if (at(header, ipv4) != 0x45) return false;  // version 4, five words, as in RoCE v2
   return at(header, 0) >> 4 != 6 || checksum_is_right(header);
@@ -49,7 +50,8 @@ gid ipv4_mapped_at(std::span<const std::byte> header, std::size_t offset) noexce
 
 }  // namespace
 
-// Not in the header, where the instantiation of another span type would slow down all includers.
+// Defined here, because in the header the instantiation of another span type would slow down all
+// includers.
 received_datagram::received_datagram(const ibv_wc& native, std::span<std::byte> memory) noexcept
     : native_(native),
       memory_(memory.first(std::min<std::size_t>(memory.size(), native.byte_len))) {}

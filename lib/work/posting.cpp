@@ -52,7 +52,7 @@ error detail::post_failure(int returned, const char* operation, const ibv_send_w
 
 error detail::inline_too_long(const char* operation, std::uint64_t length,
                               std::uint32_t limit) noexcept VERBSPP_NONBLOCKING {
-  // Some providers report it by the errno that others use for a full queue.
+  // Some providers report too many inline bytes by the errno that others use for a full queue.
   return error::above_limit(
       operation, "bytes of inline data", length, limit,
       "request more from the builder, max_inline_data, or send from registered memory");

@@ -19,7 +19,7 @@ struct status_description {
   const char* hint;
 };
 
-// Without transport and flushed, which also name a type and a status.
+// `transport` and `flushed` are left out, because a type and a status have the same names.
 using work_error_class::fatal;
 using work_error_class::local_programming;
 using work_error_class::local_resource;

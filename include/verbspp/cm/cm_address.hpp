@@ -28,6 +28,7 @@ class cm_address {
   /// The wildcard address for listeners: all IPv6 and IPv4 addresses of this host. Port 0 selects a
   /// free port.
   [[nodiscard]] static cm_address any(std::uint16_t port) noexcept;
+  /// Copies an address.
   /// \errors `invalid_input` for null, and for families other than IPv4 and IPv6
   [[nodiscard]] static result<cm_address> from_native(const sockaddr* native) noexcept;
 

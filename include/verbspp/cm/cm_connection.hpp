@@ -15,7 +15,7 @@
 
 namespace verbspp {
 
-/// The known state of a connection.
+/// The state of a connection, according to the events that were read.
 enum class cm_state : std::uint8_t {
   empty,  ///< default constructed or moved from
   connected,
@@ -24,14 +24,14 @@ enum class cm_state : std::uint8_t {
   removed,       ///< the device was removed
 };
 
-/// "connected" and so on.
+/// The name of the state, such as "connected".
 [[nodiscard]] const char* to_string(cm_state state) noexcept;
 
 /// The connection manager's part of a connection: ends it, and reports that the peer has ended it.
 ///
 /// The queue pair or channel is a separate object, and may be destroyed before or after this one.
-/// Destroying this notifies the peer that the connection has ended. A move-only owner. Thread rule:
-/// like a container; its descriptor may be waited for on another thread.
+/// The destructor notifies the peer that the connection has ended. A move-only owner. Thread rule:
+/// like a container; another thread may wait for its descriptor.
 class cm_connection {
  public:
   cm_connection() noexcept = default;
@@ -54,38 +54,40 @@ class cm_connection {
   /// been sent. It succeeds if the peer has ended the connection already.
   /// \errors `not_connected` if this is empty; `not_found` if the device was removed
   result<void> disconnect() noexcept;
-  /// Waits until either end has ended the connection. If the peer has, this acknowledges it.
-  /// \errors `timed_out`, `cancelled` when the limit is reached, which changes nothing;
+  /// Waits until either end has ended the connection. If the peer has ended it, this call
+  /// acknowledges that to the peer.
+  /// \errors `timed_out`, `cancelled` when the limit is reached; the connection is then unchanged.
   /// `not_connected` if this is empty; `not_found` if the device was removed
   [[nodiscard]] result<void> wait_for_end(const wait_limit& limit) noexcept;
 
-  /// The next event, if one is available; never blocks. A `disconnected` event is acknowledged to
-  /// the peer.
+  /// Returns the next event, or nothing if none is available; never blocks. A `disconnected` event
+  /// is acknowledged to the peer.
   /// \errors `not_connected` if this is empty; `driver` if the kernel's connection manager no
   /// longer exists
   [[nodiscard]] result<std::optional<cm_event>> next_event() noexcept;
-  /// As `next_event`, but waits for an event. Empty if none arrives within the limit.
+  /// Waits for the next event. Returns nothing if none arrives within the limit.
+  /// \errors as `next_event`
   [[nodiscard]] result<std::optional<cm_event>> wait_event(const wait_limit& limit) noexcept;
   /// The descriptor for epoll and poll, readable when an event is available; -1 if this is empty.
-  /// The first event is that the peer has ended the connection, unless the device was removed or
-  /// the address moved before that. So a channel that `watch`es this descriptor never waits for a
-  /// peer that has left.
+  /// The first event reports that the peer has ended the connection, unless the device was removed
+  /// or the address moved before that. So a channel that `watch`es this descriptor does not wait
+  /// for a peer that has left.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
-  /// Nothing to request: always false (`EventSource`).
+  /// Always false: the descriptor needs no notification request (`EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
-  /// The maximum: the descriptor reports everything.
+  /// The maximum, because an event loop needs no timeout for this object.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }
 
-  /// The state as of the last event that was read.
+  /// The state after the last event that was read.
   [[nodiscard]] cm_state state() const noexcept { return state_; }
   /// The private data of the peer's acceptance. Empty at the accepting end, where the peer's data
   /// is in the `cm_request`.
   [[nodiscard]] const cm_acceptance_data& data() const noexcept { return theirs_; }
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
-  /// The librdmacm identifier, which has no queue pair (`id->qp`). Null if this is empty.
+  /// The librdmacm identifier; its `id->qp` is null. Null if this is empty.
   [[nodiscard]] rdma_cm_id* native_handle() const noexcept { return id_.native(); }
 
  private:

@@ -42,24 +42,25 @@ struct cm_datagram_peer {
   [[nodiscard]] result<address_handle> address(const protection_domain& domain) const noexcept;
 };
 
-/// A route to a datagram service, and the local device that it starts at.
+/// A route to a datagram service, and the local device at which it starts.
 ///
-/// A move-only owner. Thread rule: as a container.
+/// A move-only owner. Thread rule: like a container.
 class cm_datagram_route {
  public:
+  /// Finds the device and the route to the address of a service.
   /// \errors as `cm_route::resolve`
   [[nodiscard]] static result<cm_datagram_route> resolve(
       const cm_address& destination, const wait_limit& limit,
       const cm_route_options& options = {}) noexcept;
 
-  /// The device of the route, as in `cm_route`.
+  /// The device of the route. librdmacm owns the context, which exists as long as the device does.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// Looks up the queue pair that serves at the address. Consumes the route.
-  /// \errors `not_connected` if no service listens there, or it rejects; `timed_out` and
-  /// `cancelled` when the limit is reached; `not_found` if the device was removed; `invalid_input`
-  /// if this was moved from
+  /// Looks up the queue pair of the service at the address. Consumes the route.
+  /// \errors `not_connected` if no service listens there, or it rejected the lookup; `timed_out`
+  /// and `cancelled` when the limit is reached; `not_found` if the device was removed;
+  /// `invalid_input` if this was moved from
   [[nodiscard]] result<cm_datagram_peer> look_up(const wait_limit& limit,
                                                  const cm_lookup_data& data = {}) && noexcept;
 
@@ -70,8 +71,8 @@ class cm_datagram_route {
 
 /// A lookup of a datagram service, to be answered or rejected.
 ///
-/// A move-only owner. If it is destroyed undecided, the peer may wait until its limit. Thread rule:
-/// like a container.
+/// A move-only owner. If it is destroyed without an answer or a rejection, the peer may wait until
+/// its limit is reached. Thread rule: like a container.
 class cm_datagram_request {
  public:
   /// Used by the library only.
@@ -79,20 +80,23 @@ class cm_datagram_request {
 
   [[nodiscard]] const cm_lookup_data& data() const noexcept { return data_; }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
+  /// The device at which the lookup arrived. librdmacm owns the context, which exists as long as
+  /// the device does.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 
-  /// Answers that this queue pair serves; the same queue pair may answer any number of lookups.
+  /// Answers the lookup with this queue pair. One queue pair may answer any number of lookups.
   /// \errors `mismatch` if its queue key is not `cm_datagram_key`; `invalid_input` if the request
-  /// or the queue pair was moved from; those of the kernel
+  /// or the queue pair was moved from; the errors of the kernel
   template <receive_queue_kind Receives, posting_interface Posting>
   [[nodiscard]] result<void> answer(
       const queue_pair<transport::ud, queue_pair_state::ready_to_send, Receives, Posting>& serving,
       const cm_answer_data& data = {}) && noexcept {
     return answer_with(serving.native_handle(), serving.endpoint().qkey, data);
   }
-  /// \errors `invalid_input` if this was moved from; those of the kernel
+  /// Rejects the lookup.
+  /// \errors `invalid_input` if this was moved from; the errors of the kernel
   result<void> reject() && noexcept;
 
  private:
@@ -105,25 +109,27 @@ class cm_datagram_request {
 
 /// Listens for lookups of a datagram service.
 ///
-/// A move-only owner. Thread rule: as a container.
+/// A move-only owner. Thread rule: like a container.
 class cm_datagram_listener {
  public:
+  /// Listens at one address of this host, or at all of them (`cm_address::any`).
   /// \errors as `cm_listener::open`
   [[nodiscard]] static result<cm_datagram_listener> open(
       const cm_address& address, const cm_listener_options& options = {}) noexcept;
   /// Waits for the next lookup.
   /// \errors as `cm_listener::accept`
   [[nodiscard]] result<cm_datagram_request> accept(const wait_limit& limit) noexcept;
-  /// As `accept`, without waiting: empty if no lookup is pending.
+  /// Returns the next lookup without waiting, or nothing if none is pending.
+  /// \errors as `accept`
   [[nodiscard]] result<std::optional<cm_datagram_request>> try_accept() noexcept;
 
-  /// The address that it listens at, with the assigned port if port 0 was requested.
+  /// The address at which it listens, with the assigned port if port 0 was requested.
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
   /// The descriptor for epoll and poll, readable if a lookup is pending; -1 if this was moved from.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
-  /// Nothing to request: always false (`EventSource`).
+  /// Always false: the descriptor needs no notification request (`EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
-  /// The maximum: the descriptor reports everything.
+  /// The maximum, because an event loop needs no timeout for this object.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }
@@ -140,10 +146,10 @@ class cm_datagram_listener {
 /// container.
 class cm_multicast {
  public:
-  /// Joins with the device that has the local address (`rdma_join_multicast`).
+  /// Joins the group on the device that has the local address (`rdma_join_multicast`).
   /// \errors `not_found` if no device has that address; `timed_out` and `cancelled` when the limit
-  /// is reached; `invalid_input` if an address is empty, or `group` is not a group's address; those
-  /// of the kernel
+  /// is reached; `invalid_input` if an address is empty, or `group` is not a multicast address; the
+  /// errors of the kernel
   [[nodiscard]] static result<cm_multicast> join(const cm_address& group, const cm_address& local,
                                                  const wait_limit& limit) noexcept;
   cm_multicast(cm_multicast&&) noexcept = default;
@@ -154,7 +160,7 @@ class cm_multicast {
   /// The multicast LID; 0 on Ethernet.
   [[nodiscard]] lid multicast_lid() const noexcept;
   [[nodiscard]] queue_key key() const noexcept { return key_; }
-  /// The device that joined, as in `cm_route`.
+  /// The device that joined. librdmacm owns the context, which exists as long as the device does.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }

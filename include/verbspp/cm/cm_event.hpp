@@ -17,7 +17,8 @@ enum class cm_event : std::uint32_t {
   unreachable,
   rejected,
   established,
-  disconnected,    ///< the peer has ended the connection, or acknowledged that this side did
+  /// The peer has ended the connection, or acknowledged that this side has ended it.
+  disconnected,
   device_removal,  ///< all objects created on the device have to be destroyed
   multicast_join,
   multicast_error,
@@ -25,7 +26,8 @@ enum class cm_event : std::uint32_t {
   time_wait_exit,  ///< no packet of the connection is in flight any more
 };
 
-/// "established" and so on; "unknown event" for values that this version does not know.
+/// The name of the event, such as "established"; "unknown event" for values that this version does
+/// not know.
 [[nodiscard]] const char* to_string(cm_event event) noexcept;
 
 }  // namespace verbspp

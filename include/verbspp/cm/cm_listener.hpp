@@ -22,8 +22,8 @@ namespace verbspp {
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
 ///     VERBSPP_TRY(met, std::move(request).accept(std::move(prepared), 5s));
 ///
-/// A move-only owner. Destroying it rejects the requests that were not taken from it; those that
-/// were taken stay valid. Thread rule: like a container.
+/// A move-only owner. Destroying it rejects the pending requests; requests that it has returned
+/// stay valid. Thread rule: like a container.
 class cm_listener {
  public:
   /// Listens at one address of this host, or at all of them (`cm_address::any`).
@@ -39,17 +39,18 @@ class cm_listener {
   /// descriptor is left for the request, which is then rejected; `not_found` if the device was
   /// removed; `invalid_input` if this was moved from
   [[nodiscard]] result<cm_request> accept(const wait_limit& limit) noexcept;
-  /// As `accept`, without waiting: empty if no request is pending.
+  /// Returns the next connection request without waiting, or nothing if none is pending.
+  /// \errors as `accept`
   [[nodiscard]] result<std::optional<cm_request>> try_accept() noexcept;
 
-  /// The address that it listens at, with the assigned port if port 0 was requested.
+  /// The address at which it listens, with the assigned port if port 0 was requested.
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
   /// The descriptor for epoll and poll, readable if a request is pending; -1 if this was moved
   /// from.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
-  /// Nothing to request: always false (`EventSource`).
+  /// Always false: the descriptor needs no notification request (`EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
-  /// The maximum: the descriptor reports everything.
+  /// The maximum, because an event loop needs no timeout for this object.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The options of listeners, routes and connections, and the answer of a peer that rejects.
+/// The options of listeners, routes and connections, and the rejection of a request by the peer.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -13,8 +13,8 @@
 
 namespace verbspp {
 
-/// The reason for which a peer's connection manager rejects a request, with the values of the
-/// InfiniBand specification. Reasons that have no name here occur as plain numbers.
+/// The reason why a peer's connection manager rejected a request, with the values of the InfiniBand
+/// specification. Other reasons are represented by their number.
 enum class cm_rejection_reason : std::uint16_t {
   unknown = 0,  ///< the link does not report a reason (iWARP)
   no_queue_pair = 1,
@@ -31,7 +31,7 @@ enum class cm_rejection_reason : std::uint16_t {
 /// The reason as a sentence.
 [[nodiscard]] const char* to_string(cm_rejection_reason reason) noexcept;
 
-/// The answer of a peer that rejects.
+/// The rejection of a connection request by the peer.
 struct cm_rejection {
   cm_rejection_reason reason = cm_rejection_reason::unknown;
   cm_rejection_data data{};
@@ -44,17 +44,18 @@ struct cm_listener_options {
   /// retransmits them every four seconds until there is room.
   int backlog = 64;
   /// Permits binding an address that other identifiers have bound with this option. Only one of
-  /// them may listen. On newer kernels (6.1), it can listen only if no other binding is left, and
-  /// no other identifier can bind the address while it listens.
+  /// them may listen. On newer kernels, such as 6.1, an identifier can listen only while no other
+  /// identifier is bound to the address, and no other identifier can bind the address while it
+  /// listens.
   bool reuse_address = false;
-  /// With the IPv6 wildcard address: does not listen at the IPv4 addresses.
+  /// With the IPv6 wildcard address: listens only at the IPv6 addresses, not at the IPv4 ones.
   bool only_ipv6 = false;
   /// The type of service of accepted connections, as in the IPv4 header: the DSCP is in the upper
   /// six bits.
   std::optional<std::uint8_t> type_of_service{};
 };
 
-/// The options of a route's resolution.
+/// The options for resolving a route.
 struct cm_route_options {
   /// The local address; if empty, the system's routing chooses it. Its port may be 0.
   cm_address source{};
@@ -71,11 +72,11 @@ struct cm_connect_options {
   retry_count retries = 7;
   /// The number of times that the peer retries when this end has no receive posted.
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
-  /// If not null, the answer of a peer that rejects is stored there before the call returns.
+  /// If not null, a rejection by the peer is stored there before the call returns.
   cm_rejection* rejection = nullptr;
 };
 
-/// As `cm_connect_options`, for the accepting end.
+/// The parameters that the accepting end asks the peer to use; see `cm_connect_options`.
 struct cm_accept_options {
   cm_acceptance_data data{};
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();

@@ -19,7 +19,8 @@ namespace verbspp {
 
 /// A connection request, to be accepted or rejected.
 ///
-/// A move-only owner; destroying one that is undecided rejects it. Thread rule: like a container.
+/// A move-only owner. Destroying it before it is accepted rejects it. Thread rule: like a
+/// container.
 class cm_request {
  public:
   /// Used by the library only.
@@ -29,16 +30,16 @@ class cm_request {
   [[nodiscard]] const cm_request_data& data() const noexcept { return data_; }
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
-  /// The device that the request arrived at. librdmacm owns the context, which exists as long as
-  /// the device does, so objects that are created on it may outlive the request. A context of that
-  /// device that the program has opened itself may be used as well.
+  /// The device at which the request arrived. librdmacm owns the context, which exists as long as
+  /// the device does, so objects that are created on it may outlive the request. The program may
+  /// also use a context of that device that it has opened itself.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// The number of reads and atomics that the peer wants to have in flight to this end. The
-  /// handshake takes the lower number of both ends.
+  /// The maximum number of reads and atomics that the peer wants to have in flight to this end. The
+  /// handshake uses the lower number of the two ends.
   [[nodiscard]] std::uint8_t reads_as_initiator() const noexcept { return responder_resources_; }
-  /// The number of reads and atomics from this end that the peer can answer at once.
+  /// The maximum number of reads and atomics from this end that the peer can answer at once.
   [[nodiscard]] std::uint8_t reads_as_target() const noexcept { return initiator_depth_; }
 
   /// Connects a prepared RC channel or queue pair of this device, and waits until the peer is
@@ -53,7 +54,7 @@ class cm_request {
     VERBSPP_TRY(session, std::move(*this).start_accept(std::move(prepared), limit, options));
     return std::move(session).run();
   }
-  /// As above, for an event loop.
+  /// Starts an acceptance that is driven by an event loop.
   /// \errors as `accept`
   template <class End>
     requires CmEnd<End>
@@ -64,25 +65,29 @@ class cm_request {
                                              prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared));
   }
-  /// Connects a prepared channel in place; it may be new or renewed. On failure it is not
-  /// connected: it is still prepared if its handshake did not begin, broken if the handshake
-  /// failed, and closed if the peer did not proceed afterwards. `renew` prepares it again.
-  /// \errors as above; `busy` if the channel is connected; `not_connected` if it was not renewed
+  /// Connects a prepared channel in place; the channel may be new or renewed. On failure, the
+  /// channel is still prepared if its handshake did not begin, broken if the handshake failed, and
+  /// closed if the peer did not complete the connection after the handshake. `renew` prepares it
+  /// again.
+  /// \errors as above; `busy` if the channel is connected; `not_connected` if the channel was not
+  /// renewed after its last connection
   [[nodiscard]] result<cm_connection> accept(channel& renewed, const wait_limit& limit,
                                              const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_accept(renewed, limit, options));
     return std::move(session).run();
   }
-  /// As above, for an event loop. The channel must stay in place until the session is destroyed. A
-  /// session that is destroyed after the channel's handshake closes the channel, unless `finish`
-  /// has returned the connection.
+  /// Starts an acceptance in place that is driven by an event loop. The channel must stay in place
+  /// until the session is destroyed. A session that is destroyed after the channel's handshake
+  /// closes the channel, unless `finish` has returned the connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_accept(
       channel& renewed, const wait_limit& limit,
       const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRYV(detail::check_prepared(renewed));
     return std::move(*this).start_accept(detail::cm_channel_in_place(renewed), limit, options);
   }
-  /// \errors `invalid_input` if this was moved from; those of the kernel, if the peer has left
+  /// Rejects the request.
+  /// \errors `invalid_input` if this was moved from; the errors of the kernel, for instance if the
+  /// peer has left
   result<void> reject(const cm_rejection_data& data = {}) && noexcept;
 
  private:

@@ -16,7 +16,7 @@
 
 namespace verbspp {
 
-/// A resolved route to a peer, and the local device that it starts at: ready to connect.
+/// A resolved route to a peer, and the local device at which it starts. It is ready to connect.
 ///
 ///     VERBSPP_TRY(route, cm_route::resolve(address, 5s));
 ///     VERBSPP_TRY(context, route.context());
@@ -41,8 +41,8 @@ class cm_route {
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
   /// The device of the route. librdmacm owns the context, which exists as long as the device does,
-  /// so objects that are created on it may outlive the route. A context of that device that the
-  /// program has opened itself may be used as well.
+  /// so objects that are created on it may outlive the route. The program may also use a context of
+  /// that device that it has opened itself.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
@@ -58,8 +58,8 @@ class cm_route {
     VERBSPP_TRY(session, std::move(*this).start_connect(std::move(prepared), limit, options));
     return std::move(session).run();
   }
-  /// As above, for an event loop. `options.rejection` must stay valid as long as the session
-  /// exists.
+  /// Starts a connection that is driven by an event loop. `options.rejection` must stay valid as
+  /// long as the session exists.
   /// \errors as `connect`
   template <class End>
     requires CmEnd<End>
@@ -70,18 +70,20 @@ class cm_route {
                                               prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared), options.rejection);
   }
-  /// Connects a prepared channel in place; it may be new or renewed. On failure it is not
-  /// connected: it is still prepared if its handshake did not begin, broken if the handshake
-  /// failed, and closed if the peer did not proceed afterwards. `renew` prepares it again.
-  /// \errors as above; `busy` if the channel is connected; `not_connected` if it was not renewed
+  /// Connects a prepared channel in place; the channel may be new or renewed. On failure, the
+  /// channel is still prepared if its handshake did not begin, broken if the handshake failed, and
+  /// closed if the peer did not complete the connection after the handshake. `renew` prepares it
+  /// again.
+  /// \errors as above; `busy` if the channel is connected; `not_connected` if the channel was not
+  /// renewed after its last connection
   [[nodiscard]] result<cm_connection> connect(channel& renewed, const wait_limit& limit,
                                               const cm_connect_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_connect(renewed, limit, options));
     return std::move(session).run();
   }
-  /// As above, for an event loop. The channel must stay in place until the session is destroyed. A
-  /// session that is destroyed after the channel's handshake closes the channel, unless `finish`
-  /// has returned the connection.
+  /// Starts a connection in place that is driven by an event loop. The channel must stay in place
+  /// until the session is destroyed. A session that is destroyed after the channel's handshake
+  /// closes the channel, unless `finish` has returned the connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_connect(
       channel& renewed, const wait_limit& limit,
       const cm_connect_options& options = {}) && noexcept {
@@ -95,9 +97,11 @@ class cm_route {
   detail::cm_identifier id_;
 };
 
-/// The resolution of a route, driven by an event loop like a `cm_session`.
+/// Resolves a route, driven by an event loop: call `advance` when the descriptor is readable, and
+/// at the deadline.
 class cm_resolver {
  public:
+  /// Starts the resolution.
   /// \errors as `cm_route::resolve`
   [[nodiscard]] static result<cm_resolver> start(const cm_address& destination,
                                                  const wait_limit& limit,
@@ -106,16 +110,18 @@ class cm_resolver {
                                                          detail::cm_service::connections, limit));
     return cm_resolver(std::move(resolution));
   }
-  /// \returns true when the route is found
+  /// Proceeds as far as possible without waiting.
+  /// \returns true once the route has been found
   /// \errors as `cm_route::resolve`; later calls return the same error
   [[nodiscard]] result<bool> advance() noexcept { return resolution_.advance(); }
-  /// \errors `busy` if the route is not found yet; as `advance`
+  /// Returns the route, once `advance` has returned true.
+  /// \errors `busy` if the route has not been found yet; as `advance`
   [[nodiscard]] result<cm_route> finish() && noexcept {
     VERBSPP_TRY(id, resolution_.finish());
     return cm_route(std::move(id));
   }
   [[nodiscard]] int file_descriptor() const noexcept { return resolution_.file_descriptor(); }
-  /// Nothing to request: always false (`EventSource`).
+  /// Always false: the descriptor needs no notification request (`EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return resolution_.deadline(); }
 

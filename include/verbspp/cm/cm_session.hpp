@@ -25,7 +25,7 @@ concept CmEnd = detail::because(detail::cm_end<End>::exists,
 ///     for (;;) {
 ///       VERBSPP_TRY(is_done, session.advance());
 ///       if (is_done) break;
-///       ... wait until session.file_descriptor() is readable, or session.deadline() has come
+///       ... wait until session.file_descriptor() is readable, or session.deadline() has passed
 ///     }
 ///     auto met = std::move(session).finish();
 ///
@@ -52,13 +52,14 @@ class cm_session {
   ~cm_session() = default;
 
   /// Proceeds as far as possible without waiting for the peer. This includes the queue pair's
-  /// handshake, which takes system calls.
-  /// \returns true when it is done: this end is connected, and the peer is connected, too, or will
-  /// be when the last message arrives, which the kernel retransmits until it is acknowledged
-  /// \errors `not_connected` with the reason if the peer rejects, or has left; `timed_out` if it
-  /// does not answer; `timed_out` and `cancelled` when the limit is reached; `not_found` if the
-  /// device was removed; as `queue_pair::handshake`. On failure the peer is notified, this end's
-  /// object is destroyed with the session, and later calls return the same error.
+  /// handshake, which makes system calls.
+  /// \returns true when this end is connected. The peer is then connected, too, or will be when it
+  /// receives the last message, which the kernel retransmits until it is acknowledged.
+  /// \errors `not_connected` with the reason if the peer rejected the request, or has left;
+  /// `timed_out` if the peer does not answer; `timed_out` and `cancelled` when the limit is
+  /// reached; `not_found` if the device was removed; as `queue_pair::handshake`. On failure, the
+  /// peer is notified, the local object is destroyed with the session, and later calls return the
+  /// same error.
   [[nodiscard]] result<bool> advance() noexcept {
     for (;;) {
       result<detail::cm_step> step = handshake_.advance();
@@ -75,8 +76,8 @@ class cm_session {
       VERBSPP_TRYV(handshake_.set_connected());
     }
   }
-  /// The established connection, once `advance` has returned true.
-  /// \errors `busy` if the connection is not done; as `advance`
+  /// Returns the established connection, once `advance` has returned true.
+  /// \errors `busy` if the connection is not established yet; as `advance`
   [[nodiscard]] result<outcome> finish() && noexcept {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
@@ -95,21 +96,22 @@ class cm_session {
     }
   }
 
-  /// The descriptor to wait for, until it is readable.
+  /// The descriptor for epoll and poll, readable when an event of the connection is available.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
-  /// Nothing to request (`EventSource`). True if `advance` has work already, as at the start of an
-  /// acceptance.
+  /// True if `advance` can proceed before the descriptor is readable, for instance at the start of
+  /// an acceptance. Requests nothing (`EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return handshake_.has_work(); }
   /// The latest time to call `advance`, even if the descriptor is not readable. With a stop token,
   /// it is at most 10 ms from now, because `advance` polls the token.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
-  /// The answer of the peer, if it has rejected.
+  /// The rejection, if the peer has rejected the request.
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept {
     return handshake_.rejection();
   }
 
  private:
-  // Declared first: the peer is notified of the end after the queue pair was destroyed.
+  // Declared first, so that it is destroyed last: the peer is notified of the end after the queue
+  // pair has been destroyed.
   detail::cm_handshake handshake_;
   End prepared_;
   std::optional<connected> connected_{};

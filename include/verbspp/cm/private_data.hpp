@@ -19,8 +19,9 @@ namespace verbspp {
 
 namespace detail {
 
-/// A value that only refers to its bytes. A sequence contains its elements only if it is an array,
-/// whose size is known at compile time.
+/// True for a value that only refers to bytes stored elsewhere: a pointer, a view, or a container.
+/// A type with data() and size() contains its elements only if its size is known at compile time,
+/// like `std::array`.
 template <class Value>
 concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& value) {
                               value.data();
@@ -32,22 +33,24 @@ concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& val
 
 }  // namespace detail
 
-/// A value that consists of its own bytes only, which mean the same to the peer.
+/// True for a value that contains all of its bytes, and no pointer, so the bytes mean the same to
+/// the peer.
 template <class Value>
 concept TravelsAsBytes = std::is_trivially_copyable_v<Value> && !detail::HasBytesElsewhere<Value>;
 
 template <class Value, std::size_t Most>
 concept FitsPrivateData = TravelsAsBytes<Value> && sizeof(Value) <= Most;
 
-/// Up to `Most` bytes that a message of the connection manager carries, from a value or a sequence
-/// of bytes.
+/// Up to `Most` bytes of private data in a message of the connection manager, set from a value or
+/// from a sequence of bytes.
 ///
 ///     struct greeting { std::uint32_t version, tenant; };   // big-endian, if hosts differ
 ///     route.connect(std::move(prepared), 5s, {.data = greeting{1, 7}});
 ///     const auto said = request.data().as<greeting>();      // at the other end
 ///
-/// The link determines how many bytes arrive: InfiniBand and RoCE pad them with zeros to `Most`. So
-/// a value is read from the front, and data of variable length has to include its length.
+/// The number of bytes that arrive depends on the link: InfiniBand and RoCE pad them with zeros to
+/// `Most`. So a value is read from the first bytes, and data of variable length has to include its
+/// length.
 ///
 /// A plain value.
 template <std::size_t Most>
@@ -81,6 +84,7 @@ class private_data {
                              "bytes with a request to connect, 196 with its acceptance, 148 with a "
                              "rejection; 180 and 136 with the lookup of a datagram service and its "
                              "answer");
+  /// Copies the bytes.
   /// \errors `invalid_input` for more than `Most` bytes
   [[nodiscard]] static result<private_data> from(std::span<const std::byte> bytes) noexcept {
     if (bytes.size() > Most) return detail::private_data_too_long(bytes.size(), Most);
@@ -94,8 +98,9 @@ class private_data {
     return std::span(bytes_).first(size_);
   }
   [[nodiscard]] bool is_empty() const noexcept { return size_ == 0; }
-  /// The value at the front.
-  /// \errors `mismatch` if there are fewer bytes: the peer sent a different value, or none
+  /// Returns the value that the first bytes represent.
+  /// \errors `mismatch` if there are fewer bytes than the value has: the peer sent another value,
+  /// or none
   template <class Value>
     requires FitsPrivateData<Value, Most>
   [[nodiscard]] result<Value> as() const noexcept {

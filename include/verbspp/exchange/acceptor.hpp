@@ -21,9 +21,9 @@
 
 namespace verbspp {
 
-/// An offer to a client: the channel or queue pair prepared for it, and a value or std::tuple to
-/// send to it. Optionally also an object that the acceptor keeps until the client is taken, such as
-/// an inbox that was opened before the handshake.
+/// An offer to a client: the channel or queue pair that was prepared for it, and a value or
+/// std::tuple to send to it. It may also contain an object that the acceptor keeps until the client
+/// is taken, such as an inbox that was opened before the handshake.
 template <class End, class Mine, class Kept = void>
 struct exchange_offer {
   End prepared;
@@ -184,13 +184,14 @@ class typed_acceptor final : public acceptor_core {
 ///       client.socket, client.met.channel, client.met.theirs
 ///     }
 ///
-/// The function is called for a client that has introduced itself and whose turn it is. If it
-/// offers a channel of a hub, messages that arrive on that channel are held until the client is
-/// taken, or, if the hub has a table (`hub_clients`), until the client is added to it. A program
-/// that waits for other events, too, waits for `file_descriptor`, calls `advance`, and then calls
-/// `take` until it returns nothing. The acceptor has no thread: it works only during these calls.
+/// The acceptor calls its function for each client that has introduced itself, as soon as fewer
+/// than `acceptor_options::handshakes` other clients have a queue pair. If the function offers a
+/// channel of a hub, messages that arrive on that channel are held until the client is taken, or,
+/// if the hub has a table (`hub_clients`), until the client is added to it. A program that also
+/// waits for other events waits for `file_descriptor`, calls `advance`, and then calls `take` until
+/// it returns nothing. The acceptor has no thread: it works only during these calls.
 ///
-/// A move-only owner. Destroying it refuses the clients in progress, and drops the connected
+/// A move-only owner. Destroying it refuses the clients in progress, and closes the connections of
 /// clients that were not taken. An acceptor that was moved from has no clients, and its waits fail
 /// (`invalid_input`). Thread rule: like a container.
 template <class Theirs, class Prepare>
@@ -204,14 +205,14 @@ class exchange_acceptor {
   explicit exchange_acceptor(detail::owned<core> made) noexcept : core_(std::move(made)) {}
 
   /// Proceeds as far as possible without waiting. This includes the handshakes of queue pairs,
-  /// which take system calls.
-  /// \errors those of epoll; `busy` if the function that prepares clients calls it; never because
-  /// of a client
+  /// which make system calls.
+  /// \errors the errors of epoll; `busy` if the function that prepares clients calls `advance`. The
+  /// failure of a client is not an error of this call; see `last_failure`.
   [[nodiscard]] result<void> advance() noexcept {
     if (!core_) return empty();
     return core_->advance();
   }
-  /// The client that has been connected longest; empty if none is connected.
+  /// Returns the client that has been connected longest, or nothing if no client is connected.
   [[nodiscard]] std::optional<accepted> take() noexcept {
     if (!core_) return std::nullopt;
     return core_->take();
@@ -227,9 +228,9 @@ class exchange_acceptor {
     }
   }
 
-  /// Closes the listener, and refuses the clients in progress. Clients that are connected can still
-  /// be taken. The function that prepares a client may call this as well; that client is then
-  /// refused.
+  /// Closes the listener, and refuses the clients in progress. Connected clients can still be
+  /// taken. The function that prepares a client may also call this; the client that it prepares is
+  /// then refused.
   void stop() noexcept {
     if (core_) core_->stop();
   }
@@ -240,21 +241,22 @@ class exchange_acceptor {
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;
   }
-  /// Nothing to request (`EventSource`).
-  /// \returns true if a connected client waits to be taken
+  /// Requests nothing (`EventSource`).
+  /// \returns true if a connected client is ready to be taken
   /// \errors `invalid_input` if the acceptor was moved from
   [[nodiscard]] result<bool> request_notification() noexcept {
     if (!core_) return empty();
     return core_->has_done();
   }
-  /// The maximum, because the descriptor reports time limits.
+  /// The maximum, because the descriptor also reports expired time limits.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }
   /// The number of exchanges in progress.
   [[nodiscard]] std::uint32_t under_way() const noexcept { return core_ ? core_->under_way() : 0; }
-  /// The number of exchanges that failed, and the error of the last one.
+  /// The number of exchanges that have failed.
   [[nodiscard]] std::uint64_t failed() const noexcept { return core_ ? core_->failed() : 0; }
+  /// The error of the last exchange that failed; empty if none has failed.
   [[nodiscard]] const std::optional<error>& last_failure() const noexcept {
     static constexpr std::optional<error> none;
     return core_ ? core_->last_failure() : none;
@@ -268,9 +270,9 @@ class exchange_acceptor {
   detail::owned<core> core_;
 };
 
-/// Starts to serve the clients of a listener. For each client, `prepare()` returns what to connect
-/// and send to it, as a `result<exchange_offer<...>>`. If it fails, the client is refused with the
-/// error.
+/// Starts to serve the clients of a listener. For each client, `prepare()` returns the object to
+/// connect and the values to send, as a `result<exchange_offer<...>>`. If `prepare` fails, the
+/// client is refused with that error.
 /// \errors `invalid_input` if an option is out of range, or the listener is not open;
 /// `resource_exhausted`
 template <class Theirs, class Prepare>

@@ -23,9 +23,9 @@ struct acceptor_options {
   std::uint32_t handshakes = 64;
   /// The time limit of each exchange, from the moment that its client is accepted.
   std::chrono::nanoseconds limit = std::chrono::seconds(5);
-  /// The time for which a client that has not introduced itself, and proven the secret, may keep a
-  /// place that another client needs. When all places are taken, the oldest such client is refused.
-  /// So silent strangers can delay a client, but they can't keep it out.
+  /// A client that has not introduced itself, and proven the secret, may keep its place for this
+  /// time. After that, if all places are taken and another client needs one, the oldest such client
+  /// is refused. So silent strangers can delay a client, but they can't keep it out.
   std::chrono::nanoseconds time_to_greet = std::chrono::milliseconds(500);
   /// The maximum number of clients accepted per second; 0 for no limit.
   std::uint32_t accepts_per_second = 0;

@@ -32,6 +32,7 @@ class bounded_array {
  protected:
   constexpr bounded_array() noexcept = default;
 
+  /// Copies the elements.
   /// \errors `invalid_input` for more than `Maximum` elements
   [[nodiscard]] constexpr result<void> set(const char* operation,
                                            std::span<const Element> elements) noexcept {
@@ -59,6 +60,7 @@ template <std::size_t Maximum>
 class bounded_bytes : public detail::bounded_array<std::byte, Maximum> {
  public:
   constexpr bounded_bytes() noexcept = default;
+  /// Copies the bytes.
   /// \errors `invalid_input` for more than `Maximum` bytes
   [[nodiscard]] static constexpr result<bounded_bytes> from(
       std::span<const std::byte> bytes) noexcept {
@@ -91,7 +93,8 @@ class bounded_text : public detail::bounded_array<char, Maximum> {
   constexpr bounded_text(const char (&literal)[Size]) noexcept {
     static_cast<void>(this->set("bounded_text", std::string_view(literal)));
   }
-  /// \errors `invalid_input` if it is longer than `Maximum`
+  /// Copies the text.
+  /// \errors `invalid_input` for more than `Maximum` bytes
   [[nodiscard]] static constexpr result<bounded_text> from(std::string_view text) noexcept {
     bounded_text made;
     VERBSPP_TRYV(made.set("bounded_text::from", text));

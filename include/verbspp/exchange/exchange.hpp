@@ -62,7 +62,8 @@ struct exchange_end<prepared_channel> {
   }
 };
 
-/// A channel that is connected in place. If the exchange fails after that, the channel is closed.
+/// A channel of the program that is connected in place. If the exchange fails after the channel's
+/// handshake, the channel is closed.
 struct channel_in_place {
   verbspp::channel* channel;
 };
@@ -141,14 +142,14 @@ concept ExchangeEnd =
 ///     for (;;) {
 ///       VERBSPP_TRY(is_done, session.advance());
 ///       if (is_done) break;
-///       ... wait until socket is ready for session.events(), or session.deadline() has come
+///       ... wait until socket is ready for session.events(), or session.deadline() has passed
 ///     }
 ///     auto met = std::move(session).finish();
 ///
-/// The caller owns the socket, which may be blocking or not, and must stay open as long as the
-/// session exists. No byte after the exchange is read from it. A move-only owner. Destroying it
-/// before it is done notifies the peer. A session that was moved from, or whose result was taken,
-/// is empty, and all calls fail (`invalid_input`). Thread rule: like a container.
+/// The caller owns the socket, blocking or not, and must keep it open as long as the session
+/// exists. No byte after the exchange is read from it. A move-only owner. Destroying it before it
+/// is done notifies the peer. A session that was moved from, or whose result was taken, is empty,
+/// and all calls fail (`invalid_input`). Thread rule: like a container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class exchange_session {
@@ -161,8 +162,9 @@ class exchange_session {
 
   /// Starts a session; nothing is sent before the first `advance`. `mine` is one value, or a
   /// std::tuple.
-  /// \errors `invalid_input` if the descriptor is not a stream socket, or the options cannot be
-  /// sent; `resource_exhausted`
+  /// \errors `invalid_input` if the descriptor is not a stream socket, or the application's name or
+  /// the secret is not valid; `not_supported` for a secret if the library was built without
+  /// libcrypto; `resource_exhausted`
   template <class Mine>
   [[nodiscard]] static result<exchange_session> start(
       int file_descriptor, End prepared, const Mine& mine, const wait_limit& limit,
@@ -173,7 +175,7 @@ class exchange_session {
     return continued(std::move(core), std::move(prepared));
   }
 
-  /// Used by the library only: the description of the exchange.
+  /// Used by the library only: describes the exchange.
   template <class Mine>
   [[nodiscard]] static detail::exchange_setup setup_of(int file_descriptor,
                                                        const exchange_options& options) noexcept {
@@ -188,26 +190,26 @@ class exchange_session {
             .options = options,
             .connects_channel = end::is_channel};
   }
-  /// Used by the library only: writes the endpoint and values that are sent to the peer.
+  /// Used by the library only: writes the endpoint and the values for the peer.
   template <class Into, class Mine>
   static void write_offer(Into& into, const End& prepared, const Mine& mine) noexcept {
     detail::field_writer out(into.values());
     detail::exchanged_values<Mine>::write(out, mine);
     into.set_mine(end::local(prepared), out.size());
   }
-  /// Used by the library only: continues an exchange whose offer is written.
+  /// Used by the library only: continues an exchange whose offer has been written.
   [[nodiscard]] static exchange_session continued(detail::owned<detail::exchange_core> core,
                                                   End prepared) noexcept {
     return exchange_session(std::move(core), std::move(prepared));
   }
 
   /// Proceeds as far as possible without waiting for the socket. This includes the queue pair's
-  /// handshake, which takes system calls.
-  /// \returns true when it is done: the peer is connected, and knows that this side is
+  /// handshake, which makes system calls.
+  /// \returns true when the peer is connected, and knows that this side is connected, too
   /// \errors `mismatch` if the two ends do not match; `permission` if they have different secrets;
   /// `timed_out` and `cancelled` when the limit is reached; `not_connected` if the peer has closed
   /// the socket or aborted; `invalid_input` if the bytes received are not an exchange; as
-  /// `queue_pair::handshake`. On failure the peer is sent the reason, this side's object is
+  /// `queue_pair::handshake`. On failure, the reason is sent to the peer, the local object is
   /// destroyed with the session, and later calls return the same error.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
@@ -232,7 +234,7 @@ class exchange_session {
       core_->set_connected();
     }
   }
-  /// The result of the exchange, once `advance` has returned true.
+  /// Returns the result of the exchange, once `advance` has returned true.
   /// \errors `busy` if the exchange is not done; `invalid_input` if the result was taken before; as
   /// `advance`
   [[nodiscard]] result<outcome> finish() && noexcept {
@@ -254,18 +256,18 @@ class exchange_session {
       VERBSPP_TRYV(core_->wait());
     }
   }
-  /// Aborts the exchange, and sends the peer the reason.
+  /// Aborts the exchange, and sends the reason to the peer.
   void refuse(const error& why) noexcept {
     if (core_) core_->refuse(why);
   }
 
-  /// -1 if the session is empty.
+  /// The descriptor of the socket; -1 if the session is empty.
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;
   }
   /// The events of the socket to wait for: POLLIN, POLLOUT or both; 0 if the session is empty.
   [[nodiscard]] short events() const noexcept { return core_ ? core_->events() : short{0}; }
-  /// Nothing to request: always false (`EventSource`).
+  /// Always false: the descriptor needs no notification request (`EventSource`).
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> request_notification() noexcept {
     if (!core_) return empty();
@@ -289,7 +291,8 @@ class exchange_session {
   std::optional<typename end::connected> connected_{};
   std::optional<Theirs> theirs_{};
   detail::tied_socket socket_{};
-  // Destroyed first: the peer is notified before the connected object is destroyed.
+  // Declared last, so that it is destroyed first: the peer is notified before the connected object
+  // is destroyed.
   detail::owned<detail::exchange_core> core_;
 };
 
@@ -304,16 +307,17 @@ class exchange_session {
 /// and structures for which `exchanged_name` is specialized. A peer that sends other types, other
 /// rights, or another order is refused, and so is a peer with another application or version.
 ///
-/// On success, the peer's queue pair is ready, the peer knows that this one is, and receives that
-/// were posted to `prepared` are kept. On failure, `prepared` is destroyed, and the peer is sent
-/// the reason if it can be reached. No protocol can make both ends certain that the last frame has
-/// arrived: if the network fails while that frame is in flight, one end may have succeeded and the
-/// other failed. Then the socket of the successful end is hung up as soon as the other end closes
-/// its own, and a channel that is tied to the socket breaks.
+/// On success, the peer's queue pair is ready, the peer knows that this queue pair is ready, too,
+/// and receives that were posted to `prepared` are kept. On failure, `prepared` is destroyed, and
+/// the reason is sent to the peer if it can be reached. No protocol can make both ends certain that
+/// the last frame has arrived: if the network fails while that frame is in flight, one end may have
+/// succeeded and the other failed. In that case, the socket of the successful end reports a hang-up
+/// as soon as the other end closes its own, and a channel that is tied to the socket breaks.
 ///
-/// Two channels are tied to the socket (`exchange_options::ties_socket`): each has a duplicate of
-/// it. When one is closed or destroyed, or its process exits, the other one breaks at once
-/// (`cancelled`), whether or not the programs still have the socket.
+/// If both ends connect channels, these are tied to the socket (`exchange_options::ties_socket`):
+/// each channel has a duplicate of it. When one channel is closed or destroyed, or its process
+/// exits, the other one breaks at once (`cancelled`), whether or not the programs still have the
+/// socket.
 ///
 /// The caller owns the socket, which may be blocking or not. No byte after the exchange is read
 /// from it.
@@ -327,7 +331,7 @@ template <class Theirs, class End, class Mine>
   VERBSPP_TRY(started, session::start(file_descriptor, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
-/// As above, if only this side sends values.
+/// The same exchange, in which only this side sends values.
 template <class End, class Mine>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const Mine& mine,
@@ -335,14 +339,14 @@ template <class End, class Mine>
                             const exchange_options& options = {}) noexcept {
   return exchange<std::tuple<>>(file_descriptor, std::move(prepared), mine, limit, options);
 }
-/// As above, if only the peer sends values.
+/// The same exchange, in which only the peer sends values.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const wait_limit& limit,
                             const exchange_options& options = {}) noexcept {
   return exchange<Theirs>(file_descriptor, std::move(prepared), std::tuple<>(), limit, options);
 }
-/// As above, without values.
+/// The same exchange, without values.
 template <class End>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const wait_limit& limit,
@@ -350,9 +354,9 @@ template <class End>
   return exchange<std::tuple<>>(file_descriptor, std::move(prepared), std::tuple<>(), limit,
                                 options);
 }
-/// As above, with a channel that is connected in place; it may be new or renewed. If the exchange
-/// fails before the channel's handshake, the channel is still prepared; if it fails later, the
-/// channel is broken or closed.
+/// The same exchange, with a channel that is connected in place; the channel may be new or renewed.
+/// If the exchange fails before the channel's handshake, the channel is still prepared; if it fails
+/// later, the channel is broken or closed.
 /// \returns the peer's values
 template <class Theirs, class Mine>
 [[nodiscard]] result<Theirs> exchange(int file_descriptor, channel& renewed, const Mine& mine,
@@ -361,7 +365,7 @@ template <class Theirs, class Mine>
   return exchange<Theirs>(file_descriptor, detail::channel_in_place{&renewed}, mine, limit,
                           options);
 }
-/// As above, with a channel in place, and without values.
+/// The same exchange, with a channel that is connected in place, and without values.
 [[nodiscard]] result<void> exchange(int file_descriptor, channel& renewed, const wait_limit& limit,
                                     const exchange_options& options = {}) noexcept;
 

@@ -25,12 +25,12 @@ struct exchange_options {
   std::string_view application{};
   /// The version of the program's own protocol, the same at both ends.
   std::uint32_t version = 0;
-  /// A secret that only programs that may connect to each other know, the same at both ends: 16 to
-  /// 256 bytes, preferably 32 random ones. If empty, any program may connect. A peer that does not
-  /// know the secret receives neither the endpoint nor the values. Both are encrypted, so an
-  /// attacker that reads or relays the exchange learns no memory keys. RDMA itself is not
+  /// A secret that is shared by the programs that may connect to each other, the same at both ends:
+  /// 16 to 256 bytes, preferably 32 random ones. If empty, any program may connect. A peer that
+  /// does not know the secret receives neither the endpoint nor the values. Both are encrypted, so
+  /// an attacker that reads or relays the exchange learns no memory keys. RDMA itself is not
   /// encrypted, and is protected by these keys only. A secret requires a library that was built
-  /// with libcrypto. docs/exchange.md lists the attackers that it keeps out.
+  /// with libcrypto. docs/exchange.md lists the attackers that a secret keeps out.
   std::span<const std::byte> secret{};
   /// The side that this end is on. With a secret, the two ends have to be on different sides, so
   /// that two connections to one program can't answer each other's challenges. Without a secret it

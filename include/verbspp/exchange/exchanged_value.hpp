@@ -101,8 +101,8 @@ struct exchanged_field<Number> {
   }
 };
 
-/// Sent as its bytes; the kind of field includes the byte order, which has to be the same at both
-/// ends.
+/// Encodes a structure as its bytes. The kind of the field includes the byte order, which has to be
+/// the same at both ends.
 template <class Structure>
   requires(std::is_class_v<Structure> && !exchanged_name<Structure>.empty())
 struct exchanged_field<Structure> {
@@ -283,7 +283,7 @@ struct exchanged_values<std::tuple<Each...>> {
   }
 
  private:
-  /// False if reading has failed; the error is then in `failure`.
+  /// Reads one value. Returns false, and stores the error in `failure`, if that fails.
   template <class Value>
   static bool read_one(field_reader& in, std::optional<Value>& into,
                        std::optional<error>& failure) noexcept {

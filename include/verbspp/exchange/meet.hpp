@@ -43,9 +43,10 @@ class meeting_session {
   using outcome = accepted_exchange<typename session::outcome>;
 
   /// Starts a session. Incoming connections wait in the listener's queue until `advance` is called.
-  /// A host name is looked up by a thread that ends with the lookup, as in `tcp_socket::connect`.
-  /// \errors `invalid_input` if the listener is not open, the host or port is not valid, or the
-  /// options cannot be sent; `resource_exhausted`
+  /// A host name is looked up by a separate thread, as in `tcp_socket::connect`.
+  /// \errors `invalid_input` if the listener is not open, or the host, the port, the application's
+  /// name or the secret is not valid; `not_supported` for a secret if the library was built without
+  /// libcrypto; `resource_exhausted`
   template <class Mine>
   [[nodiscard]] static result<meeting_session> start(
       const tcp_listener& listener, std::string_view host, std::string_view port, End prepared,
@@ -65,7 +66,7 @@ class meeting_session {
                              "temporary: store the listener in a variable");
 
   /// Proceeds as far as possible without waiting. This includes the queue pair's handshake, which
-  /// takes system calls.
+  /// makes system calls.
   /// \returns true when the meeting is done
   /// \errors as `meet`; later calls return the same error
   [[nodiscard]] result<bool> advance() noexcept {
@@ -79,7 +80,7 @@ class meeting_session {
     if (!is_done) search_->watch(running_->events(), running_->deadline());
     return is_done;
   }
-  /// The result of the meeting, once `advance` has returned true.
+  /// Returns the result of the meeting, once `advance` has returned true.
   /// \errors `busy` if the meeting is not done; `invalid_input` if the result was taken before; as
   /// `advance`
   [[nodiscard]] result<outcome> finish() && noexcept {
@@ -107,13 +108,13 @@ class meeting_session {
   [[nodiscard]] int file_descriptor() const noexcept {
     return search_ ? search_->file_descriptor() : -1;
   }
-  /// Nothing to request: always false (`EventSource`).
+  /// Always false: the descriptor needs no notification request (`EventSource`).
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> request_notification() noexcept {
     if (!search_) return empty();
     return false;
   }
-  /// The maximum, because the descriptor reports the limit.
+  /// The maximum, because the descriptor also reports the end of the time limit.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }
@@ -128,12 +129,12 @@ class meeting_session {
 
   detail::owned<detail::peer_search> search_;
   End prepared_;
-  // Destroyed before the socket.
+  // Declared last, so that it is destroyed before the socket, which belongs to `search_`.
   std::optional<session> running_{};
 };
 
-/// An exchange between two equal peers. Both listen, and both connect to the other, at the same
-/// time or not; exactly one connection results.
+/// An exchange between two equal peers. Each peer listens, and connects to the other; they need not
+/// start at the same time. Exactly one connection results.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(peer, meet<Theirs>(listener, "other-host", "4711", std::move(prepared),
@@ -163,7 +164,7 @@ template <class Theirs, class End, class Mine>
               session::start(listener, host, port, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
-/// As above, with a channel that is connected in place, as in `exchange`.
+/// The same meeting, with a channel that is connected in place, as in `exchange`.
 /// \returns the socket, and the peer's values as `met`
 template <class Theirs, class Mine>
 [[nodiscard]] result<accepted_exchange<Theirs>> meet(

@@ -34,10 +34,11 @@ class tcp_socket {
 
   /// Connects to a port number of a host, given by its name or address (IPv4 or IPv6).
   ///
-  /// Each address of a name is tried, in the order in which the system returns them, for its share
-  /// of the remaining time. The system's lookup takes no timeout, so a thread looks up the name,
-  /// and ends with the lookup. If the limit is reached first, the thread continues, and its answer
-  /// is dropped. At most 16 such threads exist at a time. An address needs no thread.
+  /// The addresses of a name are tried one after another, in the order in which the system returns
+  /// them; each gets an equal share of the remaining time. The system's lookup function has no
+  /// timeout, so a separate thread looks up the name, and exits when the lookup ends. If the limit
+  /// is reached first, the thread continues, and its answer is discarded. At most 16 such threads
+  /// exist at a time. A numeric address needs no thread.
   /// \errors `invalid_input` if the host or port is not valid; `not_found` if the name has no
   /// address; `not_connected` with the outcome for each address; `timed_out` and `cancelled` when
   /// the limit is reached; `resource_exhausted`
@@ -55,14 +56,15 @@ class tcp_socket {
   /// no IP address; otherwise the errno with the call
   [[nodiscard]] result<gid> peer_address() const noexcept;
 
-  /// -1 if the socket is not open.
+  /// The file descriptor; -1 if the socket is not open.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
   void close() noexcept;
-  /// Ends sending, also for other descriptors of the socket. The other end reads the bytes that
-  /// were sent, and then the end of the stream; a channel that watches the socket breaks. Receiving
-  /// still works.
-  /// \errors `not_connected`, and the errno with the call otherwise
+  /// Shuts the socket down for sending; this also affects other descriptors of the same socket. The
+  /// other end reads the bytes that were sent before, and then the end of the stream; a channel
+  /// that watches the socket breaks. Receiving still works.
+  /// \errors `not_connected` if the socket is not open or not connected; otherwise the errno with
+  /// the call
   [[nodiscard]] result<void> shutdown() const noexcept;
   /// Releases ownership of the socket without closing it.
   [[nodiscard]] int release() noexcept { return std::exchange(descriptor_, -1); }
@@ -77,8 +79,9 @@ class tcp_socket {
 class tcp_listener {
  public:
   tcp_listener() noexcept = default;
-  /// Listens at the port, or at a free one if it is "0". Listens at one address of this host (IPv4
-  /// or IPv6, but not a name), or at all addresses, both IPv6 and IPv4, if `address` is empty.
+  /// Listens at a port, or at a free port if `port` is "0". Listens at one address of this host
+  /// (IPv4 or IPv6, but not a name), or at all addresses, both IPv6 and IPv4, if `address` is
+  /// empty.
   /// \errors `invalid_input` if `port` or `address` is not valid; `busy` if another socket has the
   /// port; otherwise the errno with the call
   [[nodiscard]] static result<tcp_listener> open(std::string_view port,
@@ -88,7 +91,8 @@ class tcp_listener {
   /// \errors `timed_out` and `cancelled` when the limit is reached; `resource_exhausted` if no
   /// descriptor is left
   [[nodiscard]] result<tcp_socket> accept(const wait_limit& limit) const noexcept;
-  /// As `accept`, without waiting: empty if no connection is pending.
+  /// Returns the next connection without waiting, or nothing if none is pending.
+  /// \errors as `accept`
   [[nodiscard]] result<std::optional<tcp_socket>> try_accept() const noexcept;
 
   /// The port number; 0 if the listener is not open.

@@ -14,22 +14,22 @@
 
 namespace verbspp {
 
-/// An address by which peers may reach a RoCE port, with the data that they need to determine
-/// whether they can.
+/// An address by which peers may reach a RoCE port, and the data from which a peer determines
+/// whether it can reach the address.
 struct offered_address {
-  /// The subnet of the address is unknown.
+  /// The prefix length if the subnet of the address is unknown.
   static constexpr std::uint8_t unknown_prefix = 0;
 
   gid address;
   gid_type type = gid_type::roce_v2;
-  /// As `interface_address::prefix_length`, or `unknown_prefix`.
+  /// The length of the subnet's prefix, in bits; or `unknown_prefix`.
   std::uint8_t prefix_length = unknown_prefix;
-  /// As `interface_address::vlan`.
+  /// The VLAN of the network interface, or `untagged`.
   std::uint16_t vlan = interface_address::untagged;
-  /// Its index in the port's own GID table. It has no meaning for the peer.
+  /// The index of the address in the port's own GID table. It has no meaning for the peer.
   gid_index index{};
 
-  /// Ignores the index in the GID table.
+  /// Compares everything except the index in the GID table.
   friend constexpr bool operator==(const offered_address& left,
                                    const offered_address& right) noexcept {
     return left.address == right.address && left.type == right.type &&
@@ -44,12 +44,12 @@ std::ostream& operator<<(std::ostream& out, const offered_address& offered);
 /// A plain value, which is part of an endpoint.
 class address_offer {
  public:
-  /// Further addresses are left out, as the least preferred ones.
+  /// The maximum number of addresses. If a port has more, the least preferred ones are omitted.
   static constexpr std::size_t capacity = 16;
 
   constexpr address_offer() noexcept = default;
 
-  /// Returns false, and does nothing, if it is full.
+  /// Appends an address. Returns false, and changes nothing, if the offer is full.
   constexpr bool add(const offered_address& offered) noexcept {
     if (size_ == capacity) return false;
     addresses_[size_++] = offered;
@@ -74,29 +74,32 @@ class address_offer {
   std::uint8_t size_ = 0;
 };
 
-/// The number of entries of a port's GID table that are of no use to any peer, by reason.
+/// The numbers of entries of a port's GID table that no peer can use, by reason.
 struct unusable_addresses {
-  unsigned loopback = 0;           ///< 127.0.0.0/8, ::1, and addresses of a loopback interface
-  unsigned without_interface = 0;  ///< has no network interface, while others have one
-  /// Belongs to an interface of another network namespace, as containers see those of their host.
+  unsigned loopback = 0;  ///< 127.0.0.0/8, ::1, or an address of a loopback interface
+  /// The entry names no network interface, although other entries do.
+  unsigned without_interface = 0;
+  /// The network interface is in another network namespace; in a container, this applies to the
+  /// entries of the host.
   unsigned foreign = 0;
-  unsigned stale = 0;  ///< its interface no longer has that address
-  unsigned down = 0;   ///< its interface is down
+  unsigned stale = 0;  ///< the network interface no longer has the address
+  unsigned down = 0;   ///< the network interface is down
 };
 
-/// Returns the addresses that a RoCE port offers: the entries of its GID table whose interface is
-/// up, in this order: IPv4, global IPv6, unique local IPv6, link-local IPv6, link-local IPv4; in
-/// each group RoCE v2 before v1, and then by index. If no entry names an interface (software
-/// devices), all but loopback addresses are taken, and their subnets are unknown.
-/// \param unusable if not null, is increased by the numbers of the other entries
+/// Returns the addresses that a RoCE port offers: the entries of its GID table whose network
+/// interface is up. Their order is IPv4, global IPv6, unique local IPv6, link-local IPv6,
+/// link-local IPv4; within each of these, RoCE v2 before v1, and then by index. If no entry names
+/// an interface (software devices), all addresses except loopback addresses are offered, with
+/// unknown subnets.
+/// \param unusable if not null, the numbers of unusable entries are added to it
 [[nodiscard]] address_offer offer_of(std::span<const gid_entry> table,
                                      std::span<const interface_address> interfaces,
                                      unusable_addresses* unusable = nullptr) noexcept;
 
-/// The ways in which two addresses reach each other, the worst first.
+/// The ways in which two addresses can reach each other, the worst first.
 enum class address_reach : std::uint8_t {
-  link_local,   ///< only if there is no router between the ports
-  routed,       ///< by a router, or the subnets are unknown
+  link_local,   ///< reachable only without a router between the ports
+  routed,       ///< reachable through a router, or the subnets are unknown
   same_subnet,  ///< each is in the subnet of the other
 };
 
@@ -107,20 +110,21 @@ struct address_pair {
   offered_address local;
   offered_address remote;
   address_reach reach;
-  /// Both are link-local, although both ports have addresses of a wider scope, which do not fit
-  /// each other. Probably there is a router between them, which does not forward link-local
-  /// addresses.
+  /// True if both addresses are link-local although both ports have addresses of a wider scope,
+  /// none of which fit together. In that case, there is probably a router between the ports, and
+  /// routers do not forward packets between link-local addresses.
   bool is_doubtful = false;
 };
 
 /// Selects the pair of addresses for a connection. The rule is symmetric, so both ends select the
 /// same pair.
 ///
-/// The two must have the same RoCE version, family (IPv4, IPv6) and scope (link-local, unique
-/// local, global). RoCE v1 is not routed, and addresses with different VLANs can't be on the same
-/// link. The best pair that fits is selected: same subnet before routed before link-local; same
-/// VLAN before others; v2 before v1; then the pair whose places in both offers come first.
-/// \errors `mismatch` with the reason if none fit
+/// The two addresses of a pair must have the same RoCE version, family (IPv4, IPv6) and scope
+/// (link-local, unique local, global). RoCE v1 is not routed, and addresses with different VLANs
+/// can't be on the same link. The best of the possible pairs is selected: same subnet before routed
+/// before link-local; same VLAN before different VLANs; v2 before v1; then the pair whose addresses
+/// have the lowest positions in both offers.
+/// \errors `mismatch` with the reason if no pair is possible
 [[nodiscard]] result<address_pair> choose_addresses(const address_offer& local,
                                                     const address_offer& remote) noexcept;
 

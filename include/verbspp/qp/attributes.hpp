@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The attributes of a transition, collected by a builder whose type knows the attributes that the
-/// transition accepts, those that it requires, and those that were given. The transition table
-/// decides; the mask of `ibv_modify_qp` follows from it.
+/// The attributes of a transition, collected by a builder. The type of the builder lists the
+/// attributes that were given; the transition table determines the attributes that it accepts and
+/// requires, and the mask of `ibv_modify_qp`.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -52,7 +52,7 @@ enum class queue_pair_attribute : int {
 };
 #pragma GCC diagnostic pop
 
-/// The name of its setter, in words; "unknown attribute" for any other number.
+/// The name of the attribute, such as "path MTU"; "unknown attribute" for any other number.
 [[nodiscard]] const char* to_string(queue_pair_attribute which) noexcept;
 
 template <>
@@ -63,7 +63,7 @@ using queue_pair_attribute_set = flags<queue_pair_attribute>;
 /// The states of automatic path migration, with the values of `ibv_mig_state`.
 enum class path_migration_state : std::uint8_t {
   migrated = IBV_MIG_MIGRATED,
-  rearm = IBV_MIG_REARM,  ///< the device arms it as soon as the peer does so, too
+  rearm = IBV_MIG_REARM,  ///< the device arms migration as soon as the peer is in this state, too
   armed = IBV_MIG_ARMED,
 };
 
@@ -79,7 +79,7 @@ struct alternate_path {
 
 namespace detail {
 
-/// The table's entry; empty if it has no such transition.
+/// The entry of the transition table; empty if the table has no such transition.
 template <transport Transport, queue_pair_state From, queue_pair_state To>
 inline constexpr std::optional<transition_attributes> transition_of =
     transition(static_cast<ibv_qp_type>(Transport), static_cast<ibv_qp_state>(From),
@@ -99,7 +99,7 @@ inline constexpr bool lacks =
     (transition_of<Transport, From, To>->required & static_cast<int>(Attribute)) != 0 &&
     !Given.contains(Attribute);
 
-/// Tells a setting whether its transition requires the attribute.
+/// Specifies for a setter whether the transition requires the attribute.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Attribute>
 struct need_of_attribute {
@@ -109,7 +109,7 @@ struct need_of_attribute {
 
 /// The values that the builder collects.
 struct attribute_values {
-  queue_pair_attribute_set given{};  ///< without those whose optional was empty
+  queue_pair_attribute_set given{};  ///< the attributes that have a value
   ibv_qp_attr native{};
   std::optional<path> way{};
   std::optional<path> alternate{};
@@ -157,7 +157,7 @@ concept NoAttributeMissing =
                     "the receive PSN is missing: this transition requires .receive_psn(...)") &&
     detail::because(
         !detail::lacks<Transport, From, To, Given, queue_pair_attribute::max_reads_as_target>,
-        "the number of reads as target is missing: this transition requires "
+        "the maximum number of the peer's outstanding reads is missing: this transition requires "
         ".max_reads_as_target(...)") &&
     detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::min_rnr_timer>,
                     "the min RNR NAK timer is missing: this transition requires "
@@ -176,18 +176,19 @@ concept NoAttributeMissing =
         ".rnr_retry_count(...)") &&
     detail::because(
         !detail::lacks<Transport, From, To, Given, queue_pair_attribute::max_reads_as_initiator>,
-        "the number of reads as initiator is missing: this transition requires "
+        "the maximum number of this side's outstanding reads is missing: this transition requires "
         ".max_reads_as_initiator(...)");
 
-/// The attributes of one transition of one transport; its type knows which ones it has.
+/// The attributes of one transition of one transport. The type lists the attributes that were
+/// given.
 ///
 /// Start with `attributes_for<transport::rc, queue_pair_state::init,
-/// queue_pair_state::ready_to_receive>()`. A setter exists if the table has its attribute. It
-/// returns the larger set, and does not change the one it was called on. `queue_pair::modify`
-/// accepts a set once no required attribute is missing.
+/// queue_pair_state::ready_to_receive>()`. A setter exists for each attribute that the transition
+/// accepts. It returns a set that also contains the attribute, and does not change the set on which
+/// it was called. `queue_pair::modify` accepts a set that contains all required attributes.
 ///
-/// Setters of optional attributes also accept a `std::optional`. An empty one leaves the attribute
-/// of the queue pair unchanged, and counts as given.
+/// Setters of optional attributes also accept a `std::optional`. If it is empty, the attribute of
+/// the queue pair stays unchanged, but counts as given.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given = queue_pair_attribute_set{}>
 class queue_pair_attributes {
@@ -200,8 +201,8 @@ class queue_pair_attributes {
 
   queue_pair_attributes() noexcept = default;
 
-  /// The state that the program assumes for the queue pair; the transition fails if it is in
-  /// another one.
+  /// Specifies that the queue pair is in the state `From`; the transition fails if it is in another
+  /// state.
   [[nodiscard]] auto current_state() const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::current_state> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::current_state>
@@ -210,8 +211,8 @@ class queue_pair_attributes {
         optional_setting<queue_pair_state>(From),
         [](auto& v, auto from) { v.native.cur_qp_state = static_cast<ibv_qp_state>(from); });
   }
-  /// Requests (or not) the asynchronous event `IBV_EVENT_SQ_DRAINED` for when the requests that had
-  /// been started have finished.
+  /// Specifies whether the device reports the asynchronous event `IBV_EVENT_SQ_DRAINED` when all
+  /// requests that had been started have finished.
   [[nodiscard]] auto notify_when_drained(
       setting<queue_pair_attribute::notify_when_drained, bool> wanted = true) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::notify_when_drained> &&
@@ -268,7 +269,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::path_mtu>(
         mtu, [](auto& v, const auto& value) { v.native.path_mtu = value.native(); });
   }
-  /// The peer's queue pair.
+  /// The number of the peer's queue pair.
   [[nodiscard]] auto destination(
       setting<queue_pair_attribute::destination, queue_pair_number> number) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::destination> &&
@@ -302,7 +303,8 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::ack_timeout>(
         timeout, [](auto& v, const auto& value) { v.native.timeout = value.code(); });
   }
-  /// With 7, Linux's software driver, rxe, retries forever: it never notices that a peer is dead.
+  /// The number of retransmissions after an ACK timeout. With 7, Linux's software driver, rxe,
+  /// retries forever: it never notices that a peer is dead.
   [[nodiscard]] auto ack_retry_count(
       setting<queue_pair_attribute::ack_retry_count, retry_count> count) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::ack_retry_count> &&
@@ -327,7 +329,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::min_rnr_timer>(
         timer, [](auto& v, const auto& value) { v.native.min_rnr_timer = value.code(); });
   }
-  /// The number of RDMA reads and atomics of this side that may be outstanding at once.
+  /// The maximum number of RDMA reads and atomics of this side that are outstanding at once.
   [[nodiscard]] auto max_reads_as_initiator(
       setting<queue_pair_attribute::max_reads_as_initiator, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_initiator> &&
@@ -336,7 +338,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::max_reads_as_initiator>(
         depth, [](auto& v, const auto& value) { v.native.max_rd_atomic = value.value(); });
   }
-  /// The number of RDMA reads and atomics of the peer that may be outstanding at once.
+  /// The maximum number of RDMA reads and atomics of the peer that are outstanding at once.
   [[nodiscard]] auto max_reads_as_target(
       setting<queue_pair_attribute::max_reads_as_target, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_target> &&
@@ -345,7 +347,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::max_reads_as_target>(
         depth, [](auto& v, const auto& value) { v.native.max_dest_rd_atomic = value.value(); });
   }
-  /// Linux accepts one only on InfiniBand ports.
+  /// The path that automatic migration falls back to. Linux accepts it only on InfiniBand ports.
   [[nodiscard]] auto alternate_path(
       setting<queue_pair_attribute::alternate_path, struct alternate_path> other) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::alternate_path> &&
@@ -358,7 +360,7 @@ class queue_pair_attributes {
       v.native.alt_timeout = value.ack_timeout.code();
     });
   }
-  /// As above, for a braced initializer.
+  /// The same setter, for a braced initializer.
   [[nodiscard]] auto alternate_path(const struct alternate_path& other) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::alternate_path> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::alternate_path>
@@ -376,7 +378,7 @@ class queue_pair_attributes {
     });
   }
 
-  /// For the library: the values that were set.
+  /// Used by the library only: the values that were set.
   [[nodiscard]] const detail::attribute_values& values() const& noexcept VERBSPP_LIFETIMEBOUND {
     return values_;
   }
@@ -386,7 +388,7 @@ class queue_pair_attributes {
   template <transport, queue_pair_state, queue_pair_state, queue_pair_attribute_set>
   friend class queue_pair_attributes;
 
-  /// Returns the set that also has `Added`, if there is a value.
+  /// Returns the set that also contains `Added`. Stores the value if there is one.
   template <queue_pair_attribute Added, class Setting, class Set>
   [[nodiscard]] auto with(const Setting& given_value, Set set) const noexcept {
     queue_pair_attributes<Transport, From, To, Given | Added> next;

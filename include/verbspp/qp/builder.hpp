@@ -95,7 +95,7 @@ concept NoParameterMissing = ProtectionDomainGiven<Given> && SendCompletionQueue
                              ReceiveCompletionQueueGiven<Given> && AccessGiven<Transport, Given> &&
                              QueueKeyGiven<Transport, Given>;
 
-/// The objects that a queue pair from elsewhere was created from.
+/// True if the objects are given from which an adopted queue pair was created.
 template <queue_pair_parameter_set Given>
 concept ParentsGiven = ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
                        ReceiveCompletionQueueGiven<Given>;
@@ -110,7 +110,8 @@ concept NothingToCreate = detail::because(
     "a queue pair that was created elsewhere has fixed sizes: leave out max_send_work_requests and "
     "similar parameters, and signal_all_sends");
 
-/// In RESET the queue pair must still be prepared; in later states the device has these values.
+/// True if the required access flags or queue key are given. They are required in RESET, where the
+/// queue pair must still be brought to INIT; in later states, the device reports their values.
 template <transport Transport, queue_pair_state State, queue_pair_parameter_set Given>
 concept PreparationGiven =
     detail::because(State != queue_pair_state::reset || !Connects<Transport> ||
@@ -165,7 +166,8 @@ struct queue_pair_settings {
 /// Creates the queue pair, in RESET.
 [[nodiscard]] result<queue_pair_data> create(transport type,
                                              const queue_pair_settings& settings) noexcept;
-/// Adopts a queue pair that was created elsewhere, after checking that it is as specified.
+/// Adopts a queue pair that was created elsewhere, after checking that it has the specified
+/// properties.
 [[nodiscard]] result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* native,
                                             ownership whose, const queue_pair_settings& settings,
                                             queue_pair_parameter_set given) noexcept;
@@ -178,37 +180,38 @@ struct queue_pair_settings {
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class queue_pair_builder;
 
-/// The parameters of a queue pair besides its parents, for all classes that build one: `Builder`,
-/// whose type knows which parameters it has, inherits this. Each setter returns a builder with the
-/// larger set of parameters, and does not change the one it was called on.
+/// The setters of all parameters of a queue pair except its parents. Each class that builds queue
+/// pairs (`Builder`) inherits them. The type of the builder lists the parameters that were given:
+/// each setter returns a builder whose type also lists its parameter, and does not change the
+/// builder on which it was called.
 ///
-/// Setters of parameters with a default also accept a `std::optional`: an empty one leaves the
-/// default, and counts as given. (Not so a shared receive queue and extended posting, which
-/// determine the type of the queue pair.)
+/// Setters of parameters with a default also accept a `std::optional`. If it is empty, the default
+/// is used, but the parameter counts as given. This does not apply to a shared receive queue and to
+/// extended posting, because they determine the type of the queue pair.
 template <template <transport, queue_pair_parameter_set> class Builder, transport Transport,
           queue_pair_parameter_set Given>
 class queue_pair_parameters {
-  // As optional_setting<Value>, but instantiated only where it is used.
+  // The same as optional_setting<Value>, but instantiated only where it is used.
   template <class Value>
   using setting = optional_setting<detail::dependent<Value, Transport>>;
 
  public:
-  /// Required on RC and UC. The rights of the peer through this queue pair: local write for its
-  /// sends into receives, remote read, remote write, remote atomic. The memory must grant them as
-  /// well.
+  /// Required on RC and UC. The rights of the peer through this queue pair: local write (for
+  /// messages that fill receives), remote read, remote write, remote atomic. The memory must grant
+  /// them as well.
   [[nodiscard]] auto access(access_flags rights) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::access>
   {
     return with<queue_pair_parameter::access>([&](auto& s) { s.connection.access = rights; });
   }
-  /// Required on UD. The key that a datagram must carry to be accepted. Peers get it with the
+  /// Required on UD. The key that a datagram must carry to be accepted. Peers receive it in the
   /// endpoint.
   [[nodiscard]] auto qkey(queue_key key) const noexcept
     requires SendsDatagrams<Transport> && NotGivenYet<Given, queue_pair_parameter::qkey>
   {
     return with<queue_pair_parameter::qkey>([&](auto& s) { s.connection.qkey = key; });
   }
-  /// Takes receives from this queue; the queue pair then has no `post_receive`.
+  /// Uses receives of this queue; the queue pair then has no `post_receive`.
   [[nodiscard]] auto shared_receive_queue(const class shared_receive_queue& queue) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::shared_receive_queue> && NoOwnReceives<Given>
   {
@@ -249,8 +252,8 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_receive_elements>(
         [&](auto& s) { count.replace(s.max_receive_elements); });
   }
-  /// The number of bytes that a send may carry inline; 0 by default. Verbs do not report the
-  /// device's limit.
+  /// The maximum number of inline bytes of a send; 0 by default. Verbs do not report the device's
+  /// limit.
   [[nodiscard]] auto max_inline_data(setting<inline_size> size) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_inline_data>
   {
@@ -258,8 +261,9 @@ class queue_pair_parameters {
         [&](auto& s) { size.replace(s.max_inline_data); });
   }
   /// Posts batches by the extended interface (`ibv_wr_start` to `ibv_wr_complete`), which writes
-  /// into the device's queue without an intermediate list. Building fails on a device without it
-  /// (`not_supported`). `post_batch` accepts the same requests either way.
+  /// directly into the device's queue, without an intermediate list. On a device without this
+  /// interface, building fails (`not_supported`). `post_batch` accepts the same requests with
+  /// either interface.
   [[nodiscard]] auto extended_posting() const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::extended_posting>
   {
@@ -272,7 +276,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::signal_all_sends>(
         [&](auto& s) { all.replace(s.signal_all_sends); });
   }
-  /// The device's port; the first active one by default.
+  /// The port of the device; by default, the first active one.
   [[nodiscard]] auto port(setting<port_number> number) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::port>
   {
@@ -286,14 +290,14 @@ class queue_pair_parameters {
         [&](auto& s) { index.replace(s.connection.pkey_index); });
   }
   /// The local address, as an index into the port's GID table. By default, a port on Ethernet
-  /// offers all of its usable addresses (see `offer_of`), of which the handshake selects the best
-  /// pair; on InfiniBand, the default is 0.
+  /// offers all of its usable addresses (see `offer_of`), and the handshake selects the best pair
+  /// of addresses of both ends; on InfiniBand, the default is 0.
   [[nodiscard]] auto gid_index(setting<verbspp::gid_index> index) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::gid_index>
   {
     return with<queue_pair_parameter::gid_index>([&](auto& s) { index.replace(s.gid_index); });
   }
-  /// The default is unlimited.
+  /// The number of retransmissions if the peer has no receive posted; unlimited by default.
   [[nodiscard]] auto rnr_retry_count(
       optional_setting<verbspp::rnr_retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::rnr_retry_count>
@@ -301,51 +305,54 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::rnr_retry_count>(
         [&](auto& s) { count.replace(s.connection.rnr_retries); });
   }
-  /// 7 by default. As Linux's software driver, rxe, retries forever with 7, it gets 6 instead.
+  /// The number of retransmissions after an ACK timeout; 7 by default. On Linux's software driver,
+  /// rxe, 7 means forever, so 6 is used instead.
   [[nodiscard]] auto ack_retry_count(setting<retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_retry_count>
   {
     return with<queue_pair_parameter::ack_retry_count>(
         [&](auto& s) { count.replace(s.connection.retries); });
   }
-  /// Code 12 (0.64 ms) by default.
+  /// The time for which a peer waits before it retransmits, if this end has no receive posted; code
+  /// 12 (0.64 ms) by default.
   [[nodiscard]] auto min_rnr_timer(setting<verbspp::min_rnr_timer> timer) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::min_rnr_timer>
   {
     return with<queue_pair_parameter::min_rnr_timer>(
         [&](auto& s) { timer.replace(s.connection.min_rnr_timer); });
   }
-  /// Code 14 (67.1 ms) by default. A dead peer is noticed after about ACK timeout x (ACK retry
-  /// count + 1), at most four times that.
+  /// The time to wait for an acknowledgement; code 14 (67.1 ms) by default. A dead peer is detected
+  /// after about ACK timeout x (ACK retry count + 1), and at most after four times that.
   [[nodiscard]] auto ack_timeout(setting<verbspp::ack_timeout> timeout) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_timeout>
   {
     return with<queue_pair_parameter::ack_timeout>(
         [&](auto& s) { timeout.replace(s.connection.ack_timeout); });
   }
-  /// By default the smaller of the MTUs that the two ends accept. If one end does not accept the
-  /// MTU that the other requests, they do not connect.
+  /// The path MTU. By default, it is the smaller of the MTUs that the two ends accept. If one end
+  /// requests an MTU that the other does not accept, they do not connect.
   [[nodiscard]] auto path_mtu(setting<verbspp::path_mtu> mtu) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::path_mtu>
   {
     return with<queue_pair_parameter::path_mtu>([&](auto& s) { mtu.replace(s.connection.mtu); });
   }
-  /// A random number by default.
+  /// The number of the first packet that this end sends; random by default.
   [[nodiscard]] auto send_psn(setting<packet_sequence_number> psn) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::send_psn>
   {
     return with<queue_pair_parameter::send_psn>(
         [&](auto& s) { psn.replace(s.connection.send_psn); });
   }
-  /// By default the peer's send PSN, from its endpoint.
+  /// The number of the first packet that the peer sends; by default, the send PSN in the peer's
+  /// endpoint.
   [[nodiscard]] auto receive_psn(setting<packet_sequence_number> psn) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::receive_psn>
   {
     return with<queue_pair_parameter::receive_psn>(
         [&](auto& s) { psn.replace(s.connection.receive_psn); });
   }
-  /// The number of RDMA reads and atomics of this side that may be outstanding at once; by default,
-  /// the smaller of 16 and the limits of both devices.
+  /// The maximum number of RDMA reads and atomics of this side that are outstanding at once; by
+  /// default, the smallest of 16 and the limits of both devices.
   [[nodiscard]] auto max_reads_as_initiator(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_initiator>
@@ -353,8 +360,8 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_reads_as_initiator>(
         [&](auto& s) { depth.replace(s.max_reads_as_initiator); });
   }
-  /// The number of RDMA reads and atomics of the peer that may be outstanding at once, with the
-  /// same default.
+  /// The maximum number of RDMA reads and atomics of the peer that are outstanding at once; by
+  /// default, the smallest of 16 and the limits of both devices.
   [[nodiscard]] auto max_reads_as_target(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_target>
@@ -362,23 +369,24 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_reads_as_target>(
         [&](auto& s) { depth.replace(s.max_reads_as_target); });
   }
-  /// By default, or if it is 0, the peer's service level is used, or 0. Ends that request different
-  /// ones do not connect.
+  /// The service level. 0, the default, adopts the service level that the peer requests, if any.
+  /// Ends that request different service levels do not connect.
   [[nodiscard]] auto service_level(setting<verbspp::service_level> level) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::service_level>
   {
     return with<queue_pair_parameter::service_level>(
         [&](auto& s) { level.replace(s.connection.service_level); });
   }
-  /// 64 by default; used if packets carry a GRH, so always on Ethernet.
+  /// The hop limit of packets with a GRH, which are all packets on Ethernet; 64 by default.
   [[nodiscard]] auto hop_limit(setting<verbspp::hop_limit> limit) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::hop_limit>
   {
     return with<queue_pair_parameter::hop_limit>(
         [&](auto& s) { limit.replace(s.connection.hop_limit); });
   }
-  /// By default, or if it is 0, the peer's traffic class is used, or 0. Ends that request different
-  /// ones do not connect. Used if packets carry a GRH. On RoCE v2, its upper six bits are the DSCP.
+  /// The traffic class of packets with a GRH. 0, the default, adopts the traffic class that the
+  /// peer requests, if any. Ends that request different traffic classes do not connect. On RoCE v2,
+  /// the upper six bits are the DSCP.
   [[nodiscard]] auto traffic_class(setting<verbspp::traffic_class> value) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::traffic_class>
   {
@@ -386,7 +394,7 @@ class queue_pair_parameters {
         [&](auto& s) { value.replace(s.connection.traffic_class); });
   }
 
-  /// 0 by default; used if packets carry a GRH.
+  /// The flow label of packets with a GRH; 0 by default.
   [[nodiscard]] auto flow_label(setting<verbspp::flow_label> label) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::flow_label>
   {
@@ -402,7 +410,7 @@ class queue_pair_parameters {
       const queue_pair_parameters<Builder, Transport, Fewer>& other) noexcept
       : settings_(other.settings_) {}
 
-  /// Returns the builder that also has `Added`.
+  /// Returns the builder whose type also lists `Added`.
   template <queue_pair_parameter_set Added, class Set>
   [[nodiscard]] auto with(Set set) const noexcept {
     using larger = Builder<Transport, Given | Added>;
@@ -423,7 +431,7 @@ class queue_pair_parameters {
   detail::dependent<detail::queue_pair_settings, Transport> settings_{};
 };
 
-/// Collects the parameters of a queue pair; its type knows which ones it has.
+/// Collects the parameters of a queue pair. Its type lists the parameters that were given.
 ///
 /// Start with `build_queue_pair<transport::rc>()`. A builder can be kept as a template for several
 /// queue pairs. `build()` exists once all required parameters were given.
@@ -498,17 +506,18 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// Takes over or borrows a queue pair that was created elsewhere, by librdmacm (`rdma_create_qp`)
   /// or C code, in the state that the device reports (`ibv_query_qp`).
   ///
-  /// The builder must be given the objects that the queue pair was created from, and accepts the
-  /// parameters that are used later (those of a handshake). From INIT on, port, pkey index, access
-  /// flags and queue key default to those of the queue pair; the latter two are required only in
-  /// RESET, where it must still be prepared. A handle that borrows must be destroyed before the
-  /// creator destroys the queue pair; this leaves the multicast groups that were joined through the
-  /// library. No other code may change its state in the meantime, unless the type is adapted
+  /// The builder must be given the objects from which the queue pair was created. It also accepts
+  /// the parameters that are used later, for instance those of a handshake. From INIT on, the
+  /// defaults for port, pkey index, access flags and queue key are the values of the queue pair.
+  /// Access flags or queue key are required only in RESET, since the queue pair must then still be
+  /// prepared. A borrowing handle must be destroyed before the creator destroys the queue pair; its
+  /// destruction leaves the multicast groups that were joined through the library. In the meantime,
+  /// no other code may change the state of the queue pair, unless the type is adapted
   /// (`assume_state_unchecked`).
   /// \errors `mismatch` if the queue pair has another transport, state or port, or was created from
-  /// other objects; `invalid_input` for a null pointer; `not_supported` if it was created without
-  /// extended posting, and that is requested; those of `build` for the parameters. On failure it
-  /// still belongs to the caller
+  /// other objects; `invalid_input` for a null pointer; `not_supported` if extended posting is
+  /// requested, but the queue pair was created without it; those of `build` for the parameters. On
+  /// failure, the queue pair still belongs to the caller.
   template <queue_pair_state State>
   [[nodiscard]] result<queue_pair<Transport, State, receives, posting>> from_native(
       ibv_qp* native, ownership whose) const noexcept

@@ -18,39 +18,42 @@
 
 namespace verbspp {
 
-/// The data that a peer needs to connect to a queue pair (on UD, to send to it), and to explain why
+/// The data that a peer needs to connect to a queue pair (on UD, to send to it), or to explain why
 /// it cannot.
 ///
 /// A plain value. The caller sends it to the peer by any means, as encoded by `encode`.
 struct endpoint {
   static constexpr std::size_t encoded_size = 368;
-  /// The size of format version 2, and of the beginning that determines the length of any version.
+  /// The size of format version 2. The length of every version follows from its first 44 bytes.
   static constexpr std::size_t former_encoded_size = 44;
 
   transport type = transport::rc;
   queue_pair_number number{};
   verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
   verbspp::lid lid{};  ///< 0 on Ethernet
-  /// On Ethernet, the one of `addresses` that is in use, or the first. An address that is not one
-  /// of them was set by hand, and is the only one.
+  /// On Ethernet, the address in use: the first one of `addresses`, until the handshake has
+  /// selected one of them. If `addresses` does not contain it, it was set by hand, and is the only
+  /// address.
   gid address{};
   verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
-  /// The GID index was set by hand, so the address is tried regardless of any objections.
+  /// True if the GID index was set by hand. In that case, if each end has only one address, the two
+  /// are used even if their scope, subnet or VLAN differ.
   bool is_address_set_by_hand = false;
   /// The largest path MTU that this end accepts: the port's active one, or less if requested.
   path_mtu mtu{};
-  /// The MTU was requested, and this end accepts no smaller one.
+  /// True if the MTU was requested, so that this end accepts no smaller one.
   bool is_mtu_asked_for = false;
-  /// The traffic class of this end's packets; 0 to adopt the peer's. Ends with different ones do
-  /// not connect, because packets would then get a different quality of service than their
+  /// The traffic class of this end's packets; 0 to adopt the peer's. Ends with different traffic
+  /// classes do not connect, because packets would then get another quality of service than their
   /// acknowledgements.
   verbspp::traffic_class traffic_class{};
-  /// As above, for service levels.
+  /// The service level of this end's packets; 0 to adopt the peer's. Ends with different service
+  /// levels do not connect.
   verbspp::service_level service_level{};
   packet_sequence_number send_psn{};
-  /// The number of reads and atomics that this end would like to have outstanding at the peer.
+  /// The maximum number of reads and atomics that this end wants to have outstanding at the peer.
   read_depth reads_as_initiator{};
-  /// The number of reads and atomics that this end can process at once.
+  /// The maximum number of reads and atomics that this end can process at once.
   read_depth reads_as_target{};
   queue_key qkey{};  ///< on UD, the key that datagrams must carry; otherwise 0
   /// A random number that the endpoints of one channel share; 0 for a plain queue pair.
@@ -58,8 +61,8 @@ struct endpoint {
   /// The number of the connection, counted from 1 for each owner; 0 for a plain queue pair.
   /// `check_newer` detects an endpoint of an earlier connection.
   std::uint32_t generation{};
-  /// On Ethernet, the addresses by which this end can be reached, of which the handshake selects
-  /// the pair that fits best. If the GID index was set by hand, its address is the only one. Empty
+  /// On Ethernet, the addresses by which this end can be reached. The handshake selects the pair of
+  /// addresses that fits best. If the GID index was set by hand, its address is the only one. Empty
   /// on InfiniBand.
   address_offer addresses{};
 
@@ -99,7 +102,7 @@ struct endpoint {
   /// | 18     | 2     | VLAN, 1 to 4094; 0 if untagged                                 |
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept;
 
-  /// Also accepts format version 2, which consists of the first 44 bytes.
+  /// Decodes an endpoint. Format version 2, which has only the first 44 bytes, is accepted, too.
   /// \errors `invalid_input` if the bytes are not an endpoint: wrong length, a field out of range,
   /// reserved bits set, a missing GID or LID that the link layer needs, an owner without generation
   /// or the reverse; `mismatch` if they have another format version, whatever their length
@@ -118,19 +121,20 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end);
 
 /// Checks that the two ends can be connected: transport, link layer, MTU, traffic class, service
 /// level, and on Ethernet a pair of addresses that fit. Both ends get the same result.
-/// \errors `mismatch` with the field and both values, or that of `choose_addresses`;
-/// `invalid_input` for an endpoint that nothing can be connected to
+/// \errors `mismatch` with the field and both values, or the error of `choose_addresses`;
+/// `invalid_input` for an endpoint to which no queue pair can be connected
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
 
-/// Selects the addresses for a connection between two ends on Ethernet, like `choose_addresses` for
-/// offers. If each end has a single one, and one of these was set by hand, they are selected if
-/// they have the same RoCE version and family, even if scope, subnet or VLAN do not fit.
+/// Selects the addresses for a connection between two ends on Ethernet, by the rules of
+/// `choose_addresses` for offers. There is one exception: if each end has a single address, and one
+/// of the two was set by hand, both are used if they have the same RoCE version and family, even if
+/// scope, subnet or VLAN differ.
 /// \errors those of `check_compatible`
 [[nodiscard]] result<address_pair> choose_addresses(const endpoint& local,
                                                     const endpoint& remote) noexcept;
 
-/// Checks that `remote` does not belong to the connection of `last`, which was connected to before,
-/// or to an earlier one: it has another owner (or none), or a generation above that of `last`.
+/// Checks that `remote` is newer than `last`, the endpoint of an earlier connection to the same
+/// peer: it must have another owner or none, or a higher generation.
 /// \errors `mismatch` with both generations
 [[nodiscard]] result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept;
 

@@ -71,7 +71,7 @@ using retry_count = bounded<detail::retry_count_traits>;
 using read_depth = bounded<detail::read_depth_traits>;
 /// The number of times a request is retransmitted if the receiver is not ready: 0..6, or unlimited.
 class rnr_retry_count {
-  // As result<rnr_retry_count>, but instantiated only where it is used.
+  // The same as result<rnr_retry_count>, but instantiated only where it is used.
   template <class Argument>
   using result_for = result<detail::dependent_on<rnr_retry_count, Argument>>;
 
@@ -89,6 +89,7 @@ class rnr_retry_count {
     result.code_ = unlimited_code;
     return result;
   }
+  /// Converts a number of retries.
   /// \errors `invalid_input` outside 0..6
   template <detail::Number Integer>
   [[nodiscard]] static constexpr result_for<Integer> from(Integer retries) noexcept {
@@ -100,7 +101,7 @@ class rnr_retry_count {
   }
 
   [[nodiscard]] constexpr bool is_unlimited() const noexcept { return code_ == unlimited_code; }
-  /// The code in verbs, where 7 is unlimited.
+  /// The code in verbs; 7 stands for unlimited.
   [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
   friend constexpr bool operator==(rnr_retry_count, rnr_retry_count) noexcept = default;
 
@@ -110,10 +111,10 @@ class rnr_retry_count {
   std::uint8_t code_ = 0;
 };
 
-/// The time that a receiver which is not ready asks the sender to wait: 32 codes, 0.01 ms to 655.36
-/// ms.
+/// The time that a receiver without a posted receive asks the sender to wait before it retransmits:
+/// 32 codes, 0.01 ms to 655.36 ms.
 class min_rnr_timer {
-  // As result<min_rnr_timer>, but instantiated only where it is used.
+  // The same as result<min_rnr_timer>, but instantiated only where it is used.
   template <class Argument>
   using result_for = result<detail::dependent_on<min_rnr_timer, Argument>>;
 
@@ -126,12 +127,13 @@ class min_rnr_timer {
     if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum)) detail::value_is_out_of_range();
   }
   VERBSPP_DETAIL_NUMBERS_ONLY(min_rnr_timer);
-  /// From a constant duration, rounded up to the next code.
+  /// Converts a constant duration, rounded up to the next code.
   template <std::integral Rep, class Period>
   consteval min_rnr_timer(std::chrono::duration<Rep, Period> duration) noexcept
       : code_(code_for(detail::in_nanoseconds(duration))) {
     if (code_ == none) detail::value_is_out_of_range();
   }
+  /// Converts a code.
   /// \errors `invalid_input` outside 0..31
   template <detail::Number Integer>
   [[nodiscard]] static constexpr result_for<Integer> from(Integer code) noexcept {
@@ -139,7 +141,7 @@ class min_rnr_timer {
       return error::out_of_range("parameter", "min RNR NAK timer code (0..31)", code);
     return with_code(static_cast<std::uint8_t>(code));
   }
-  /// The shortest timer that is not shorter than `duration`.
+  /// Returns the shortest timer that is not shorter than `duration`.
   /// \errors `invalid_input` if it is negative or longer than 655.36 ms
   template <std::integral Rep, class Period>
   [[nodiscard]] static constexpr result_for<Rep> at_least(
@@ -180,9 +182,9 @@ class min_rnr_timer {
 
 /// The time to wait for an acknowledgement before retransmitting: 4.096 us x 2^code, or forever.
 ///
-/// The device may take up to four times as long.
+/// The device may wait up to four times as long.
 class ack_timeout {
-  // As result<ack_timeout>, but instantiated only where it is used.
+  // The same as result<ack_timeout>, but instantiated only where it is used.
   template <class Argument>
   using result_for = result<detail::dependent_on<ack_timeout, Argument>>;
 
@@ -196,7 +198,7 @@ class ack_timeout {
       detail::value_is_out_of_range();
   }
   VERBSPP_DETAIL_NUMBERS_ONLY(ack_timeout);
-  /// From a constant duration, rounded up to the next code.
+  /// Converts a constant duration, rounded up to the next code.
   template <std::integral Rep, class Period>
   consteval ack_timeout(std::chrono::duration<Rep, Period> duration) noexcept
       : code_(code_for(detail::in_nanoseconds(duration))) {
@@ -204,6 +206,7 @@ class ack_timeout {
   }
   /// Waits forever: a dead peer is never noticed.
   [[nodiscard]] static constexpr ack_timeout infinite() noexcept { return with_code(0); }
+  /// Converts a code.
   /// \errors `invalid_input` outside 1..31
   template <detail::Number Integer>
   [[nodiscard]] static constexpr result_for<Integer> from(Integer code) noexcept {
@@ -211,7 +214,7 @@ class ack_timeout {
       return error::out_of_range("parameter", "ACK timeout code (1..31, or infinite())", code);
     return with_code(static_cast<std::uint8_t>(code));
   }
-  /// The shortest timeout that is not shorter than `duration`.
+  /// Returns the shortest timeout that is not shorter than `duration`.
   /// \errors `invalid_input` if it is negative or longer than 4.096 us x 2^31 (2.44 hours)
   template <std::integral Rep, class Period>
   [[nodiscard]] static constexpr result_for<Rep> at_least(

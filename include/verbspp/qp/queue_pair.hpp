@@ -56,16 +56,17 @@ template <queue_pair_state From, queue_pair_state To>
 concept KeepsState =
     detail::because(From == To,
                     "a transition to another state consumes the queue pair: write "
-                    "std::move(queue_pair).modify(attributes) and use the one it returns");
+                    "std::move(queue_pair).modify(attributes), and use the queue pair that it "
+                    "returns");
 
 /// A queue pair of one transport, in the state that its type names.
 ///
-/// `queue_pair_builder` creates a *prepared* one (INIT), which has an endpoint for the peer, and
-/// accepts receives. Its handshake (on UD, `activate`) returns the *connected* one (RTS), which
-/// also sends. `modify` performs every other transition of the state machine, whose diagram is in
-/// docs/queue_pair_states.md. The type reflects the program's own calls. After a failure, the
-/// device itself moves the queue pair to ERR or SQE, which `query_state` reports, and so do all
-/// later completions.
+/// `queue_pair_builder` creates a *prepared* queue pair (INIT), which has an endpoint for the peer,
+/// and accepts receives. Its handshake (on UD, `activate`) returns the *connected* queue pair
+/// (RTS), which also sends. `modify` performs every other transition of the state machine, whose
+/// diagram is in docs/queue_pair_states.md. The type reflects only the program's own calls: after a
+/// failure, the device itself moves the queue pair to ERR or SQE. `query_state` reports that state,
+/// and later requests complete with an error.
 ///
 /// There is one rule for failures: if a call that consumes the queue pair fails, the queue pair has
 /// been destroyed, together with the work posted to it; a call that does not consume it leaves it
@@ -84,7 +85,7 @@ class VERBSPP_CONSUMABLE queue_pair
                                    State, Posting>,
       public receive_queue_operations<queue_pair<Transport, State, Receives, Posting>, State,
                                       Receives> {
-  // As `verbspp::result`, but instantiated only where it is used.
+  // The same as `verbspp::result`, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Transport>>;
 
@@ -105,7 +106,8 @@ class VERBSPP_CONSUMABLE queue_pair
   queue_pair& operator=(const queue_pair&) = delete;
   ~queue_pair() = default;
 
-  // These members return references into the queue pair, and copies if it is a temporary.
+  // These members return references into the queue pair, but copies if the queue pair is a
+  // temporary.
 
   /// The data that the peer needs in order to connect; empty if the queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const struct endpoint& endpoint() const& noexcept
@@ -130,8 +132,9 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Connects to the peer: RTR, then RTS (`ibv_modify_qp`). Receives that were posted remain
   /// posted.
   ///
-  /// Consumes the queue pair: on success it lives on in the result; on failure it is destroyed,
-  /// with the receives posted to it, before this call returns. To try again, build a new one.
+  /// Consumes the queue pair: on success, it is moved into the result; on failure, it is destroyed,
+  /// with the receives posted to it, before this call returns. To try again, build a new queue
+  /// pair.
   /// \errors `mismatch` if the two ends are incompatible (detected before the device is called);
   /// `invalid_input`, `timed_out` (the peer's address does not resolve) and others from the device,
   /// with the transition's name; `invalid_input` if this queue pair was moved from
@@ -143,7 +146,7 @@ class VERBSPP_CONSUMABLE queue_pair
     return taken<queue_pair_state::ready_to_send>(
         [&](auto& data) { return detail::connect(data, remote); });
   }
-  /// As above, for a peer found by a connection manager, with the attributes that the manager
+  /// Connects to a peer found by a connection manager, with the attributes that the manager
   /// supplies.
   /// \errors `mismatch` if the builder was given a path MTU other than the one that both ends
   /// agreed on; `invalid_input` with the attribute that is missing or not accepted, or if this
@@ -197,7 +200,7 @@ class VERBSPP_CONSUMABLE queue_pair
       const queue_pair_attributes<Theirs, From, To, Given>& attributes) && noexcept {
     return taken<To>([&](auto& data) { return detail::modify(data, attributes); });
   }
-  /// Changes attributes within the state. After a failure they are unchanged.
+  /// Changes attributes without changing the state. On failure, the attributes are unchanged.
   /// \errors those of the transitions
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
             queue_pair_attribute_set Given>
@@ -222,7 +225,7 @@ class VERBSPP_CONSUMABLE queue_pair
     return taken<To>(
         [&](auto& data) { return detail::modify_native(data, State, To, attributes, attr_mask); });
   }
-  /// Changes such attributes within the state. After a failure they are unchanged.
+  /// Changes attributes without changing the state. On failure, the attributes are unchanged.
   /// \errors as above
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> modify_native(
       const ibv_qp_attr& attributes, int attr_mask) & noexcept
@@ -239,7 +242,7 @@ class VERBSPP_CONSUMABLE queue_pair
       to_reset() && noexcept {
     return without_attributes<queue_pair_state::reset>();
   }
-  /// Stops the queue pair: ERR. All outstanding work completes as flushed, and so does all work
+  /// Moves the queue pair to ERR. All outstanding work completes as flushed, and so does all work
   /// that is posted later.
   /// \errors those of `to_reset`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
@@ -249,9 +252,9 @@ class VERBSPP_CONSUMABLE queue_pair
   {
     return without_attributes<queue_pair_state::error>();
   }
-  /// Changes from RESET to INIT, with the parameters of the builder, as `build` does after the
-  /// creation. Unless the builder was given a send PSN, the endpoint gets a new one, so that no
-  /// packet of an earlier connection is mistaken for one of the new connection.
+  /// Changes from RESET to INIT with the parameters of the builder, like `build` after it has
+  /// created the queue pair. Unless the builder was given a send PSN, the endpoint gets a new one,
+  /// so that no packet of an earlier connection is mistaken for a packet of the new connection.
   /// \errors those of `to_reset`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::init>>
@@ -260,37 +263,38 @@ class VERBSPP_CONSUMABLE queue_pair
   {
     return taken<queue_pair_state::init>([](auto& data) { return detail::prepare_again(data); });
   }
-  /// Returns the queue pair in a state that the device has moved it to: ERR after a failure, SQE
-  /// after that of a send on UC and UD. Use `query_state` to find out. The caller's claim is not
-  /// checked, but transitions that are impossible from the actual state fail.
+  /// Returns the queue pair in a state to which the device has moved it: ERR after a failure, or,
+  /// on UC and UD, SQE after a failed send. Use `query_state` to find out the state. The given
+  /// state is not checked, but transitions that are impossible from the actual state fail.
   template <queue_pair_state Actual>
     requires EntersByItself<Transport, State, Actual>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES in_state<Actual>
   assume_state() && noexcept {
     return in_state<Actual>(std::move(data_));
   }
-  /// Returns the queue pair in any state, for a queue pair whose state was changed without its
-  /// type, by C code that was given the `native_handle`.
+  /// Returns the queue pair in any state. It is for a queue pair whose state was changed without
+  /// changing its type, by C code that was given the `native_handle`.
   ///
-  /// The caller's claim is not checked, and the type then allows all operations of that state. The
+  /// The given state is not checked, and the type then allows all operations of that state. The
   /// kernel rejects transitions that are impossible from the actual state, but it may perform one
-  /// that was not intended. For requests that are posted in the wrong state, the result depends on
-  /// the device, which may reject them or lose them without a completion.
+  /// that was not intended. If requests are posted in the wrong state, the device may reject them,
+  /// or lose them without a completion.
   template <queue_pair_state Claimed>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES in_state<Claimed>
   assume_state_unchecked() && noexcept {
     return in_state<Claimed>(std::move(data_));
   }
 
-  /// The path to a queue pair, with the hop limit, traffic class and similar parameters of the
-  /// builder.
+  /// Returns the path to another queue pair, with the hop limit, traffic class and similar
+  /// parameters of the builder.
   /// \errors `mismatch`, `invalid_input` if the endpoint is not suitable for this queue pair
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<path> path_to(
       const struct endpoint& remote) const noexcept {
     return detail::path_to(data_, remote);
   }
-  /// The path to an endpoint as an address handle, for datagrams to its queue pair. Their maximum
-  /// length is the smaller MTU of both ends; longer ones are rejected when they are posted.
+  /// Creates an address handle for datagrams to the queue pair of an endpoint. The maximum length
+  /// of the datagrams is the smaller MTU of both ends; longer ones are rejected when they are
+  /// posted.
   /// \errors those of `path_to` and `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of(
       const struct endpoint& remote) const noexcept
@@ -304,11 +308,11 @@ class VERBSPP_CONSUMABLE queue_pair
     return made;
   }
 
-  /// The path to a multicast group as an address handle, with the same parameters. Its
+  /// Creates an address handle for a multicast group, with the same parameters. Its
   /// `destination_group` is the destination for datagrams, whose maximum length is this port's MTU.
   /// Sending requires no membership.
-  /// \errors `invalid_input` if the GID is not a group's, or on InfiniBand its LID is missing;
-  /// those of `address_handle::create`
+  /// \errors `invalid_input` if the GID is not a multicast GID, or on InfiniBand its LID is
+  /// missing; those of `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of_group(
       const gid& group, lid multicast_lid = 0) const noexcept
     requires SendsDatagrams<Transport>
@@ -321,11 +325,11 @@ class VERBSPP_CONSUMABLE queue_pair
 
   /// Accepts datagrams to a multicast group (`ibv_attach_mcast`), until the queue pair leaves it or
   /// is destroyed. On InfiniBand, the port must also have joined the group at the subnet manager
-  /// (as `rdma_join_multicast` does), whose response contains the group's LID. On Ethernet, the LID
-  /// is 0, and the host must be a member of the IP group (`IP_ADD_MEMBERSHIP`), whose IPv4 address
-  /// is mapped.
-  /// \errors `invalid_input` if the GID is not a group's, or the queue pair has joined it already;
-  /// `resource_exhausted`, `not_supported`
+  /// (as `rdma_join_multicast` does); the response of the subnet manager contains the group's LID.
+  /// On Ethernet, the LID is 0, and the host must be a member of the IP group
+  /// (`IP_ADD_MEMBERSHIP`). The GID of an IPv4 group is its IPv4-mapped address.
+  /// \errors `invalid_input` if the GID is not a multicast GID, or the queue pair has joined the
+  /// group already; `resource_exhausted`, `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> join_multicast(
       const gid& group, lid multicast_lid = 0) noexcept
     requires SendsDatagrams<Transport>
@@ -341,9 +345,9 @@ class VERBSPP_CONSUMABLE queue_pair
     return data_.owner.leave(group, multicast_lid);
   }
 
-  /// Posts up to `Requests` receives with one doorbell: those that `fill` adds to the
-  /// `receive_batch` that it is called with. The storage for them, and for `Elements` elements, is
-  /// on the stack.
+  /// Posts up to `Requests` receives with one doorbell. `fill` is called with a `receive_batch`, to
+  /// which it adds the receives. The receives, and up to `Elements` elements, are stored on the
+  /// stack.
   /// \errors those of `post_receive`, with the number of receives that were posted
   template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result
@@ -360,18 +364,18 @@ class VERBSPP_CONSUMABLE queue_pair
                      });
   }
 
-  /// Posts up to `Requests` requests with one doorbell: those that `fill` adds to the `send_batch`
-  /// that it is called with.
+  /// Posts up to `Requests` requests with one doorbell. `fill` is called with a `send_batch`, to
+  /// which it adds the requests.
   ///
   /// The requests form a linked list on the stack (`ibv_post_send`), with room for `Elements`
   /// elements and `InlineBytes` bytes of inline data, by default 256 per request but at most 16
-  /// KiB. If the queue pair was built with `extended_posting`, they are calls from `ibv_wr_start`
-  /// to `ibv_wr_complete`, which post all of them or none. If `fill` throws, nothing is posted. In
-  /// `fill`, nothing else can be posted to the queue pair, because drivers hold its lock from start
-  /// to complete. `fill` must neither move nor destroy the queue pair, which posts the batch after
-  /// `fill` has returned.
+  /// KiB. If the queue pair was built with `extended_posting`, the requests are posted by calls
+  /// from `ibv_wr_start` to `ibv_wr_complete` instead, which post all of them or none. If `fill`
+  /// throws, nothing is posted. `fill` must not post other requests to the queue pair, because
+  /// drivers hold its lock from start to complete. It must neither move nor destroy the queue pair,
+  /// which posts the batch after `fill` has returned.
   /// \errors those of the single requests, with the number of requests that were posted;
-  /// `invalid_input` for more than there is room for
+  /// `invalid_input` for more requests, elements or inline bytes than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,
             std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
@@ -388,7 +392,7 @@ class VERBSPP_CONSUMABLE queue_pair
       detail::listed_posting list(storage);
       send_batch<Transport, Posting, decltype(list), Requests> batch(list);
       fill(batch);
-      // Without the attribute, the counters of the batch would not stay in registers.
+      // Without the attribute always_inline, the counters of the batch would not stay in registers.
       return list.post("ibv_post_send (batch)", data_.capacities,
                        [this, &batch](auto* first, auto* rejected) __attribute__((always_inline)) {
                          const int returned = ibv_post_send(native_qp(), first, rejected);
@@ -401,19 +405,19 @@ class VERBSPP_CONSUMABLE queue_pair
     }
   }
 
-  /// The state that the device reports (`ibv_query_qp`), which itself may have moved the queue pair
-  /// to ERR or SQE.
+  /// Queries the state from the device (`ibv_query_qp`), which may have moved the queue pair to ERR
+  /// or SQE by itself.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_state> query_state() const noexcept {
     VERBSPP_TRY(status, detail::query(native_handle()));
     return status.state();
   }
-  /// All attributes that the device reports (`ibv_query_qp`).
+  /// Queries all attributes that the device reports (`ibv_query_qp`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_status> query() const noexcept {
     return detail::query(native_handle());
   }
 
-  // The objects that the queue pair was created from, as shared handles: copy them if they must
-  // outlive it. If the queue pair was moved from, so were they.
+  // The objects from which the queue pair was created, as shared handles: copy them if they must
+  // outlive the queue pair. They are empty if the queue pair was moved from.
 
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()
       const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -439,7 +443,7 @@ class VERBSPP_CONSUMABLE queue_pair
   receive_completion_queue() const&& noexcept {
     return data_.owner.receive_queue();
   }
-  /// The queue whose receives it uses.
+  /// The shared receive queue whose receives the queue pair uses.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class shared_receive_queue& shared_receive_queue()
       const& noexcept VERBSPP_LIFETIMEBOUND
     requires(Receives == receive_queue_kind::shared)
@@ -457,9 +461,10 @@ class VERBSPP_CONSUMABLE queue_pair
     return data_.owner.native();
   }
 
-  /// Releases the `ibv_qp`, with its work and the multicast groups that it has joined, to C code,
-  /// which must call `ibv_destroy_qp`. As the queue pair no longer keeps anything alive, keep the
-  /// objects that it was created from until it is destroyed. Null if the queue pair was moved from.
+  /// Releases the `ibv_qp` to C code, with its work and the multicast groups that it has joined.
+  /// The C code must call `ibv_destroy_qp`. The objects from which the queue pair was created are
+  /// no longer kept alive, so keep them until the queue pair is destroyed. Returns null if the
+  /// queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_qp* release() && noexcept {
     auto released = std::move(data_);
     return released.owner.release();
@@ -557,7 +562,7 @@ class VERBSPP_CONSUMABLE queue_pair
   detail::dependent<detail::queue_pair_data, Transport> data_;
 };
 
-/// A queue pair between build and handshake.
+/// A queue pair between `build` and its handshake.
 template <transport Transport, receive_queue_kind Receives = receive_queue_kind::own,
           posting_interface Posting = posting_interface::standard>
 using prepared_queue_pair = queue_pair<Transport, queue_pair_state::init, Receives, Posting>;

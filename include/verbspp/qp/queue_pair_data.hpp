@@ -57,7 +57,7 @@ class queue_pair_owner {
   queue_pair_owner& operator=(queue_pair_owner&& other) noexcept;
   ~queue_pair_owner();
 
-  /// Releases the queue pair, which is not destroyed; null if there is none.
+  /// Releases the queue pair without destroying it; returns null if there is none.
   [[nodiscard]] ibv_qp* release() noexcept;
 
   [[nodiscard]] ibv_qp* native() const noexcept { return native_; }
@@ -70,7 +70,8 @@ class queue_pair_owner {
     return receives_;
   }
 
-  // The kernel does not destroy a queue pair that is in a multicast group.
+  // Joins or leaves a multicast group. The owner records the groups, because the kernel does not
+  // destroy a queue pair that is in a group.
   [[nodiscard]] result<void> join(const gid& group, lid multicast_lid) noexcept;
   [[nodiscard]] result<void> leave(const gid& group, lid multicast_lid) noexcept;
 
@@ -85,14 +86,14 @@ class queue_pair_owner {
   owned<multicast_group> groups_{};
 };
 
-/// The parameters of the builder that are used after the creation.
+/// The parameters of the builder that are used after the queue pair has been created.
 struct connection_parameters {
   port_number port{};
   verbspp::pkey_index pkey_index{};
   gid_index local_gid_index{};
   access_flags access{};          ///< RC and UC
   queue_key qkey{};               ///< UD
-  std::optional<path_mtu> mtu{};  ///< as requested; by default, the smaller of both ends'
+  std::optional<path_mtu> mtu{};  ///< the requested MTU; by default, the smaller one of both ends
   std::optional<packet_sequence_number> send_psn{};     ///< random by default
   std::optional<packet_sequence_number> receive_psn{};  ///< by default, the peer's send PSN
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
@@ -105,8 +106,8 @@ struct connection_parameters {
   verbspp::flow_label flow_label{};
 };
 
-/// A queue pair in any state, which only the types around it know. All members are empty if it was
-/// moved from.
+/// A queue pair in any state; only the type of the object that contains it specifies the state. All
+/// members are empty if it was moved from.
 struct queue_pair_data {
   queue_pair_data(queue_pair_owner made, const endpoint& end, const queue_pair_capacities& granted,
                   const connection_parameters& given) noexcept
@@ -122,16 +123,16 @@ struct queue_pair_data {
   connection_parameters parameters;
 };
 
-/// Calls `ibv_modify_qp` once, and updates `queue_pair` with the changes.
+/// Calls `ibv_modify_qp` once, and updates `queue_pair` to match the changed attributes.
 [[nodiscard]] result<void> modify(queue_pair_data& queue_pair, queue_pair_state from,
                                   queue_pair_state to, const attribute_values& values) noexcept;
 
-/// As above, for any attributes, which are checked first.
+/// Modifies the queue pair with native attributes, which are checked first.
 [[nodiscard]] result<void> modify_native(queue_pair_data& queue_pair, queue_pair_state from,
                                          queue_pair_state to, const ibv_qp_attr& attributes,
                                          int mask) noexcept;
 
-/// As above, for attributes that are complete according to their type.
+/// Modifies the queue pair with attributes whose type guarantees that they are complete.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given>
   requires NoAttributeMissing<Transport, From, To, Given>
@@ -141,25 +142,27 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
   return modify(queue_pair, From, To, attributes.values());
 }
 
-/// RESET -> INIT with the builder's parameters.
+/// Changes from RESET to INIT with the builder's parameters.
 [[nodiscard]] result<void> bring_to_init(queue_pair_data& queue_pair) noexcept;
-/// As above, for a queue pair that may have been connected before.
+/// Prepares a queue pair that may have been connected before, with a new send PSN.
 [[nodiscard]] result<void> prepare_again(queue_pair_data& queue_pair) noexcept;
-/// INIT -> RTR -> RTS, connected to the peer.
+/// Connects to the peer: changes from INIT to RTR and RTS.
 [[nodiscard]] result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept;
-/// As above, for a peer found by a connection manager.
+/// Connects to a peer found by a connection manager.
 [[nodiscard]] result<void> connect(queue_pair_data& queue_pair,
                                    const managed_attributes& by) noexcept;
-/// INIT -> RTR -> RTS of a UD queue pair.
+/// Changes a UD queue pair from INIT to RTR and RTS.
 [[nodiscard]] result<void> activate(queue_pair_data& queue_pair) noexcept;
 /// The path to the peer, with the builder's parameters.
 [[nodiscard]] result<path> path_to(const queue_pair_data& queue_pair,
                                    const endpoint& remote) noexcept;
-/// Adds the reason, if it can be determined, to the failure of a call that has to reach the peer.
+/// If a call that has to reach the peer has failed, adds the reason, if it can be determined, to
+/// the error.
 [[nodiscard]] error explained(const error& cause, const endpoint& local,
                               const endpoint& remote) noexcept;
 [[nodiscard]] result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
                                          lid multicast_lid) noexcept;
+/// Queries the attributes of the queue pair from the device.
 /// \param native null if the queue pair was moved from
 [[nodiscard]] result<queue_pair_status> query(ibv_qp* native) noexcept;
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state);

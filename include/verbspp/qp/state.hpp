@@ -21,14 +21,15 @@ concept Reset = detail::because(State == queue_pair_state::reset,
                                 "only a queue pair in RESET can be prepared: see to_reset()");
 
 namespace detail {
-/// A failed send on UC and UD stops the send queue, in the two states that send: RTS and SQD.
+/// True if a failed send stops the send queue: on UC and UD, in the two states that process sends,
+/// RTS and SQD.
 template <transport Transport, queue_pair_state State>
 inline constexpr bool stops_sending =
     Transport != transport::rc &&
     (State == queue_pair_state::ready_to_send || State == queue_pair_state::send_queue_drained);
 }  // namespace detail
 
-/// The states that a device itself may move a queue pair to.
+/// True for the states to which a device itself may move a queue pair.
 template <transport Transport, queue_pair_state State, queue_pair_state Actual>
 concept EntersByItself =
     detail::because(

@@ -33,7 +33,7 @@ class queue_pair_status {
   [[nodiscard]] queue_pair_number destination() const noexcept {
     return queue_pair_number::assume(attributes_.dest_qp_num & queue_pair_number::maximum);
   }
-  /// The PSN of the next packet; some devices report the one that was set.
+  /// The PSN of the next packet, or, on some devices, the PSN that was set.
   [[nodiscard]] packet_sequence_number send_psn() const noexcept {
     return packet_sequence_number::assume(attributes_.sq_psn & packet_sequence_number::maximum);
   }

@@ -159,11 +159,11 @@ inline constexpr std::array transition_table = [] {
   return std::nullopt;
 }
 
-/// True if the kernel accepts `ibv_modify_qp` of a queue pair in state `from` to state `to` with
-/// these attributes, as far as that depends on which attributes are present.
+/// True if the kernel accepts `ibv_modify_qp` from state `from` to state `to` with these
+/// attributes, as far as that depends on the presence of attributes.
 ///
-/// IBV_QP_CUR_STATE may be given only in RTR, RTS, SQD and SQE; in the table, other states do not
-/// have it.
+/// IBV_QP_CUR_STATE may be given only in RTR, RTS, SQD and SQE: the entries of other states do not
+/// contain it.
 [[nodiscard]] constexpr bool modify_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                                              int attr_mask) noexcept {
   const auto attributes = transition(type, from, to);

@@ -7,10 +7,11 @@ namespace verbspp {
 
 /// The algorithm of a barrier. All ranks of one barrier have to choose the same one.
 enum class barrier_kind : std::uint8_t {
-  by_size,      ///< dissemination up to 64 ranks, a tree above
-  centralized,  ///< all signal the first rank, which answers: 2 (n - 1) messages, half by one rank
-  binary_tree,  ///< up and down a tree: 2 (n - 1) messages, in 2 log n steps
-  dissemination,  ///< signals a rank twice as far away in each of log n steps: n log n messages
+  by_size,      ///< dissemination for up to 64 ranks, a binary tree for more
+  centralized,  ///< all ranks signal the first rank, which answers: 2 (n - 1) messages
+  binary_tree,  ///< signals go up and down a tree: 2 (n - 1) messages, in 2 log n steps
+  /// In each of log n steps, each rank signals a rank twice as far away: n log n messages.
+  dissemination,
 };
 
 [[nodiscard]] const char* to_string(barrier_kind kind) noexcept;

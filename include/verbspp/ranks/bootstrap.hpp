@@ -31,30 +31,31 @@ concept PutsGetsAndFences =
     };
 }  // namespace detail
 
-/// The way in which the processes of a world find each other. It needs the three functions that
+/// The way in which the processes of a world find each other. It has the three functions that
 /// launchers offer (PMIx):
 ///
 /// - `put(key, value)`: publishes a value of this rank for the others; once per key.
 /// - `fence(limit)`: returns when all ranks have reached the same fence. After it, each rank can
-/// get the values that the others have put before. Fences are counted: a rank whose limit was
-/// reached has been at this fence, and continues with the next one. An error has the first rank
-/// that is missing, and the number of missing ranks.
+/// get the values that the others have put before. Fences are counted: a rank that returns at its
+/// limit has still reached this fence, and its next call is for the next fence. An error contains
+/// the first missing rank, and the number of missing ranks.
 /// - `get(rank, key, into, limit)`: copies a value that the rank has put, and returns its size.
-/// `not_found` if there is none; `invalid_input` if it is larger than `into`.
+/// `not_found` if the rank has put no such value; `invalid_input` if the value is larger than
+/// `into`.
 ///
 /// It also has `rank()`, and `size()`, the number of ranks. Ranks are 0 to size - 1.
 ///
-/// Thread rule: all functions are called on the thread that uses the world. A limit may only be
-/// used on that thread, and during that call: its token may belong to the world, and checks
-/// whether other ranks have reported the failure of a step. So a bootstrap that has threads of its
-/// own checks the limit on the calling thread, and passes the outcome on to them.
+/// Thread rule: all functions are called on the thread that uses the world. A limit may be used
+/// only on that thread, and only during that call, because its stop token may belong to the world,
+/// and checks whether other ranks have reported the failure of a step. So a bootstrap with its own
+/// threads checks the limit on the calling thread, and passes the outcome on to them.
 template <class Model>
 concept Bootstrap = detail::because(
     detail::PutsGetsAndFences<Model>,
     "a bootstrap is movable, and has rank(), size(), put(key, bytes) -> result<void>, "
     "fence(limit) -> group_result<void>, get(rank, key, place, limit) -> result<std::size_t>");
 
-/// An owner of any bootstrap.
+/// Owns a bootstrap of any type.
 ///
 /// A move-only owner; its size is 0 if it was moved from. Thread rule: like a container.
 class any_bootstrap {
@@ -118,7 +119,7 @@ class any_bootstrap {
 
   [[nodiscard]] static error none() noexcept {
     return {error_kind::invalid_input, "bootstrap",
-            "it was moved from, or out of memory when it was created"};
+            "this bootstrap was moved from, or memory was exhausted when it was created"};
   }
 
   detail::owned<any> model_;

@@ -25,10 +25,10 @@ struct host_entry {
 ///
 ///     // Comments are allowed.
 ///     {
-///       "world": "heat",                              // a name, if there is more than one
+///       "world": "heat",                              // optional: the name of the world
 ///       "port": 4711,
 ///       "hosts": ["node1", {"name": "node2", "ranks": 4}],
-///       "size": 3                                     // only the first ranks; else all
+///       "size": 3                                     // uses only the first ranks; all by default
 ///     }
 ///
 /// A value that owns its memory. Thread rule: like a container.
@@ -48,12 +48,12 @@ class host_list {
   [[nodiscard]] static result<host_list> read(const char* path) noexcept;
   /// Creates the list from values of the program.
   /// \errors `invalid_input` if there are no hosts, a host has no name or no ranks, a host is
-  /// listed twice, a name has more than 253 characters or contains spaces, there are more than
-  /// 65,535 ranks, or the port is 0
+  /// listed twice, a name has more than 253 characters or contains spaces or brackets, there are
+  /// more than 65,535 ranks, or the port is 0
   [[nodiscard]] static result<host_list> from(std::span<const host_entry> hosts,
                                               std::uint16_t port) noexcept;
 
-  /// The part of the list that has the first `ranks` ranks.
+  /// Returns the list that contains only the first `ranks` ranks.
   /// \errors `invalid_input` for 0, or more ranks than the list has
   [[nodiscard]] result<host_list> first(std::uint32_t ranks) const noexcept;
 

@@ -15,12 +15,13 @@
 
 namespace verbspp {
 
-/// A bootstrap by a list of hosts, which is the same for all ranks: they meet by TCP on the first
-/// host. A rank with a different list is refused.
+/// A bootstrap by a list of hosts, which has to be the same for all ranks. The ranks meet over TCP
+/// on the first host. A rank with a different list is refused.
 ///
-/// In other respects like `tcp_bootstrap`.
+/// In all other respects, it behaves like a `tcp_bootstrap`.
 class hosts_bootstrap {
  public:
+  /// Joins the world.
   /// \errors as `tcp_bootstrap::join`; `mismatch` also for a list that differs from rank 0's
   [[nodiscard]] static result<hosts_bootstrap> join(const host_list& hosts, std::uint32_t rank,
                                                     const wait_limit& limit) noexcept;
@@ -34,7 +35,8 @@ class hosts_bootstrap {
 
   [[nodiscard]] std::uint32_t rank() const noexcept { return met_.rank(); }
   [[nodiscard]] std::uint32_t size() const noexcept { return met_.size(); }
-  /// \errors as the functions of `tcp_bootstrap`, here and below
+  /// These functions publish, wait and read as described for `Bootstrap`.
+  /// \errors as the same functions of `tcp_bootstrap`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept {
     return met_.put(key, value);
   }

@@ -23,15 +23,18 @@ class local_meeting;
 /// Thread rule: each rank's object is used by one thread, like a plain value.
 class local_bootstrap {
  public:
-  /// Creates the bootstraps of `size` ranks that know each other, in the order of the ranks.
+  /// Creates one bootstrap for each of the `size` ranks of a world, in the order of the ranks.
   [[nodiscard]] static std::vector<local_bootstrap> create(std::uint32_t size);
 
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t size() const noexcept;
+  /// Publishes a value (`Bootstrap`).
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
+  /// Waits for all ranks (`Bootstrap`).
   /// \errors `timed_out` and `cancelled`, with the missing ranks
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
+  /// Reads a value of a rank (`Bootstrap`).
   /// \errors `not_found`; `invalid_input` if the value is larger than `into`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,

@@ -20,24 +20,28 @@ class pmix_session;
 /// A bootstrap by PMIx, which the launchers of clusters support: `mpirun` and `prun`, `srun
 /// --mpi=pmix`. Requires a library that was built with PMIx (Meson option `pmix`).
 ///
-/// PMIx reports that a fence was not completed in time, but not which ranks are missing. It does
-/// not handle fences that some ranks have abandoned: in that case, end the job.
+/// PMIx reports that a fence was not completed in time, but not which ranks are missing. It cannot
+/// continue after some ranks have abandoned a fence: in that case, end the job.
 ///
 /// Owns the connection of the process to its launcher. Thread rule: like a container.
 class pmix_bootstrap {
  public:
   /// True if this process was started by such a launcher.
   [[nodiscard]] static bool is_launched() noexcept;
-  /// \errors `not_supported` if the library was built without PMIx; `not_found` if there is no such
-  /// launcher; `driver` for errors of PMIx
+  /// Connects to the launcher.
+  /// \errors `not_supported` if the library was built without PMIx; `not_found` if this process was
+  /// not started by such a launcher; `driver` for errors of PMIx
   [[nodiscard]] static result<pmix_bootstrap> open() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
+  /// Publishes a value (`Bootstrap`).
   /// \errors `driver`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
+  /// Waits for all ranks (`Bootstrap`).
   /// \errors `timed_out`, `cancelled`, `driver`
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
+  /// Reads a value of a rank (`Bootstrap`).
   /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `timed_out`,
   /// `cancelled`, `driver`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,

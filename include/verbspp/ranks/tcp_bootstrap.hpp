@@ -17,50 +17,55 @@ namespace detail {
 class tcp_rank;
 }
 
-/// The rank of this process, its world, and the place where the ranks meet.
+/// The rank of this process, the size of its world, and the address at which the ranks meet.
 struct tcp_launch {
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
   /// The host and port of rank 0: "node17:4711", "[fe80::1%eth0]:4711".
   std::string_view meeting_point{};
-  /// Up to 64 characters, the same for all ranks. Distinguishes worlds that use the same meeting
-  /// point.
+  /// The name of the world: up to 64 characters, the same for all ranks. It distinguishes worlds
+  /// that use the same meeting point.
   std::string_view name{};
 };
 
-/// A bootstrap by TCP: all ranks connect to one meeting point, which a thread of rank 0 serves.
+/// A bootstrap over TCP: all ranks connect to one meeting point, which is a thread of rank 0.
 ///
 /// Ranks may start in any order, and are served independently of each other. A rank that starts
-/// before the meeting point exists tries again until its limit. Values are sent to the meeting
-/// point immediately, which keeps them for the ranks that get them. A process that is not a rank of
+/// before the meeting point exists tries again until its limit is reached. Values are sent to the
+/// meeting point immediately, which stores them for other ranks. A process that is not a rank of
 /// this world (a stranger, a rank of a world with another size or name, or a second process with
 /// the same rank) is refused, and does not disturb the others.
 ///
 /// The connections are neither encrypted nor authenticated: put the meeting point into a network
 /// that only trusted processes can reach.
 ///
-/// Destroying it leaves the world. Rank 0 has the meeting point, so its destructor waits until all
-/// ranks have left, for at most 5 seconds. Thread rule: like a container.
+/// Destroying it leaves the world. Since the meeting point is a thread of rank 0, the destructor of
+/// rank 0 waits until all ranks have left, for at most 5 seconds. Thread rule: like a container.
 class tcp_bootstrap {
  public:
-  /// \errors `invalid_input` if the rank, size, name or meeting point is not valid; `busy` if the
-  /// meeting point has this rank already, or its port is in use; `mismatch` if the meeting point
-  /// belongs to another world; `timed_out` and `cancelled` when the limit is reached
+  /// Joins the world.
+  /// \errors `invalid_input` if the rank, size, name or meeting point is not valid; `busy` if
+  /// another process has joined with this rank, or the port of the meeting point is in use;
+  /// `mismatch` if the meeting point belongs to another world; `timed_out` and `cancelled` when the
+  /// limit is reached
   [[nodiscard]] static result<tcp_bootstrap> join(const tcp_launch& launch,
                                                   const wait_limit& limit) noexcept;
-  /// As `join`, with VERBSPP_RANK, VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT, and with
-  /// VERBSPP_WORLD as the name, if it is set.
+  /// Joins with the values of VERBSPP_RANK, VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT. If
+  /// VERBSPP_WORLD is set, it is the name.
   /// \errors as `join`; `not_found` if a required variable is not set
   [[nodiscard]] static result<tcp_bootstrap> from_environment(const wait_limit& limit) noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
+  /// Publishes a value (`Bootstrap`).
   /// \errors `invalid_input` for a key of more than 64 bytes, or a value of more than 64 KiB;
   /// `not_connected` if the meeting point no longer exists
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
+  /// Waits for all ranks (`Bootstrap`).
   /// \errors `timed_out` and `cancelled`, with the missing ranks; `not_connected`, with a rank that
   /// has left
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
+  /// Reads a value of a rank (`Bootstrap`).
   /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `timed_out` and
   /// `cancelled`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,

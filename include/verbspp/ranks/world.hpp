@@ -35,7 +35,8 @@
 
 namespace verbspp {
 
-/// A value that collective steps can carry: small, and complete in its own bytes.
+/// A value that collective steps can carry: trivially copyable, at most 256 bytes, and not a
+/// pointer or view.
 template <class Value>
 concept CollectiveValue =
     detail::because(!detail::MayLackValue<Value>,
@@ -78,8 +79,8 @@ class channel_source_of final : public channel_source {
 
 }  // namespace detail
 
-/// A group of processes or threads that know each other by ranks, 0 to size - 1. Each is connected
-/// to all ranks, including itself.
+/// A group of processes or threads that are numbered by ranks, 0 to size - 1. Each rank is
+/// connected to all ranks, including itself.
 ///
 ///     VERBSPP_TRY(launched, tcp_bootstrap::from_environment(30s));
 ///     VERBSPP_TRY(all, world::join(std::move(launched), domain.build_channel(), 30s));
@@ -88,15 +89,17 @@ class channel_source_of final : public channel_source {
 ///
 /// Barriers and collective steps use RDMA writes into memory of the world, and do not consume
 /// receives of the program. All ranks that take part have to call them in the same order, with the
-/// same list of ranks. Each step has a limit. A rank that reaches it gets an error that names the
-/// missing ranks; other ranks may have other results. The next step works once the missing ranks
-/// call it, after broken connections were repaired (`mend`). The limit bounds the whole call: the
-/// last quarter of it, at most 1.2 s, is reserved for finding out which ranks are missing.
+/// same list of ranks. Each step has a limit. A rank whose limit is reached gets an error that
+/// names the missing ranks; other ranks may get other results. The next step succeeds when all
+/// ranks call it, provided that broken connections have been repaired (`mend`). The limit applies
+/// to the whole call: the last quarter of it, at most 1.2 s, is reserved for finding out which
+/// ranks are missing.
 ///
 /// With `join_lazily`, two ranks are connected when one of them first uses the other: in an
 /// operation on several peers, a scope, a barrier or another step, or `peers().connect`. The other
-/// rank answers while it connects, waits in a step, in `peers().wait` or `peers().poll`, or calls
-/// `serve`. It does not answer while it waits for a single channel, as in `peers()[1].receive`.
+/// rank answers while it connects to a rank, waits in a step, in `peers().wait` or `peers().poll`,
+/// or calls `serve`. It does not answer while it waits for a single channel, as in
+/// `peers()[1].receive`.
 ///
 /// A move-only owner. If it was moved from, its size is 0, and its operations fail. Call a last
 /// barrier on all ranks before the first of them destroys its world. Thread rule: like a group.
@@ -108,8 +111,8 @@ class world {
   world& operator=(world&& other) noexcept;
   ~world();
 
-  /// Connects each rank to all ranks, by channels with the parameters of that builder. When it
-  /// returns, all of them are connected, at both ends.
+  /// Connects each rank to all ranks, by channels with the parameters of the builder `like`. When
+  /// it returns, all channels are connected at both ends.
   /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank;
   /// `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not below its
   /// size
@@ -125,9 +128,9 @@ class world {
                    limit);
   }
 
-  /// As above, with one receive queue for all ranks, which is kept filled from the pool.
-  /// `peers().wait` returns the messages, and the memory for receives does not grow with the number
-  /// of ranks.
+  /// Joins with one receive queue for all ranks, which is kept filled from the pool. `peers().wait`
+  /// returns the messages, and the memory for receives does not grow with the number of ranks.
+  /// \errors as above
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join(Model bootstrap,
@@ -141,11 +144,11 @@ class world {
                    limit);
   }
 
-  /// Connects only this rank to itself. Each other rank is connected at its first use, and only
-  /// once even if both ends start. When it returns, all ranks have joined. The number of queue
-  /// pairs grows with the number of peers that are used. The following grow with the number of
-  /// ranks: the completion queue, which has room for all of them; the memory for barriers and
-  /// steps, of which 1.1 KiB is registered for each rank; and the memory of the bootstrap.
+  /// Connects this rank only to itself. Any other rank is connected at its first use, and only once
+  /// even if both ends start at the same time. When it returns, all ranks have joined. The number
+  /// of queue pairs grows with the number of peers that are used. The following grow with the
+  /// number of ranks: the completion queue, which has room for all of them; the memory for barriers
+  /// and steps, of which 1.1 KiB is registered for each rank; and the memory of the bootstrap.
   ///
   /// A rank that does not answer in time is reported as `timed_out`, with its number; the next use
   /// tries to connect it again.
@@ -160,7 +163,8 @@ class world {
     VERBSPP_TRY(prepared, prepare_group(like, 0, {.spare = launched.size()}));
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
   }
-  /// As above, with one receive queue for all ranks.
+  /// Joins lazily, with one receive queue for all ranks.
+  /// \errors as above
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join_lazily(
@@ -175,29 +179,31 @@ class world {
 
   /// Answers connection requests of other ranks, in a world that was joined lazily; does not wait
   /// for any. Call it every few milliseconds while other ranks may be connecting, unless the
-  /// program waits in another call that answers. At a rank's first request, it gets the rank's data
-  /// from the bootstrap, which may take up to 200 ms; if that fails, no new rank is answered for
-  /// one second.
+  /// program waits in another call that answers. For the first request of a rank, it gets that
+  /// rank's data from the bootstrap, which may take up to 200 ms; if that fails, no new rank is
+  /// answered for one second.
   void serve() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// The channels to all ranks, by rank. They belong to the world: use them there, and do not move
-  /// them out. \pre the world was not moved from
+  /// The channels to all ranks, by rank. They belong to the world; do not move them out of it. \pre
+  /// the world was not moved from
   [[nodiscard]] group& peers() noexcept;
-  /// A readable name of the rank: its host and process. Empty if this rank was never connected to
-  /// it.
+  /// A readable name of the given rank: its host and process. Empty if the calling rank has never
+  /// been connected to it.
   [[nodiscard]] std::string_view name(std::uint32_t rank) const noexcept;
 
-  /// Collects a value of each rank, by rank: numbers, text, named structures, handles of remote
-  /// memory, and tuples of these, as in an exchange. Uses the bootstrap, so it is meant for setup.
+  /// Exchanges one value of each rank, and returns all values, by rank. Values are numbers, text,
+  /// named structures, handles of remote memory, and tuples of these, as in an exchange. Uses the
+  /// bootstrap, so it is meant for setup.
   /// \errors those of the bootstrap, with the rank; `invalid_input` if the bytes of a rank are not
   /// such a value
   template <class Value>
   [[nodiscard]] group_result<std::vector<Value>> exchange(const Value& mine,
                                                           const wait_limit& limit) {
     using values = detail::exchanged_values<Value>;
-    static_assert(values::largest <= 65536, "at most 64 KiB; send larger data through the peers");
+    static_assert(values::largest <= 65536,
+                  "each rank can exchange at most 64 KiB; send larger data by peers()");
     std::vector<std::byte> bytes(values::largest);
     detail::field_writer out(bytes);
     values::write(out, mine);
@@ -217,22 +223,22 @@ class world {
   }
 
   /// Returns when all ranks, or all ranks in the list, have called it.
-  /// \errors by rank: `timed_out` and `cancelled` for ranks that were missing when the limit was
-  /// reached. For a rank that is lost before the limit: the error that broke the connection to it,
-  /// or an error of the kind that other ranks have reported for it; ranks that left the step
-  /// because of the loss are then not named. `not_connected` for a rank at whose number the program
-  /// has put a channel of its own. Without a rank: `resource_exhausted`, and this rank does not
-  /// take part; `invalid_input` if the list has a rank twice, a rank beyond the size, or lacks this
-  /// rank
+  /// \errors Each failed rank has its own error: `timed_out` or `cancelled` if it had not arrived
+  /// when the limit was reached. A rank that is lost before the limit has the error that broke the
+  /// connection to it, or an error of the kind that other ranks have reported; ranks that aborted
+  /// the step because of that rank then have no error. `not_connected` if the program has replaced
+  /// the world's channel to the rank by another channel. Errors without a rank:
+  /// `resource_exhausted`, in which case this rank does not take part; `invalid_input` if the list
+  /// contains a rank twice, contains a rank beyond the size, or lacks this rank.
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
-  /// As above, inside a scope of `peers()`. Before this rank takes part, all requests that were
-  /// posted through the scope finish, within the limit of the scope. So when it returns, the data
-  /// that other ranks wrote before they called this overload has arrived.
-  /// \errors as above; if a posted request has failed, its error, by its peer: this rank does not
-  /// take part, and the others are notified
+  /// A barrier inside a scope of `peers()`. This rank takes part after all requests that were
+  /// posted through the scope have finished, within the limit of the scope. So when the barrier
+  /// returns, the data that other ranks wrote through their scopes before this barrier has arrived.
+  /// \errors as above; if a request of the scope has failed, the error of that request, with its
+  /// peer. In that case, this rank does not take part, and notifies the others.
   group_results barrier(group_scope& behind, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
@@ -252,8 +258,8 @@ class world {
     return all;
   }
   /// Returns the values of all ranks, by rank, at `root`, and an empty vector at the other ranks.
-  /// Each of these sends one message to the root. It does not wait for the root, unless the root
-  /// has not yet taken the value that was sent two values before.
+  /// Each of these ranks sends one message to the root. It waits for the root only if the root has
+  /// not yet read the last but one of its previous values.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
@@ -267,11 +273,11 @@ class world {
   /// Combines the values of all ranks with `combine`; each rank gets the same bytes. Uses a
   /// binomial tree, up and down: 2 (n - 1) messages in 2 log n steps.
   ///
-  /// The order depends only on the size. A value is always combined with the value of the ranks
-  /// after it, `combine(left, right)`, neighbours first: ((0 1) (2 3)) ((4 5) 6) for seven ranks.
-  /// So the result does not depend on the order if `combine` is associative; it need not be
-  /// commutative. `combine` is called during the step. If it throws, this function throws the same
-  /// exception, and the other ranks are notified that this rank has aborted the step (`cancelled`).
+  /// The order of combination depends only on the number of ranks. `combine(left, right)` combines
+  /// the values of adjacent ranks: ((0 1) (2 3)) ((4 5) 6) for seven ranks. So `combine` need not
+  /// be commutative, and if it is associative, the result does not depend on the order. `combine`
+  /// is called during the step. If it throws, this function throws the same exception, and the
+  /// other ranks are notified that this rank has aborted the step (`cancelled`).
   /// \errors as `all_gather`
   template <class Value, class Combine>
     requires CollectiveValue<Value>
@@ -290,8 +296,8 @@ class world {
     return total;
   }
   /// Returns the value of `root` to each rank. Uses a binomial tree: n - 1 messages in log n steps.
-  /// A rank is done when it has forwarded the value, and does not wait for late ranks; but it is
-  /// never more than two values ahead of a rank that it sends to.
+  /// A rank returns when it has forwarded the value, and does not wait for late ranks; but it is
+  /// never more than two values ahead of a rank to which it sends.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
@@ -302,10 +308,11 @@ class world {
     return value;
   }
 
-  /// Reconnects broken connections, whichever end has detected the failure; all ranks have to call
-  /// it. Afterwards their counts of each other's steps agree, even if a rank has left out some
-  /// steps. A channel that the program has put there, or has connected to another peer, is left
-  /// alone while it is connected; steps do not use it afterwards either.
+  /// Reconnects broken connections, no matter which end has detected the failure; all ranks have to
+  /// call it. Afterwards, all ranks agree on the steps that they have performed with each other,
+  /// even if a rank has left out some steps. A channel that the program has put in place of the
+  /// world's channel, or has connected to another peer, is not changed while it is connected; steps
+  /// do not use it afterwards either.
   /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 
@@ -334,7 +341,8 @@ class world {
       any_bootstrap launched, group peers, detail::owned<detail::channel_source> source,
       const protection_domain& domain, const detail::queue_pair_settings& like, wait_mode waiting,
       const wait_limit& limit) noexcept;
-  /// The values of all ranks, each at its rank times the largest size, with their sizes.
+  /// Gets the values of all ranks and their sizes. `all` is divided into equal parts, one for each
+  /// rank.
   [[nodiscard]] group_result<void> exchange_bytes(std::span<const std::byte> mine,
                                                   std::span<std::byte> all,
                                                   std::span<std::size_t> sizes,

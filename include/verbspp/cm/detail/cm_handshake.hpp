@@ -31,11 +31,14 @@ struct cm_parameters {
 
 enum class cm_step : std::uint8_t {
   waiting,
-  connect,  ///< to do: `attributes`, the queue pair's handshake, and `set_connected`
+  /// The caller has to use `attributes` for the queue pair's handshake, and to call
+  /// `set_connected`.
+  connect,
   done,
 };
 
-/// One end of a connection that is being established, without its queue pair.
+/// One end of a connection that is being established: the part of a `cm_session` that does not
+/// contain the queue pair.
 class cm_handshake {
  public:
   /// Sends the request to the peer.
@@ -50,10 +53,11 @@ class cm_handshake {
                                                    const cm_parameters& answer,
                                                    const wait_limit& limit) noexcept;
 
+  /// Proceeds as far as possible without waiting.
   /// \errors the cause of the failure; later calls return the same error
   [[nodiscard]] result<cm_step> advance() noexcept;
   [[nodiscard]] result<managed_attributes> attributes() noexcept;
-  /// To be called when the queue pair is in RTS.
+  /// Called when the queue pair is in RTS.
   [[nodiscard]] result<void> set_connected() noexcept;
   /// Ends the handshake with this error, and notifies the peer.
   error refuse(const error& why) noexcept;
@@ -61,7 +65,7 @@ class cm_handshake {
   [[nodiscard]] result<void> wait() noexcept;
 
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
-  /// True if `advance` does not depend on an event.
+  /// True if `advance` can proceed before an event arrives.
   [[nodiscard]] bool has_work() const noexcept {
     return state_ != state::asked && state_ != state::answered;
   }
@@ -100,8 +104,8 @@ class cm_handshake {
   bool has_shared_receives_;
 };
 
-/// A channel that was connected in place. The destructor closes it unless `keep` was called, which
-/// happens when the peer is connected, too.
+/// A channel that was connected in place. The destructor closes the channel, unless `keep` was
+/// called, which happens once the peer is connected, too.
 class cm_connected_in_place {
  public:
   explicit cm_connected_in_place(channel& connected) noexcept : channel_(&connected) {}
@@ -123,7 +127,7 @@ class cm_connected_in_place {
   channel* channel_;
 };
 
-/// A prepared channel that the program owns, and that is connected in place.
+/// A prepared channel that belongs to the program and is to be connected in place.
 class cm_channel_in_place {
  public:
   explicit cm_channel_in_place(channel& prepared) noexcept : channel_(&prepared) {}
@@ -138,7 +142,8 @@ class cm_channel_in_place {
   channel* channel_;
 };
 
-/// \errors as a channel's handshake; checked before the peer receives a request
+/// Checks that a channel is prepared, before a request is sent to the peer.
+/// \errors as the handshake of a channel
 [[nodiscard]] result<void> check_prepared(const channel& renewed) noexcept;
 
 /// Traits of the objects that a connection manager connects.

@@ -32,7 +32,7 @@ struct cm_event_data {
   rdma_cm_id* request = nullptr;
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
-  ibv_ah_attr path{};  ///< this and the next two: for datagrams only
+  ibv_ah_attr path{};  ///< `path`, `queue_pair` and `qkey` are set only for datagrams
   std::uint32_t queue_pair = 0;
   std::uint32_t qkey = 0;
   std::uint8_t size = 0;
@@ -43,11 +43,11 @@ struct cm_event_data {
   }
 };
 
-/// The kind of service that an identifier is for.
+/// The kind of service for which an identifier is used.
 enum class cm_service : std::uint8_t { connections, datagrams };
 
-/// An `rdma_cm_id` with its own event channel, so that each has its own descriptor, and no thread
-/// has to dispatch events to others. Only `wait_event` and `wait_readable` block.
+/// An `rdma_cm_id` with its own event channel. So each identifier has its own descriptor, and no
+/// thread has to pass events to other threads. Only `wait_event` and `wait_readable` block.
 ///
 /// A move-only owner; empty if it was moved from.
 class cm_identifier {
@@ -67,11 +67,12 @@ class cm_identifier {
   }
   ~cm_identifier() { destroy(); }
 
+  /// Creates an identifier and its event channel.
   /// \errors `not_supported` if the kernel has no connection manager; `resource_exhausted`
   [[nodiscard]] static result<cm_identifier> create(cm_service service) noexcept;
   /// Takes ownership of a request's identifier; destroys it on failure.
   [[nodiscard]] static result<cm_identifier> adopt(rdma_cm_id* request) noexcept;
-  /// Ends any connection, which notifies the peer.
+  /// Destroys the identifier, which ends its connection, if any, and notifies the peer.
   void destroy() noexcept;
 
   [[nodiscard]] result<void> set_reuse_address() noexcept;
@@ -93,19 +94,19 @@ class cm_identifier {
   /// The attributes that bring a queue pair to RTS.
   [[nodiscard]] result<managed_attributes> attributes() noexcept;
 
-  /// The next event, if one is available.
+  /// Returns the next event, or nothing if none is available.
   /// \errors `invalid_input` if this is empty; `driver` if the kernel's connection manager no
   /// longer exists
   [[nodiscard]] result<std::optional<cm_event_data>> next_event() noexcept;
-  /// As `next_event`, but waits; empty if no event arrives within the limit.
+  /// Waits for the next event. Returns nothing if none arrives within the limit.
   [[nodiscard]] result<std::optional<cm_event_data>> wait_event(const wait_limit& limit) noexcept;
   [[nodiscard]] result<bool> wait_readable(const wait_limit& limit) const noexcept;
 
-  /// -1 if this is empty.
+  /// The descriptor of the event channel; -1 if this is empty.
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] bool is_empty() const noexcept { return id_ == nullptr; }
   [[nodiscard]] rdma_cm_id* native() const noexcept { return id_; }
-  /// Null as long as no device is known.
+  /// The context of the device; null until the device has been determined.
   [[nodiscard]] ibv_context* native_context() const noexcept;
   [[nodiscard]] result<context> device_context() const noexcept;
   [[nodiscard]] port_number port() const noexcept;

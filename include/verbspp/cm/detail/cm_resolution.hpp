@@ -13,7 +13,7 @@
 
 namespace verbspp::detail {
 
-/// The resolution of an address, and then of its route.
+/// Resolves an address, and then the route to it.
 class cm_resolution {
  public:
   [[nodiscard]] static result<cm_resolution> start(const cm_address& destination,

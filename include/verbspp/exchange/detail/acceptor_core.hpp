@@ -16,21 +16,23 @@
 
 namespace verbspp::detail {
 
-/// The part of an acceptor that does not depend on the types that it connects. The derived class
-/// keeps the objects of those types, by the client's place.
+/// The part of an acceptor that does not depend on the types that it connects. Each client has a
+/// place, which is an index; the derived class stores the objects of those types by place.
 class acceptor_core {
  public:
   acceptor_core(const acceptor_core&) = delete;
   acceptor_core& operator=(const acceptor_core&) = delete;
   virtual ~acceptor_core();
 
+  /// Starts to serve the clients of the listener.
   /// \errors `invalid_input` if an option is out of range; `resource_exhausted`
   [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
   [[nodiscard]] result<void> advance() noexcept;
   [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;
   /// True if there is a connected client.
   [[nodiscard]] bool has_done() const noexcept { return done_.first != none; }
-  /// The place of a connected client, whose socket can be taken; empty if there is none.
+  /// Returns the place of a connected client, whose socket can then be taken; empty if there is
+  /// none.
   [[nodiscard]] std::optional<std::uint32_t> next_done() noexcept;
   [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;
   /// Makes the place available to other clients.
@@ -49,9 +51,9 @@ class acceptor_core {
     setup_.options.role = exchange_role::accepting;
   }
 
-  /// Creates the object that the client will be connected to, and sets the values to send to it.
+  /// Creates the object to which the client will be connected, and sets the values to send to it.
   [[nodiscard]] virtual result<void> prepare(std::uint32_t place, exchange_core& core) noexcept = 0;
-  /// Connects it to the client's endpoint.
+  /// Connects the object that `prepare` has created to the client's endpoint.
   [[nodiscard]] virtual result<void> connect(std::uint32_t place, exchange_core& core) noexcept = 0;
   /// Destroys the objects of this client.
   virtual void drop(std::uint32_t place) noexcept = 0;
@@ -68,7 +70,7 @@ class acceptor_core {
     owned<exchange_core> core{};
     client_state state = client_state::free;
     std::uint32_t watched = 0;  ///< the events that epoll waits for
-    std::uint32_t next = none;  ///< in the list of its state: free, waiting or done
+    std::uint32_t next = none;  ///< the next place in the list of its state: free, waiting or done
     neighbours under_way{};
     neighbours speaking{};
     std::chrono::steady_clock::time_point came{};
@@ -116,8 +118,10 @@ class acceptor_core {
   place_queue free_{};
   place_queue waiting_{};
   place_queue done_{};
-  age_list under_way_list_{.links = &client::under_way};  ///< all; they have the same limit
-  age_list speaking_list_{.links = &client::speaking};    ///< have not introduced themselves yet
+  /// All exchanges in progress, which have the same limit.
+  age_list under_way_list_{.links = &client::under_way};
+  /// The clients that have not introduced themselves yet.
+  age_list speaking_list_{.links = &client::speaking};
   std::uint32_t under_way_ = 0;
   std::uint32_t shaking_hands_ = 0;
   std::uint64_t failed_ = 0;

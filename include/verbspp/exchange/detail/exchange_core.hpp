@@ -20,7 +20,7 @@ namespace verbspp::detail {
 
 /// The next step of an exchange.
 enum class exchange_step : std::uint8_t {
-  waiting,  ///< for the socket
+  waiting,  ///< the socket is not ready
   greeted,  ///< the peer matches: set the endpoint and values to send, and call `offer`
   offered,  ///< the peer's endpoint and values have arrived: connect, then call `set_connected`
   done,
@@ -28,16 +28,19 @@ enum class exchange_step : std::uint8_t {
 
 class frame_seal;
 
-/// The values that each side sends and may receive.
+/// The parameters of one side of an exchange.
 struct exchange_setup {
   int file_descriptor = -1;
-  std::span<const field_description> mine{};    ///< static storage
-  std::span<const field_description> theirs{};  ///< static storage
-  std::size_t largest_mine = 0;                 ///< size of the encoded values, in bytes
-  std::size_t largest_theirs = 0;               ///< likewise
+  std::span<const field_description> mine{};    ///< in static storage
+  std::span<const field_description> theirs{};  ///< in static storage
+  /// The maximum size of the encoded values that this side sends.
+  std::size_t largest_mine = 0;
+  /// The maximum size of the encoded values that the peer sends.
+  std::size_t largest_theirs = 0;
   exchange_options options{};
   bool connects_channel = false;  ///< false for a queue pair
-  /// Both ends connect to each other: the side with the greater number chooses the connection.
+  /// True in a meeting, in which both ends connect to each other. The side with the greater `party`
+  /// number chooses the connection.
   bool is_of_equals = false;
   std::array<std::byte, 16> party{};
 };
@@ -46,7 +49,9 @@ struct exchange_setup {
 /// sends. docs/exchange.md describes the protocol.
 class exchange_core {
  public:
-  /// \errors `invalid_input` if the options cannot be sent; `resource_exhausted`
+  /// Creates one side of an exchange.
+  /// \errors `invalid_input` if the descriptor, the application's name or the secret is not valid;
+  /// `not_supported` for a secret without libcrypto; `resource_exhausted`
   [[nodiscard]] static result<owned<exchange_core>> create(const exchange_setup& setup,
                                                            const wait_limit& limit) noexcept;
   exchange_core(const exchange_core&) = delete;
@@ -63,19 +68,20 @@ class exchange_core {
   [[nodiscard]] result<exchange_step> advance() noexcept;
   /// Sends the endpoint and the values to the peer.
   void offer() noexcept;
-  /// True if the next step is this side's `offer`.
+  /// True if the exchange waits for this side's `offer`.
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
   /// True if the peer has introduced itself, and has proven the secret if there is one.
   [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
-  /// Among equals: true if the peer chooses the connection. It has chosen this one when
-  /// `is_greeted`.
+  /// In a meeting: true if the peer chooses the connection. When `is_greeted` returns true, the
+  /// peer has chosen this connection.
   [[nodiscard]] bool lets_choose() const noexcept { return lets_choose_; }
   /// The peer's offer, at the step `offered`.
   [[nodiscard]] const endpoint& remote() const noexcept { return remote_; }
   [[nodiscard]] std::span<const std::byte> theirs() const noexcept { return offered_values_; }
-  /// A duplicate of the socket, to which the channel is tied; none unless both ends want that.
+  /// Returns a duplicate of the socket, to which the channel is to be tied; it is empty unless both
+  /// ends tie their channels.
   [[nodiscard]] result<tied_socket> socket_to_tie() const noexcept;
-  /// To be called when this side is connected to the offered endpoint and can receive.
+  /// Called when this side is connected to the offered endpoint and can receive.
   void set_connected() noexcept;
   /// Ends the exchange, sends the peer the reason, and returns the error.
   error refuse(const error& why) noexcept;
@@ -87,8 +93,8 @@ class exchange_core {
   [[nodiscard]] result<void> wait() noexcept;
 
  private:
-  /// The next frame or step. For `choice`, the frame is the peer's offer; `decision` and
-  /// `connection` are steps of this side.
+  /// The frame or step for which the exchange waits. `choice` is the peer's offer, by which the
+  /// peer chooses this connection; `decision` and `connection` are steps of this side.
   enum class awaited : std::uint8_t {
     hello,
     proof,
@@ -128,7 +134,7 @@ class exchange_core {
   std::span<const field_description> theirs_;
   exchange_options options_;
   bool is_of_equals_;
-  bool is_tied_;  ///< if the peer's channel is, too
+  bool is_tied_;  ///< this side's channel is tied to the socket, if the peer's is as well
   std::array<std::byte, 16> party_;
   bool lets_choose_ = false;  ///< the peer chooses the connection
   bool has_offer_ = false;    ///< the peer's offer arrived before this side sent its own
@@ -146,7 +152,7 @@ class exchange_core {
   std::span<std::byte> values_{};
   std::span<std::byte> output_{};
   std::span<std::byte> input_{};
-  std::span<std::byte> own_hello_{};  ///< as it was sent
+  std::span<std::byte> own_hello_{};  ///< this side's hello frame, as it was sent
   owned<frame_seal> seal_{};          ///< empty without a secret
   std::size_t output_at_ = 0;
   std::size_t output_end_ = 0;

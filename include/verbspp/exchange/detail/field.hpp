@@ -15,7 +15,7 @@
 
 namespace verbspp::detail {
 
-/// The kind of a field, with the values that are sent.
+/// The kind of a field; the numbers are part of the protocol.
 enum class field_kind : std::uint8_t {
   unsigned_integer = 1,
   signed_integer = 2,
@@ -38,16 +38,17 @@ inline constexpr std::size_t most_fields = 16;
 /// The properties of a field that both ends have to agree on.
 struct field_description {
   field_kind kind{};
-  access_flags rights{};    ///< of remote memory
-  std::uint32_t size = 0;   ///< in bytes: of the value or element, or the maximum length
-  std::string_view name{};  ///< a structure's; points into the bytes that it was read from
+  access_flags rights{};   ///< of remote memory
+  std::uint32_t size = 0;  ///< in bytes: of the value or element, or the maximum length
+  /// The name of a structure; refers to the bytes from which the description was read.
+  std::string_view name{};
 
   friend constexpr bool operator==(const field_description&,
                                    const field_description&) noexcept = default;
 };
 
-/// Writes values one after another, numbers in big-endian order. The buffer's size follows from the
-/// fields' types.
+/// Writes values one after another, with numbers in big-endian order. The caller's buffer is large
+/// enough: its size follows from the types of the fields.
 class field_writer {
  public:
   explicit constexpr field_writer(std::span<std::byte> to) noexcept : to_(to) {}
@@ -66,7 +67,7 @@ class field_writer {
   std::size_t at_ = 0;
 };
 
-/// Reads the output of a `field_writer`; checks it, since a peer may send anything.
+/// Reads the output of a `field_writer`, and checks all lengths, because a peer may send any bytes.
 class field_reader {
  public:
   explicit constexpr field_reader(std::span<const std::byte> from) noexcept : rest_(from) {}
@@ -85,7 +86,7 @@ class field_reader {
     rest_ = rest_.subspan(size);
     return taken;
   }
-  /// Fails if bytes are left.
+  /// Fails if bytes are left after the last field.
   [[nodiscard]] constexpr result<void> end() const noexcept {
     if (rest_.empty()) return success();
     return error::above_limit("exchange: read the peer's values", "bytes after the last field",

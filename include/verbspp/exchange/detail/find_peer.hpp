@@ -31,19 +31,20 @@ class peer_search {
   peer_search& operator=(const peer_search&) = delete;
   virtual ~peer_search() = default;
 
-  /// The buffer for the values to send, as in `exchange_core`.
+  /// The buffer for the values that this side sends, to be filled before `advance`. `set_mine` sets
+  /// their size.
   [[nodiscard]] virtual std::span<std::byte> values() noexcept = 0;
   virtual void set_mine(const endpoint& local, std::size_t size_of_values) noexcept = 0;
 
   /// Proceeds as far as possible without waiting.
-  /// \returns true when both ends agree on a connection, and have sent their offers
+  /// \returns true when both ends have agreed on a connection, and have sent their offers
   /// \errors as `meet`, except for those of the queue pair's handshake
   [[nodiscard]] virtual result<bool> advance() noexcept = 0;
-  /// The exchange on that connection, whose socket stays here until `take_socket`.
+  /// Returns the exchange on that connection. Its socket stays in this object until `take_socket`.
   [[nodiscard]] virtual owned<exchange_core> take_exchange() noexcept = 0;
   [[nodiscard]] virtual tcp_socket take_socket() noexcept = 0;
 
-  /// Readable when `advance` has work to do, including when the limit expires.
+  /// The descriptor, readable when `advance` has work to do, including when the limit expires.
   [[nodiscard]] virtual int file_descriptor() const noexcept = 0;
   /// After `take_exchange`: selects the socket events and the time that make `file_descriptor`
   /// readable.
