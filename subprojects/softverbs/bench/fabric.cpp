@@ -11,7 +11,7 @@ namespace {
 
 constexpr int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-/// For verbs that return an errno.
+/// Checks the result of a verb that returns an errno value.
 void check_errno(int error, const char* what) {
   errno = error;
   check(error == 0, what);

@@ -40,7 +40,7 @@ class samples {
   std::vector<double> times_;
 };
 
-/// Prints a single figure: bytes, requests per second, or the like.
+/// Prints a single figure: bytes, requests per second, or another number.
 void print(const char* name, double figure);
 
 /// Binds this thread to one of the processors that it may use, counted from 0, if there are enough.

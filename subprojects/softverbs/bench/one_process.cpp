@@ -115,8 +115,8 @@ void threads() {
   }
 }
 
-/// As many queue pairs as the device has, in turn, compared with one queue pair with the same
-/// number of requests in flight.
+/// Uses all queue pairs of the device in turn. For comparison, one queue pair has the same number
+/// of requests in flight.
 void many() {
   constexpr unsigned most = 8191;
   device here(small);

@@ -27,7 +27,7 @@ MEASUREMENTS = [
     "send_rate", "post_to_completion", "window_16", "threads", "many_pairs", "memory", "destroy",
     "idle",
 ]
-# Not permitted everywhere.
+# The figures that may be missing, because not every host permits these calls.
 MAY_LACK = {"process_vm_writev", "process_vm_writev_64"}
 PERFTEST = {
     "ib_write_bw": ["-s", "1048576", "-n", "400"],

@@ -15,13 +15,13 @@ constexpr unsigned receives = 512;
 constexpr char last = 127;
 constexpr unsigned in_line = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 
-/// Does nothing until the peer closes the socket, like the target of writes.
+/// Does nothing until the peer closes the socket, because the target of writes has nothing to do.
 void wait_for_end(int socket) {
   char nothing = 0;
   while (::recv(socket, &nothing, 1, 0) > 0) continue;
 }
 
-/// Sends its peer the address to write to.
+/// Sends the peer the address to write to, and waits until it has finished.
 void be_target(int socket, bool with_device_memory) {
   device here(large);
   completion_queue completions(here, 16);
@@ -60,7 +60,7 @@ void stream_of_writes(const char* name, bool to_device_memory) {
          std::array<ibv_wc, window> done;
          unsigned outstanding = 0;
          seconds start = now();
-         // The first write finds the peer.
+         // The first write makes the two processes connect to each other.
          pair.write(here.piece(0, small), there);
          completions.wait();
          start = now();
@@ -79,7 +79,7 @@ void stream_of_writes(const char* name, bool to_device_memory) {
 void write_bandwidth() { stream_of_writes("write_bandwidth", false); }
 void device_memory_bandwidth() { stream_of_writes("device_memory_bandwidth", true); }
 
-/// Both ends poll.
+/// Both ends poll their completion queues.
 void ping_pong_of_sends(int socket, bool first) {
   device here(2 * small);
   completion_queue completions(here, 64);
@@ -104,7 +104,7 @@ void ping_pong_of_sends(int socket, bool first) {
     pair.receive(here.piece(small, small), 0);
   }
   if (first) times.print("send_latency");
-  // The last message has arrived before either end exits.
+  // Neither end exits before the last message has arrived.
   char over = 0;
   put(socket, &over, 1);
   get(socket, &over, 1);

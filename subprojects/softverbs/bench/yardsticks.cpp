@@ -18,7 +18,7 @@ namespace {
 
 using message = std::array<char, 64>;
 
-/// Half of a round trip. Both ends block, each on its own processor.
+/// Measures half of a round trip. Both ends block, each on its own processor.
 void socket_latency() {
   run({[](int socket) {
          stay_on(0);
@@ -44,7 +44,7 @@ void socket_bandwidth() {
   run({[](int socket) {
          const std::vector<char> bytes(large, 'x');
          double sent = 0;
-         // Waits until the other end reads.
+         // This waits until the other end reads.
          char ready = 0;
          get(socket, &ready, 1);
          const seconds start = now();
@@ -65,7 +65,7 @@ void socket_bandwidth() {
        }});
 }
 
-/// Copies the same memory repeatedly, like a benchmark of a network.
+/// Copies the same memory repeatedly, as a benchmark of a network does.
 void copying() {
   std::vector<char> from(large, 'x');
   std::vector<char> to(large);
@@ -80,8 +80,8 @@ void copying() {
   print("memcpy", copied / (now() - start).count());
 }
 
-/// Small copies in the thread's own memory, which its processor's caches hold. Returns the number
-/// per second.
+/// Makes small copies in the thread's own memory, which its processor's caches hold. Returns the
+/// number per second.
 double plain_work() {
   constexpr std::size_t piece = 64;
   constexpr std::size_t pieces = 128;
@@ -102,8 +102,8 @@ double plain_work() {
   return copied / (now() - start).count();
 }
 
-/// The gain of a second thread without shared data. It is less than twofold if two processors are
-/// the halves of one core.
+/// Measures the gain of a second thread without shared data. It is less than twofold if two
+/// processors are the halves of one core.
 void plain_threads() {
   print("plain_1", plain_work());
   std::atomic<unsigned> ready{0};
@@ -118,11 +118,11 @@ void plain_threads() {
   print("plain_2", rates[0] + rates[1]);
 }
 
-/// Copies by the kernel into another process' memory, `bytes` at a time. `measure` gets a function
-/// that makes one copy, and returns whether it succeeded.
+/// Has the kernel make copies into another process' memory, `bytes` at a time. `measure` gets a
+/// function that makes one copy, and returns whether it succeeded.
 template <typename Measure>
 void copying_between_processes(std::size_t bytes, const Measure& measure) {
-  // A forked child has the same addresses.
+  // The other process is a forked child, so this memory has the same address there.
   std::vector<char> memory(bytes, 'x');
   run({[&](int socket) {
          pid_t other = 0;
@@ -141,7 +141,7 @@ void copying_between_processes(std::size_t bytes, const Measure& measure) {
        }});
 }
 
-// There are no figures if this isn't permitted.
+// If the kernel doesn't permit these copies, no figures are printed.
 
 void copies_of_large_pieces() {
   copying_between_processes(large, [](const auto& copy) {

@@ -9,12 +9,12 @@
 #endif
 
 /// Marks functions that access the program's memory as a device would. AddressSanitizer and
-/// ThreadSanitizer must not check them, because the program may have poisoned the memory, and
-/// because its own accesses to it are not all atomic.
+/// ThreadSanitizer must not check them: the program may have poisoned the memory, and the program's
+/// own accesses to it need not be atomic.
 #define SOFTVERBS_AS_A_DEVICE __attribute__((no_sanitize("address", "thread")))
 
-// The sanitizer's own symbol. It exists in programs that are linked with the sanitizer, however
-// this library was compiled.
+// Symbols of the runtimes of AddressSanitizer and ThreadSanitizer. Their addresses are not null in
+// programs that are linked with the sanitizer, even if this library was compiled without it.
 extern "C" __attribute__((weak)) void __asan_poison_memory_region(const volatile void*,
                                                                   std::size_t);
 
@@ -38,13 +38,14 @@ inline bool is_emulated() noexcept {
 #endif
 }
 
-/// Suppresses Valgrind's reports about this thread during its lifetime: Valgrind checks all
-/// instructions, and the arguments of system calls. Without Valgrind, this only tests a flag.
+/// While an object of this class exists, Valgrind reports no errors of this thread. Valgrind checks
+/// all instructions and the arguments of system calls, so functions can't be exempted by
+/// attributes. Without Valgrind, this only tests a flag.
 class unwatched {
  public:
   unwatched() noexcept : unwatched(nullptr, 0) {}
-  /// As above, for writing to `memory`. Valgrind assumes that a write makes memory accessible;
-  /// afterwards, this restores which of it was marked as inaccessible.
+  /// As above, around a write to `memory`. Valgrind marks written memory as accessible. If any byte
+  /// of it was inaccessible before, the destructor marks all of it as inaccessible again.
   unwatched(void* memory, std::size_t length) noexcept;
   unwatched(const unwatched&) = delete;
   unwatched& operator=(const unwatched&) = delete;

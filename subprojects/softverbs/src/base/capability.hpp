@@ -3,8 +3,8 @@
 
 namespace softverbs {
 
-/// True if this thread may do what requires CAP_NET_RAW in the kernel. The capability in the
-/// thread's own user namespace is sufficient, because no devices of other namespaces are involved.
+/// True if this thread has CAP_NET_RAW in its own user namespace. This is sufficient, because no
+/// devices of other namespaces are involved.
 bool may_send_raw() noexcept;
 
 }  // namespace softverbs

@@ -14,10 +14,10 @@
 
 namespace softverbs {
 
-/// A queue of events behind a file descriptor, like that of the kernel's completion channels. The
-/// descriptor is readable while there are events; whether a read blocks depends on its flags, which
-/// the program sets. The queue has its own lock, and calls no other code while it holds it. Reading
-/// the descriptor takes a token for one event, without the lock.
+/// A queue of events with a file descriptor, as the kernel's completion channels have. The
+/// descriptor is an eventfd that holds one token for each event, so it is readable while there are
+/// events. A read takes one token, without a lock. Whether it blocks depends on the flags of the
+/// descriptor, which the program sets. The queue's own lock protects the events.
 template <typename Event>
 class event_queue {
  public:
@@ -40,15 +40,17 @@ class event_queue {
     put_token();
   }
 
-  /// Waits for a token, and returns false with errno if there is none. Another thread may drop the
-  /// event after the token was taken: `pop` then finds nothing, and the caller has to wait again.
+  /// Takes a token, and waits for one unless the descriptor is nonblocking. Returns false with
+  /// errno if no token was taken. Another thread may drop the event after its token was taken:
+  /// `pop` then returns false, and the caller has to wait again.
   bool take_token() const noexcept {
     std::uint64_t token = 0;
     return ::read(descriptor_, &token, sizeof(token)) == sizeof(token);
   }
 
-  /// Wakes all waiting threads, with or without an event, and keeps waking new ones until `calm`. A
-  /// woken thread has to check for the reason, and to pass its token on with `wake_next`.
+  /// Wakes all threads that wait now or begin to wait before `calm` is called, even if there is no
+  /// event. A woken thread has to check why it was woken, and to wake the next thread by passing
+  /// its token on with `wake_next`.
   void wake() {
     const std::lock_guard held(lock_);
     if (!std::exchange(woken_, true)) put_token();
@@ -90,8 +92,8 @@ class event_queue {
     std::uint64_t token = 0;
     iovec into{&token, sizeof(token)};
     if (::preadv2(descriptor_, &into, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) return;
-    // This kernel can't read the descriptor without blocking. Between the poll and the read,
-    // another reader may still take the token.
+    // This kernel doesn't support RWF_NOWAIT on an eventfd, so the read may block: another thread
+    // may take the token between the poll and the read.
     pollfd readable{descriptor_, POLLIN, 0};
     if (::poll(&readable, 1, 0) == 1) [[maybe_unused]]
       const ssize_t taken = ::read(descriptor_, &token, sizeof(token));

@@ -10,8 +10,8 @@
 
 namespace softverbs {
 
-/// The public part of an object that also has an extended type, which begins with the plain type.
-/// The rest of the extended type follows it; both together have `Size` bytes.
+/// A public structure of libibverbs, `Plain`, followed by room for the rest of its extended type
+/// `Extended`, which begins with the same members. The whole has `Size` bytes.
 template <typename Plain, typename Extended, std::size_t Size = sizeof(Extended)>
 struct extensible : Plain {
   extensible() noexcept : Plain{} {}

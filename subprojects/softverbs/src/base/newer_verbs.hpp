@@ -6,22 +6,23 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Declarations that older headers of libibverbs lack, with the values of its ABI, so that programs
-/// built with newer headers can use them.
+/// Declarations that older headers of libibverbs lack, with the values that its ABI defines.
+/// Programs built with newer headers can therefore use these features, whatever headers softverbs
+/// was built with.
 namespace softverbs::newer {
 
-// From rdma-core 44 on.
+// Available from rdma-core 44 on.
 inline constexpr auto wr_atomic_write = static_cast<ibv_wr_opcode>(15);
 inline constexpr auto wc_atomic_write = static_cast<ibv_wc_opcode>(9);
 inline constexpr std::uint64_t qp_ex_with_atomic_write = 1U << 12;
 /// A bit of ibv_device_attr_ex::device_cap_flags_ex. Only the kernel's header has a name for it.
 inline constexpr std::uint64_t device_atomic_write = std::uint64_t{1} << 40;
 
-// From rdma-core 45 on.
+// Available from rdma-core 45 on.
 inline constexpr auto wr_flush = static_cast<ibv_wr_opcode>(14);
 inline constexpr auto wc_flush = static_cast<ibv_wc_opcode>(8);
 inline constexpr std::uint64_t qp_ex_with_flush = 1U << 11;
-/// As above, one bit for each placement.
+/// Bits of device_cap_flags_ex, too: one for each placement of a flush.
 inline constexpr std::uint64_t device_flush = std::uint64_t{3} << 38;
 
 /// Bits of ibv_device_attr_ex::odp_caps, from rdma-core 45 on.
@@ -35,11 +36,11 @@ inline constexpr std::uint8_t flush_persistent = 2;
 inline constexpr std::uint8_t flush_range = 0;
 inline constexpr std::uint8_t flush_region = 1;
 
-/// The bits of ibv_access_flags that a flush with these placements needs.
+/// The bits of ibv_access_flags that a flush with these placements requires.
 constexpr unsigned access_to_flush(unsigned placements) noexcept { return placements << 8; }
 
 /// The offset of ibv_port_attr::active_speed_ex, which newer headers have after the last field of
-/// older ones. It is like active_speed, but wider.
+/// older ones. The field has the meaning of active_speed, but is wider.
 inline constexpr std::size_t port_speed_offset = 52;
 static_assert(port_speed_offset >=
               offsetof(ibv_port_attr, port_cap_flags2) + sizeof(ibv_port_attr::port_cap_flags2));
@@ -53,8 +54,8 @@ inline constexpr std::uint64_t mr_buffer = 1U << 5;
 inline constexpr std::uint64_t known_mr_fields =
     mr_iova | mr_address | mr_descriptor | mr_offset | mr_buffer;
 
-/// ibv_mr_init_attr. For programs built with older headers it ends before `buffer`, which exists
-/// only if the mask names it.
+/// The layout of ibv_mr_init_attr. In programs built with older headers it ends before `buffer`, so
+/// `buffer` may be read only if its bit is set in `comp_mask`.
 struct mr_init_attr {
   std::size_t length;
   int access;
@@ -67,7 +68,7 @@ struct mr_init_attr {
   void* buffer;
 };
 
-// Completion counters, since IBVERBS_1.18: ibv_comp_cntr and its like.
+// Completion counters, since IBVERBS_1.18: ibv_comp_cntr and the arguments of its functions.
 
 struct comp_cntr {
   ibv_context* context;
@@ -105,7 +106,7 @@ struct qp_functions {
 inline constexpr std::size_t qp_functions_offset =
     offsetof(ibv_qp_ex, wr_abort) + sizeof(ibv_qp_ex::wr_abort);
 
-/// Requires a queue pair that has room for these members.
+/// Returns these members of a queue pair that was created with room for them.
 inline qp_functions& functions_of(ibv_qp_ex& pair) noexcept {
   return *reinterpret_cast<qp_functions*>(reinterpret_cast<std::byte*>(&pair) +
                                           qp_functions_offset);

@@ -9,7 +9,7 @@ namespace softverbs {
 namespace {
 
 std::array<passage, passage::most> all_passages;
-/// No thread ever had a passage from this number on.
+/// One more than the highest number of a passage that a thread has ever taken.
 std::atomic<std::size_t> ever_taken{0};
 
 }  // namespace

@@ -7,13 +7,14 @@
 
 namespace softverbs {
 
-/// Marks a section in which a thread uses something without a lock, although other threads may
-/// destroy it. To destroy it, a thread first removes it from where others look it up, and then
-/// waits for the threads that are using it.
+/// Marks a section in which a thread uses shared objects without a lock, although other threads may
+/// destroy them. Each thread has its own passage. To destroy an object, a thread first removes it
+/// from the table where other threads look it up, and then waits until each thread that was in its
+/// passage has left it.
 ///
-/// This works because both sides announce what they do before they check what the other side does:
-/// a user enters the passage and then looks the thing up; the destroying thread removes it and then
-/// checks which threads have entered.
+/// This works because each side announces what it does before it checks what the other side does: a
+/// user enters its passage and then looks the object up; the destroying thread removes the object
+/// and then checks which threads are in their passages.
 class passage {
  public:
   static constexpr std::size_t most = 512;
@@ -29,11 +30,11 @@ class passage {
     turn_.store(turn_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  /// Waits until all threads that have entered their passage have left it. Must not be called
-  /// within one.
+  /// Waits until all threads that have entered their passage have left it. Must not be called by a
+  /// thread that is in its passage.
   static void wait_for_all() noexcept;
-  /// As above, but only for threads other than the caller, which may be in its own passage. Returns
-  /// false as soon as `give_up` returns true.
+  /// As above, but doesn't wait for the calling thread, which may be in its passage. Returns false
+  /// as soon as `give_up` returns true.
   template <typename GiveUp>
   static bool wait_for_others(GiveUp give_up) noexcept;
   /// Resets the passages of all other threads, in a child of fork, in which these threads don't
@@ -43,7 +44,8 @@ class passage {
  private:
   friend class passage_of_thread;
   static passage& at(std::size_t number) noexcept;
-  /// The number of passages that have ever been taken: no thread had one from this number on.
+  /// The number of passages that have ever been taken. Passages from this number on were never
+  /// used.
   static std::size_t count() noexcept;
 
   /// Odd while the thread is in the passage.
@@ -64,7 +66,7 @@ bool passage::wait_for_others(GiveUp give_up) noexcept {
   return true;
 }
 
-/// Keeps the thread in the passage for its lifetime.
+/// While this object exists, the thread is in the passage.
 class passing {
  public:
   explicit passing(passage& through) noexcept : through_(through) { through_.enter(); }

@@ -7,12 +7,12 @@
 
 namespace softverbs {
 
-/// A section that one thread at a time can be in, from a call that begins it to one that ends it.
-/// Other threads wait. A thread that begins it a second time gets an error, because it would wait
-/// for itself.
+/// A section that only one thread at a time can be in. One call begins it, and another one ends it.
+/// Other threads wait. A thread that begins it a second time gets an error, because it would
+/// otherwise wait for itself forever.
 class session {
  public:
-  /// With `alone`, the program has promised to have a single thread, so no thread ever waits.
+  /// If `alone` is true, the program has promised to use one thread at a time, so no lock is taken.
   explicit session(bool alone) noexcept : alone_(alone) {}
   session(const session&) = delete;
   session& operator=(const session&) = delete;
@@ -39,7 +39,7 @@ class session {
   const bool alone_;
 };
 
-/// Holds a session, if it isn't null, during its lifetime.
+/// Begins a session, if the pointer isn't null, and ends it when this object is destroyed.
 class session_guard {
  public:
   explicit session_guard(session* within) : within_(within), refused_(within && !within->begin()) {}

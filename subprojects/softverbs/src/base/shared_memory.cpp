@@ -45,7 +45,7 @@ int shared_memory::create(std::size_t size, others may) noexcept {
 
 int shared_memory::map(int descriptor, std::size_t size, bool to_write) noexcept {
   reset();
-  // Memory of huge pages can be sealed, too, but accessing it may fail, as may accessing a file.
+  // Only tmpfs is accepted. Memory of huge pages can be sealed, too, but accesses to it may fail.
   struct stat file{};
   struct statfs system{};
   const int seals = ::fcntl(descriptor, F_GET_SEALS);

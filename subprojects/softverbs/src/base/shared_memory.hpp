@@ -24,9 +24,9 @@ class shared_memory {
 
   enum class others : unsigned char { write, only_read };
 
-  /// Creates memory filled with zeros, of which only the pages that are used cost anything. `may`
-  /// says whether other processes that get the descriptor can write to the memory; if not, they
-  /// can't do so by any means. Returns 0 or an errno value.
+  /// Creates memory filled with zeros. Its pages are allocated only when they are used. `may` says
+  /// whether other processes that get the descriptor can write to the memory. If not, the kernel
+  /// prevents it, even if they reopen the descriptor. Returns 0 or an errno value.
   int create(std::size_t size, others may) noexcept;
 
   /// Maps memory that another process has created, and leaves the descriptor open. Fails if the

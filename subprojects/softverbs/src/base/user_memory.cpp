@@ -87,8 +87,8 @@ softverbs_failed:
 extern "C" {
 /// Returns the number of bytes that were not copied because of a fault; 0 without a fault.
 std::size_t softverbs_copy(void* to, const void* from, std::size_t length) noexcept;
-// Return 0, or 1 after a fault. The last operand is an input, and receives the previous value of
-// the word.
+// These return 0, or 1 after a fault. The second operand is an input, and receives the previous
+// value of the word.
 int softverbs_add(void* word, std::uint64_t* amount) noexcept;
 int softverbs_compare_and_swap(void* word, std::uint64_t* compare, std::uint64_t swap) noexcept;
 int softverbs_exchange(void* word, std::uint64_t* next) noexcept;
@@ -104,7 +104,7 @@ namespace {
 
 constexpr std::array signals{SIGSEGV, SIGBUS};
 
-/// The handlers that were installed before.
+/// The handlers that were installed before this one.
 std::array<struct sigaction, signals.size()> before;
 std::atomic<bool> prepared{false};
 /// Incremented to make all threads check their handlers again.
@@ -122,7 +122,8 @@ void hand_on(int signal, siginfo_t* info, void* context) noexcept {
   const struct sigaction& next = before[signal == signals[0] ? 0 : 1];
   if ((next.sa_flags & SA_SIGINFO) != 0) return next.sa_sigaction(signal, info, context);
   if (next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN) return next.sa_handler(signal);
-  // The default action: the instruction faults again, or the signal is raised again.
+  // Restores the disposition of the signal. The instruction then faults again, and a signal that
+  // was sent is raised again.
   ::sigaction(signal, &next, nullptr);
   if (info->si_code <= 0) ::raise(signal);
 }
@@ -177,8 +178,8 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t* word_at(std::byte* memory) noexcept {
   return reinterpret_cast<std::uint64_t*>(memory);
 }
 
-/// Uses the only operation by which the kernel modifies memory in place: it adds zero to the word
-/// there, and wakes no thread.
+/// True if the memory can be written. FUTEX_WAKE_OP is the only operation with which the kernel
+/// modifies a word in place. Here, it adds zero to the word, and wakes no thread.
 bool is_writable(std::byte* memory) noexcept {
   std::uint32_t nobody = 0;
   constexpr auto add_nothing = static_cast<std::uint32_t>(FUTEX_OP(FUTEX_OP_ADD, 0, 0, 0));
@@ -251,7 +252,8 @@ void look_again() noexcept {}
 bool copy(void* to, const void* from, std::size_t length) noexcept {
 #if defined(SOFTVERBS_HAS_QUICK_ACCESS)
   if (may_fault()) {
-    // A single instruction may write its bytes in any order, so the last byte is copied separately.
+    // A single instruction may write its bytes in any order. Programs may poll the last byte, so it
+    // is copied after all others.
     const std::size_t most = length == 0 ? 0 : length - 1;
     return softverbs_copy(to, from, most) == 0 &&
            softverbs_copy(static_cast<std::byte*>(to) + most,

@@ -18,8 +18,9 @@ std::uint64_t& work_queues::last_of(const completion& entry) noexcept {
 
 namespace {
 
-/// For a failed completion, only the fields that the specification defines are written. A program
-/// that reads others finds their old values, as on hardware.
+/// Copies a completion to the program's structure. If it failed, only the fields that the
+/// specification defines are written. A program that reads other fields finds old values in them,
+/// as on hardware.
 void report(const ibv_wc& from, ibv_wc& to) noexcept {
   if (from.status == IBV_WC_SUCCESS) {
     to = from;
@@ -77,13 +78,14 @@ bool completion_queue::push(const completion& entry) {
 
 void completion_queue::hold_back(const completion& entry) {
   nanoseconds due = now() + entry.delay;
-  // A completion overtakes no other one, except those of other queue pairs that may be overtaken.
+  // A completion may overtake only completions of other queue pairs, and only those marked
+  // `overtakable`.
   bool overtakable = entry.overtakable;
   for (const completion& each : held_back_) {
     if (each.owner != entry.owner && each.overtakable) continue;
     due = std::max(due, each.delay);
-    // A completion that waits for one that may be overtaken, of its own queue pair, may be
-    // overtaken, too.
+    // If this completion waits for an overtakable one of the same queue pair, it becomes
+    // overtakable, too.
     overtakable |= each.overtakable;
   }
   const auto later = [](nanoseconds time, const completion& each) { return time < each.delay; };
@@ -105,7 +107,7 @@ void completion_queue::on_deadline(nanoseconds time) {
     }
     if (!held_back_.empty()) engine().set_deadline(*this, held_back_.front().delay);
   }
-  // Called without the lock, because work queues have a lock that must be taken before it.
+  // Called without the lock, because the work queues' own locks must be taken before it.
   for (work_queues* loser : losers) loser->late_completion_lost();
 }
 
@@ -125,7 +127,7 @@ bool completion_queue::give_out(const completion& entry) {
     event.event_type = IBV_EVENT_CQ_ERR;
     event.element.cq = this;
     owner_.async_events().push(event);
-    // The completion that a sleeping thread waits for may be lost, so it is woken.
+    // The lost completion may be the one that a sleeping thread waits for, so the thread is woken.
     if (notify_ != notify::off) tell_channel();
     return false;
   }
@@ -225,7 +227,7 @@ void completion_queue::set_notify(notify when) noexcept {
 void completion_queue::forget(work_queues& gone, bool of_send_queue) noexcept {
   const std::lock_guard held(lock_);
   std::erase_if(held_back_, [&](const completion& entry) { return entry.owner == &gone; });
-  // Follows only the owner's completions, because there may be thousands of others.
+  // Only the owner's completions are visited, because there may be thousands of others.
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   std::uint64_t number = std::exchange(gone.last_[of_send_queue ? 1 : 0], 0);
   while (number >= first_number_) {

@@ -27,8 +27,8 @@ struct completion;
 /// The owner of work requests that complete in a completion queue.
 class work_queues {
  public:
-  /// Called when a delayed completion was lost because the completion queue is broken. Under the
-  /// engine's lock.
+  /// Called, under the engine's lock, when a delayed completion was lost because the completion
+  /// queue is broken.
   virtual void late_completion_lost() = 0;
 
  protected:
@@ -53,10 +53,10 @@ struct completion {
   work_queues* owner;
   /// The number of the owner's previous completion of the same kind in this queue; 0 for none.
   std::uint64_t previous;
-  /// Receives `frees_up_to` when this completion is polled: the position up to which the owner's
-  /// queue is free. Null if that part of the queue is already free. This points to the position
-  /// instead of the owner, because going through the owner would take another cache line, which
-  /// isn't cached with thousands of queue pairs.
+  /// The variable that is set to `frees_up_to` when this completion is polled: the position up to
+  /// which the owner's queue is free. Null if that part of the queue is already free. This points
+  /// to the variable and not to the owner, because an access through the owner would take one more
+  /// cache line, which is not in the cache if there are thousands of queue pairs.
   std::atomic<std::uint32_t>* freed;
   std::uint32_t frees_up_to;
   /// The tag of the flow rule that steered the frame here.
@@ -103,21 +103,21 @@ class completion_queue final : public extensible_cq, private timed {
   /// queue broken. Requires the engine's lock if the completion may be delayed.
   bool push(const completion& entry);
 
-  /// Polls like ibv_poll_cq. Returns the number of completions, or a negative errno value if the
+  /// Polls as ibv_poll_cq does. Returns the number of completions, or a negative errno value if the
   /// queue is broken and empty.
   int poll(int wanted, ibv_wc* out) noexcept;
 
-  /// Takes the next completion into `current`. Returns 0, ENOENT or EIO.
+  /// Moves the next completion to `current`. Returns 0, ENOENT if the queue is empty, or EIO if it
+  /// is broken and empty.
   int advance() noexcept;
   /// The completion whose fields the program reads. Does not take the lock.
   const completion& current() const noexcept { return current_; }
-  // These don't take the lock.
   /// The session of a thread that reads completions one by one; null if the queue doesn't support
-  /// that.
+  /// this. This function and the next two don't take the lock.
   session* reading() noexcept { return options_.one_by_one ? &reading_ : nullptr; }
   /// As above, for a queue that is known to support it.
   session& reading_one_by_one() noexcept { return reading_; }
-  /// True if the calling thread is the one that reads.
+  /// True if the calling thread is reading completions one by one.
   bool is_being_read_here() const noexcept { return reading_.is_own(); }
 
   void request_notification(bool solicited_only) noexcept;
@@ -126,9 +126,10 @@ class completion_queue final : public extensible_cq, private timed {
   /// lock.
   void forget(work_queues& owner, bool of_send_queue) noexcept;
 
-  /// Allocates entries, by which `resize` can replace the current ones. Takes no lock.
+  /// Allocates entries, with which `resize` can replace the current ones. Takes no lock.
   completion_places places(std::uint32_t capacity) const { return {capacity, options_.domain}; }
-  /// Swaps the entries with `places`. Returns 0 or an errno value.
+  /// Moves the completions to `places`, which contains the old entries afterwards. Returns 0 or an
+  /// errno value.
   int resize(completion_places& places, std::uint32_t capacity) noexcept;
 
   const completion_queue_options& options() const noexcept { return options_; }
@@ -157,7 +158,8 @@ class completion_queue final : public extensible_cq, private timed {
   bool has_field(std::uint64_t field) const noexcept { return (options_.fields & field) != 0; }
   completion& at(std::uint32_t place) noexcept;
   const completion& take() noexcept;
-  /// Keeps a completion of a destroyed queue pair from being the first one.
+  /// Sets the number of completions to `count`, and removes those of destroyed queue pairs from the
+  /// front.
   void skip_the_dead(std::uint32_t count) noexcept;
   void drop_the_dead() noexcept;
   void hold_back(const completion& entry);
@@ -170,14 +172,14 @@ class completion_queue final : public extensible_cq, private timed {
   open_device& owner_;
   const completion_queue_options options_;
   // The lock protects all following members but `reading_` and `current_`, which belong to the
-  // reader.
+  // thread that reads completions one by one.
   std::mutex lock_;
   completion_places ring_;
   std::uint32_t capacity_;
   std::uint32_t first_ = 0;
   std::uint64_t first_number_ = 1;
   std::atomic<std::uint32_t> count_{0};
-  std::uint32_t dead_ = 0;  ///< the part of `count_` without an owner
+  std::uint32_t dead_ = 0;  ///< the part of `count_` that belongs to destroyed queue pairs
   notify notify_ = notify::off;
   std::atomic<bool> broken_{false};
   /// In the order in which they are due.

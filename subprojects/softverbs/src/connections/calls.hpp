@@ -20,7 +20,7 @@ inline int outcome(int error) noexcept {
   return -1;
 }
 
-/// Calls the function of librdmacm that this library's function of the same name hides.
+/// Calls librdmacm's function of this name, which this library's function hides.
 template <typename Result, typename... Parameters>
 Result pass_on(Result (*)(Parameters...), const char* name,
                std::type_identity_t<Parameters>... arguments) {
@@ -33,8 +33,8 @@ Result pass_on(Result (*)(Parameters...), const char* name,
     return static_cast<Result>(-1);
 }
 
-/// Converts the errno value that `work` returns like `outcome`; running out of memory becomes
-/// ENOMEM.
+/// Calls `work`, and converts the errno value that it returns as `outcome` does. std::bad_alloc
+/// becomes ENOMEM.
 template <typename Work>
 int guarded(Work work) {
   try {
@@ -43,33 +43,37 @@ int guarded(Work work) {
     return outcome(ENOMEM);
   }
 }
-/// As above, under the lock.
+/// As above, with the lock of connections held.
 template <typename Work>
 int locked(Work work) {
   const connections_lock held;
   return guarded(work);
 }
 
-/// Returns 0 or an errno value. Without a channel, the identifier gets one of its own.
+/// Creates an identifier. Returns 0 or an errno value. If `channel` is null, the identifier gets
+/// its own channel.
 int make_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                     rdma_port_space space, ibv_qp_type type);
 
-/// Waits until the program has acknowledged its events. Must be called without the lock.
+/// Waits until `is_done` returns true, because the program has acknowledged the identifier's
+/// events. Must be called without the lock.
 void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_done);
 
-/// Waits for the operation that a call has started, if the identifier has its own channel.
+/// If the identifier has its own channel, waits until the operation that a call has started is
+/// finished. Returns 0, or -1 with errno set.
 int complete(identifier& id);
 
 /// Registers the handlers that close the parent's sockets in a child of fork. Must be called
 /// without the lock.
 void prepare_for_fork();
 
-/// Returns null with errno on failure.
+/// Creates an event channel. Returns null with errno on failure.
 rdma_event_channel* make_channel();
 
 }  // namespace softverbs
 
-/// Returns the result of librdmacm's function if the process has no soft devices.
+/// Returns from the calling function, with the result of librdmacm's function, if the process has
+/// no soft devices.
 #define SOFTVERBS_PASS_ON(name, ...)      \
   if (!::softverbs::serves_connections()) \
   return ::softverbs::pass_on(&name, #name __VA_OPT__(, ) __VA_ARGS__)

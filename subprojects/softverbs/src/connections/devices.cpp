@@ -39,7 +39,7 @@ ibv_xrcd* manager_xrc_domain(unsigned device) {
   manager_device& ours = manager_devices[device];
   if (ours.xrc_domain == nullptr)
     if (ibv_context* const context = manager_context(device)) {
-      // Without a file, so that the domain belongs to this process only.
+      // The domain has no file, so it belongs to this process only.
       ibv_xrcd_init_attr asked{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
       ours.xrc_domain = ibv_open_xrcd(context, &asked);
     }

@@ -11,7 +11,7 @@ bool serves_connections();
 /// Returns the connection manager's context of a device, which the whole process shares, and which
 /// stays open until it exits. Returns null with errno on failure. Requires the lock of connections.
 ibv_context* manager_context(unsigned device);
-/// The domain for identifiers whose program passes none.
+/// The protection domain of identifiers for which the program passes none.
 ibv_pd* manager_domain(unsigned device);
 ibv_xrcd* manager_xrc_domain(unsigned device);
 /// Called in a child of fork, in which the inherited devices can't be used.

@@ -20,7 +20,7 @@ namespace {
 constexpr int longest_look = 64;
 
 std::unordered_set<event_channel*>& channels() {
-  static auto* all = new std::unordered_set<event_channel*>;  // never freed, like the lock
+  static auto* all = new std::unordered_set<event_channel*>;  // never freed
   return *all;
 }
 
@@ -161,7 +161,8 @@ void event_channel::post(std::unique_ptr<connection_event> event) {
 
 bool event_channel::look() {
   epoll_event ready{};
-  // One at a time, because handling one may destroy others.
+  // Only one event is taken at a time, because handling it may destroy members that other events
+  // refer to.
   if (::epoll_wait(fd, &ready, 1, 0) != 1) return false;
   if (ready.data.ptr == &bell_) {
     std::uint64_t rings = 0;
@@ -177,8 +178,8 @@ bool event_channel::look() {
 void event_channel::progress() {
   for (int looks = 0; looks < longest_look; ++looks) {
     const std::size_t before = events_.size();
-    // When nothing is ready any more, all messages have been read that were sent before those read
-    // here.
+    // Once no descriptor is ready, all messages have been read that were sent before any of the
+    // messages read here.
     if (!look()) break;
     if (events_.size() > before) looks = 0;
   }

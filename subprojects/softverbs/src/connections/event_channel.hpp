@@ -18,9 +18,9 @@ namespace softverbs {
 class identifier;
 class multicast_membership;
 
-/// Holds the only lock for everything that concerns connections, none of which is on a data path.
-/// It must be taken before the engine's locks. While it is held, the thread can't be cancelled:
-/// programs often cancel threads that wait for events.
+/// Holds the lock of connections. There is only one, because no operation on connections is on a
+/// data path. It must be taken before the engine's locks. A thread that holds it can't be
+/// cancelled: programs often cancel threads that wait for events.
 class connections_lock {
  public:
   connections_lock();
@@ -39,12 +39,12 @@ struct connection_event final : rdma_cm_event {
   static constexpr std::size_t most_private_data = 256;
 
   connection_event() noexcept : rdma_cm_event{} {}
-  /// The identifier that must not be destroyed before this event is acknowledged: the listener, for
-  /// a request.
+  /// The identifier that must not be destroyed before this event is acknowledged. For a connection
+  /// request, it is the listener.
   identifier* owner = nullptr;
   multicast_membership* membership = nullptr;
-  /// The time of the event's cause: when the message was sent, or otherwise when the event was
-  /// created.
+  /// The time of the event's cause: if it is a message from the peer, when the message was sent;
+  /// otherwise, when this event was created.
   nanoseconds caused_at = now();
   std::array<std::uint8_t, most_private_data> private_data{};
 };
@@ -56,7 +56,7 @@ class channel_member {
   virtual void on_ready() = 0;
   virtual void on_time() = 0;
 
-  /// 0 for none; set only by the channel.
+  /// The time at which the channel calls `on_time`; 0 for never. Only the channel sets it.
   nanoseconds wakes_at = 0;
 
  protected:
@@ -68,8 +68,8 @@ class channel_member {
 /// event.
 class event_channel final : public rdma_event_channel {
  public:
-  /// Returns null with errno on failure. Like all functions below except `ring`, it requires the
-  /// lock of connections.
+  /// Opens a channel. Returns null with errno on failure. Like all functions below except `ring`,
+  /// it requires the lock of connections.
   static std::unique_ptr<event_channel> open();
   static event_channel& of(rdma_event_channel* channel) noexcept {
     return *static_cast<event_channel*>(channel);
@@ -85,7 +85,7 @@ class event_channel final : public rdma_event_channel {
   /// readable. If it is readable now, the member has been notified when this returns.
   bool watch_edges(int descriptor, channel_member& member);
   void unwatch(int descriptor) noexcept;
-  /// Makes the channel call `on_time` at that time; 0 for never.
+  /// Makes the channel call `on_time` at the time `when`; 0 for never.
   void wake_at(channel_member& member, nanoseconds when);
 
   /// Inserts the event after those with an earlier cause, and after those of the same identifier.
@@ -96,7 +96,7 @@ class event_channel final : public rdma_event_channel {
   void extract(const std::function<bool(const connection_event&)>& which,
                const std::function<void(std::unique_ptr<connection_event>)>& sink);
 
-  /// Makes the descriptor readable until a thread has polled. Needs no lock.
+  /// Makes the descriptor readable until a thread has polled the channel. Needs no lock.
   void ring() const noexcept;
 
   /// Closes all descriptors in a child of fork, because they belong to the parent.
@@ -106,7 +106,7 @@ class event_channel final : public rdma_event_channel {
   event_channel();
   bool watch(int descriptor, channel_member& member, std::uint32_t what) noexcept;
   void abandon() noexcept;
-  /// Reads messages until none is left that was sent before one of those read.
+  /// Reads messages until no message is left that was sent before one of those read.
   void progress();
   bool look();
   void serve_timer();

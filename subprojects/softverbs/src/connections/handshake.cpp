@@ -69,7 +69,8 @@ int identifier::fill(message& out, const rdma_conn_param* parameters) {
   out.flow_control = parameters != nullptr ? parameters->flow_control : 0;
   out.retries = parameters != nullptr ? parameters->retry_count : most_retries;
   out.rnr_retries = parameters != nullptr ? parameters->rnr_retry_count : most_retries;
-  // Like InfiniBand's manager, each half of XRC sets only the fields that concern it.
+  // As with InfiniBand's connection manager, each half of XRC sets only the fields that apply to
+  // it.
   if (qp_type == IBV_QPT_XRC_SEND)
     out.responder_resources = out.retries = out.rnr_retries = out.has_shared_receives = 0;
   if (qp_type == IBV_QPT_XRC_RECV) {
@@ -91,7 +92,7 @@ int identifier::connect(const rdma_conn_param* parameters) {
   if (const int error = fill(request_, parameters)) return error;
   request_.source = local_.ip;
   request_.source_port = local_.port;
-  // Loopback also reaches another device if the route begins there.
+  // A loopback address stands for the first device, but the route may lead to another one.
   const bool is_elsewhere = remote_.is_loopback() && there_->device != 0;
   request_.target = remote_.is_any() || is_elsewhere ? there_->ip : remote_.ip;
   request_.target_port = remote_.port;
@@ -187,7 +188,7 @@ int identifier::accept(const rdma_conn_param* parameters) {
     return error;
   message reply;
   reply.kind = message_kind::reply;
-  // The end that answers decides only about its own depths.
+  // The end that answers determines only its own depths.
   if (const int error = fill(reply, parameters)) return error;
   connect_data.clear();
   if (!is_datagram())
@@ -250,7 +251,7 @@ int identifier::notify(ibv_event_type noticed) {
   if (verbs == nullptr || is_datagram() || noticed != IBV_EVENT_COMM_EST) return EINVAL;
   if (stage_ == stage::connected) return EISCONN;
   if (stage_ != stage::answered) return EINVAL;
-  // A data message has arrived before the peer's `ready`.
+  // The queue pair has received a message, but the peer's `ready` has not arrived yet.
   stage_ = stage::connected;
   events().wake_at(*this, 0);
   post(RDMA_CM_EVENT_ESTABLISHED);
@@ -345,7 +346,7 @@ void identifier::take(const message& said) {
       return events().post(std::move(told));
     }
     case message_kind::ready:
-      if (stage_ == stage::connected) return;  // the program has reported this before
+      if (stage_ == stage::connected) return;  // the program has reported this with rdma_notify
       if (stage_ != stage::answered) break;
       stage_ = stage::connected;
       events().wake_at(*this, 0);

@@ -21,7 +21,7 @@ namespace softverbs {
 namespace {
 
 std::unordered_set<identifier*>& identifiers() {
-  static auto* all = new std::unordered_set<identifier*>;  // never freed, like the lock
+  static auto* all = new std::unordered_set<identifier*>;  // never freed
   return *all;
 }
 
@@ -75,7 +75,7 @@ void identifier::drop_events() {
 
 void identifier::destroy() {
   drop_events();
-  // Its channel may be its own, and must be destroyed after it.
+  // If the identifier has its own channel, the channel must be destroyed after it.
   const auto own = std::move(own_channel);
   delete this;
 }
@@ -87,8 +87,8 @@ void identifier::look_at_device() {
   events().wake_at(*this, 0);
   if (stage_ == stage::listening) watch_reserved(false);
   reserved_.reset();
-  // The peer is notified when this identifier is destroyed. A broken device neither sends nor
-  // receives.
+  // The socket stays open, so the peer is notified only when this identifier is destroyed: a broken
+  // device neither sends nor receives.
   if (socket_ >= 0) events().unwatch(socket_);
   stage_ = stage::ended;
   post(RDMA_CM_EVENT_DEVICE_REMOVAL);
@@ -147,7 +147,7 @@ std::unique_ptr<connection_event> identifier::make_event(rdma_cm_event_type type
   return made;
 }
 
-// Addresses.
+// The functions for addresses.
 
 int identifier::reserve(ip_address address) {
   reserved_ = reservation::make(static_cast<port_space>(ps), address, options_.reserved);
@@ -157,7 +157,7 @@ int identifier::reserve(ip_address address) {
 }
 
 int identifier::choose(const place& at) {
-  // In this order, so that a break in between is reported.
+  // The number is read before the check, so that a break in between is noticed later.
   const unsigned breakages = faults::breakages(at.device);
   if (faults::is_broken(at.device)) return ENODEV;
   ibv_context* const opened = manager_context(at.device);
@@ -219,7 +219,7 @@ int identifier::resolve(const sockaddr* source, const sockaddr* target) {
     if (!from) from = first_place(0, 1, asked->is_ipv4());
     if (!from) return nowhere(ENODEV);
   } else {
-    // On the same host, loopback leads to the identifier's own address.
+    // If the identifier is bound to a port, a loopback target leads to the same port.
     there_ = from && (asked->is_loopback() || asked->is_any()) ? from : place_of(*asked);
     if (!there_) return nowhere(ENODEV);
     if (!from) from = place_towards(*there_);
@@ -253,7 +253,7 @@ void identifier::write_route() {
   path_.reversible = 1;
   path_.numb_path = 1;
   path_.pkey = htobe16(default_pkey);
-  path_.mtu_selector = 2;  // exactly
+  path_.mtu_selector = 2;  // exactly this MTU
   path_.mtu = static_cast<std::uint8_t>(here_->description().mtu);
   path_.rate_selector = 2;
   path_.rate = IBV_RATE_100_GBPS;

@@ -37,7 +37,7 @@ enum class stage : std::uint8_t {
   answered,   ///< has accepted
   answering,  ///< was accepted; the program has to establish the connection
   connected,
-  leaving,  ///< has disconnected, without the peer's confirmation yet
+  leaving,  ///< has disconnected; the peer has not confirmed it
   ended,
 };
 
@@ -62,7 +62,7 @@ class identifier final : public channel_member, public public_identifier {
 
   /// Ends all activity of the identifier; no further events are posted for it.
   void silence();
-  /// Drops the events that the program has not got yet, which rejects the requests among them.
+  /// Drops the events that the program has not received. Requests among them are rejected.
   void drop_events();
   /// Destroys an identifier. The program must have acknowledged all of its events.
   void destroy();
@@ -76,7 +76,8 @@ class identifier final : public channel_member, public public_identifier {
   int resolve(const sockaddr* source, const sockaddr* target);
   int resolve_route();
   int listen(int backlog);
-  /// Called when the program gets the last request, so that the next one may become an event.
+  /// Called when the program has received the event of a request. Only now may the next request
+  /// become an event.
   void take_next_request();
   int connect(const rdma_conn_param* parameters);
   int accept(const rdma_conn_param* parameters);
@@ -97,7 +98,7 @@ class identifier final : public channel_member, public public_identifier {
   std::unique_ptr<connection_event> make_event(rdma_cm_event_type type, int status = 0);
   void post(rdma_cm_event_type type, int status = 0);
 
-  std::unique_ptr<event_channel> own_channel;  ///< if it was created without a channel
+  std::unique_ptr<event_channel> own_channel;  ///< set if it was created without a channel
   std::optional<ibv_qp_init_attr> endpoint_attributes;
   std::vector<std::uint8_t> connect_data;
   ibv_ece local_vendor{};
@@ -106,12 +107,12 @@ class identifier final : public channel_member, public public_identifier {
   const std::optional<place>& here() const noexcept { return here_; }
   const identifier_options& options() const noexcept { return options_; }
 
-  /// The number of events that the program has got, and of those that it has acknowledged.
+  /// The number of events that the program has received, and of those that it has acknowledged.
   int reported = 0;
   int acknowledged = 0;
   std::condition_variable all_acknowledged;
 
-  /// Posts an event, once, if the device has broken. Ends all activity of the identifier.
+  /// If the device has broken, posts an event, once, and ends all activity of the identifier.
   void look_at_device();
   bool is_removed() const noexcept { return is_removed_; }
 
@@ -190,7 +191,7 @@ class identifier final : public channel_member, public public_identifier {
   nanoseconds gives_up_ = 0;
   nanoseconds is_refused_at_ = 0;
   std::list<std::unique_ptr<caller>> callers_;
-  /// The breakages of the device when it was chosen.
+  /// The number of times that the device had broken when it was chosen.
   unsigned breakages_ = 0;
   /// True if the device has broken since then, or if no event about it must be posted.
   bool is_removed_ = false;

@@ -43,7 +43,7 @@ void identifier::take_caller() {
     const int accepted = ::accept4(each, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (accepted >= 0) return call(accepted);
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // The socket stays readable until a descriptor is available.
+      // The socket stays readable, so it is not watched until a descriptor may be available.
       watch_reserved(false);
       return events().wake_at(*this, now() + between_attempts);
     }
@@ -84,7 +84,7 @@ void identifier::call(int socket) {
     return;
   }
   events().wake_at(one, now() + longest_silence);
-  // The message has usually arrived already.
+  // The client's request has usually arrived already.
   one.on_ready();
 }
 
@@ -123,7 +123,7 @@ void identifier::take_request(int socket, const message& said) {
   made->agreed_.initiator_depth = said.responder_resources;
   made->remote_vendor.vendor_id = said.vendor;
   made->remote_vendor.options = said.vendor_options;
-  // No process owns the address if the device belongs to another process, or is broken.
+  // If the device belongs to another process, or is broken, nothing listens at the address.
   if (!here->is_of_this_process() || made->choose(*here) != 0) {
     message no;
     no.kind = message_kind::rejection;
@@ -140,7 +140,7 @@ void identifier::take_request(int socket, const message& said) {
   told->owner = this;
   told->id = made.release();  // from here on, it belongs to the event, and later to the program
   events().post(std::move(told));
-  // Further clients wait in the backlog.
+  // Further clients wait in the backlog until the program has received this event.
   watch_reserved(false);
 }
 

@@ -43,14 +43,14 @@ struct message {
   std::uint32_t qkey = 0;
   std::uint32_t vendor = 0;
   std::uint32_t vendor_options = 0;
-  /// From the sender's point of view.
+  /// These are from the sender's point of view.
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t flow_control = 0;
   std::uint8_t retries = 0;
   std::uint8_t rnr_retries = 0;
   std::uint8_t has_shared_receives = 0;
-  /// The transport that a request asks for, as in `transports`.
+  /// The transport that is requested, as in `transports`.
   std::uint8_t transport = 0;
   std::uint8_t reserved = 0;
   std::array<std::uint8_t, most_private_data> private_data{};

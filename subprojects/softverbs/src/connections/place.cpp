@@ -95,7 +95,7 @@ std::optional<place> place_at(unsigned device, unsigned port, unsigned index) no
     result.gid = result.ip = entry->gid;
     return result;
   }
-  // The addresses that the network interface of an InfiniBand port would have.
+  // On InfiniBand, these are the addresses that the port's network interface would have.
   const auto entry = gid_at(device, port, 0);
   if (!entry || index > 1) return std::nullopt;
   result.gid_index = 0;

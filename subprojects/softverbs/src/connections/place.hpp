@@ -16,7 +16,8 @@ namespace softverbs {
 struct ip_address {
   ibv_gid ip{};
   std::uint16_t port = 0;
-  /// The family that the program uses for the address: mapped addresses exist in both.
+  /// The family that the program uses for the address. A mapped IPv4 address may be of either
+  /// family.
   sa_family_t family = AF_INET;
 
   bool is_ipv4() const noexcept { return softverbs::is_ipv4(ip); }
@@ -30,11 +31,11 @@ std::optional<ip_address> read_address(const sockaddr* address) noexcept;
 /// Converts an address to a socket address.
 void write_address(const ip_address& address, sockaddr_storage& to) noexcept;
 
-/// A port of a device, found by one of its IP addresses, in whichever process the device is.
+/// A port of a device in any process, identified by one of its IP addresses.
 struct place {
   std::uint8_t device;
   std::uint8_t port;
-  /// The index of the address, or 0 on InfiniBand, which has one GID.
+  /// The index of the address in the GID table. Always 0 on InfiniBand, which has one GID.
   std::uint8_t gid_index;
   network type;
   ibv_gid gid;
@@ -55,8 +56,8 @@ std::optional<place> place_of(const ip_address& address) noexcept;
 /// or else the first port that can reach it.
 std::optional<place> place_towards(const place& target) noexcept;
 
-/// Returns the first address of this process' port of the preferred family, which is IPv4 if
-/// `of_ipv4`, or else its first address of any family.
+/// Returns an address of a port of this process: the first one of the preferred family, which is
+/// IPv4 if `of_ipv4`, or else the first one of any family.
 std::optional<place> first_place(unsigned device, unsigned port, bool of_ipv4) noexcept;
 
 /// Calls `visit` for each address of this process' devices.

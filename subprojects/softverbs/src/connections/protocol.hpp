@@ -14,7 +14,8 @@ namespace softverbs {
 // The parameters that both ends of a connection use.
 
 inline constexpr nanoseconds millisecond = 1'000'000;
-/// The limit for an answer, as in the kernel, which sends a request fifteen times.
+/// The time limit for an answer. It is as long as in the kernel, which sends a request fifteen
+/// times.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 /// The time after which a request without a listener is refused. Programs may close a listener and
 /// open it again between two connections, which takes less time than messages do on a network.
@@ -32,7 +33,7 @@ inline constexpr std::uint32_t low_24_bits = 0xff'ffff;
 inline constexpr std::uint8_t usual_timeout = 17;
 inline constexpr std::uint8_t hops = 64;
 inline constexpr std::uint8_t most_retries = 7;
-/// Stands for the maximum number of reads.
+/// The value that requests the maximum number of reads.
 inline constexpr std::uint8_t own_choice = RDMA_MAX_RESP_RES;
 static_assert(own_choice == static_cast<int>(RDMA_MAX_INIT_DEPTH));
 

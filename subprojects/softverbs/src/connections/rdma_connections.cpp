@@ -33,7 +33,7 @@ SOFTVERBS_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   identifier& ours = identifier::of(id);
   if (const int result = locked([&] { return ours.accept(parameters); })) return result;
   if (!ours.is_datagram()) return complete(ours);
-  // No further event follows.
+  // For datagrams, no further event follows.
   if (ours.is_synchronous() && id->event != nullptr)
     rdma_ack_cm_event(std::exchange(id->event, nullptr));
   return 0;

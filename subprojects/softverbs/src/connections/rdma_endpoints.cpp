@@ -12,7 +12,8 @@ using namespace softverbs;
 
 namespace {
 
-/// Returns 0, or -1 with errno set.
+/// Binds a listener, and stores the attributes for the queue pairs of its requests. Returns 0, or
+/// -1 with errno set.
 int prepare_to_listen(rdma_cm_id* id, const rdma_addrinfo& address, ibv_pd* domain,
                       const ibv_qp_init_attr* attributes) {
   if (rdma_bind_addr(id, address.ai_src_addr) != 0) return -1;

@@ -31,13 +31,14 @@ void after_fork_in_child() noexcept {
   connections_mutex().unlock();
 }
 
-/// Counts an event that the program gets, and has to acknowledge.
+/// Counts an event that the program receives, and has to acknowledge.
 void hand_over(connection_event& event) {
   ++event.owner->reported;
   if (event.membership != nullptr) ++event.membership->reported;
 }
 
-/// Gives the identifier of a request its own channel, if the listener is synchronous.
+/// If the listener is synchronous, moves the identifier of its request to a new channel, which that
+/// identifier then owns. Returns 0 or an errno value.
 int give_own_channel(const connection_event& event) {
   if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST || !event.owner->is_synchronous()) return 0;
   auto opened = open_channel();
@@ -48,7 +49,7 @@ int give_own_channel(const connection_event& event) {
   return 0;
 }
 
-/// Returns the next event, or null if there is none. Requires the lock.
+/// Removes and returns the next event, or returns null if there is none. Requires the lock.
 std::unique_ptr<connection_event> take(event_channel& channel) {
   for (;;) {
     auto event = channel.take();
@@ -63,9 +64,9 @@ std::unique_ptr<connection_event> take(event_channel& channel) {
   }
 }
 
-/// The result for a thread whose channel another thread has destroyed. With the kernel, the thread
-/// would sleep forever. Programs rely on that if they destroy everything and exit while a thread
-/// waits for events, so this gives them time to exit.
+/// Returns the result for a thread whose channel another thread has destroyed. With the kernel, the
+/// thread would sleep forever. Programs rely on this if they destroy everything and exit while a
+/// thread waits for events, so the function waits to give them time to exit.
 int wait_for_exit() noexcept {
   constexpr timespec second{1, 0};
   ::nanosleep(&second, nullptr);

@@ -39,7 +39,8 @@ ibv_gid group_of(const ip_address& address, const place& at) noexcept {
   return group;
 }
 
-/// There is no subnet manager to assign LIDs, so all processes compute the same one.
+/// Returns the LID of a group. No subnet manager assigns LIDs here, so each process computes the
+/// same one from the GID.
 std::uint16_t lid_of_group(const ibv_gid& group) noexcept {
   std::uint32_t mixed = 0;
   for (const std::uint8_t byte : group.raw) mixed = mixed * 31 + byte;

@@ -24,7 +24,7 @@ void destroy_queue(ibv_cq*& queue, ibv_comp_channel*& channel) noexcept {
 }
 
 void destroy_queues(rdma_cm_id& id) noexcept {
-  // XRC receives complete in these queues, even without a queue pair.
+  // These queues are still needed: XRC receives complete in them, even without a queue pair.
   if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return;
   if (id.send_cq == id.recv_cq) id.send_cq = nullptr;
   if (id.send_cq_channel == id.recv_cq_channel) id.send_cq_channel = nullptr;
@@ -51,7 +51,7 @@ int initialize(rdma_cm_id& id, ibv_qp* pair) {
   if (rdma_init_qp_attr(&id, &attributes, &mask) != 0) return errno;
   if (const int error = ibv_modify_qp(pair, &attributes, mask)) return error;
   if (id.qp_type != IBV_QPT_UD) return 0;
-  // Datagrams need no connection.
+  // Without a connection, the queue pair can be used at once.
   attributes.qp_state = IBV_QPS_RTR;
   if (const int error = ibv_modify_qp(pair, &attributes, IBV_QP_STATE)) return error;
   attributes.qp_state = IBV_QPS_RTS;
@@ -59,7 +59,7 @@ int initialize(rdma_cm_id& id, ibv_qp* pair) {
   return ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
-/// Returns the manager's domain, or null with errno.
+/// Returns the connection manager's XRC domain on the identifier's device, or null with errno.
 ibv_xrcd* xrc_domain_for(rdma_cm_id& id) {
   const connections_lock held;
   return manager_xrc_domain(identifier::of(&id).here()->device);
@@ -71,7 +71,7 @@ ibv_cq* queue_for_receives(rdma_cm_id& id, std::uint32_t length) {
   if (id.recv_cq == nullptr) {
     create_queue(id, length, id.recv_cq_channel, id.recv_cq);
   } else if (static_cast<std::uint32_t>(id.recv_cq->cqe) < length) {
-    // It was created with a queue pair, which receives nothing itself.
+    // The queue was created for a queue pair that receives nothing itself, so it may be too short.
     if (const int error = ibv_resize_cq(id.recv_cq, static_cast<int>(length))) {
       errno = error;
       return nullptr;
@@ -147,7 +147,7 @@ SOFTVERBS_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr
 
 SOFTVERBS_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attributes) {
   SOFTVERBS_PASS_ON(rdma_create_qp, id, domain, attributes);
-  // The extended structure begins like the plain one.
+  // The extended structure begins with the members of the plain one.
   ibv_qp_init_attr_ex extended{};
   std::memcpy(static_cast<void*>(&extended), attributes, sizeof(*attributes));
   extended.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -160,7 +160,7 @@ SOFTVERBS_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_
 SOFTVERBS_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
   SOFTVERBS_PASS_ON(rdma_destroy_qp, id);
   {
-    // Under the lock, because an event may modify the queue pair.
+    // The lock is needed, because a thread that reads an event may modify the queue pair.
     const connections_lock held;
     destroy(id->qp, ibv_destroy_qp);
   }

@@ -7,7 +7,8 @@
 namespace softverbs {
 namespace {
 
-/// Notifies all identifiers of broken devices, through the channel that is polled first.
+/// Notifies the identifiers of broken devices. All channels watch for breakages; the first one that
+/// is polled calls this for all of them.
 class breakage_watch final : public channel_member {
  public:
   void on_ready() override {

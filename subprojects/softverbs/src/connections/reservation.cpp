@@ -21,7 +21,8 @@ namespace {
 constexpr std::uint16_t first_ephemeral = 32768;
 constexpr std::uint16_t ephemeral_count = 28232;
 
-/// Retried, because another process may hold the name for a moment to check whether it is free.
+/// The number of attempts to bind a name. Another process may hold it for a moment, to check
+/// whether it is free.
 constexpr int attempts = 20;
 
 using reservations = std::map<std::string, std::weak_ptr<reservation>>;
@@ -31,7 +32,7 @@ reservations& own_reservations() {
   return *all;
 }
 
-/// The name has a different prefix than the names of the wire.
+/// Returns the name of a socket. It has a different prefix than the names of the wire.
 std::string name_of(port_space space, const std::string& host, std::uint16_t port) {
   std::array<char, 32> numbers{};
   std::snprintf(numbers.data(), numbers.size(), "/%x/%u", space, port);
@@ -65,8 +66,8 @@ bool is_free(const std::string& name) noexcept {
   return true;
 }
 
-/// Checks for conflicts between a specific address and the wildcard address: each excludes the
-/// other.
+/// True if no other reservation conflicts with this address. With the same port, the wildcard
+/// address and any specific address exclude each other.
 bool others_are_free(port_space space, const ip_address& address, bool only_ipv6) {
   if (!address.is_any()) return is_free(name_of(space, any_host(address.is_ipv4()), address.port));
   bool free = true;
@@ -143,7 +144,7 @@ reservation::~reservation() {
 }
 
 bool reservation::listen(int backlog) noexcept {
-  // The kernel lets one connection more wait than the backlog says.
+  // The kernel queues one connection more than the backlog.
   for (const int socket : sockets)
     if (socket != none && ::listen(socket, backlog - 1) != 0) return false;
   listens_ = true;

@@ -11,22 +11,24 @@
 
 namespace softverbs {
 
-/// Ports in different port spaces don't collide.
+/// A port space of librdmacm. Equal port numbers in different port spaces don't collide.
 using port_space = std::uint16_t;
 
 struct reservation_options {
-  /// True to share the port with other reservations of this process that also set this, unless one
-  /// of them listens.
+  /// True if the port may be shared with other reservations of this process that also set this,
+  /// unless one of them listens.
   bool reusable = false;
-  /// Otherwise, :: includes all IPv4 addresses.
+  /// True if :: stands for IPv6 addresses only. Otherwise, it includes all IPv4 addresses.
   bool only_ipv6 = false;
 };
 
-/// Reserves an address and port for this process by one or two abstract Unix sockets with that
-/// name, which vanish with the process. Everything here requires the lock of connections.
+/// Reserves an address and port for this process. It binds one or two abstract Unix sockets with
+/// names that represent them, and that vanish with the process. Everything here requires the lock
+/// of connections.
 class reservation {
  public:
-  /// Sets the port if it was 0. Returns null with errno on failure.
+  /// Makes a reservation. If the port is 0, chooses a free port, and sets it. Returns null with
+  /// errno on failure.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
   reservation() = default;
@@ -34,7 +36,8 @@ class reservation {
   reservation& operator=(const reservation&) = delete;
   ~reservation();
 
-  /// Makes `connect_to` find it. Returns false with errno on failure.
+  /// Starts to accept connections, so that `connect_to` finds this reservation. Returns false with
+  /// errno on failure.
   bool listen(int backlog) noexcept;
 
   static constexpr int none = -1;

@@ -17,10 +17,11 @@ namespace softverbs {
 std::string host_of(const ibv_gid& ip);
 /// Returns the part of a name that represents the wildcard address of a family.
 std::string any_host(bool of_ipv4);
-/// Returns the device's own address for a loopback address.
+/// Returns the address of the device that a loopback address stands for, or any other address
+/// itself.
 ibv_gid canonical(const ip_address& address) noexcept;
 
-/// An abstract name, which vanishes with its socket.
+/// An abstract socket address, which vanishes with its socket.
 struct unix_address {
   explicit unix_address(std::string_view name) noexcept;
   [[nodiscard]] const sockaddr* native() const noexcept {

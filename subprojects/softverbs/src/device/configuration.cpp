@@ -27,8 +27,8 @@ std::string_view take(std::string_view& text, std::string_view separators) noexc
   return result;
 }
 
-/// True if a line contains no control characters but blanks: others could end the text early, or be
-/// invisible.
+/// True if a line contains no control characters other than blanks. Such characters could end the
+/// text early, or be invisible.
 bool is_text(std::string_view line) noexcept {
   return std::all_of(line.begin(), line.end(), [](char letter) {
     const auto byte = static_cast<unsigned char>(letter);
@@ -36,7 +36,7 @@ bool is_text(std::string_view line) noexcept {
   });
 }
 
-/// Removes and returns the next word; empty if there is none.
+/// Removes and returns the next word; returns an empty one if no word is left.
 std::string_view take_word(std::string_view& text) noexcept {
   text = trimmed(text);
   return take(text, blanks);
@@ -151,7 +151,8 @@ class reader {
       return no("this is neither `[softN]` nor `[softN port P]`, with N from 0 to 63");
     if (trimmed(inside).empty()) {
       if (*device_number != result_.devices.size())
-        return no("the next device is soft" + std::to_string(result_.devices.size()));
+        return no("devices are numbered in order: the next device is soft" +
+                  std::to_string(result_.devices.size()));
       result_.devices.emplace_back();
       port_ = 0;
     } else {
@@ -160,7 +161,8 @@ class reader {
       if (!is_port || !port_number || !trimmed(inside).empty())
         return no("only `port P` may follow the device");
       if (*device_number + 1 != result_.devices.size())
-        return no("a port follows its device's section, `[" + std::string(name) + "]`");
+        return no("the section of a port must follow that of its device, `[" + std::string(name) +
+                  "]`");
       if (*port_number != device().port_count + 1 || *port_number > max_ports)
         return no("a device has at most two ports: 1, in its own section, and 2");
       port_ = device().port_count++;
@@ -171,7 +173,7 @@ class reader {
   }
 
   bool read_setting(std::string_view line) {
-    if (result_.devices.empty()) return no("settings follow a section, such as `[soft0]`");
+    if (result_.devices.empty()) return no("settings must follow a section, such as `[soft0]`");
     if (line.find('=') == std::string_view::npos)
       return no("this is neither `[section]` nor `name = value`");
     std::string_view value = line;
@@ -274,7 +276,7 @@ class reader {
   }
 
   bool read_limit(std::string_view value, std::uint32_t least, std::uint32_t& limit) {
-    // The current value is the maximum that can be granted.
+    // `limit` still has the default value, which is the largest that can be configured.
     const auto wanted = number(value);
     if (!wanted || *wanted < least || *wanted > limit)
       return no("this limit must be a number from " + std::to_string(least) + " to " +
@@ -283,7 +285,7 @@ class reader {
     return true;
   }
 
-  /// Checks that need the whole file.
+  /// Makes the checks that require the whole file.
   bool finish() {
     if (result_.devices.empty())
       return no("no device is described; the first one begins with `[soft0]`");

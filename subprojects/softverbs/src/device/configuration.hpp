@@ -29,10 +29,11 @@ inline constexpr std::uint32_t work_requests = 16384;
 inline constexpr std::uint32_t gather_entries = 30;
 inline constexpr std::uint32_t inline_data = 256;
 inline constexpr int shared_receive_queues = 16384;
-/// These use the number range of queue pairs, so a process can have this many of both together.
+/// Queue pairs and receive work queues share a range of numbers, so a process can have this many of
+/// both together.
 inline constexpr int receive_work_queues = queue_pairs;
 inline constexpr int indirection_tables = 4096;
-/// The maximum size of each, as a power of two.
+/// The maximum size of an indirection table is 2 to this power.
 inline constexpr std::uint32_t indirection_bits = 11;
 inline constexpr int completion_queues = 65536;
 inline constexpr int completion_entries = (1 << 22) - 1;
@@ -42,9 +43,9 @@ inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t device_memory = std::uint32_t{4} << 20;
 inline constexpr std::uint32_t message_bytes = std::uint32_t{1} << 30;
 inline constexpr std::uint32_t datagram_bytes = 4096;
-/// A frame with RoCE's largest datagram, and with a VLAN tag.
+/// The size of a frame with RoCE's largest datagram and a VLAN tag.
 inline constexpr std::uint32_t frame_bytes = datagram_bytes + 96 + 18;
-/// The maximum for a process.
+/// The maximum number in a process.
 inline constexpr std::size_t flow_rules = std::size_t{1} << 16;
 inline constexpr int protection_domains = 32768;
 inline constexpr int outstanding_reads = 16;
@@ -53,11 +54,11 @@ inline constexpr int multicast_groups = 256;
 inline constexpr int multicast_members = 64;
 inline constexpr int completion_vectors = 4;
 inline constexpr unsigned gid_entries = 16;
-/// Linux supports no more.
+/// The maximum that Linux supports.
 inline constexpr std::uint32_t numa_nodes = 1024;
 }  // namespace limits
 
-/// The maximum that one device grants.
+/// The limits of one device.
 struct device_limits {
   std::uint32_t queue_pairs = limits::queue_pairs;
   std::uint32_t work_requests = limits::work_requests;
@@ -87,9 +88,9 @@ using gid_table = std::array<std::optional<gid_entry>, limits::gid_entries>;
 struct port_description {
   link_layer layer = link_layer::ethernet;
   ibv_mtu mtu = IBV_MTU_4096;
-  /// True if the port is down until the fault `port-up`.
+  /// True if the port is down at first, until the fault `port-up` is injected.
   bool starts_down = false;
-  /// Replaces the usual table.
+  /// The GID table of the port, if it isn't the default one.
   std::optional<gid_table> gids;
 };
 
@@ -101,18 +102,18 @@ struct device_description {
   bool has_windows = true;
   /// True if verbs that use extensible structures are supported, such as ibv_create_cq_ex.
   bool has_extended = true;
-  /// The node nearest to the device; none if it is equally near to all nodes.
+  /// The NUMA node nearest to the device; empty if it is equally near to all nodes.
   std::optional<std::uint32_t> numa_node;
 };
 
 /// The devices of a process.
 struct configuration {
   std::vector<device_description> devices;
-  /// A hash of the file's settings; 0 without a file. Processes with different fingerprints have
-  /// different devices.
+  /// A hash of the settings in the configuration file; 0 without a file. Processes with different
+  /// fingerprints can't reach each other.
   std::uint32_t fingerprint = 0;
-  /// True if memory is shared with other processes; otherwise, all packets go through sockets. Not
-  /// part of the file.
+  /// True if memory is shared with other processes; otherwise, all packets go through sockets. Only
+  /// an environment variable sets this, not the file.
   bool shares_memory = true;
 };
 
@@ -125,8 +126,8 @@ struct configuration_problem {
   std::string text;
 };
 
-/// Reads the format that `docs/configuration.md` describes. `usual` is the link layer
-/// of ports without that setting. Returns nothing, and sets `problem`, if the text is not valid.
+/// Reads the format that `docs/configuration.md` describes. `usual` is the link layer of ports
+/// whose section doesn't name one. Returns nothing, and sets `problem`, if the text is not valid.
 std::optional<configuration> read_configuration(std::string_view text, link_layer usual,
                                                 configuration_problem& problem);
 

@@ -83,7 +83,7 @@ std::uint64_t soft_device::guid() const noexcept {
 }
 
 const device_description& soft_device::description() const noexcept {
-  // Every device has a description.
+  // The description is never null for a number below `device_count`.
   return *described(number);
 }
 
@@ -135,7 +135,8 @@ std::optional<gid_entry> gid_at(unsigned device, unsigned port, unsigned index) 
 }
 
 std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noexcept {
-  // Searches all numbers, not only this process' devices, because a peer may have more.
+  // All numbers are searched, not only those of this process' devices, because a peer may have more
+  // devices.
   for (unsigned number = 0; number < max_devices; ++number) {
     const device_description* known = described(number);
     if (known == nullptr) break;

@@ -24,8 +24,8 @@ constexpr station station_of(unsigned device, unsigned port) noexcept {
 /// the same in all processes that can connect to each other.
 struct soft_device {
   ibv_device verbs;
-  // Providers recognize their own devices by data that libibverbs keeps after ibv_device; zeros
-  // match none.
+  // Providers recognize their own devices by data that libibverbs keeps after ibv_device. Zeros
+  // match no provider.
   std::byte private_to_libibverbs[1024];
   std::uint8_t number;
 
@@ -58,21 +58,21 @@ inline const soft_device* soft_device_of(const ibv_context* context) noexcept {
 unsigned device_count() noexcept;
 soft_device& device_at(unsigned number) noexcept;
 
-/// Returns nothing for empty entries, indexes beyond the end of the table, and ports that no
-/// process has.
+/// Returns an entry of a port's GID table. Returns nothing for an empty entry, an index beyond the
+/// end of the table, or a port that no process has.
 std::optional<gid_entry> gid_at(unsigned device, unsigned port, unsigned index) noexcept;
 
 /// True if the GID contains an IPv4 address; otherwise, it is an IPv6 address.
 bool is_ipv4(const ibv_gid& gid) noexcept;
 bool same(const ibv_gid& left, const ibv_gid& right) noexcept;
 
-/// Returns the port that has this address, in whichever process.
+/// Returns the port with this address, which may be a port of another process.
 std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noexcept;
 std::optional<station> station_of_lid(std::uint16_t lid) noexcept;
 std::uint16_t lid_of(station port) noexcept;
 
-/// Returns the IP addresses, in the form of GIDs, that belong to a port's number. On Ethernet, they
-/// are usually GIDs as well.
+/// The IP addresses of a port, in the format of GIDs. They depend only on the numbers of the device
+/// and the port. On Ethernet, the default GID table contains them.
 ibv_gid ipv4_gid(unsigned device, unsigned port) noexcept;
 ibv_gid unique_local_gid(unsigned device, unsigned port) noexcept;
 

@@ -54,7 +54,7 @@ std::optional<std::string> contents_of(const char* path) {
   int error = 0;
   while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file)) {
     text.append(piece.data(), got);
-    // Some files never end.
+    // Some files never end, for example /dev/zero.
     if (text.size() > longest_configuration) {
       error = EFBIG;
       break;
@@ -68,7 +68,7 @@ std::optional<std::string> contents_of(const char* path) {
 
 constexpr const char* consequence = "there will be no soft device";
 
-/// Returns nothing if the file is not valid.
+/// Returns nothing, and reports the cause on stderr, if the file is not valid.
 std::optional<configuration> read_file(const char* path, link_layer usual) {
   const auto text = contents_of(path);
   if (!text) {
@@ -86,8 +86,8 @@ std::optional<configuration> read_file(const char* path, link_layer usual) {
 
 struct environment {
   configuration devices;
-  /// Without a file, the description of all devices, including those that only other processes
-  /// have.
+  /// If there is no configuration file: the description of all devices, including those that only
+  /// other processes have.
   std::optional<device_description> usual;
 };
 
@@ -119,8 +119,8 @@ environment read_environment() {
     valid = false;
   }
   const char* file = std::getenv("SOFTVERBS_CONFIG");
-  // Some programs can't unset a variable for another program, and set it to an empty string
-  // instead.
+  // Some programs can't remove a variable from the environment of a program that they start, and
+  // set it to an empty string instead.
   if (file != nullptr && *file == '\0') file = nullptr;
   if (file != nullptr && count != nullptr) {
     std::fprintf(

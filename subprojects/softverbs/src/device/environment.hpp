@@ -6,12 +6,13 @@
 namespace softverbs {
 
 /// Returns the configuration, which is read from the environment at the first call. An invalid
-/// value is reported once on stderr, and results in no soft device: a test that runs on another
-/// device than intended is worse than one that doesn't run.
+/// value is reported once on stderr, and leaves the process without soft devices: a test that runs
+/// on another device than intended is worse than one that doesn't run.
 const configuration& configured() noexcept;
 
-/// Returns the description of the device with this number in any process: this process' own, or,
-/// without a file, the usual one. Returns null if no process can have the device.
+/// Returns the description of the device with this number. If this process doesn't have that device
+/// and there is no configuration file, other processes may have it, with the default description.
+/// Returns null if no process can have the device.
 const device_description* described(unsigned number) noexcept;
 
 }  // namespace softverbs

@@ -13,7 +13,7 @@ enum class convention : std::uint8_t {
   minus_one,  ///< with errno set
   null,       ///< with errno set
   negative_errno,
-  reregistration,  ///< its own codes, with errno set
+  reregistration,  ///< a code of ibv_rereg_mr_err_code, with errno set
 };
 
 struct verb {
@@ -110,14 +110,14 @@ inline constexpr std::array verbs{
     verb{"ibv_wr_complete", convention::returns_errno},
 };
 
-/// Returns the index in that list, or its size if the verb isn't listed.
+/// Returns the index of a verb in `verbs`, or the size of `verbs` if the verb isn't listed.
 constexpr std::size_t find(std::string_view name) noexcept {
   std::size_t at = 0;
   while (at < verbs.size() && verbs[at].name != name) ++at;
   return at;
 }
 
-/// Fails to compile if the verb isn't listed.
+/// Returns the index of a verb in `verbs`. If the verb isn't listed, the call doesn't compile.
 consteval std::size_t number_of(std::string_view name) {
   const std::size_t number = find(name);
   return number < verbs.size() ? number : throw "not listed";

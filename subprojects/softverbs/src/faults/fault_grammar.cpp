@@ -45,7 +45,8 @@ constexpr std::array fates{
     named<effect_kind>{"swapped", effect_kind::swap},
 };
 
-/// The names of a status in the order of ibv_wc_status: as in IBV_WC_..., and in words.
+/// Two names for each status, in the order of ibv_wc_status: one like its constant, the other in
+/// words.
 struct status_names {
   std::string_view short_name;
   std::string_view words;

@@ -31,7 +31,8 @@ enum class effect_kind : std::uint8_t {
   must_strike,
 };
 
-/// The way in which a verb reports the error, if not by its usual convention.
+/// The form in which a verb reports the error: its usual convention, or the errno value as a
+/// positive number, as a negative number, or as -1 with errno set.
 enum class form : std::uint8_t { usual, positive, negative, minus_one };
 
 struct effect {
@@ -41,14 +42,14 @@ struct effect {
   std::uint32_t vendor_code = 0;
   std::int64_t span = 0;     ///< nanoseconds
   std::int64_t longest = 0;  ///< the maximum if the delay is random; `span` is the minimum
-  bool overtakable = false;  ///< by completions of other queue pairs
+  bool overtakable = false;  ///< true if completions of other queue pairs may overtake it
   std::uint64_t seed = 0;
   /// The number of the soft device or queue pair that a change of state affects; none for all.
   std::optional<std::uint32_t> target;
-  /// The name of the device that the change affects, if devices are identified by name; empty for
-  /// all.
+  /// The name of the device that a change of state affects, if devices are identified by name;
+  /// empty for all.
   std::string device;
-  std::optional<unsigned> port;  ///< that device's port; none for all
+  std::optional<unsigned> port;  ///< the port of that device; none for all
 };
 
 struct fault {
@@ -58,7 +59,7 @@ struct fault {
   std::uint64_t first = 1;
   bool repeats = false;
   std::uint32_t chance = 0;  ///< in millionths; 0 if the occasions are counted
-  std::int64_t span = 0;     ///< nanoseconds after it was set
+  std::int64_t span = 0;     ///< nanoseconds to wait after the fault was set
   effect what;
 };
 

@@ -64,9 +64,9 @@ class fault_list {
   /// Sets a fault that waits for an occasion. Faults without an occasion are set with `set_at_once`
   /// instead.
   void add(const written& asked);
-  /// Sets a seed, or that all faults must strike. Returns false for a change of state.
+  /// Applies a seed or `must-strike`. For any other effect, does nothing and returns false.
   bool set_at_once(const effect& what) noexcept;
-  /// Counts a change of state without an occasion as having struck.
+  /// Counts one strike, for a change of state that was requested without an occasion.
   void count_change() noexcept { ++struck_; }
 
   /// Counts an occasion for all faults that wait for it, and calls `act` for those that strike.
@@ -136,10 +136,11 @@ class fault_list {
     return result;
   }
 
-  /// Returns the time at which the first fault is due that waits for a time, or 0 if there is none.
+  /// Returns the earliest time for which a fault waits, or 0 if there is none.
   nanoseconds next_time() const noexcept;
   unsigned long long struck() const noexcept { return struck_; }
-  /// Returns how often the fault with this text has struck, or the largest number if there is none.
+  /// Returns how often the fault with this text has struck, or the largest number if no fault has
+  /// it.
   unsigned long long struck(const char* text) const noexcept;
   /// Prints the faults on stderr that have never struck. Returns true if the process must fail
   /// because of them.
@@ -155,7 +156,7 @@ class fault_list {
     bool strikes(randomness& dice) noexcept;
     bool is_over() const noexcept { return !repeats && seen >= first; }
   };
-  /// The record of a fault, which is kept after it is over.
+  /// The record of a fault. It is kept after the fault has had its last effect.
   struct tally {
     std::string text;
     std::uint64_t came = 0;
@@ -180,7 +181,7 @@ class fault_list {
 /// Delays the calling verb.
 void sleep_for(nanoseconds time) noexcept;
 
-/// The exit code of a process in which a fault has not struck although it must.
+/// The exit code of a process in which a fault has not struck although `must-strike` requires it.
 inline constexpr int unstruck_exit_code = 86;
 /// Prints the reason on stderr, and ends the process with that code.
 [[noreturn]] void exit_unstruck() noexcept;

@@ -29,11 +29,11 @@ struct {
   fault_list list;
   std::unordered_set<std::uint32_t> lost_pairs;
   bool all_lost = false;
-  /// True if faults were set, or if the configuration has a port down.
+  /// True if faults were set, or if a port is configured to be down.
   bool asked = false;
 } state;
 
-/// A bit for each device.
+/// One bit for each device.
 using device_set = std::atomic<std::uint64_t>;
 static_assert(max_devices <= 64);
 std::array<device_set, max_ports> ports_down{};
@@ -46,7 +46,7 @@ bool has(const device_set& set, unsigned device) noexcept {
   return (set.load(std::memory_order_relaxed) >> device & 1) != 0;
 }
 
-/// Returns true if this changes the set.
+/// Adds the device to the set, or removes it. Returns true if this changes the set.
 bool change(device_set& set, unsigned device, bool on) noexcept {
   const std::uint64_t bit = std::uint64_t{1} << device;
   const std::uint64_t before = on ? set.fetch_or(bit) : set.fetch_and(~bit);
@@ -173,7 +173,8 @@ std::optional<answer> strike_now(std::size_t number, const ibv_context* context)
     const std::lock_guard held(machine::current().engine.lock());
     next = state.list.next_call(number, change_state);
   } catch (const std::bad_alloc&) {
-    // This is a child of fork that has no machine yet. Its calls will fail for the same reason.
+    // This is a child of fork, and there was no memory for its machine. The call itself will fail
+    // for the same reason.
     return std::nullopt;
   }
   if (next.delay != 0) sleep_for(next.delay);
@@ -279,7 +280,7 @@ void pass_by_engine() noexcept {
 bool read_environment() noexcept {
   static const bool makes_sense = [] {
     if (start_ports()) any = state.asked = true;
-    // libsoftverbs-faults applies the faults to these devices, too.
+    // If libsoftverbs-faults is loaded, it applies the faults to these devices, too.
     if (::dlsym(RTLD_DEFAULT, "softverbs_faults_in_front") != nullptr) return true;
     const char* text = std::getenv("SOFTVERBS_FAULTS");
     return text == nullptr || inject(text, "SOFTVERBS_FAULTS", "there will be no soft device") == 0;

@@ -16,8 +16,8 @@ namespace softverbs {
 class machine;
 }  // namespace softverbs
 
-/// Failures on demand: the rest of the device checks here whether it has to fail. softverbs.h
-/// describes the syntax.
+/// The injected faults. The other parts of the device check here whether an operation has to fail.
+/// softverbs.h describes the syntax.
 namespace softverbs::faults {
 
 /// The effect of faults on an arriving packet.
@@ -27,7 +27,7 @@ struct fate {
   bool swapped = false;  ///< with the next packet for the same queue pair
 };
 
-/// False until faults are set. This is the only check in a program without faults.
+/// False until faults are set. In a program without faults, each operation checks only this flag.
 inline std::atomic<bool> any{false};
 
 /// A queue pair, identified by its port and its number.
@@ -41,8 +41,8 @@ verdict judge_now(std::uint32_t pair, bool receives);
 fate fate_now(const place& where);
 bool silences_now(const place& where) noexcept;
 
-/// Decides whether a call has to fail. Must be called without the engine's lock. Without a context,
-/// the call also works on a broken device.
+/// Returns the result of a call that has to fail, or nothing if it may proceed. Must be called
+/// without the engine's lock. If `context` is null, a broken device doesn't make the call fail.
 inline std::optional<answer> strike(std::size_t verb, const ibv_context* context) {
   if (!any.load(std::memory_order_relaxed)) return std::nullopt;
   return strike_now(verb, context);
@@ -66,7 +66,8 @@ inline bool silences(const place& where) noexcept {
   return any.load(std::memory_order_relaxed) && silences_now(where);
 }
 
-/// Makes the machine check the times of faults. It may be the new machine of a child of fork.
+/// Makes the engine of this machine check the times of faults. A child of fork has a new machine,
+/// so this is called there, too.
 void keep_time(machine& on);
 
 // These may be called without the lock.
@@ -94,7 +95,7 @@ unsigned long long struck(const char* text) noexcept;
 void keep_to_engine() noexcept;
 /// Undoes `keep_to_engine`, unless faults are set. Requires the lock.
 void pass_by_engine() noexcept;
-/// Sets the faults of SOFTVERBS_FAULTS, at the first call. Returns false if they are not valid.
+/// At the first call, sets the faults in SOFTVERBS_FAULTS. Returns false if they are not valid.
 bool read_environment() noexcept;
 
 }  // namespace softverbs::faults

@@ -54,7 +54,7 @@ class rest_of_path {
 
   bool empty() const noexcept { return left_.empty(); }
   std::string_view text() const noexcept { return left_; }
-  /// Removes a name and the slash before it.
+  /// Removes a name and the slash before it. Returns false if the path begins with another name.
   bool take(std::string_view name) noexcept {
     std::string_view left = left_;
     if (!left.starts_with('/') || !left.substr(1).starts_with(name)) return false;
@@ -93,7 +93,7 @@ void print_guid(page& to, std::uint64_t guid) noexcept {
   to.print("%04x:%04x:%04x:%04x", part(48), part(32), part(16), part(0));
 }
 
-/// In the kernel's format for masks: words of 32 bits, the highest first.
+/// Prints a mask with all processors in the kernel's format: words of 32 bits, the highest first.
 void print_all_processors(page& to) noexcept {
   const long configured = ::sysconf(_SC_NPROCESSORS_CONF);
   const unsigned count = configured < 1 ? 1U : static_cast<unsigned>(configured);
@@ -143,7 +143,8 @@ constexpr device_file of_device[] = {
        print_guid(to, device.guid());
        to.print("\n");
      }},
-    // The device is not on a bus, and has no PCI vendor.
+    // The folder `device` has no files of a bus, such as that of the PCI vendor.
+    // vendor.
     {"device/local_cpus",
      [](const soft_device& device, page& to) {
        if (const auto node = device.description().numa_node; !node || !print_processors(*node, to))
@@ -239,7 +240,8 @@ constexpr port_file of_port[] = {
                  page& to) { to.print("%s\n", port.is_down() ? "1: DOWN" : "4: ACTIVE"); }},
 };
 
-/// A file of a port for each index of a table. An entry that prints nothing doesn't exist.
+/// A kind of file of a port: there is one for each index of a table. If `print` writes nothing for
+/// an index, that file doesn't exist.
 struct entry_file {
   std::string_view folder;
   unsigned count;
@@ -322,8 +324,8 @@ void for_each_interface(const soft_device& device, See see) {
     }
 }
 
-/// Finds the folder of an interface. It is empty here: programs read the files of the interface
-/// itself.
+/// Finds the folder of all interfaces, or the folder of one interface. The latter is empty here,
+/// because programs read the files of the interface itself.
 file_kind find_interface(const soft_device& device, rest_of_path path) noexcept {
   file_kind found = file_kind::none;
   for_each_interface(device, [&](std::string_view name) {
@@ -368,7 +370,7 @@ void for_each_file(const soft_device& device, See see) {
         file_text text;
         page to(text);
         each.print({device, number}, index, to);
-        // Also called for an entry without a file, because the folder exists.
+        // This is also called for an entry without a file, because the folder exists.
         see(port + std::string(each.folder) + '/' + (to.size() == 0 ? "" : std::to_string(index)));
       }
   }

@@ -29,7 +29,7 @@ inline bool starts_with(const char* path, std::string_view start) noexcept {
 }
 }  // namespace detail
 
-/// True if a path may belong to a soft device. For all other files, this is the only cost.
+/// True if a path may belong to a soft device. Calls for all other files cost only this check.
 inline bool may_be_of_device(const char* path) noexcept {
   if (path == nullptr || path[0] != '/') return false;
   return detail::starts_with(path, detail::sysfs_folder) ||
@@ -42,8 +42,8 @@ inline std::string_view without_slashes(std::string_view path) noexcept {
   return path;
 }
 
-/// Finds the file of a soft device of this process at a path, and the text of the file, if it is
-/// one.
+/// Returns the kind of file that the soft devices of this process have at a path. If it is a text
+/// file, sets its text and size.
 file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept;
 
 /// Returns the names of the soft devices' files in a folder, with `.` and `..`, or nothing if it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrappers of the libc functions by which programs list the folders of a device. For all other
+// Wrappers of the libc functions with which programs list the folders of a device. For all other
 // folders, they only compare the first characters of a path, or check whether any folder of a
 // device is open.
 #include "files/device_files.hpp"
@@ -60,7 +60,7 @@ constexpr std::size_t most_folders = 64;
 constinit std::array<std::atomic<device_folder*>, most_folders> folders{};
 constinit std::atomic<unsigned> folders_open{0};
 
-/// Returns null if it is a DIR of libc.
+/// Returns the folder behind `stream`, or null if it is a DIR of libc.
 device_folder* ours(const void* stream) noexcept {
   if (folders_open.load(std::memory_order_acquire) == 0) return nullptr;
   for (const auto& each : folders)
@@ -68,7 +68,7 @@ device_folder* ours(const void* stream) noexcept {
   return nullptr;
 }
 
-/// Returns all names in a folder, including the kernel's.
+/// Returns all names in a folder, including those that belong to the kernel's devices.
 std::vector<std::string> names_in(const char* path) {
   struct closed {
     void operator()(DIR* stream) const noexcept { call(next_closedir, stream); }
@@ -81,7 +81,7 @@ std::vector<std::string> names_in(const char* path) {
   return names;
 }
 
-/// Returns null with errno set on failure.
+/// Opens a folder of a device. Returns null with errno set on failure.
 device_folder* open_folder(const char* path) noexcept {
   try {
     auto folder = std::make_unique<device_folder>();
@@ -115,7 +115,7 @@ bool close_folder(const void* stream) noexcept {
   return true;
 }
 
-/// Returns false at the end of the folder.
+/// Reads the next entry. Returns false at the end of the folder.
 template <typename Entry>
 bool read_folder(device_folder& folder, Entry& to) noexcept {
   if (folder.next >= folder.names.size()) return false;
@@ -137,7 +137,8 @@ bool is_folder_of_device(const char* path) {
   return kind == softverbs::file_kind::directory || kind == softverbs::file_kind::folder_of_devices;
 }
 
-/// The caller must free the entries and their list. Returns -1 with errno set on failure.
+/// Implements scandir for a folder of a device. The caller must free the entries and their list.
+/// Returns -1 with errno set on failure.
 template <typename Entry>
 int scan_folder(const char* path, Entry*** found, wanted_function<Entry> is_wanted,
                 order_function<Entry> order) try {
@@ -163,7 +164,7 @@ int scan_folder(const char* path, Entry*** found, wanted_function<Entry> is_want
       const Entry* second = right.get();
       return order(&first, &second) < 0;
     });
-  // One more than needed, so that the size is never zero.
+  // The list has room for one more entry, so that its size is never zero.
   *found = static_cast<Entry**>(room_for((entries.size() + 1) * sizeof(Entry*)));
   std::ranges::transform(entries, *found, [](auto& each) { return each.release(); });
   return static_cast<int>(entries.size());

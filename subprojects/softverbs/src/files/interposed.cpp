@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrappers of the libc functions by which programs access the files of a device. Each one calls the
-// original function, with another path if the path belongs to a soft device. For other paths, it
-// only compares their first characters.
+// Wrappers of the libc functions with which programs access the files of a device. Each one calls
+// the original function, with another path if the path belongs to a soft device. For other paths,
+// it only compares their first characters.
 //
 // Only the linker sees libc's names: libc's headers declare some of them conditionally, define
 // others inline, and rename some. For the same reason, the contents of a `stat` structure are not
@@ -33,7 +33,7 @@ constexpr int unnamed_file = __O_TMPFILE;
 constexpr int unnamed_file = 020000000 | O_DIRECTORY;
 #endif
 
-/// True if open has a mode argument, which it has only if it may create a file.
+/// True if open has a mode argument. It has one only if it may create a file.
 bool needs_mode(int flags) noexcept {
   return (flags & O_CREAT) != 0 || (flags & unnamed_file) == unnamed_file;
 }
@@ -127,7 +127,8 @@ FILE* open_stream(libc_function<fopen_function>& next, const char* path, const c
   return nullptr;
 }
 
-/// `link` examines a symbolic link, `target` the file that it refers to.
+/// Examines the file at a path. For a stand-in, which may be a symbolic link, this calls `target`,
+/// which follows links; otherwise, it calls `link`, which doesn't.
 int stat_one(libc_function<stat_function>& link, libc_function<stat_function>& target,
              const char* path, void* to) {
   const stand_in shown(path, stand_in::purpose::look);
@@ -325,7 +326,7 @@ SOFTVERBS_INTERPOSED(char*, canonicalize, "canonicalize_file_name", (const char*
   return ours != nullptr ? ours : next_canonicalize.get()(path);
 }
 
-// The headers of glibc before 2.33 call these.
+// Programs that were built with headers of glibc before 2.33 call these.
 #define SOFTVERBS_OLD_STAT(own, libc_name, target)                                       \
   SOFTVERBS_INTERPOSED(int, own, libc_name, (int version, const char* path, void* to)) { \
     return old_stat_one(next_##own, next_##target, version, path, to);                   \

@@ -10,16 +10,16 @@
 
 namespace softverbs {
 
-/// A function of libc, as the program would call it without this library. All of these are looked
-/// up when this library is loaded, because a signal handler may open files, and must not look up
-/// names. Constructors of other libraries may call it before; the function is then looked up
-/// earlier.
+/// A function of libc, as the program would call it without this library. All such functions are
+/// looked up when this library is loaded, because a signal handler may open files, and must not
+/// look up names. A function that the constructor of another library calls earlier is looked up at
+/// that call.
 template <typename Function>
 class libc_function {
  public:
   explicit constexpr libc_function(const char* name) noexcept : name_(name) {}
 
-  /// Returns null if libc has no function of this name.
+  /// Returns the function, or null if libc has none of this name.
   Function* get() noexcept {
     auto* found = found_.load(std::memory_order_acquire);
     return found != nullptr ? found : find();
@@ -46,7 +46,7 @@ auto call(libc_function<Function>& function, Arguments... arguments)
 
 }  // namespace softverbs
 
-/// Declares a function that has the name of a libc function for the linker.
+/// Begins the definition of a function that has the name of a libc function for the linker.
 #define SOFTVERBS_INTERPOSED(type, own, libc_name, parameters)              \
   SOFTVERBS_EXPORT type softverbs_libc_##own parameters __asm__(libc_name); \
   type softverbs_libc_##own parameters

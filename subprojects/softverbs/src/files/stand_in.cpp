@@ -21,18 +21,19 @@ void stand_in::find(purpose wanted) noexcept {
     case file_kind::none:
       break;
     case file_kind::folder_of_devices:
-      // The kernel's own folder, if the kernel has devices.
+      // If the kernel has devices, its own folder is used.
       if (::syscall(SYS_faccessat, AT_FDCWD, path_, F_OK) == 0) break;
       [[fallthrough]];
     case file_kind::directory:
-      // Only for lookups: a folder that was opened would have to list its contents.
+      // This is only for lookups: if the program opened the folder, it would list the wrong
+      // contents.
       if (wanted == purpose::look) {
         path_ = "/sys/class";
         replaces_ = true;
       }
       break;
     case file_kind::command_device:
-      // A character device that every user may open, and that refuses all writes.
+      // This character device can be opened by every user, and refuses all writes.
       path_ = "/dev/full";
       replaces_ = true;
       break;

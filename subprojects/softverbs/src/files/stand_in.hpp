@@ -8,7 +8,7 @@
 namespace softverbs {
 
 /// The path to pass to the kernel instead of `path`: `path` itself, unless it belongs to a soft
-/// device. Must exist until the kernel has returned.
+/// device. The object must exist until the kernel has returned.
 class stand_in {
  public:
   enum class purpose { look, open };

@@ -8,9 +8,10 @@
 
 namespace softverbs {
 
-/// The announcements by which a process tells the other end of a connection, in memory that both
-/// share, which of that end's objects it is accessing. There is one place for each of its threads.
-/// The other end only reads them, and trusts them only as far as to wait.
+/// Announces to the other end of a connection, in memory that both processes share, which of its
+/// objects this process is accessing. Each thread has its own place in the memory. The other end
+/// only reads the announcements, and doesn't trust them: a false one can make it wait, but do no
+/// other harm.
 class announcements {
  public:
   /// The objects in use: a queue pair and a region, by their indexes in the tables.
@@ -19,7 +20,8 @@ class announcements {
     std::uint32_t region;
     bool operator==(const use&) const = default;
   };
-  /// The decision of a waiting thread after it has seen an announcement.
+  /// The decision of a waiting thread about an announcement: to keep waiting, to ignore it, or to
+  /// stop waiting.
   enum class verdict : std::uint8_t { look_again, disbelieve, give_up };
 
   explicit announcements(std::span<std::byte> memory) noexcept : memory_(memory) {}
@@ -46,8 +48,8 @@ class announcements {
   }
   static use read(std::uint64_t said) noexcept;
   static bool concerns(std::uint64_t said, const use& of) noexcept;
-  /// The number of places that have ever been in use. It is in the first place, which doesn't
-  /// count.
+  /// The number of places that have ever been in use. It is stored in place 0, which belongs to no
+  /// thread.
   word& used() const noexcept { return at(0); }
   std::size_t places() const noexcept { return memory_.size() / place_bytes; }
 
@@ -63,7 +65,7 @@ inline void announcements::begin(std::size_t thread, const use& of) noexcept {
   while (before < thread + 1 && !used().compare_exchange_weak(before, thread + 1)) {
   }
   word& own = at(thread + 1);
-  // The count makes successive announcements differ.
+  // The count makes successive announcements differ, so that a waiting thread recognizes a new one.
   const std::uint64_t count =
       (own.load(std::memory_order_relaxed) + (std::uint64_t{1} << count_shift)) >> count_shift;
   own.exchange(in_use | (count << count_shift & ~in_use) |

@@ -48,7 +48,7 @@ int engine::add(served& pair) {
     pair.number_ = wire_.slot() << wire::index_bits | index;
     return 0;
   }
-  // All devices share the numbers, so no limit of a single device shows this.
+  // All devices share the numbers, so they may run out before any device reaches its own limit.
   static bool told = false;
   if (!std::exchange(told, true))
     std::fprintf(
@@ -128,7 +128,7 @@ void engine::ring(served& pair) noexcept {
 
 void engine::answer_ring() noexcept {
   if (rung_.load(std::memory_order_relaxed) == nullptr) return;
-  // Queue pairs are served in the order in which they rang.
+  // Queue pairs are served in the order in which `ring` was called for them.
   served* in_order = nullptr;
   for (served* pair = rung_.exchange(nullptr); pair != nullptr;)
     in_order = std::exchange(pair, std::exchange(pair->next_rung_, in_order));
@@ -136,7 +136,7 @@ void engine::answer_ring() noexcept {
     served& pair = *in_order;
     in_order = pair.next_rung_;
     schedule(pair);
-    // Requests posted from here on ring again.
+    // If a request is posted from here on, `ring` adds the queue pair to the list again.
     pair.rung_.store(false);
   }
 }
@@ -202,11 +202,11 @@ void engine::deliver_to_group(const packet& incoming) {
 }
 
 void engine::deliver_frame(const packet& incoming) {
-  // Copied, because the sender could change the contents between two reads.
+  // The frame is copied, because the sender could change it between two reads.
   std::array<std::byte, limits::frame_bytes> bytes;
   std::memcpy(bytes.data(), incoming.payload, incoming.header.payload);
   packet own{incoming.header, bytes.data()};
-  // The header fields of a frame have no meaning for a raw packet queue pair.
+  // For a raw packet queue pair, only this flag has a meaning.
   own.header.flags &= packet_flag::solicited;
   const frame_headers headers = read_frame({bytes.data(), own.header.payload});
   const auto* group = groups_.find(gid_of_mac(headers.ethernet.dst_mac), 0);
@@ -224,7 +224,7 @@ void engine::settle(unsigned most_rounds) {
 }
 
 void engine::hold(std::uint64_t seed) noexcept {
-  // Otherwise, remaining work from before, such as that of state changes, would be part of the
+  // Work that remains from before, such as that of state changes, must not become part of the
   // steps.
   settle(most_rounds_before_hold);
   order_.seed(static_cast<std::minstd_rand::result_type>(seed));
@@ -278,7 +278,7 @@ bool engine::step() {
 
 bool engine::progress(bool thoroughly) {
   if (held_.load()) return false;
-  // There is no wire any more while the program exits, but requests can still be flushed.
+  // The wire is closed while the program exits, but requests can still be flushed.
   if (wire_.is_open()) wire_.look(thoroughly);
   unsigned packets = 0;
   while (packets < packets_per_progress) {
@@ -309,10 +309,11 @@ void engine::drive() noexcept {
   {
     const std::lock_guard held(lock_, std::adopt_lock);
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
-    // The program may not poll again for a while.
+    // It may take a while until the program polls again, so the engine's thread does the rest.
     if (actives_ > 0 || wire_.is_watched()) thread_.wake_if_asleep();
   }
-  // If there are fewer processors than polling programs, the peer may be waiting for this one.
+  // If there are fewer processors than polling programs, the peer may be waiting for this
+  // processor.
   if (in_vain) ::sched_yield();
 }
 

@@ -20,18 +20,18 @@ namespace softverbs {
 struct packet;
 class wire;
 
-/// Serves queue pairs: when packets arrive for them, when they have something to do, and when their
-/// deadlines have come.
+/// Serves queue pairs when packets arrive for them, when they have work, and when their deadlines
+/// expire.
 class engine final : private progress_thread::work {
  public:
   explicit engine(softverbs::wire& wire);
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 
-  /// Protects the engine, the lists of open objects, and all members of the device's objects that
-  /// don't say otherwise. Locks are taken in this order: the engine's, a queue pair's, a receive
-  /// work queue's, a shared receive queue's or completion queue's. Posting and polling don't take
-  /// the engine's lock.
+  /// Protects the engine, the lists of open objects, and all members of the device's objects unless
+  /// their comments say otherwise. Locks are taken in this order: the lock of the engine, of a
+  /// queue pair, of a receive work queue, of a shared receive queue or completion queue. Posting
+  /// and polling don't take the engine's lock.
   fair_mutex& lock() noexcept override { return lock_; }
 
   /// Starts the thread that makes progress while no thread of the program polls. Returns 0 or an
@@ -43,10 +43,10 @@ class engine final : private progress_thread::work {
 
   /// Assigns the queue pair its number. Returns 0 or an errno value.
   int add(served& pair);
-  /// Also removes the queue pair from all groups.
+  /// Removes the queue pair, and its memberships in multicast groups.
   void remove(served& pair) noexcept;
 
-  /// Returns the queue pair by the lower part of its number, or null if there is none.
+  /// Returns the queue pair whose number has this lower part, or null if there is none.
   const served* find(std::uint32_t index) const noexcept {
     return index < pairs_.size() ? pairs_[index] : nullptr;
   }
@@ -65,7 +65,7 @@ class engine final : private progress_thread::work {
 
   /// Makes the next `progress` serve `pair`.
   void schedule(served& pair) noexcept;
-  /// As above, without the lock, if the caller knows that the pair isn't being removed. Also wakes
+  /// As above, but without the lock. The queue pair must not be removed during the call. Also wakes
   /// the engine's thread, if it is asleep.
   void ring(served& pair) noexcept;
 
@@ -81,14 +81,13 @@ class engine final : private progress_thread::work {
   /// because a peer may stop reading, or send without end.
   void settle(unsigned most_rounds = 64);
 
-  /// Does the pending work. From here on, only `step` makes progress, in an order that the seed
-  /// determines. Requires the lock.
+  /// Does the pending work, and then holds the engine: only `step` makes progress, in an order that
+  /// the seed determines, until `go_on` is called. Requires the lock.
   void hold(std::uint64_t seed) noexcept;
   void go_on() noexcept;
   bool is_held() const noexcept { return held_.load(); }
-  /// Processes one packet, or serves one queue pair. If there is nothing of either, lets the next
-  /// deadline expire, whatever the time is. Returns false if there is no deadline, either. Requires
-  /// the lock.
+  /// Processes one packet, or serves one queue pair. If there is neither, lets the next deadline
+  /// expire at once. Returns false if there is no deadline, either. Requires the lock.
   bool step();
 
   /// Makes progress on behalf of a program that polls. Takes the lock itself; if another thread
@@ -97,8 +96,8 @@ class engine final : private progress_thread::work {
   /// Wakes the engine's thread if it is asleep.
   void ring_doorbell() noexcept { thread_.wake_if_asleep(); }
 
-  /// Called when the program is about to sleep on a completion channel, and when it no longer is.
-  /// May be called without the lock.
+  /// Called when a thread of the program is about to wait at a completion channel, and when it has
+  /// stopped waiting. May be called without the lock.
   void sleeper_expected() noexcept;
   void sleeper_gone() noexcept { sleepers_.fetch_sub(1); }
 
@@ -127,7 +126,7 @@ class engine final : private progress_thread::work {
   softverbs::wire& wire_;
   multicast_groups groups_;
   flow_rules rules_;
-  /// By the lower part of the number.
+  /// Indexed by the lower part of the number.
   std::vector<served*> pairs_;
   std::uint32_t next_index_ = 0;
   /// The queue pairs to be served, in order.

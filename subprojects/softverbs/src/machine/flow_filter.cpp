@@ -18,7 +18,7 @@ constexpr std::uint16_t ethertype_ipv4 = 0x0800;
 constexpr std::uint16_t ethertype_ipv6 = 0x86dd;
 constexpr std::uint16_t ethertype_customer_tag = 0x8100;
 constexpr std::uint16_t ethertype_service_tag = 0x88a8;
-/// Limited, because a frame may consist of nothing but tags.
+/// The maximum number of VLAN tags that are read: a frame may consist of nothing but tags.
 constexpr unsigned most_tags = 2;
 
 constexpr std::uint16_t vxlan_port = 4789;
@@ -85,7 +85,7 @@ void read_ipv4(header_reader frame, frame_headers& found) noexcept {
   frame.copy(found.ipv4.proto, 9);
   frame.copy(found.ipv4.src_ip, 12);
   frame.copy(found.ipv4.dst_ip, 16);
-  // Other fragments don't begin with a transport header.
+  // Only the first fragment begins with a transport header.
   if ((frame.number_at(6) & offset_mask) != 0) return;
   frame.skip(length);
   read_transport(frame, found.ipv4.proto, found);
@@ -226,7 +226,7 @@ int flow_filter::add(const ibv_flow_spec& asked) noexcept {
       if (!first_of(internet) || be32toh(asked.ipv6.mask.flow_label) > largest_flow_label)
         return EINVAL;
       ask(offsetof(frame_headers, ipv6), asked.ipv6.val, asked.ipv6.mask);
-      // Padding, which the program may have left uninitialized.
+      // The program may have left the padding uninitialized.
       for (std::size_t at = offsetof(frame_headers, ipv6.hop_limit) + 1;
            at < offsetof(frame_headers, ports); ++at)
         value_[at] = mask_[at] = std::byte{};

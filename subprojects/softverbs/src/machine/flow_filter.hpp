@@ -19,7 +19,7 @@ struct frame_headers {
   ibv_flow_ipv6_filter ipv6;
   ibv_flow_tcp_udp_filter ports;
   ibv_flow_tunnel_filter tunnel;
-  // All bits are set if the frame has this.
+  // In each of these, all bits are set if the frame has such a tag or header; otherwise, none.
   std::uint8_t has_vlan;
   std::uint8_t has_ipv4;
   std::uint8_t has_ipv6;
@@ -32,14 +32,14 @@ static_assert(std::is_trivially_copyable_v<frame_headers>);
 /// Reads a whole frame, whose contents must not be trusted.
 frame_headers read_frame(std::span<const std::byte> frame) noexcept;
 
-/// The frames that a rule matches, and its action besides steering them.
+/// The conditions of a rule, and its actions besides steering: to drop frames, or to tag them.
 class flow_filter {
  public:
-  /// Adds one more condition. Returns 0 or an errno value.
+  /// Adds a condition or an action. Returns 0 or an errno value.
   int add(const ibv_flow_spec& asked) noexcept;
 
   bool matches(const frame_headers& frame) const noexcept;
-  /// True if it matches exactly the same frames.
+  /// True if both filters match exactly the same frames.
   bool is_same(const flow_filter& other) const noexcept;
 
   bool drops() const noexcept { return drops_; }
@@ -50,7 +50,8 @@ class flow_filter {
   void ask(std::size_t offset, const Filter& value, const Filter& mask) noexcept;
   void ask_for(std::size_t offset) noexcept;
 
-  /// The bytes of frame_headers. A structure's padding might not be copied.
+  /// The bytes of frame_headers, as an array: an assignment of the structure might not copy
+  /// padding.
   using image = std::array<std::byte, sizeof(frame_headers)>;
   image value_{};
   image mask_{};
@@ -59,8 +60,8 @@ class flow_filter {
   std::uint32_t tag_ = 0;
 };
 
-/// Returns the size of a specification of this type, or 0 if verbs.h has no such type. `supported`
-/// receives whether the type is supported.
+/// Returns the size of a specification of this type, or 0 if verbs.h has no such type. Sets
+/// `supported` to true if softverbs supports the type.
 std::size_t bytes_of(std::uint32_t type, bool& supported) noexcept;
 
 }  // namespace softverbs

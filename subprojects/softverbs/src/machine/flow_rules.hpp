@@ -21,7 +21,7 @@ struct flow_rule {
   ibv_flow_attr_type type = IBV_FLOW_ATTR_NORMAL;
   /// Rules with lower values are checked first.
   std::uint16_t priority = 0;
-  /// Later rules are checked as well.
+  /// True if later rules are checked even if this one matches.
   bool goes_on = false;
   flow_filter filter;
 
@@ -60,13 +60,14 @@ class flow_rules {
 
   /// Returns the queue pairs that receive a frame, each one once. `members` are the members of the
   /// frame's multicast group. The sender doesn't receive its own frame, except as a member or
-  /// through a normal rule that matches it. If several reasons apply to a queue pair, it gets the
-  /// tag of a rule that sets one. The result is valid until the next call.
+  /// through a normal rule that matches it. A queue pair that receives the frame for several
+  /// reasons gets the tag of a rule, if one of them sets a tag. The result is valid until the next
+  /// call.
   const std::vector<target>& steer(const frame_headers& frame, const std::vector<served*>& members,
                                    std::uint32_t sender);
 
  private:
-  /// The rules of a port; each kind in the order in which they are checked.
+  /// The rules of a port. The rules of each kind are in the order in which they are checked.
   struct port_rules {
     std::vector<flow_rule*> sniffers;
     std::vector<flow_rule*> normal;

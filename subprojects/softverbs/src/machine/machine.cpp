@@ -25,11 +25,11 @@ namespace {
 /// process exits.
 std::atomic<machine*> the_machine{nullptr};
 
-/// Limits the wait for a process that was stopped during a direct access.
+/// The maximum time to wait for a process that was stopped during a direct access.
 constexpr nanoseconds longest_wait = 5'000'000'000;
 
-/// Most requests take less time, so an announcement that lasts longer may be false. A time instead
-/// of a number of polls, because other processes may run between two polls on a busy machine.
+/// Most requests take less time, so an announcement that lasts longer may be false. This is not a
+/// number of polls, because other processes may run between two polls on a busy machine.
 constexpr nanoseconds time_before_doubt = 1'000'000;
 
 /// The machine that a child of fork inherited. It is kept, because open contexts refer to it.
@@ -93,10 +93,10 @@ void machine::at_exit() noexcept {
   existing->engine.stop();
   const std::lock_guard quiet(existing->engine.lock());
   // Other threads still run, and a peer that sees this process disconnect assumes that the process
-  // no longer accesses the peer's memory. Therefore, wait for their direct accesses, and then
-  // close. Neither a thread that is blocked forever, nor an access of this thread that a signal
-  // handler has abandoned, may prevent the process from exiting. In these cases, the kernel closes
-  // the sockets after all threads have ended.
+  // no longer accesses the peer's memory. Therefore, this waits for the direct accesses of the
+  // other threads before it closes the connections. Neither a thread that is blocked forever, nor
+  // an access of this thread that a signal handler has abandoned, may prevent the process from
+  // exiting. In these cases, the kernel closes the sockets after all threads have ended.
   existing->wire.part();
   const nanoseconds latest = now() + longest_wait;
   const auto give_up = [latest] {
@@ -113,7 +113,7 @@ void machine::publish() noexcept {
   // Without the mark, peers don't trust the tables.
   if (::getrandom(&mark_, sizeof(mark_), GRND_NONBLOCK) == sizeof(mark_)) tables->mark = mark_;
   tables->address_of_mark = reinterpret_cast<std::uintptr_t>(&mark_);
-  // Without this memory, the program can't allocate any.
+  // If this fails, the program can't allocate device memory.
   if (device_memory.open() == 0)
     tables->device_memory = reinterpret_cast<std::uintptr_t>(device_memory.start());
   wire.publish(table_memory_.descriptor(), device_memory.descriptor());
@@ -150,7 +150,8 @@ bool machine::wait_for_users(const announcements::use& of) {
     using verdict = announcements::verdict;
     std::optional<announcements::use> believed;
     const auto judge = [&](const announcements::use& said) {
-      // A process that has died uses nothing; the engine's thread sets this flag.
+      // A process that has died uses nothing. The engine's thread sets this flag when it notices
+      // the death.
       if (other->gone.load()) return verdict::give_up;
       const nanoseconds waited = now() - start;
       if (waited < time_before_doubt) {

@@ -41,21 +41,22 @@ class machine {
   /// False in a child of the process that created the machine.
   bool is_current() const noexcept;
 
-  /// Sends peers what they still have to receive. Nothing makes progress afterwards.
+  /// Called when the process exits. Sends the packets that are still owed to peers, and closes all
+  /// connections. No progress is made afterwards.
   static void at_exit() noexcept;
 
   machine() = default;
   machine(const machine&) = delete;
   machine& operator=(const machine&) = delete;
 
-  /// Count the open devices: the first one starts everything, and the last one stops it. `attach`
-  /// returns 0 or an errno value. Must be called without the lock.
+  /// Count the open devices: the first one starts the wire and the engine, and the last one stops
+  /// them. `attach` returns 0 or an errno value. Must be called without the lock.
   int attach();
   void detach() noexcept;
 
-  /// Waits until nothing that is hidden in the tables is in use any more, neither by a thread of
-  /// this process nor by another process. Returns false if another process was stopped during a
-  /// request, and didn't continue in time. Must be called without any lock.
+  /// Called after objects have been hidden in the tables. Waits until no thread of this process,
+  /// and no other process, is using them any more. Returns false if another process was stopped
+  /// during a request, and didn't continue in time. Must be called without any lock.
   bool wait_for_users(const announcements::use& of);
 
   void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }
@@ -78,8 +79,8 @@ class machine {
   /// first `attach`.
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};
-  /// Held while an inherited context gets a context of this process behind it; taken before all
-  /// other locks.
+  /// Held while an inherited context gets a context of this process, to which its calls are
+  /// forwarded. Taken before all other locks.
   std::mutex inheriting;
 
  private:
@@ -92,8 +93,8 @@ class machine {
   static void after_fork_in_child() noexcept;
 
   void publish() noexcept;
-  /// True if that process may be using what it announces: a process may only access the memory of
-  /// its own peers, and no other memory of this process.
+  /// True if the other process may really be using the objects that it announces: the queue pair
+  /// must be connected to that process, and be in the same domain as the region.
   bool may_use(const remote_process& other, const announcements::use& what);
 
   shared_memory table_memory_;

@@ -19,14 +19,14 @@ class multicast_groups {
     std::vector<served*> members;
   };
 
-  /// Returns 0, even if the queue pair already is a member, or an errno value.
+  /// Adds the queue pair to a group. Returns 0, even if it already is a member, or an errno value.
   int attach(served& pair, const ibv_gid& gid, std::uint16_t lid);
   int detach(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   void forget(const served& pair) noexcept;
 
   bool has(const served& pair) const noexcept;
   bool empty() const noexcept { return groups_.empty(); }
-  /// Returns null if the group has no members.
+  /// Returns the group, or null if it has no members.
   const group* find(const ibv_gid& gid, std::uint16_t lid) const noexcept;
 
  private:

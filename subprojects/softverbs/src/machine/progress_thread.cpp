@@ -22,14 +22,14 @@ namespace {
 
 constexpr nanoseconds standby = 500'000;
 
-/// The engine's thread must take over from a program that polls its completion queue only
-/// occasionally while it spins on memory that a peer writes.
+/// The engine's thread takes over from a program that polls its completion queue less often than
+/// this on average, for example because it spins on memory that a peer writes.
 constexpr nanoseconds longest_between_polls = 20'000;
 constexpr nanoseconds shortest_window = 200'000;
 constexpr nanoseconds long_between_polls = 50'000;
 constexpr nanoseconds neglect_remembered = 100'000'000;
 
-/// The kernel's structure, which libc doesn't declare.
+/// The kernel's sched_attr, which libc doesn't declare.
 struct scheduling {
   std::uint32_t size;
   std::uint32_t policy;
@@ -166,8 +166,8 @@ void progress_thread::run() noexcept {
     wakes_at_ = work_.next_deadline();
     const nanoseconds timeout =
         wakes_at_ == 0 ? nanoseconds{-1} : std::max(wakes_at_ - now(), nanoseconds{0});
-    // A thread that sets a deadline under the lock sees this state. A thread that rings without the
-    // lock either did so before, or sees this state, too.
+    // A thread that sets a deadline holds the lock, so it sees this state. A thread that calls
+    // `ring` without the lock either did so before the following check, or sees this state, too.
     doing_.store(activity::asleep);
     held.unlock();
     if (!work_.was_rung()) sleep(work_.descriptor(), timeout);

@@ -12,21 +12,21 @@
 namespace softverbs {
 
 /// The thread that makes progress while the program doesn't poll. While the program polls, the
-/// thread only checks every half millisecond whether it still does, because two threads doing the
-/// same work are slower than one. The thread sleeps when there is nothing to do.
+/// thread only checks every half millisecond whether the program still does, because two threads
+/// doing the same work are slower than one. The thread sleeps when there is nothing to do.
 class progress_thread {
  public:
   /// The work of the thread.
   class work {
    public:
     virtual fair_mutex& lock() noexcept = 0;
-    /// True if a thread of the program sleeps until something is done. May be called without the
+    /// True if a thread of the program waits for an event of the device. May be called without the
     /// lock.
     virtual bool has_sleepers() const noexcept = 0;
     /// True if work was left for the next progress. May be called without the lock.
     virtual bool was_rung() const noexcept = 0;
-    // The following functions require that lock.
-    /// Does some of the work. Returns true if more is left.
+    /// Does some of the work. Returns true if more is left. Requires the lock, like the functions
+    /// below unless they say otherwise.
     virtual bool progress(bool thoroughly) = 0;
     /// Returns the time at which there will be work without an event; 0 for never.
     virtual nanoseconds next_deadline() const noexcept = 0;
@@ -48,7 +48,7 @@ class progress_thread {
   progress_thread(const progress_thread&) = delete;
   progress_thread& operator=(const progress_thread&) = delete;
 
-  /// Returns 0 or an errno value.
+  /// Starts the thread. Returns 0 or an errno value.
   int start() noexcept;
   void stop() noexcept;
   bool running() const noexcept { return running_; }
@@ -56,13 +56,14 @@ class progress_thread {
   /// Called when a thread of the program polls, and thereby makes progress.
   void polled() noexcept { polls_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// Called when there is work. A thread that works or is on standby finds it by itself.
+  /// Called when there is work. If the thread is working or on standby, it finds the work without
+  /// being woken.
   void wake_if_asleep() noexcept {
     activity seen = activity::asleep;
-    // Wakes it only once before it sleeps again.
+    // The exchange ensures that the thread is woken only once for each sleep.
     if (doing_.load() == seen && doing_.compare_exchange_strong(seen, activity::working)) wake();
   }
-  /// Called when there will be work at that time. Requires the lock.
+  /// Called when there will be work at a later time. Requires the lock.
   void wake_if_asleep_at(nanoseconds when) noexcept {
     if (wakes_at_ == 0 || when < wakes_at_) wake_if_asleep();
   }
@@ -82,7 +83,8 @@ class progress_thread {
   void wake() noexcept;
   /// True if the program polls often enough for this thread to rely on it.
   bool program_polls() noexcept;
-  /// Detects work that the program could have found by polling, but doesn't.
+  /// Checks for work that a polling program would find. If there is some, and the program doesn't
+  /// poll soon, this thread no longer relies on the program for a while.
   void notice_neglect() noexcept;
   /// Sleeps until the doorbell rings, the descriptor (unless negative) is readable, or the timeout
   /// in nanoseconds (unless negative) expires.

@@ -14,7 +14,7 @@ constexpr std::uint64_t hash_of_ipv6 = IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IP
 constexpr std::uint64_t hash_of_tcp = IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP;
 constexpr std::uint64_t hash_of_udp = IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
 
-/// Two IPv6 addresses and two ports.
+/// The size of two IPv6 addresses and two ports, in bytes.
 constexpr std::size_t most_input = 36;
 constexpr std::size_t window_bytes = 4;
 static_assert(most_input + window_bytes <= receive_hash::key_bytes);

@@ -11,8 +11,8 @@
 
 namespace softverbs {
 
-/// Selects one of several queues for a frame: a Toeplitz hash of the header fields that a program
-/// has chosen.
+/// A Toeplitz hash of the header fields that a program has chosen. It selects one of several queues
+/// for a frame.
 class receive_hash {
  public:
   static constexpr std::size_t key_bytes = 40;
@@ -22,14 +22,14 @@ class receive_hash {
       IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP | IBV_RX_HASH_SRC_PORT_UDP |
       IBV_RX_HASH_DST_PORT_UDP;
 
-  /// Checks whether this hash is possible for that number of queues. Returns 0 or an errno value;
-  /// errors are checked in the same order as by drivers.
+  /// Checks whether this configuration is valid for a number of queues. Returns 0 or an errno
+  /// value. If there are several errors, it returns the one that drivers return.
   static int check(const ibv_rx_hash_conf& asked, std::size_t queues) noexcept;
 
   explicit receive_hash(const ibv_rx_hash_conf& asked) noexcept;
 
-  /// Returns the hash of the chosen fields that the frame has: addresses, then ports, with the
-  /// source first. Returns 0 if it has none of them.
+  /// Returns the hash of the chosen fields that the frame has: addresses, then ports, each source
+  /// before its destination. Returns 0 if it has none of them.
   std::uint32_t of(const frame_headers& frame) const noexcept;
 
  private:

@@ -12,14 +12,14 @@ namespace softverbs {
 
 struct packet;
 
-/// An object with one deadline, which the engine keeps.
+/// An object with a deadline, at which the engine calls it.
 class timed {
  public:
   timed() = default;
   timed(const timed&) = delete;
   timed& operator=(const timed&) = delete;
 
-  /// Called when the deadline has come. Under the engine's lock.
+  /// Called under the engine's lock when the deadline has expired.
   virtual void on_deadline(nanoseconds time) = 0;
 
   nanoseconds deadline() const noexcept { return deadline_; }
@@ -30,7 +30,7 @@ class timed {
  private:
   friend class engine;
   nanoseconds deadline_ = 0;
-  /// Its place in the engine's list.
+  /// The index in the engine's list of objects with a deadline, or `unlisted`.
   static constexpr std::size_t unlisted = ~std::size_t{0};
   std::size_t listed_at_ = unlisted;
 };
@@ -40,14 +40,14 @@ class timed {
 class served : public timed {
  public:
   virtual void on_packet(const packet& incoming) = 0;
-  /// Returns true if there is more to do that needs no further event.
+  /// Does pending work. Returns true if more can be done without waiting for an event.
   virtual bool serve() = 0;
 
-  /// The number of the peer, or 0 if there is none, and the number of the domain whose memory the
-  /// peer may access.
+  /// The number of the peer's queue pair, and the number of the protection domain whose memory the
+  /// peer may access. Each is 0 if there is none.
   virtual std::uint32_t peer() const noexcept = 0;
   virtual std::uint32_t domain() const noexcept = 0;
-  /// The port of the queue pair. Before it has one, no packets arrive.
+  /// The port of the queue pair. Before the program sets it, no packets arrive.
   virtual station station_here() const noexcept = 0;
 
   /// The number of the queue pair, which also contains its index in the engine.

@@ -14,14 +14,14 @@
 namespace softverbs {
 namespace {
 
-/// Returns a descriptor that keeps the file, or -1 with errno. The file isn't opened by it:
-/// otherwise, closing the descriptor would release all record locks that the program has on the
+/// Returns a descriptor that keeps the file in existence, or -1 with errno. It is an O_PATH
+/// descriptor: closing an ordinary one would release all record locks that the program has on the
 /// file.
 int keep(int descriptor) noexcept {
   std::array<char, 32> name{};
   std::snprintf(name.data(), name.size(), "/proc/self/fd/%d", descriptor);
   const int kept = ::open(name.data(), O_PATH | O_CLOEXEC);
-  // If /proc is not available.
+  // Without /proc, an ordinary duplicate is used.
   return kept >= 0 ? kept : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
 }
 

@@ -11,9 +11,9 @@
 
 namespace softverbs {
 
-/// An XRC domain: the shared receive queues that its queue pairs fill, regardless of the part of
-/// the process that created them. It is identified by a file, whose contents are not used, or it is
-/// anonymous.
+/// An XRC domain: the shared receive queues that its queue pairs fill. Any context of the process
+/// may have created these. A file identifies the domain, but its contents are not used; without a
+/// file, the domain is anonymous.
 struct xrc_domain {
   unsigned device = 0;
   /// A descriptor of the file, which keeps its inode number from being reused; -1 if there is no
@@ -23,7 +23,7 @@ struct xrc_domain {
   ino_t file = 0;
   /// The number of times it is open.
   unsigned opened = 0;
-  /// By number.
+  /// Both are indexed by number.
   std::unordered_map<std::uint32_t, ibv_srq*> shared_receive_queues;
   std::unordered_map<std::uint32_t, ibv_qp*> queue_pairs;
 };
@@ -35,8 +35,8 @@ class xrc_domains {
   xrc_domains(const xrc_domains&) = delete;
   xrc_domains& operator=(const xrc_domains&) = delete;
 
-  /// Opens a domain like ibv_open_xrcd with these arguments; `found` is the result of fstat for the
-  /// descriptor. Returns null with `error` set on failure.
+  /// Opens a domain as ibv_open_xrcd would with these arguments; `found` is the result of fstat for
+  /// the descriptor. Returns null with `error` set on failure.
   xrc_domain* open(unsigned device, int descriptor, const struct stat& found, int flags,
                    int& error);
   /// Closes the domain, and destroys it if it is no longer open.

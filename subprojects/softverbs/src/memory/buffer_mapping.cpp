@@ -23,7 +23,7 @@ struct extent {
   std::uint64_t unit;
 };
 
-/// Returns 0 or an errno value.
+/// Determines the size and the granularity of a file. Returns 0 or an errno value.
 int measure(int descriptor, extent& of) noexcept {
   struct statfs system{};
   struct stat file{};
@@ -31,7 +31,7 @@ int measure(int descriptor, extent& of) noexcept {
   // On a dma-buf, seeking to the end returns the size and moves no position.
   const bool is_buffer = system.f_type == system_of_buffers;
   const off_t size = is_buffer ? ::lseek(descriptor, 0, SEEK_END) : file.st_size;
-  // Only files in memory support seals.
+  // Only files in memory support seals, so this refuses all other files.
   if (size < 0 || (!is_buffer && ::fcntl(descriptor, F_GET_SEALS) < 0)) return errno;
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   of = {static_cast<std::uint64_t>(size),

@@ -14,7 +14,8 @@ namespace softverbs {
 
 /// Device memory that a program has allocated: a part of `device_memory_pool`.
 struct device_memory final : ibv_dm, importable<device_memory> {
-  // Valid in the original only. The engine's lock protects them.
+  // These are valid only in the structure that was created with the memory (see `importable`). The
+  // engine's lock protects them.
   std::span<std::byte> bytes;
   unsigned regions = 0;  ///< the number of regions registered in it
 };
@@ -25,11 +26,11 @@ class device_memory_pool {
  public:
   explicit device_memory_pool(std::size_t bytes) noexcept : bytes_(bytes) {}
 
-  /// Creates the memory. Returns 0 or an errno value. If it fails or is not called, `take` finds no
-  /// room. A child of fork doesn't inherit the memory.
+  /// Creates the memory. Returns 0 or an errno value. If this fails or is not called, `take` finds
+  /// no room. A child of fork doesn't inherit the memory.
   int open() noexcept;
-  /// Takes memory filled with zeros, at an address divisible by `alignment`, which is a power of
-  /// two. Returns an empty span if there is no room.
+  /// Allocates memory filled with zeros, at an address divisible by `alignment`, which is a power
+  /// of two. Returns an empty span if there is no room.
   std::span<std::byte> take(std::size_t length, std::size_t alignment);
   void give_back(std::span<std::byte> part) noexcept;
 
@@ -41,7 +42,8 @@ class device_memory_pool {
  private:
   std::size_t bytes_;
   shared_memory memory_;
-  /// The ends of the parts in use, by their starts; both in whole pages.
+  /// The parts in use: the offset of each part's end, by the offset of its start. Both are
+  /// multiples of the allocation unit.
   std::map<std::size_t, std::size_t> taken_;
 };
 

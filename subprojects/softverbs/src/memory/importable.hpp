@@ -6,10 +6,10 @@
 
 namespace softverbs {
 
-/// The base of structures by which a program knows an object of the device: the structure that was
-/// created with the object, and those that were imported by its handle. The program may destroy the
-/// object by any of them; the others then refer to nothing. The engine's lock protects all members
-/// but `original`.
+/// The base of the structures by which a program refers to an object of the device: the structure
+/// that was created with the object, and those that were imported by its handle. The program may
+/// destroy the object through any of them; the others then refer to a destroyed object. The
+/// engine's lock protects all members but `original`.
 template <typename Object>
 struct importable {
   /// The structure that was created with the object. It lives as long as any structure refers to
@@ -17,7 +17,7 @@ struct importable {
   Object* original = static_cast<Object*>(this);
   // The following members are valid in the original only.
   unsigned imports = 0;
-  /// The program has unimported the original, or has destroyed the object by it.
+  /// True if the program has unimported the original, or has destroyed the object through it.
   bool unimported = false;
   bool destroyed = false;
 
@@ -26,13 +26,14 @@ struct importable {
   /// Returns the original of the object that this structure refers to, or null if the object was
   /// destroyed.
   Object* object() const noexcept { return original->destroyed ? nullptr : original; }
-  /// True if neither the device, nor the program, nor another structure uses the original any more.
+  /// True if this is the original, and neither the device, nor the program, nor an imported
+  /// structure uses it any more.
   bool is_left() const noexcept {
     return original == this && destroyed && unimported && imports == 0;
   }
 };
 
-/// Owns all such structures of one type. Protected by the engine's lock.
+/// Owns all importable structures of one type. Protected by the engine's lock.
 template <typename Object>
 class structures {
  public:
@@ -49,12 +50,12 @@ class structures {
     else
       ++made->original->imports;
   }
-  /// Returns ownership to the caller.
+  /// Removes the structure of an object, whose ownership returns to the caller.
   void take_back(Object* made) noexcept {
     all_.erase(made);
     --objects_;
   }
-  /// Destroys the object, and releases the structure by which the program destroyed it.
+  /// Destroys the object, and releases the structure through which the program destroyed it.
   void destroy(Object* by) noexcept {
     by->original->destroyed = true;
     --objects_;
@@ -71,8 +72,8 @@ class structures {
     }
     if (original->is_left()) erase(original);
   }
-  /// Removes the structures of a context that is closed. Its objects move to `heir`, and its
-  /// imported structures are deleted.
+  /// Removes the structures of a context that is being closed. Its objects move to the context
+  /// `heir`, and its imported structures are deleted.
   template <typename Context>
   void part(const Context* closing, Context* heir) noexcept {
     std::erase_if(all_, [&](Object* each) {

@@ -15,11 +15,12 @@
 namespace softverbs {
 namespace {
 
-/// Linux 5.14 and later; older headers lack the names.
+/// These values of madvise exist since Linux 5.14; older headers lack their names.
 constexpr int populate_read = 22;
 constexpr int populate_write = 23;
 
-/// mincore fails if any page of the range isn't mapped; its result for the other pages is ignored.
+/// True if all pages of the range are mapped; mincore fails otherwise. Its result, which pages are
+/// in memory, is ignored.
 bool is_mapped(std::uintptr_t start, std::size_t length, std::size_t page_size) noexcept {
   std::array<unsigned char, 4096> resident{};
   const std::size_t step = resident.size() * page_size;
@@ -90,8 +91,8 @@ int check_registration(const void* address, std::size_t length, std::uint64_t io
   const std::uintptr_t last = (start + length - 1) & ~(page_size - 1);
   if (!is_mapped(first, last - first + page_size, page_size)) return EFAULT;
   const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
-  // Only the first and the last page: to populate all of a huge region would take too much time and
-  // memory.
+  // Only the first and the last page are populated: to populate all pages of a huge region would
+  // take too much time and memory.
   if (const int error = bring_in(first, page_size, writes)) return error;
   return first == last ? 0 : bring_in(last, page_size, writes);
 }

@@ -15,8 +15,8 @@ struct memory_region;
 /// through the queue pair that bound it.
 struct memory_window final : ibv_mw {
   memory_region* region = nullptr;  ///< null if not bound
-  const ibv_qp* pair = nullptr;     ///< type 2 only
-  std::uint64_t start = 0;          ///< the address of the first byte in work requests
+  const ibv_qp* pair = nullptr;     ///< the queue pair that bound it; null for type 1
+  std::uint64_t start = 0;          ///< the address that work requests use for the first byte
   std::uint64_t length = 0;
   std::byte* memory = nullptr;
   unsigned access = 0;

@@ -17,19 +17,18 @@ struct thread_domain final : ibv_td {
   unsigned children = 0;
 };
 
-/// The state of a domain on the device, shared by all structures that were created or imported for
-/// it.
+/// The state of a protection domain, shared by all structures that were created or imported for it.
 struct shared_domain {
-  /// The number of objects created from it; while there are any, it can't be destroyed.
+  /// The number of objects created from the domain. It can't be destroyed while there are any.
   unsigned children = 0;
   bool destroyed = false;
-  /// The structure that stands for the domain after a context of the same file is closed; null if
-  /// there is none.
+  /// Used while a context of the file is closed: the structure that represents the domain
+  /// afterwards, or null if there is none.
   protection_domain* heir = nullptr;
 };
 
-/// A protection domain, or a parent domain. A parent domain is used like a protection domain, but
-/// stands for the domain that it was created from.
+/// A protection domain, or a parent domain. A parent domain is used like a protection domain, and
+/// refers to the one that it was created from.
 struct protection_domain final : ibv_pd {
   explicit protection_domain(
       std::shared_ptr<shared_domain> same = std::make_shared<shared_domain>()) noexcept
@@ -37,12 +36,14 @@ struct protection_domain final : ibv_pd {
 
   const std::shared_ptr<shared_domain> of;
   unsigned& children;
-  /// The program has unimported this structure, but objects created from it may still refer to it.
+  /// True if the program has unimported this structure; objects created from it may still refer to
+  /// it.
   bool unimported = false;
   /// Unique in the process, and never reused. A parent domain has the number of the domain that it
   /// was created from.
   std::uint32_t number = 0;
-  /// Parent domains only.
+  /// The domain that a parent domain was created from, and its thread domain, if it has one. Null
+  /// for protection domains.
   protection_domain* below = nullptr;
   thread_domain* thread = nullptr;
   /// Parent domains only: the program's allocator for queues created under the domain, or null. It

@@ -13,7 +13,7 @@
 
 namespace softverbs {
 
-// All types here are valid with any bit pattern, because another process may write anything.
+// All types here are valid with any bit pattern, because another process may write arbitrary data.
 
 /// The properties of a region, or of a bound window, that a peer needs for direct access.
 struct shown_region {
@@ -27,7 +27,7 @@ struct shown_region {
   std::uint64_t length;
   std::uint64_t memory;  ///< the address of the first byte in its process
   std::uint8_t is_window;
-  std::uint8_t is_device_memory;  ///< peers have it mapped
+  std::uint8_t is_device_memory;  ///< true for device memory, which peers have mapped
 };
 
 /// The properties of a queue pair that its peer needs to carry out requests on its behalf.
@@ -45,8 +45,8 @@ struct shown_pair {
 };
 
 /// One entry of a table. One thread at a time writes it, and threads of any process read it without
-/// a lock; a read during a write finds nothing. Data from another process must not be trusted. An
-/// entry of all zeros shows nothing.
+/// a lock. A read returns nothing if the entry is hidden, or is written at the same time. Data from
+/// another process must not be trusted. An entry of all zeros is hidden.
 template <typename Shown>
 class published {
  public:
@@ -59,16 +59,17 @@ class published {
   static constexpr std::size_t words = (sizeof(Shown) + 7) / 8;
   static_assert(std::is_trivially_copyable_v<Shown>);
 
-  /// 0 while nothing is shown; odd during a write.
+  /// 0 while the entry is hidden; odd during a write.
   std::atomic<std::uint64_t> version_;
-  std::uint64_t versions_so_far_;  ///< only for the writer
+  std::uint64_t versions_so_far_;  ///< used only by the writer
   std::array<std::atomic<std::uint64_t>, words> words_;
 };
 
-/// Tables by which a process allows its peers to access its memory without its help. They are in
-/// shared memory that only this process can write, with one entry for each possible number.
+/// Tables by which a process lets its peers access its memory without its participation. They are
+/// in shared memory that only this process can write, with one entry for each possible number of a
+/// queue pair or region.
 struct published_tables {
-  /// Aligned to a cache line of its own.
+  /// Aligned to a cache line, so that no two queue pairs share one.
   struct alignas(64) pair_place {
     published<shown_pair> shown;
     /// The next expected packet sequence number; updated independently of `shown`.
@@ -85,14 +86,14 @@ struct published_tables {
   /// The address of the device memory in its process; 0 if there is none.
   std::atomic<std::uint64_t> device_memory;
 
-  /// By the lower part of the queue pair number.
+  /// Indexed by the lower part of the queue pair number.
   std::array<pair_place, std::size_t{1} << 14> pairs;
-  /// By the index in the key.
+  /// Indexed by the index that the key contains.
   std::array<published<shown_region>, limits::memory_regions> regions;
 };
 
-/// Creates new tables, of which only the pages in use take memory. Returns null on failure. A child
-/// of fork doesn't inherit the tables.
+/// Creates new tables. Memory is allocated only for the pages that are used. Returns null on
+/// failure. A child of fork doesn't inherit the tables.
 published_tables* publish_tables(shared_memory& into) noexcept;
 /// Returns the tables of another process, or null if the memory has another size.
 const published_tables* tables_in(const shared_memory& mapped) noexcept;

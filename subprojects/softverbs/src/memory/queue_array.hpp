@@ -12,8 +12,8 @@
 
 namespace softverbs {
 
-/// The purpose of memory, as passed to a program's allocator. The upper half of the number
-/// identifies the kernel's driver, which doesn't exist here.
+/// The purpose of memory, as reported to a program's allocator. The upper half of the number is the
+/// ID of a kernel driver, and 0 here, because there is none.
 enum class queue_content : std::uint64_t { sends = 1, receives = 2, completions = 3 };
 
 struct queue_memory {
@@ -22,14 +22,15 @@ struct queue_memory {
   protection_domain* domain = nullptr;
 };
 
-/// Allocates memory for a queue with the allocator of a parent domain, if it has one that doesn't
-/// decline. Throws std::bad_alloc. Takes no lock, because the allocator is the program's code.
+/// Allocates memory for a queue. Uses the allocator of a parent domain, unless it has none or the
+/// allocator declines. Throws std::bad_alloc if there is no memory. Takes no lock, because the
+/// allocator is the program's code.
 queue_memory allocate_for_queue(protection_domain* domain, std::size_t size, queue_content content);
-/// Does not access the memory, which the program may have unmapped. If the domain has an allocator
-/// but no deallocator, this does nothing.
+/// Frees the memory without accessing it, because the program may have unmapped it. Does nothing if
+/// the domain has an allocator but no deallocator.
 void free_of_queue(const queue_memory& memory, queue_content content) noexcept;
 
-/// The alignment of this memory.
+/// The alignment of a queue's memory, in bytes.
 inline constexpr std::size_t queue_alignment = 64;
 
 /// The entries of a queue. They aren't initialized, because most of a deep queue is never used.
@@ -61,8 +62,8 @@ class queue_array {
 
  private:
   Place* first_ = nullptr;
-  /// Stored here instead of in front of the entries, because the program may have freed its memory
-  /// before.
+  /// Stored here and not in front of the entries, because the program may have freed their memory
+  /// before it destroys the queue.
   protection_domain* domain_ = nullptr;
 };
 

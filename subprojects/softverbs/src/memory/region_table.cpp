@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t resting_indexes = 4096;
 
 constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-/// Local write access is always the region's, whether requested or not, and optional rights have no
-/// effect.
+/// The rights that a bind may request. A window always allows the local writes that its region
+/// allows, whether requested or not, and optional rights have no effect.
 constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED |
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_OPTIONAL_RANGE;
 constexpr std::uint32_t variable_part = 0xff;
@@ -35,7 +35,8 @@ std::byte* translate(const memory_region& region, std::uint32_t domain, std::uin
   if (address < region.iova) return nullptr;
   const std::uint64_t offset = address - region.iova;
   if (offset > region.length || length > region.length - offset) return nullptr;
-  // A region of the whole address space starts at address zero.
+  // A region of the whole address space starts at the null pointer, to which no offset may be
+  // added.
   return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(region.memory) + offset);
 }
 

@@ -15,16 +15,17 @@
 
 namespace softverbs {
 
-/// The lkey and the rkey of a region differ in this bit, because a program that mixes them up would
-/// work on some devices only.
+/// The bit in which the lkey and the rkey of a region differ. If they were equal, a program that
+/// mixes them up would work here, but fail on other devices.
 inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
 
-/// The index of a region is in the bits above the variant of its key.
+/// A key has the index of its region or window in the bits from this one on, and the variant in the
+/// bits below.
 inline constexpr unsigned key_index_shift = 8;
 
-/// Finds regions and windows by key. A key consists of 23 bits of index and 8 bits of variant. The
-/// variant changes each time the index is reused, so a key that outlived its region is refused. The
-/// variant of a window's key is chosen by the program that binds it.
+/// Finds regions and windows by key. A key consists of an index (23 bits) and a variant (8 bits).
+/// The variant changes each time the index is reused, so the key of a region that no longer exists
+/// is refused. For a window, the program that binds it chooses the variant.
 class region_table {
  public:
   /// Sets the tables in which all regions and windows are published. Must be called before all
@@ -33,17 +34,17 @@ class region_table {
 
   /// Assigns the region its keys. Returns 0 or an errno value.
   int add(memory_region& region);
-  // The caller must first hide the region, and wait for the threads that are using it.
+  // Before the call, the caller must hide the region, and wait for the threads that are using it.
   void remove(const memory_region& region) noexcept;
-  /// Hides the region from direct accesses, until it is removed or shown again. This table still
-  /// finds it.
+  /// Hides the region from direct accesses until it is shown again or removed. Lookups in this
+  /// table still find it.
   void hide(const memory_region& region) noexcept { shown_->regions[region.handle].hide(); }
   void show(const memory_region& region) noexcept;
   int add(memory_window& window);
   void remove(memory_window& window) noexcept;
 
-  /// These carry out requests, and return false if the request is not permitted. They wait for
-  /// threads that are using the window.
+  /// Carry out a bind or invalidate request. They return false if it is not permitted. They wait
+  /// for threads that are using the window.
   bool bind(const ibv_qp& pair, const window_binding& asked) noexcept;
   bool invalidate(const ibv_qp& pair, std::uint32_t rkey) noexcept;
   /// Unbinds all windows that the queue pair has bound.
@@ -54,7 +55,7 @@ class region_table {
     return index < slots_.size() ? slots_[index].region : nullptr;
   }
 
-  /// Returns the number of the domain that a region belongs to, or 0 if there is no such region.
+  /// Returns the number of the domain that a region belongs to, or 0 if no region has this index.
   std::uint32_t domain_of(std::uint32_t index) const noexcept;
 
   /// Returns the region with an lkey, or null if there is none.
@@ -70,12 +71,12 @@ class region_table {
     const ibv_qp& pair;
     std::uint32_t domain;
   };
-  /// Returns the memory that the peer may access with `right`, or null if it may not.
+  /// Returns the memory that the peer may access with `right`, or null if the access is not
+  /// permitted.
   std::byte* remote(const reach& within, std::uint32_t rkey, std::uint64_t address,
                     std::uint64_t length, unsigned right) const noexcept;
 
-  /// Returns the whole region with a key, or an empty span if the peer may not access it with
-  /// `right`.
+  /// Returns the whole region with a key, or an empty span if access with `right` is not permitted.
   std::span<std::byte> all_of(const reach& within, std::uint32_t rkey,
                               unsigned right) const noexcept;
 

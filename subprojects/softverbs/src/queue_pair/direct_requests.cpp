@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that the requester carries out alone, including the peer's part, with the same effect as
-// with packets. This is possible if everything that the peer would check is in its tables.
+// Direct requests. The requester carries them out alone, including the work of the peer's device,
+// with the same effect as packets. This is possible if everything that the peer would check is in
+// its tables.
 #include "base/as_a_device.hpp"
 #include "base/clock.hpp"
 #include "base/passage.hpp"
@@ -23,16 +24,16 @@
 namespace softverbs {
 namespace {
 
-/// Limits the time of a copy, for which the posting thread waits, and also a thread that
-/// deregisters the region.
+/// The maximum size of a direct request, in bytes. It limits the time of the copy: the posting
+/// thread waits for it, and a thread that deregisters the region may have to wait, too.
 constexpr std::uint64_t longest = std::uint64_t{16} << 20;
 
 /// The time for which a check of the peer's process remains valid. Later, the process ID may belong
 /// to another process.
 constexpr nanoseconds longest_trust = 1'000'000;
 
-/// Returns the address of the bytes in the region's process, or 0 if they are not all in the
-/// region, or it doesn't grant the right.
+/// Returns the address of the bytes in the region's process. Returns 0 if they are not all in the
+/// region, or if the region doesn't grant the right.
 std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint64_t length,
                    unsigned right) noexcept {
   if ((region.access & right) != right || address < region.start) return 0;
@@ -41,7 +42,8 @@ std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint6
   return region.memory + offset;
 }
 
-/// Announces to another process, during its lifetime, which of its objects are in use.
+/// While this object exists, it announces to another process which of that process' objects are in
+/// use.
 class announced {
  public:
   announced(const remote_process* other, std::size_t thread, const announcements::use& of) noexcept
@@ -117,7 +119,8 @@ bool requester::carry_out_directly(request& work) noexcept {
       peer->network != static_cast<std::uint8_t>(pair_.way().network) ||
       (peer->access & right) != right || (work.fetches() && peer->fetches == 0))
     return false;
-  // Without acknowledgements, it is unknown whether earlier packets have arrived.
+  // Without acknowledgements, it is unknown whether earlier packets have arrived, so a queue pair
+  // that has sent packets continues to send packets.
   if (pair_.is_reliable() ? place.expected_psn.load(std::memory_order_acquire) != psn_ : used_wire_)
     return false;
 
@@ -131,8 +134,8 @@ bool requester::carry_out_directly(request& work) noexcept {
   if (!region || region->key != (work.rkey & ~remote_key_bit) ||
       (region->pair != 0 ? region->pair != target : region->domain != peer->domain))
     return false;
-  // Windows of another process are excluded: requests invalidate them, and can't wait for the
-  // processes that use them.
+  // Windows of another process are excluded: a request that invalidates a window can't wait for
+  // other processes that are using it.
   if (other != nullptr && region->is_window != 0) return false;
   const std::uint64_t remote = find(*region, work.remote_address, length, right);
   if (remote == 0 || (on_word && work.remote_address % atomic_bytes != 0)) return false;
@@ -217,7 +220,7 @@ bool requester::awaits_turn(const request& work) const noexcept {
 }
 
 void requester::carry_out_directly() {
-  // Requests that have been sent as packets come first.
+  // Requests that have been sent as packets must finish first.
   if (next_ == head_ || oldest_ != next_ || begun_ != next_ || !pair_.goes_directly()) return;
   passage* const here = passage::mine();
   if (here == nullptr) return;
@@ -226,8 +229,8 @@ void requester::carry_out_directly() {
     if (!is_done_directly(work.what()) || with_immediate(work.opcode)) return;
     {
       const passing during(*here);
-      // Checked within the passage, because a thread that disconnects from the peer waits for all
-      // threads in a passage.
+      // This is checked within the passage, because a thread that disconnects from the peer waits
+      // for all threads that are in their passages.
       if (!pair_.goes_directly()) return;
       const announced also(pair_.peer_process(), here->number(),
                            {pair_.attributes().dest_qp_num & wire::index_mask,

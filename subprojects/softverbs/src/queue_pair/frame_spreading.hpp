@@ -24,7 +24,7 @@ struct indirection_table final : ibv_rwq_ind_table {
 
 /// The configuration of a queue pair that spreads frames, and receives nothing itself.
 struct frame_spreading {
-  /// Requires the engine's lock.
+  /// Passes a frame to the queue that its hash selects. Requires the engine's lock.
   void spread(const packet& frame) const;
 
   indirection_table& table;

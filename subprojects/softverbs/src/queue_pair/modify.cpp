@@ -12,8 +12,8 @@ namespace {
 /// True for controlled keys, which only privileged programs may set.
 bool is_controlled_key(std::uint32_t qkey) noexcept { return qkey >> 31 != 0; }
 
-/// Removes the attributes of the half of a connection that an XRC queue pair doesn't have. Like the
-/// kernel, this ignores them, so programs needn't treat XRC queue pairs differently.
+/// Removes the attributes of the half of a connection that an XRC queue pair doesn't have. The
+/// kernel ignores them, too, so programs needn't treat XRC queue pairs differently.
 int of_its_half(ibv_qp_type type, int mask) noexcept {
   switch (type) {
     case IBV_QPT_XRC_SEND:
@@ -90,7 +90,8 @@ int queue_pair::modify(const ibv_qp_attr& asked, int given) {
   enter(to);
   find_here();
   if (to == IBV_QPS_RTR) asks_peer_ = is_connected() && !is_of_xrc();
-  // Another process is only connected to when there is something to send.
+  // The peer's tables are looked up now only if the peer is in this process. A connection to
+  // another process is opened when there is something to send.
   if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) find_peer();
   offer();
   return 0;
@@ -120,7 +121,7 @@ void queue_pair::apply(const ibv_qp_attr& asked, int mask) {
   take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_pkey_index);
   take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_port_num);
   take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_timeout);
-  // These numbers have 24 bits on the wire; drivers ignore the others.
+  // These numbers have 24 bits on the wire; drivers ignore the upper bits.
   if ((mask & IBV_QP_DEST_QPN) != 0) attributes_.dest_qp_num = asked.dest_qp_num & psn_mask;
   if ((mask & IBV_QP_RQ_PSN) != 0) responses.expect_psn(asked.rq_psn & psn_mask);
   if ((mask & IBV_QP_SQ_PSN) != 0) requests.set_psn(asked.sq_psn & psn_mask);
@@ -133,7 +134,7 @@ void queue_pair::enter(ibv_qp_state next) {
   switch (next) {
     case IBV_QPS_RESET: {
       engine().set_deadline(*this, 0);
-      // Before the reset, because polling a completion would free the space of its request.
+      // Polling a completion frees the space of its request, which must not happen after the reset.
       forget_completions();
       requests.reset();
       swapped_.reset();
@@ -152,7 +153,7 @@ void queue_pair::enter(ibv_qp_state next) {
       enter_error();
       break;
     case IBV_QPS_RTS:
-      // The requests after the failed one must not be carried out now.
+      // The requests behind the failed one must be flushed, even though sending resumes now.
       if (before == IBV_QPS_SQE) requests.flush();
       attributes_.en_sqd_async_notify = 0;
       [[fallthrough]];

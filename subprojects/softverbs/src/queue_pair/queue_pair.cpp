@@ -92,7 +92,7 @@ void queue_pair::on_packet(const packet& incoming) {
   if (fate.lost) return;
   count(port_traffic::way::received, incoming.header.payload);
   if (!fate.twice && !fate.swapped && !swapped_) return take_in(incoming);
-  // Copied, because the sender could change the contents between two reads.
+  // The packet is copied, because the sender could change it between two reads.
   auto own = std::make_unique<kept_packet>(incoming);
   if (fate.swapped && !swapped_) {
     swapped_ = std::move(own);

@@ -31,16 +31,16 @@ class queue_pair final : public queue_pair_core {
   /// A queue pair that receives for XRC has an XRC domain instead of a protection domain.
   queue_pair(open_device& owner, protection_domain* domain, const ibv_qp_init_attr& attributes,
              xrc_domain* receives_for = nullptr);
-  /// Creates a queue pair that spreads frames, without going through any states.
+  /// Creates a queue pair that spreads frames. It is ready at once, without transitions.
   queue_pair(open_device& owner, protection_domain& domain, const ibv_qp_init_attr& attributes,
              const frame_spreading& how);
   ~queue_pair();
 
-  /// Implements ibv_modify_qp. Returns 0 or an errno value, in which case nothing has changed.
+  /// Implements ibv_modify_qp. Returns 0 or an errno value. After an error, nothing has changed.
   int modify(const ibv_qp_attr& asked, int mask);
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) const noexcept;
 
-  /// Null if the queue pair receives frames itself.
+  /// The configuration of a queue pair that spreads frames; null for all other queue pairs.
   const frame_spreading* spreading() const noexcept { return spreading_.get(); }
   /// True if sends may be posted.
   bool takes_sends() const noexcept {
@@ -55,22 +55,22 @@ class queue_pair final : public queue_pair_core {
   /// Assigns the number by which packets find the queue pair. Returns 0 or an errno value. Requires
   /// the engine's lock, and no other.
   int enter_machine();
-  /// Sends the answer that is due to the peer, and removes the queue pair from the machine.
-  /// Requires the engine's lock, and takes the queue pair's.
+  /// Sends the response that the peer still waits for, if any, and removes the queue pair from the
+  /// machine. Requires the engine's lock, and takes the queue pair's.
   void leave_machine();
 
   // These are for XRC receive queue pairs, which several objects may refer to. They require the
   // engine's lock.
   void open_by(xrc_target& target) { open_.push_back(&target); }
-  /// Returns false if `target` was the last object. Otherwise, the queue pair moves to another
-  /// object's device. Requires the queue pair's lock, too.
+  /// Removes `target`. Returns false if it was the last object. Otherwise, the queue pair moves to
+  /// the device of another object. Requires the queue pair's lock, too.
   bool closed_by(const xrc_target& target) noexcept;
   void raise(ibv_event_type event) override;
 
   requester requests;
   responder responses;
-  /// The session of a thread that builds requests; null if they can't be built. Does not take the
-  /// lock.
+  /// The session of a thread that builds requests with ibv_wr_start; null if the queue pair doesn't
+  /// support this. Does not take the lock.
   session* building() const noexcept { return batch ? &batch->building : nullptr; }
 
   /// Protected by the engine's lock.
@@ -98,7 +98,7 @@ class queue_pair final : public queue_pair_core {
   bool is_from_peer(const packet_header& header) const noexcept;
   bool is_for_us(const packet_header& header) const noexcept;
 
-  /// A packet that is held back until the next one has arrived.
+  /// A packet that the fault `swapped` holds back until the next one has arrived.
   std::unique_ptr<kept_packet> swapped_;
   std::vector<xrc_target*> open_;
   std::unique_ptr<const frame_spreading> spreading_;

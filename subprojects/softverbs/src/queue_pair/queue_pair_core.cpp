@@ -61,8 +61,8 @@ sent queue_pair_core::send(const packet_header& head, const iovec* payload, std:
 }
 
 void queue_pair_core::count(port_traffic::way which, std::uint64_t bytes) const noexcept {
-  // The software device sends larger packets than the path MTU allows, but counts those of the
-  // path.
+  // The software device sends larger packets than the path MTU allows, but the counters count
+  // packets of the path MTU.
   const int shift = is_connected() ? 7 + attributes_.path_mtu : 31;
   const std::uint64_t packets = bytes == 0 ? 1 : ((bytes - 1) >> shift) + 1;
   port_traffic::of(station_here()).add(which, {bytes, packets});

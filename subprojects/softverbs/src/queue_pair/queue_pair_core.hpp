@@ -25,9 +25,9 @@ namespace softverbs {
 /// The parts that both halves of a queue pair use: its state and attributes, and its access to the
 /// wire, to memory and to completion queues.
 ///
-/// A queue pair has a lock, which protects everything in it, including both halves, that doesn't
-/// say otherwise. Functions that take the lock themselves say so. A thread that changes the state,
-/// or sends packets, must hold the engine's lock, too.
+/// A queue pair has a lock, which protects all members, including those of both halves, unless
+/// their comments say otherwise. Functions that take the lock say so; all others require it. A
+/// thread that changes the state, or sends packets, must hold the engine's lock, too.
 class queue_pair_core : public extensible_qp, public served, protected work_queues {
  public:
   std::mutex& lock() noexcept { return lock_; }
@@ -68,14 +68,14 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
 
   /// Enters the error state, in which all outstanding requests are flushed.
   void enter_error();
-  /// Enters the error state of the send queue after a request has failed, in which its requests are
-  /// flushed. Unless the service is reliable, messages can still be received.
+  /// Called after a send request has failed. If the service is unreliable, the queue pair enters
+  /// SQE: the send queue is flushed, but messages can still be received. Otherwise, it enters ERR.
   void enter_send_error();
-  /// Raises an event at all objects that refer to the queue pair.
+  /// Raises an event for each object that refers to the queue pair.
   virtual void raise(ibv_event_type event);
   /// Called when the first packet arrives before the program has moved the queue pair to RTS.
   void communication_established();
-  /// Completes a work request, which belongs to this queue pair if `entry` has no owner. If the
+  /// Completes a work request. If `entry` has no owner, this queue pair becomes its owner. If the
   /// completion is lost, the queue pair fails.
   void complete(completion_queue& queue, completion entry);
   /// Attaches a counter to operations, which are given as bits. Returns 0 or an errno value.
@@ -88,7 +88,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
     if (auto* const counter = counters_[static_cast<std::size_t>(what)])
       counter->count(status == IBV_WC_SUCCESS, bytes);
   }
-  /// True if the calling thread is reading one of its completion queues.
+  /// True if the calling thread is reading one of the queue pair's completion queues.
   bool is_being_read_here() const noexcept;
   /// Drops its remaining completions from its completion queues.
   void forget_completions() noexcept;
@@ -96,22 +96,22 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   void complete_directly(completion_queue& queue, completion entry);
   /// Updates the entry in the tables that the peer, and other threads, read for direct requests.
   void show() noexcept;
-  /// Hides the entry until `offer`, whatever else changes.
+  /// Hides the entry until `offer` is called, even if the state changes.
   void withdraw() noexcept;
   void offer() noexcept;
   void show_expected(std::uint32_t psn) noexcept;
   /// True if requests may now be carried out directly, as far as this end knows.
   bool goes_directly() const noexcept;
-  /// The tables of the peer's process; null while it has none.
+  /// The tables of the peer's process; null as long as they aren't known.
   const published_tables* peer_tables() const noexcept { return peer_tables_; }
-  /// The peer's process; null if it is this process.
+  /// If `peer_tables` isn't null: the peer's process, or null if it is this process.
   const remote_process* peer_process() const noexcept { return other_; }
   /// Makes all requests use packets, because the peer's memory can't be accessed directly.
   void refuse_directly() noexcept {
     peer_tables_ = nullptr;
     asks_peer_ = false;
   }
-  /// Checks whether the peer has tables now. Requires the engine's lock, too.
+  /// Looks up the peer's tables, if they aren't known. Requires the engine's lock, too.
   void find_peer();
   published_tables& tables() const noexcept { return *owner_->machine().tables; }
   const route& way() const noexcept { return route_; }
@@ -119,7 +119,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
   /// Adds bytes that the port has sent or received to its counters, as at least one packet.
   void count(port_traffic::way which, std::uint64_t bytes) const noexcept;
-  /// If the result is `blocked`, `serve` is called when sending may work again.
+  /// Sends a packet. If the result is `blocked`, `serve` is called when sending may succeed.
   sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when,
             payload_of whose = payload_of::program);
 
@@ -137,22 +137,22 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
 
   /// Sets the peer's process, or null for none.
   void set_peer(std::shared_ptr<const remote_process> process) noexcept;
-  /// Must be called after the port has changed.
+  /// Sets `here_`. Must be called after the port has changed.
   void find_here() noexcept {
     here_ = station_of(device().number, std::max<unsigned>(attributes_.port_num, 1));
   }
 
-  // The members that a direct request accesses come first: with thousands of queue pairs, each
-  // cache line has to be loaded. Queue pairs aren't aligned to cache lines, because the distances
-  // between them would then vary. Processors prefetch at constant distances, and would be slower by
-  // a tenth.
+  // The members that a direct request accesses come first, so that they share few cache lines: with
+  // thousands of queue pairs, each of these lines has to be loaded from memory. Queue pairs are not
+  // aligned to cache lines. With this alignment, the distances between successive allocations would
+  // vary, so that the processor could not prefetch the next queue pair. This was slower by a tenth.
   std::mutex lock_;
   open_device* owner_;
   const published_tables* peer_tables_ = nullptr;
-  const remote_process* other_ = nullptr;  ///< `peer_process_` as a pointer
+  const remote_process* other_ = nullptr;  ///< equal to `peer_process_`
   route route_;                            ///< to the peer
   station here_{};
-  /// True if the peer may have tables at a later time.
+  /// True if the peer's tables may become known later.
   bool asks_peer_ = false;
   bool established_ = false;
   bool withdrawn_ = false;
@@ -161,11 +161,12 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   bool has_counters_ = false;
 
  public:
-  /// The requests that are built by function calls.
+  /// The requests that are built with ibv_wr_start; null if the queue pair doesn't support this.
   std::unique_ptr<request_batch> batch;
 
  protected:
-  // Direct requests access only the state and the peer's number, which are at its beginning.
+  // Direct requests access only the state and the peer's number, which are at the beginning of this
+  // structure.
   ibv_qp_attr attributes_{};
   // The following members are rarely accessed.
   ibv_qp_init_attr initial_;

@@ -19,7 +19,7 @@ class receive_memory {
       : regions_(regions), domain_(domain), work_(work) {}
 
   /// Writes the bytes from an offset on, piece by piece. Checks only the bytes that it writes.
-  /// Returns false at the first piece that may not be written; the pieces before it have been
+  /// Returns false at the first piece that must not be written; the pieces before it have been
   /// written.
   bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) const noexcept;
 

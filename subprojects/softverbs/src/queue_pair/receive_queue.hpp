@@ -30,14 +30,14 @@ class receive_queue {
   static int grant(const device_limits& most, std::uint32_t& capacity,
                    std::uint32_t& entries) noexcept;
   /// Rounds the capacity of a shared queue up to one less than a power of two, as network cards do.
-  /// Completion queues are rounded in the same way, so one of the same requested size can't
-  /// overrun.
+  /// Completion queues are rounded in the same way, so a completion queue of the same requested
+  /// size can't be overrun.
   static int grant_shared(const device_limits& most, std::uint32_t& capacity,
                           std::uint32_t& entries) noexcept;
 
   receive_queue(std::uint32_t capacity, std::uint32_t max_entries, protection_domain* domain);
 
-  /// Posts a receive like ibv_post_recv.
+  /// Posts a receive. Returns 0 or an errno value.
   int post(const ibv_recv_wr& request) noexcept;
   std::uint32_t size() const noexcept { return head_ - next_; }
   bool empty() const noexcept { return size() == 0; }
@@ -54,7 +54,8 @@ class receive_queue {
 
   /// Drops all receives.
   void reset() noexcept { freed_ = next_ = head_ = 0; }
-  /// Takes the capacity of `other`, which is empty and has space for all receives here.
+  /// Moves all receives to the memory of `other`, which must be empty and large enough. Then
+  /// exchanges memory and capacities with `other`, which is empty afterwards.
   void change_places_with(receive_queue& other) noexcept;
 
   std::uint32_t capacity() const noexcept { return capacity_; }

@@ -68,7 +68,7 @@ int receive_work_queue::modify(const ibv_wq_attr& asked) {
   if (!given(IBV_WQ_ATTR_STATE)) return 0;
   switch (asked.wq_state) {
     case IBV_WQS_RESET:
-      // Before the reset, because polling a completion would free the space of its request.
+      // Polling a completion frees the space of its request, which must not happen after the reset.
       forget_completions();
       waiting_.reset();
       now_in_ = IBV_WQS_RESET;

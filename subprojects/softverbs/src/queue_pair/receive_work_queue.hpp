@@ -16,14 +16,15 @@ namespace softverbs {
 struct packet;
 struct protection_domain;
 
-/// A queue of receives for frames, over several of which a queue pair spreads its frames. It has a
-/// number like a queue pair: completions contain it, and the engine serves the queue by it.
+/// A queue of receives for frames. A queue pair spreads its frames over several of these queues.
+/// Like a queue pair, each has a number, which completions contain and by which the engine finds
+/// it.
 ///
 /// Like a queue pair, it has a lock, which its functions take. A thread that changes the state must
 /// hold the engine's lock, too.
 class receive_work_queue final : public ibv_wq, public served, private work_queues {
  public:
-  /// Uses the granted attributes.
+  /// `attributes` must contain the capacities that were granted.
   receive_work_queue(open_device& owner, protection_domain& domain,
                      const ibv_wq_init_attr& attributes);
   receive_work_queue(const receive_work_queue&) = delete;
@@ -36,7 +37,7 @@ class receive_work_queue final : public ibv_wq, public served, private work_queu
   /// Posts the receives up to the first one that can't be posted, which is returned in `bad`.
   /// Returns 0 or an errno value.
   int post(ibv_recv_wr* request, ibv_recv_wr** bad) noexcept;
-  /// Implements ibv_modify_wq. Returns 0 or an errno value, in which case nothing has changed.
+  /// Implements ibv_modify_wq. Returns 0 or an errno value. After an error, nothing has changed.
   /// Requires the engine's lock.
   int modify(const ibv_wq_attr& asked);
   /// Receives a frame. Requires the engine's lock.

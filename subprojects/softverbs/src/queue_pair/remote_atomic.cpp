@@ -10,8 +10,8 @@
 namespace softverbs {
 namespace {
 
-/// Waits until the memory is stored, and returns true if it is. Memory without a file is assumed to
-/// be storage itself.
+/// Waits until the memory has been written to the file that it maps. Returns false if this fails.
+/// Memory that maps no file is considered persistent.
 bool is_stored(std::span<std::byte> memory) noexcept {
   const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto start = reinterpret_cast<std::uintptr_t>(memory.data());
@@ -29,7 +29,7 @@ bool is_word(std::span<const std::byte> memory) noexcept {
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
                                        std::span<std::byte> memory) noexcept {
   if (kind == packet_kind::flush) {
-    // The written data are already visible to all; only storing them may be left to do.
+    // Earlier writes are visible already. Only a persistent flush has something to do.
     const bool persistent = (operands.compare_or_add & newer::flush_persistent) != 0;
     return persistent && !is_stored(memory) ? std::nullopt : std::optional<std::uint64_t>{0};
   }

@@ -10,12 +10,12 @@
 
 namespace softverbs {
 
-/// The size of an atomic operation, which must divide its address.
+/// The size of an atomic operation in bytes. Its address must be a multiple of this size.
 inline constexpr std::uint32_t atomic_bytes = 8;
 
 /// Carries out an atomic, an atomic write or a flush. Returns the previous value (0 for a flush),
-/// or nothing if the memory may not be written, or contains no aligned word. Atomic for all
-/// accesses to the memory, including the processor's, although devices promise less.
+/// or nothing if the memory can't be written, or contains no aligned word. The operation is atomic
+/// for all accesses to the memory, even those by processors, although devices promise less.
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
                                        std::span<std::byte> memory) noexcept;
 

@@ -21,13 +21,13 @@ struct request_batch {
 
   explicit request_batch(bool alone) noexcept : building(alone) {}
 
-  /// The session of the thread that builds requests. Held during other posts to the send queue,
-  /// too.
+  /// The session of the thread that builds requests. It is also held while requests are posted in
+  /// other ways.
   session building;
-  /// How many times the thread has called ibv_wr_start again before it ended the batch, which has
-  /// no effect.
+  /// The number of times that the thread has called ibv_wr_start again before it ended the batch.
+  /// These calls have no effect.
   unsigned begun_again = 0;
-  /// The first error; all later requests are ignored.
+  /// The first error in the batch; all later requests are ignored.
   int error = 0;
   std::vector<built> requests;
   /// For inline data, the address is an index in `inline_data`.

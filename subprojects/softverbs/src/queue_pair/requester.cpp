@@ -21,13 +21,13 @@ constexpr unsigned sends_per_turn = 16;
 /// long.
 constexpr nanoseconds shortest_try = 4'000'000;
 
-/// A peer that exists, but has not read its packets, is given at least this time: a network card
-/// would have answered without its process.
+/// The minimum time that a peer gets if its process exists but has not read its packets: a network
+/// card would have answered without the process.
 constexpr nanoseconds patience = 2'000'000'000;
 
 constexpr std::uint8_t retry_for_ever = 7;
 
-/// The delays that a receiver asks for, by the code of min_rnr_timer, in units of 10 microseconds.
+/// The delays that a receiver requests, by the code of min_rnr_timer, in units of 10 microseconds.
 constexpr std::array<std::uint32_t, 32> rnr_times{
     65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
@@ -39,7 +39,8 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
   return std::max(nanoseconds{4096} << timeout, shortest_try);
 }
 
-/// Null for queue pairs that receive for XRC, which have no requests.
+/// Returns the protection domain; null for queue pairs that receive for XRC, which have no
+/// requests.
 protection_domain* domain_of(const queue_pair_core& pair) noexcept {
   return static_cast<protection_domain*>(pair.pd);
 }
@@ -70,7 +71,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
   const bool addressed = pair_.qp_type == IBV_QPT_UD;
   if (addressed && asked.wr.ud.ah == nullptr) return EINVAL;
-  // Like network cards that have to know the header, and don't calculate checksums.
+  // As with network cards, a frame needs a whole Ethernet header, and no checksums are calculated.
   if (pair_.is_raw() &&
       (length < ethernet_header_bytes || (asked.send_flags & IBV_SEND_IP_CSUM) != 0))
     return EINVAL;
@@ -137,7 +138,7 @@ void requester::judge(request& work) {
 }
 
 ibv_wc_status requester::inspect(request& work) {
-  // Checked before, but repeated because an earlier packet was lost.
+  // This request has failed before. It was reached again, because an earlier packet was lost.
   if (work.failure != IBV_WC_SUCCESS) return work.failure;
   judge(work);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
@@ -177,7 +178,7 @@ int requester::gather(std::uint32_t number, std::uint64_t offset, std::uint32_t 
     }
     const auto part =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
-    // Looked up for each packet, because the region may have been deregistered.
+    // The memory is looked up for each packet, because the region may have been deregistered.
     std::byte* memory =
         pair_.regions().local(pair_.pd, piece.lkey, piece.addr + offset, part, work.fetches());
     if (memory == nullptr) return -1;
@@ -194,9 +195,10 @@ bool requester::transmit() {
     if (resting_ || stopped_ || next_ == head_) return false;
     request& work = at(next_);
     if (next_ == begun_) {
-      // Requests that began before the send queue is drained continue.
+      // In SQD, no new requests begin; those that have begun continue.
       if (pair_.now_in() == IBV_QPS_SQD) return false;
-      // Otherwise, a queue that is never empty would use packets forever.
+      // The request waits until no packets are in flight, and is then carried out directly. Without
+      // this, a queue that is never empty would use packets forever.
       if (awaits_turn(work)) return false;
       if (work.fenced && fetches_ > 0) return false;
       if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
@@ -390,7 +392,7 @@ void requester::advance(const request& work) noexcept {
 }
 
 void requester::stop_at(request& work, ibv_wc_status failure) {
-  // Earlier requests may well succeed, and complete first.
+  // Earlier requests may still succeed, and complete first.
   work.failure = failure;
   stopped_ = true;
   if (oldest_ == next_) fail_oldest(failure);
@@ -404,7 +406,7 @@ void requester::on_acknowledge(std::uint32_t psn) {
   if (!outstanding(psn)) return;
   while (oldest_ != begun_) {
     const request& work = at(oldest_);
-    // A read is finished only by its response.
+    // Only its response finishes a read or an atomic.
     if (work.fetches() || psn_distance(psn, work.last_psn()) < 0) break;
     acknowledged_ = (work.last_psn() + 1) & psn_mask;
     complete_oldest();
@@ -484,7 +486,7 @@ void requester::go_back_to(std::uint32_t psn) noexcept {
 
 void requester::on_deadline(nanoseconds time) {
   if (!pair_.is_reliable()) {
-    // A network would have dropped the packets before.
+    // The peer doesn't read its packets. By now, a network would have dropped them.
     gave_up_ = true;
     pair_.engine().schedule(pair_);
     return;

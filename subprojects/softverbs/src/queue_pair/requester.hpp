@@ -34,18 +34,19 @@ class requester {
  public:
   requester(queue_pair_core& pair, const ibv_qp_init_attr& granted);
 
-  /// Posts a request like ibv_post_send. The caller checks the state.
+  /// Posts a request. Returns 0 or an errno value, as ibv_post_send does. The caller checks the
+  /// state.
   int post(const ibv_send_wr& request, posting way = posting::always);
-  /// The number of requests posted so far. `take_back` withdraws the requests posted since then,
-  /// none of which must have begun.
+  /// The number of requests posted so far. `take_back` withdraws the requests that were posted
+  /// after this number was read. None of them must have begun.
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
-  /// Carries out as many of the posted requests as possible without the peer's help, including the
-  /// peer's part; `transmit` sends the others. Does not require the engine's lock.
+  /// Carries out as many posted requests as possible directly, in order, including the peer's part.
+  /// `transmit` sends the others. Does not require the engine's lock.
   void carry_out_directly();
   /// True if a posted request is not finished.
   bool is_busy() const noexcept { return oldest_ != head_; }
-  /// Sends as many packets as possible. Returns true if there are more that needn't wait.
+  /// Sends as many packets as possible. Returns true if more could be sent at once.
   bool transmit();
   void on_acknowledge(std::uint32_t psn);
   void on_refusal(const packet_header& header);
@@ -75,8 +76,8 @@ class requester {
     ibv_wc_status failure : 8;
     std::uint16_t entries;
     bool signaled, solicited, fenced, inlined;
-    bool judged;         ///< has a verdict about faults
-    ibv_sge only_entry;  ///< used if no request may have more than one entry
+    bool judged;         ///< true once `fault` has been determined
+    ibv_sge only_entry;  ///< the entry, if requests can't have more than one
 
     std::uint32_t first_psn;
     std::uint32_t packets;
@@ -107,7 +108,7 @@ class requester {
   }
 
   /// The destination of a datagram. It is a copy, because the address handle and its domain may be
-  /// destroyed.
+  /// destroyed before the datagram is sent.
   struct datagram {
     destination to;
     std::uint32_t domain;
@@ -120,11 +121,12 @@ class requester {
 
   struct local_memory;
   bool carry_out_directly(request& work) noexcept;
-  /// True if the request will be carried out directly once no earlier one is in flight.
+  /// True if the request can be carried out directly as soon as no earlier one is in flight.
   bool awaits_turn(const request& work) const noexcept;
   bool look_up(const request& work, local_memory& memory) noexcept;
   bool is_same_process(const remote_process& other) noexcept;
-  /// As above, if this process can access the peer's memory.
+  /// Carries out a request on memory of the peer that this process can access. Returns false on
+  /// failure.
   bool access_directly(request& work, const local_memory& local, std::byte* memory) noexcept;
   bool copy_directly(const request& work, const remote_process& other, const local_memory& local,
                      std::uint64_t remote) noexcept;
@@ -133,8 +135,8 @@ class requester {
   ibv_wc_status inspect(request& work);
   /// Determines the effect of faults on the request.
   void judge(request& work);
-  /// Finds the pieces of memory with `length` bytes from `offset` on. Returns a negative number if
-  /// they may not be used.
+  /// Sets `pieces` to the local memory of `length` bytes of a request, from `offset` on. Returns
+  /// the number of pieces, or a negative number if the memory must not be accessed.
   int gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,
              iovec* pieces) noexcept;
   enum class outcome : std::uint8_t { sent, waiting, failed };
@@ -175,23 +177,23 @@ class requester {
   std::uint32_t head_ = 0;
   std::uint32_t psn_ = 0;  ///< the number of the first packet that was never sent
   bool signals_all_;
-  bool used_wire_ = false;  ///< since the last reset
-  bool stopped_ = false;    ///< `next_` can't be executed
-  bool resting_ = false;    ///< until a receiver may be ready
+  bool used_wire_ = false;  ///< true if packets were used since the last reset
+  bool stopped_ = false;    ///< true if `next_` has failed, but earlier requests must finish first
+  bool resting_ = false;    ///< true while it waits for a receiver that was not ready
 
   queue_array<std::byte, queue_content::sends> inline_;
   queue_array<datagram, queue_content::sends> datagrams_;
-  /// The processes to which `next_`, if it is for a group, still has to be sent; none before it was
-  /// sent to any.
+  /// The processes to which the multicast `next_` must still be sent. Has no value before it is
+  /// sent to the first one.
   std::optional<std::vector<std::uint32_t>> audience_;
   std::uint32_t next_packet_ = 0;   ///< the next packet of `next_`
-  std::uint32_t fetches_ = 0;       ///< the reads and atomics from `oldest_` up to `next_`
+  std::uint32_t fetches_ = 0;       ///< the number of reads and atomics before `next_`
   std::uint32_t acknowledged_ = 0;  ///< the number of the first unacknowledged packet
-  bool gave_up_ = false;            ///< no longer waits for a receiver that doesn't read
+  bool gave_up_ = false;            ///< true if it no longer waits for a peer that doesn't read
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;
   nanoseconds quiet_since_ = 0;
-  nanoseconds seen_peer_ = 0;  ///< when its process was last verified
+  nanoseconds seen_peer_ = 0;  ///< when the peer's process was last verified
 };
 
 }  // namespace softverbs

@@ -96,7 +96,7 @@ bool responder::is_expected(const packet_header& header) {
     return first || message_.open;
   }
   if (distance < 0) on_duplicate(header);
-  // Refused only once: all packets in flight after the lost one arrive here, too.
+  // Only one packet is refused: all packets in flight after a lost one arrive here, too.
   if (distance > 0 && !refused_) refuse(refusal::sequence);
   return distance == 0;
 }
@@ -112,7 +112,7 @@ void responder::on_duplicate(const packet_header& header) {
   for (std::uint32_t back = 1; back <= known; ++back) {
     fetch& wanted = fetch_at(end_fetch_ - back);
     if (wanted.psn != header.psn) continue;
-    // It has not been answered yet, so one response is enough.
+    // The request has not been answered yet, so the response that it will get is enough.
     if (back <= end_fetch_ - first_fetch_) return;
     fetch again = wanted;
     again.answered = 0;
@@ -197,8 +197,8 @@ void responder::on_write(const packet& incoming) {
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   // An empty write accesses nothing, so its key isn't checked.
   if (message_.length != 0) {
-    // Checks the whole message for each packet, because the region may have been deregistered since
-    // the first one.
+    // The memory of the whole message is checked for each packet, because the region may have been
+    // deregistered since the first one.
     std::byte* base = pair_.regions().remote({pair_, domain()}, message_.rkey, message_.address,
                                              message_.length, right_to(header.kind));
     if (base == nullptr ||
@@ -360,7 +360,8 @@ packet_header responder::refusal_header() const noexcept {
 }
 
 bool responder::answer() {
-  // In the order of the requests, because an acknowledgement covers all earlier ones.
+  // Responses are sent in the order of the requests, because an acknowledgement covers all earlier
+  // requests.
   unsigned budget = answers_per_turn;
   while (first_fetch_ != end_fetch_ && refusal_due_ == refusal::none) {
     fetch& wanted = fetch_at(first_fetch_);
@@ -380,7 +381,7 @@ bool responder::answer() {
 }
 
 void* responder::source_of(fetch& wanted) noexcept {
-  // Looked up for each packet, because the region may have been deregistered.
+  // The memory is looked up for each packet, because the region may have been deregistered.
   const std::span<std::byte> memory = wanted.value ? std::span<std::byte>{} : memory_of(wanted);
   if (wanted.kind == packet_kind::read_request)
     return memory.data() == nullptr ? nullptr : memory.data() + wanted.answered;

@@ -31,18 +31,21 @@ class responder {
   /// null.
   responder(queue_pair_core& pair, const ibv_qp_init_attr& granted, const xrc_domain* receives_for);
 
-  /// Posts a receive like ibv_post_recv. The caller checks the state.
+  /// Posts a receive. Returns 0 or an errno value, as ibv_post_recv does. The caller checks the
+  /// state.
   int post(const ibv_recv_wr& request) noexcept { return own_.post(request); }
   void on_request(const packet& incoming);
-  /// Also receives frames.
+  /// Receives a datagram or a frame.
   void on_datagram(const packet& incoming);
-  /// Sends the answers that are due. Returns false if some of them have to wait.
+  /// Sends the pending responses. Returns true if more could be sent at once.
   bool answer();
   void flush();
   void reset() noexcept;
-  /// Called when a shared receive queue of XRC is destroyed. Drops the rest of its message.
+  /// Called when an XRC shared receive queue is destroyed. If a message is being received into it,
+  /// the rest of it will be refused.
   void forget(const shared_receive_queue& queue) noexcept;
-  /// Passes an acknowledgement or refusal that is due to the wire.
+  /// Hands a pending acknowledgement or refusal over to the wire, because the queue pair is about
+  /// to be destroyed.
   void leave_answer();
 
   void expect_psn(std::uint32_t psn) noexcept;
@@ -65,7 +68,7 @@ class responder {
     std::optional<std::uint64_t> value;  ///< the result, once it has been carried out
     std::uint32_t answered;
 
-    /// A read of zero bytes needs no key.
+    /// False for a read of zero bytes, which needs no key.
     bool touches_memory() const noexcept {
       return length != 0 || kind != packet_kind::read_request;
     }
@@ -88,8 +91,8 @@ class responder {
   void on_send(const packet& incoming);
   void on_write(const packet& incoming);
   void on_fetch(const packet& incoming);
-  /// Sets the required right and, for a flush, the length. Returns false if the operands are
-  /// invalid.
+  /// Sets the right that the request requires and, for a flush, its length. Returns false if the
+  /// operands are invalid.
   bool understands(fetch& wanted) const noexcept;
   bool is_expected(const packet_header& header);
   /// XRC only: switches to the shared receive queue that a request names. Returns false if the
@@ -98,34 +101,35 @@ class responder {
   /// The number of the domain whose memory requests may currently access.
   std::uint32_t domain() const noexcept;
   bool continues(const packet_header& header) noexcept;
-  /// True if there is a receive to be filled; takes one from a shared queue.
+  /// True if a receive is available. If there is a shared queue, the receive is taken from it.
   bool has_receive();
   const receive_queue::receive& current() const noexcept {
     return shared_ == nullptr ? own_.front() : *taken_;
   }
   receive_memory current_memory() const noexcept;
   void took(const packet_header& header);
-  /// Called when a message is complete. Returns false on failure.
+  /// Called when a message is complete. Returns false if a fault makes it fail.
   bool receive_message(ibv_wc_opcode opcode, std::uint32_t bytes, const packet_header& header);
   void complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
                         const packet_header* header, const faults::verdict& fault = {});
   /// Refuses the message. Drops it instead if the service is not reliable.
   void refuse(refusal reason);
   void refuse_for_good(refusal reason, ibv_event_type event);
-  /// Completes a receive with an error that the receiving program has caused.
+  /// Completes a receive with an error, and refuses its message.
   void fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event,
                     const faults::verdict& fault = {});
   packet_header refusal_header() const noexcept;
   packet_header acknowledgement() const noexcept;
   bool answer_fetch(fetch& wanted);
-  /// Null if the memory may not be used, or may no longer be used.
+  /// Returns the memory that the request accesses. The span's address is null if the access is not
+  /// permitted, or no longer permitted.
   std::span<std::byte> memory_of(const fetch& wanted) const noexcept;
   void* source_of(fetch& wanted) noexcept;
 
   queue_pair_core& pair_;
   receive_queue own_;
-  /// Used instead of `own_` unless null. For XRC, the queue that the last request named, while it
-  /// exists.
+  /// The shared queue that is used instead of `own_`, or null if there is none. For XRC, this is
+  /// the queue that the last request named, until it is destroyed.
   shared_receive_queue* shared_;
   const xrc_domain* receives_for_;
   /// The receive that was taken from the shared queue. If its message is dropped, the next message

@@ -20,7 +20,7 @@ struct xrc_opening;
 /// The additional members of an XRC shared receive queue.
 struct xrc_part {
   xrc_opening* domain = nullptr;
-  /// The queue in which receives of this queue complete.
+  /// The completion queue of this queue's receives.
   completion_queue* completions = nullptr;
   std::uint32_t number = 0;
 };
@@ -36,7 +36,8 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
   int post(const ibv_recv_wr& request) noexcept;
 
-  /// Takes the next receive for a queue pair, and copies its entries; nothing if there is none.
+  /// Removes and returns the next receive, whose entries are copied to `entries`. Returns nothing
+  /// if there is none.
   std::optional<receive_queue::receive> take(std::vector<ibv_sge>& entries);
 
   /// Implement ibv_modify_srq and ibv_query_srq.
@@ -45,7 +46,7 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
   bool is_of_xrc() const noexcept { return xrc.domain != nullptr; }
 
-  /// For XRC only; does not change.
+  /// Used by XRC queues only. It does not change.
   xrc_part xrc;
   // The engine's lock protects these.
   unsigned queue_pairs = 0;
@@ -53,8 +54,8 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
  private:
   ibv_srq_attr attributes() const noexcept;
-  // A lost completion is reported for its completion queue, and for the queue pair through which
-  // the message came if that still exists.
+  // Does nothing: a lost completion is reported for its completion queue, and for the queue pair
+  // that received the message, if that queue pair still exists.
   void late_completion_lost() override {}
 
   open_device& owner_;

@@ -21,10 +21,11 @@
 namespace softverbs {
 namespace {
 
-/// Doesn't collide with the port spaces of the connection manager.
+/// The port space of datagrams. It is none of the connection manager's port spaces.
 constexpr port_space datagram_space = IPPROTO_UDP;
 
-/// The time within which a running receiver takes a datagram. The kernel queues very few.
+/// The number of attempts to send a datagram while the receiver's queue is full. The kernel queues
+/// very few datagrams, but a running receiver reads one in this time (2 ms).
 constexpr int most_attempts = 20;
 constexpr timespec before_next_attempt{0, 100'000};
 
@@ -34,7 +35,8 @@ std::string datagram_name(const std::string& host, std::uint16_t port) {
   return std::string("softverbs-datagrams/") + own_kind() + "/" + host + "/" + std::to_string(port);
 }
 
-/// Returns false if no socket has this name. A datagram is lost if the receiver's queue stays full.
+/// Sends a datagram to the socket with this name. Returns false if there is no such socket. If the
+/// receiver's queue stays full, the datagram is lost.
 bool deliver(int descriptor, msghdr& message, const std::string& host, std::uint16_t port) {
   unix_address to(datagram_name(host, port));
   message.msg_name = &to.address;

@@ -30,10 +30,10 @@ struct io_mappings::packet {
   enum class what : std::uint32_t { room = 1, mapping, write };
 
   what kind{};
-  /// The index of the mapping; the number of mappings in `room`.
+  /// The index of the mapping. In a packet of the kind `room`, the number of mappings.
   std::uint32_t index = 0;
   std::int64_t offset = 0;
-  /// The length of the mapping, 0 if it was removed; the length of the data of a write.
+  /// The length of the mapping, or 0 if it was removed. In a write, the length of the data.
   std::uint64_t length = 0;
 };
 
@@ -44,7 +44,8 @@ io_mappings::~io_mappings() { ::close(socket_); }
 
 void io_mappings::begin() {
   tell({.kind = packet::what::room, .index = room_});
-  // Otherwise, the peer's notices of mappings would fill the socket until this end writes.
+  // Without a thread, the peer's notices of mappings would stay in the socket until this end
+  // writes, and could fill it.
   if (room_ != 0) start_thread();
 }
 
@@ -134,7 +135,7 @@ void io_mappings::catch_up() {
 }
 
 void io_mappings::serve() {
-  // Protected by the lock.
+  // The lock of connections protects this buffer.
   static std::array<std::byte, most_data> data;
   while (!is_over_) {
     packet said;
@@ -189,7 +190,7 @@ void io_mappings::stop() noexcept {
   const int error = errno;
   is_over_ = true;
   own_.clear();
-  // This ends its thread.
+  // This ends the thread, if there is one in this process.
   if (served_by_ == ::getpid()) ::shutdown(socket_, SHUT_RDWR);
   errno = error;
 }

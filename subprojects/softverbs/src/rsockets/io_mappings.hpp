@@ -26,10 +26,11 @@ class io_mappings : public std::enable_shared_from_this<io_mappings> {
 
   // These require the lock of connections.
 
-  /// Tells the peer about `room`, and serves it.
+  /// Sends `room` to the peer, and starts to serve the peer's writes.
   void begin();
   void set_peer_room(unsigned room) noexcept { peer_room_ = room; }
-  /// Returns 0 or an errno value. Sets the offset if it is -1.
+  /// Maps memory, which the peer may write if `for_peer` is true. If the offset is -1, sets it to
+  /// the memory's address. Returns 0 or an errno value.
   int map(void* memory, std::size_t length, bool for_peer, off_t& offset);
   int unmap(const void* memory, std::size_t length);
   void end_writes() noexcept { may_write_ = false; }
@@ -38,7 +39,7 @@ class io_mappings : public std::enable_shared_from_this<io_mappings> {
 
   // These must be called without the lock.
 
-  /// Returns the number of bytes, or -1 with errno on failure.
+  /// Writes to the peer's mappings. Returns the number of bytes, or -1 with errno on failure.
   ssize_t write(const void* data, std::size_t length, off_t offset, bool waits);
   /// Carries out the writes that the peer made before it sent the data that the program has just
   /// received.

@@ -55,8 +55,8 @@ void rdma_socket::add(std::shared_ptr<rdma_socket> made) {
 
 void rdma_socket::close() {
   reserved_.reset();
-  // In this order, because another thread may get the same descriptor immediately after it is
-  // closed.
+  // The entry is removed first: as soon as the descriptor is closed, another thread may get the
+  // same number.
   own_sockets().erase(descriptor_);
   ::close(descriptor_);
 }
@@ -77,7 +77,7 @@ int rdma_socket::shut_down(int how) { return ::shutdown(descriptor_, how) == 0 ?
 int rdma_socket::set_option(int level, int name, const void* value, socklen_t length) {
   if (const int error = options_.set(level, name, value, length)) return error;
   if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF)) {
-    // Halved, because the kernel doubles it.
+    // The value is halved, because the kernel doubles it.
     const int half = options_.value(level, name) / 2;
     ::setsockopt(descriptor_, SOL_SOCKET, name, &half, sizeof(half));
   }
@@ -128,7 +128,7 @@ int rdma_socket::find_way(const ip_address& target, socket_way& found) const {
   if (faults::port_is_down(station_of(from->device, from->port))) return ENETDOWN;
   found = {.from = *from, .source = local_, .target = target};
   if (local_.is_any()) found.source.ip = target.is_loopback() ? target.ip : from->ip;
-  // Loopback also reaches another device if the route begins there.
+  // A loopback address stands for the first device, but the route may lead to another one.
   if (target.is_any() || (target.is_loopback() && there->device != 0)) found.target.ip = there->ip;
   return 0;
 }

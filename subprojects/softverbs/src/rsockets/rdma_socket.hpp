@@ -18,7 +18,7 @@ class io_mappings;
 /// Writes as much of the address as fits, and returns its full length.
 socklen_t copy_address(const ip_address& address, void* to, socklen_t room) noexcept;
 
-/// The route from an address of this process to another one.
+/// The route from an address of this process to another address.
 struct socket_way {
   place from;
   ip_address source;
@@ -31,7 +31,7 @@ class rdma_socket {
  public:
   /// Returns the socket with this descriptor, or null with EBADF. Must be called without the lock.
   static std::shared_ptr<rdma_socket> find(int descriptor);
-  /// Makes `find` find the socket.
+  /// Adds a socket, so that `find` returns it.
   static void add(std::shared_ptr<rdma_socket> made);
 
   rdma_socket(const rdma_socket&) = delete;
@@ -56,24 +56,24 @@ class rdma_socket {
 
   // These must be called without the lock, because they wait.
 
-  /// Returns 0 or an errno value.
+  /// Connects the socket. Returns 0 or an errno value.
   virtual int connect(const sockaddr* address) = 0;
-  /// Returns a descriptor, or -1 with errno on failure.
+  /// Accepts a connection. Returns its descriptor, or -1 with errno on failure.
   virtual int accept();
-  // Like sendmsg and recvmsg.
+  // These have the parameters and results of sendmsg and recvmsg.
   virtual ssize_t send(const msghdr& message, int flags) = 0;
   virtual ssize_t receive(msghdr& message, int flags) = 0;
 
   /// Returns the result of a poll that the kernel can't determine, 0 if the caller has to poll
   /// again soon, or nothing if the kernel's result is right.
   virtual std::optional<short> readiness(short /*events*/) { return std::nullopt; }
-  /// Null if the socket isn't connected, or can't have mappings.
+  /// Returns the mappings, or null if the socket isn't connected, or can't have any.
   virtual std::shared_ptr<io_mappings> mappings() { return nullptr; }
 
  protected:
   rdma_socket(int descriptor, port_space space, sa_family_t family) noexcept;
 
-  /// Called after the address was reserved.
+  /// Called after the address was reserved. Returns 0 or an errno value.
   virtual int name_socket() { return 0; }
   int reserve(ip_address address);
   bool is_bound() const noexcept { return reserved_ != nullptr; }

@@ -47,7 +47,7 @@ bool is_structure(int level, int name) noexcept {
 int valid_number(int level, int name, int& value) noexcept {
   constexpr int most = std::numeric_limits<int>::max();
   if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF)) {
-    // Like the kernel, which doubles the value for its own overhead.
+    // The kernel doubles the value, too, because of its own overhead.
     value = value < 0 || value > most / 2 ? most : value * 2;
     return 0;
   }

@@ -43,7 +43,8 @@ void yield() noexcept {
 
 }  // namespace
 
-/// The only message of the connecting end. It carries the other end's stream.
+/// The only message of the connecting end. The descriptor of the accepting end's stream is sent
+/// with it.
 struct stream_socket::introduction {
   static constexpr std::uint32_t expected_mark = 0x53565253;
 
@@ -66,7 +67,7 @@ int stream_socket::listen(int backlog) {
     if (const int error = reserve(local_)) return error;
   if (backlog <= 0 || backlog > longest_backlog) backlog = longest_backlog;
   if (!reserved_->listen(backlog)) return errno;
-  // Readable when a client connects to any of the names.
+  // This descriptor is readable when a client has connected to any of the reserved names.
   const int callers = ::epoll_create1(EPOLL_CLOEXEC);
   if (callers < 0) return errno;
   epoll_event entry{};
@@ -93,14 +94,14 @@ int stream_socket::become(int file) noexcept {
 
 void stream_socket::apply_sizes(int stream) const noexcept {
   for (const int name : {SO_SNDBUF, SO_RCVBUF}) {
-    // Halved, because the kernel doubles it.
+    // The value is halved, because the kernel doubles it.
     const int half = options_.value(SOL_SOCKET, name) / 2;
     ::setsockopt(stream, SOL_SOCKET, name, &half, sizeof(half));
   }
 }
 
 void stream_socket::share_memory(int with, std::optional<unsigned> peer_room) {
-  // Blocking, because the flags of each call determine whether it blocks.
+  // The socket is blocking. The flags of each call determine whether the call waits.
   ::fcntl(with, F_SETFL, 0);
   const auto room = static_cast<unsigned>(options_.value(SOL_RDMA, RDMA_IOMAPSIZE));
   mappings_ = std::make_shared<io_mappings>(with, descriptor_, room);
@@ -108,7 +109,7 @@ void stream_socket::share_memory(int with, std::optional<unsigned> peer_room) {
   mappings_->begin();
 }
 
-// Connecting.
+// The functions of the connecting end.
 
 int stream_socket::begin_to_connect(const sockaddr* address) {
   switch (stage_) {
@@ -198,7 +199,7 @@ int stream_socket::connect(const sockaddr* address) {
     const connections_lock held;
     try_to_connect();
     if (const int error = begin_to_connect(address)) return error;
-    // As with librdmacm, even if the connection already exists.
+    // As with librdmacm, this is returned even if the connection already exists.
     if (is_nonblocking()) return EINPROGRESS;
   }
   for (;;) {
@@ -238,7 +239,7 @@ std::optional<short> stream_socket::readiness(short events) {
   }
 }
 
-// Accepting.
+// The functions of a listener.
 
 int stream_socket::accept() {
   if (stage_ != stage::listening) {
@@ -283,7 +284,7 @@ int stream_socket::welcome(int caller) {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  // The message has usually arrived already.
+  // The client's introduction has usually arrived already.
   pollfd readable{caller, POLLIN, 0};
   ::poll(&readable, 1, static_cast<int>(longest_silence / millisecond));
   const ssize_t got = ::recvmsg(caller, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -311,7 +312,7 @@ int stream_socket::welcome(int caller) {
   return stream;
 }
 
-// Functions of both ends.
+// The functions of both ends of a connection.
 
 std::optional<ip_address> stream_socket::peer() const {
   return stage_ == stage::connected ? std::optional(remote_) : std::nullopt;
@@ -346,7 +347,7 @@ ssize_t stream_socket::receive(msghdr& message, int flags) {
   void* const name = std::exchange(message.msg_name, nullptr);
   const socklen_t room = std::exchange(message.msg_namelen, 0);
   const ssize_t got = ::recvmsg(descriptor_, &message, flags & understood_flags);
-  // Yields, because a program that calls in a loop must leave the processor to its peer.
+  // A program that calls this in a loop must leave the processor to its peer.
   if (got < 0 && errno == EAGAIN) yield();
   if (got >= 0 && mappings_) mappings_->catch_up();
   if (got >= 0 && name != nullptr) message.msg_namelen = copy_address(remote_, name, room);

@@ -36,14 +36,15 @@ class stream_socket final : public rdma_socket {
   struct introduction;
 
   int begin_to_connect(const sockaddr* address);
-  /// Determines whether the socket is connected by now, or can't be.
+  /// If the socket is connecting, tries again, and sets `stage_` if the attempt succeeds or fails
+  /// for good.
   void try_to_connect();
   int attempt();
   int introduce(int to);
-  /// Makes the descriptor refer to another file. Returns 0 or an errno value.
+  /// Makes the descriptor refer to another file, and closes `file`. Returns 0 or an errno value.
   int become(int file) noexcept;
   void apply_sizes(int stream) const noexcept;
-  /// Returns 0, or the errno value for a call that needs a connection.
+  /// Returns 0 if the socket is connected, or the errno value for a call that needs a connection.
   int await_connection();
   int take_error() noexcept;
   int take_caller();

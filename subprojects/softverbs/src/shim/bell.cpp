@@ -44,7 +44,8 @@ bool bell::open(int device, int clock) noexcept {
   rung_ = descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   timer_ = make_timer();
   if (all_.get() < 0 || rung_.get() < 0 || timer_.get() < 0) return false;
-  // Other threads may take the event that made it readable.
+  // Another thread may take the event that made the descriptor readable, so reading it must not
+  // block.
   if (::fcntl(device, F_SETFL, ::fcntl(device, F_GETFL) | O_NONBLOCK) != 0) return false;
   return add(all_.get(), device) && add(all_.get(), rung_.get()) && add(all_.get(), timer_.get()) &&
          add(all_.get(), clock);
@@ -52,7 +53,7 @@ bool bell::open(int device, int clock) noexcept {
 
 void bell::ring(bool on) noexcept {
   std::uint64_t count = 0;
-  // Concurrent calls may read or write the count first.
+  // If another thread resets the count first, the read fails, without harm.
   while (::read(rung_.get(), &count, sizeof(count)) < 0 && errno == EINTR) {
   }
   if (!on) return;

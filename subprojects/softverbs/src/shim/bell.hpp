@@ -26,12 +26,12 @@ class descriptor {
 };
 
 /// The descriptor on which a program waits instead of the device's own descriptor. It is readable
-/// when the device's is, and when this library has something to report. It needs no thread, so a
-/// fork loses none.
+/// when the device's descriptor is, and when this library has something to report. It needs no
+/// thread, which a child of fork would not have.
 class bell {
  public:
-  /// Returns false with errno set on failure. Makes the device's descriptor non-blocking, but does
-  /// not own it. `clock` is readable when a fault with a time is due.
+  /// Opens the descriptor. Makes the device's descriptor non-blocking, but does not own it. `clock`
+  /// is readable when a fault with a time is due. Returns false with errno set on failure.
   bool open(int device, int clock) noexcept;
   int get() const noexcept { return all_.get(); }
   int device() const noexcept { return device_; }
@@ -53,7 +53,7 @@ class bell {
   descriptor timer_;
 };
 
-/// Creates a timer, which is readable after the time that is set.
+/// Creates a timer, whose descriptor becomes readable at the time that `set_timer` sets.
 descriptor make_timer() noexcept;
 void set_timer(int timer, nanoseconds time) noexcept;
 

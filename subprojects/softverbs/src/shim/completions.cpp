@@ -54,7 +54,7 @@ completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   return result;
 }
 
-/// Takes all completions of the device, but no more than the program's own queue would hold.
+/// Takes up to `most` completions from the device. Returns 0 or the result of a failed poll.
 int take_all(queue_record& queue, std::size_t most, ibv_poll_cq_attr* one_by_one,
              std::vector<completion>& into) {
   if (one_by_one != nullptr) {
@@ -106,7 +106,7 @@ pair_record* another_of(const pair_record& one) noexcept {
   return found;
 }
 
-/// Decides the status of a completion, and the time at which the program may have it.
+/// Determines the status of a completion, and the time at which the program may get it.
 void judge(queue_record& queue, completion& taken) {
   const auto found = queue.opened->pairs.find(taken.wc.qp_num);
   pair_record* const pair = found == queue.opened->pairs.end() ? nullptr : found->second;
@@ -131,7 +131,7 @@ void judge(queue_record& queue, completion& taken) {
   if (pair != nullptr) {
     due = pair->floor = std::max(due, pair->floor);
   } else {
-    // A completion of a work queue, for which no record is kept.
+    // No record is kept of a work queue, so its completions that are held back determine the time.
     for (const auto& [time, each] : queue.waiting)
       if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
   }
@@ -139,7 +139,8 @@ void judge(queue_record& queue, completion& taken) {
   attention.fetch_add(1);
 }
 
-/// Returns the next completion that the program may have, if any. Requires the lock.
+/// Removes the next completion that the program may get, and copies it to `into`. Returns false if
+/// there is none. Requires the lock.
 bool hand_out(queue_record& queue, completion& into) {
   if (queue.waiting.empty() || queue.waiting.begin()->first > now()) return false;
   into = queue.waiting.begin()->second;
@@ -441,7 +442,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   const std::uint32_t number = pair->qp_num;
   const bool keeps_completions = has_no_queues(*pair);
   {
-    // From here on, it can't be failed any more, except through another object.
+    // From here on, faults can't make the queue pair fail, except through another object for it.
     const std::lock_guard held(all().lock);
     all().pairs.erase(pair);
     pair_record* const other = has_no_queues(*pair) ? another_of(*record) : nullptr;

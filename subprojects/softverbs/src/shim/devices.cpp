@@ -106,7 +106,7 @@ int memcpy_from_dm(void* to, ibv_dm* from, std::uint64_t offset, std::size_t len
 }
 
 /// Replaces a function of device memory or work queues with `own`, and keeps the original in
-/// `kept`. Leaves the function alone if it differs from the one kept before.
+/// `kept`. Does nothing if `kept` already contains another function.
 template <typename Function>
 void put_before(Function& place, std::atomic<Function>& kept, Function own) noexcept {
   Function known = nullptr;

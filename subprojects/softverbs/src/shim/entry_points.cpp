@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verbs that this library only has to make fail.
+// The verbs for which this library only has to inject failures.
 #include "faults/failing_verbs.hpp"
 #include "shim/shim.hpp"
 #include "verbs/export.hpp"
@@ -35,7 +35,7 @@ SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int in
   return SOFTVERBS_NEXT(ibv_query_gid)(verbs, port, index, gid);
 }
 
-// Not public, but used by rdma-core's own programs.
+// This function is not public, but rdma-core's own programs use it.
 SOFTVERBS_EXPORT int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index,
                                         int* type);
 int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, int* type) {

@@ -12,8 +12,8 @@
 namespace softverbs::shim {
 namespace {
 
-/// Returns the time at which the program must get an event of this queue for a completion held
-/// back; 0 for never.
+/// Returns the time at which the program must get an event of this queue, because a completion held
+/// back becomes due; 0 for never.
 nanoseconds next_time(const queue_record& queue) noexcept {
   if (!queue.armed) return 0;
   const auto next = queue.waiting.upper_bound(queue.armed_at);
@@ -35,10 +35,11 @@ queue_record* raise_due(channel_record& channel) noexcept {
   return nullptr;
 }
 
-/// True if the device's event must be reported. It isn't if all completions of the queue are held
-/// back; in that case, the queue is armed again, and the program gets an event later.
+/// True if the device's event must be reported. If all completions of the queue are held back, this
+/// arms the queue again and returns false, and the program gets an event later.
 bool is_told(queue_record& queue) {
-  // If completions are read one by one, possibly only the thread that reads them may take them.
+  // If completions are read one by one, perhaps only the thread that is reading can take them, so
+  // the event is always reported.
   if (queue.theirs || queue.reading.is_own()) return true;
   const session_guard reading(&queue.reading);
   const auto is_held_back = [&] {
@@ -52,12 +53,12 @@ bool is_told(queue_record& queue) {
   take_in(queue, nullptr);
   if (!is_held_back()) return true;
   queue.opened->theirs.ops.req_notify_cq(queue.queue, 0);
-  // Completions that arrived before the queue was armed raise no event.
+  // Completions that arrived before the queue was armed raise no event, so they are taken now.
   take_in(queue, nullptr);
   return !is_held_back();
 }
 
-/// Takes one of the device's events, without waiting. Returns -1 with EAGAIN if there is none.
+/// Reads one of the device's events, without waiting. Returns -1 with EAGAIN if there is none.
 int take_event(channel_record& channel, ibv_cq** queue, void** user_context) {
   if (SOFTVERBS_NEXT(ibv_get_cq_event)(channel.theirs, queue, user_context) != 0) return -1;
   queue_record* const record = is_idle() ? nullptr : all().queues.find(*queue);

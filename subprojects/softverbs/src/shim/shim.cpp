@@ -64,7 +64,7 @@ void change(const effect& what, device_state& device, bool tells) {
   if (what.kind == effect_kind::device_fatal) {
     if (!apply(what, device, 0) || !tells) return;
     raise(device, 1, IBV_EVENT_DEVICE_FATAL);
-    // Wakes all waiting threads, because nothing will complete any more.
+    // All waiting threads are woken, because nothing will complete any more.
     for (channel_record* each : all().open_channels)
       if (each->opened->device == &device) each->events.ring(true);
     return;
@@ -181,7 +181,8 @@ bool read_environment() noexcept {
 
 using namespace softverbs;
 
-// The environment's faults are set first.
+// softverbs_inject and softverbs_reset_faults set the faults in SOFTVERBS_FAULTS first, unless that
+// has been done.
 
 SOFTVERBS_EXPORT int softverbs_inject(const char* text) {
   shim::read_environment();
@@ -205,6 +206,6 @@ SOFTVERBS_EXPORT unsigned long long softverbs_fault_struck(const char* text) {
   return shim::all().list.struck(text);
 }
 
-/// Tells softverbs' own devices that this library applies the faults to them.
+/// If this function exists, the software devices of this process leave the faults to this library.
 SOFTVERBS_EXPORT int softverbs_faults_in_front(void);
 int softverbs_faults_in_front(void) { return 1; }

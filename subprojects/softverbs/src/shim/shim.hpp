@@ -28,8 +28,8 @@
 /// provider, and completions are changed or held back before the program gets them.
 namespace softverbs::shim {
 
-/// The changes that faults have made to a device. Devices are identified by name, and may be open
-/// or not.
+/// The changes that faults have made to a device. Devices are identified by name. A state exists
+/// even if the device isn't open.
 struct device_state {
   std::string name;
   std::bitset<256> ports_down;
@@ -109,13 +109,13 @@ struct queue_record {
   ibv_cq* queue = nullptr;
   context_record* opened = nullptr;
   channel_record* channel = nullptr;
-  /// The queue with the device's functions, if its completions are read one by one.
+  /// A copy of the queue with the device's functions, if its completions are read one by one.
   std::optional<ibv_cq_ex> theirs;
   /// Held while completions are taken from the device, and while the program reads those held here
   /// one by one.
   session reading{false};
-  /// Completions held back, by the time at which the program may have them; for equal times, in
-  /// order of arrival.
+  /// The completions held back, by the time at which the program may get them. Those with equal
+  /// times are in order of arrival.
   std::multimap<nanoseconds, completion> waiting;
   /// The time before which no further completion is delivered. A delayed completion raises it,
   /// unless others may overtake that completion.
@@ -135,7 +135,7 @@ struct pair_record {
   context_record* opened = nullptr;
   /// The time before which no further completion of this queue pair is delivered.
   nanoseconds floor = 0;
-  /// All further completions are flushed, until the queue pair is reset.
+  /// True if all further completions are to be flushed, until the queue pair is reset.
   bool failed = false;
   decltype(ibv_qp_ex::wr_complete) wr_complete = nullptr;
 };
@@ -154,14 +154,15 @@ struct everything {
   std::mutex lock;
   faults::fault_list list;
   bool any_set = false;
-  /// Changes of state, for devices that are not known yet.
+  /// All changes of state so far. They are applied to devices that are opened later.
   std::vector<faults::effect> changes;
   std::list<device_state> devices;
   descriptor clock = make_timer();
   pointer_table<context_record> contexts;
   pointer_table<queue_record> queues;
   pointer_table<pair_record> pairs;
-  /// By the program's channel, and by the device's, which completion queues refer to.
+  /// Contains each record twice: by the program's channel, and by the device's channel, to which
+  /// completion queues refer.
   pointer_table<channel_record> channels;
   std::vector<context_record*> open;
   std::vector<channel_record*> open_channels;
@@ -175,15 +176,15 @@ device_state& state_of(const char* device);
 void change_state(const faults::effect& what);
 /// Applies the faults that have become due.
 void keep_time();
-/// Sets the time at which the program must get an event for completions held back.
+/// Makes the channel's descriptor readable when a completion held back becomes due.
 void set_alarm(channel_record& channel) noexcept;
 /// Forgets the completions of a queue pair that was reset or destroyed.
 void forget_completions(std::uint32_t pair, const context_record& opened) noexcept;
 
 // These must be called without the lock.
 
-/// Decides whether a call has to fail. Calls that a library makes within a call of the program are
-/// not affected.
+/// Decides whether a call of the program has to fail. Nested calls, which a library makes within
+/// it, are not affected.
 class entry {
  public:
   entry() noexcept { ++depth; }
@@ -191,7 +192,8 @@ class entry {
   entry& operator=(const entry&) = delete;
   ~entry() { --depth; }
 
-  /// Without a context, the call also works on a broken device.
+  /// Returns the result of a call that has to fail, or nothing if it may proceed. If `context` is
+  /// null, a broken device doesn't make the call fail.
   std::optional<faults::answer> strike(std::size_t verb, const ibv_context* context) const {
     if (is_idle() || depth > 1) return std::nullopt;
     return strike_now(verb, context);
@@ -202,7 +204,7 @@ class entry {
   static thread_local int depth;
 };
 
-/// Sets the faults of SOFTVERBS_FAULTS, at the first call. Returns false if they are not valid.
+/// At the first call, sets the faults in SOFTVERBS_FAULTS. Returns false if they are not valid.
 bool read_environment() noexcept;
 
 /// Applies faults to an object from here on. Returns 0 or an errno value.
@@ -214,11 +216,13 @@ void stand_in_front(context_record& opened) noexcept;
 
 int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept;
 int attend_to(ibv_qp* pair) noexcept;
-/// Does nothing for null. If a device has several kinds of memory, this affects only the first one.
+/// Applies faults to device memory. Does nothing for null. If a device has several kinds of memory,
+/// this affects only the first one.
 void attend_to(ibv_dm* memory) noexcept;
 
-/// Sets ibv_context::async_fd to the device's own descriptor during its lifetime: the kernel gets
-/// it when objects with events are created. Devices without a kernel device don't need it.
+/// While this object exists, ibv_context::async_fd is the device's own descriptor. Drivers pass it
+/// to the kernel when they create objects with events. Devices without a kernel device don't need
+/// this.
 class own_descriptor {
  public:
   explicit own_descriptor(ibv_context* verbs) noexcept;
@@ -252,7 +256,8 @@ ibv_comp_channel* theirs(ibv_comp_channel* channel) noexcept;
 /// from ibv_start_poll.
 int take_in(queue_record& queue, ibv_poll_cq_attr* one_by_one);
 
-/// The functions that replace those in the tables of contexts, completion queues and queue pairs.
+/// `stand_in_front` replaces the functions of an extended completion queue. The functions below
+/// replace those in the tables of contexts and queue pairs.
 void stand_in_front(queue_record& queue) noexcept;
 int poll_cq(ibv_cq* queue, int wanted, ibv_wc* out);
 int req_notify_cq(ibv_cq* queue, int solicited_only);

@@ -31,7 +31,7 @@ void delete_acknowledged(device_context& device, Object* object, unsigned events
   wait_until_acknowledged(*object, events);
   auto* const domain = static_cast<protection_domain*>(object->pd);
   delete object;
-  // Decremented last, because its memory may come from the domain's allocator.
+  // The domain is released last, because the object's memory may come from the domain's allocator.
   const std::lock_guard held(device.engine().lock());
   --domain->children;
 }

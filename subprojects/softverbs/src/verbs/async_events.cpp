@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that read asynchronous events and completion events. Acknowledging them only
-// counts in the public part of the objects, which libibverbs does for any device.
+// The entry points that read asynchronous events and completion events. Acknowledging an event only
+// increments a counter in the public part of an object, which libibverbs does for all devices.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"
@@ -64,8 +64,8 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
   for (;;) {
     if (!events->take_token()) return -1;
     if (faults::is_broken(soft_device_of(channel->context)->number)) {
-      // The kernel reports the same error for a device that was removed. Wakes the next waiting
-      // thread, too.
+      // The kernel reports the same error for a device that was removed. This wakes the next
+      // waiting thread, too.
       events->wake_next();
       errno = EIO;
       return -1;

@@ -34,7 +34,7 @@ void command_file::part(const ibv_context& closing) noexcept {
   for (protection_domain* domain : domains)
     if (!domain->is_parent_domain() && domain->of->heir == nullptr && !domain->of->destroyed)
       domain->of->heir = domain;
-  // Moves regions to the domain's remaining structure, which is the same domain for the device.
+  // Moves regions to the remaining structure of their domain; on the device, it is the same domain.
   for (memory_region* region : regions)
     if (region->is_object() && is_gone(region->pd)) {
       auto* const from = static_cast<protection_domain*>(region->pd);
@@ -81,7 +81,7 @@ int identify(int descriptor, command_file& file) noexcept {
 
 int open_command_file() noexcept {
   const int descriptor = open_sealed_file(mark);
-  // A program that reads an answer from the file finds its end.
+  // If a program reads from the descriptor, it gets the end of the file.
   if (descriptor >= 0) ::lseek(descriptor, 0, SEEK_END);
   return descriptor;
 }

@@ -22,10 +22,10 @@ struct protection_domain;
 /// contexts is open. Protected by the engine's lock.
 ///
 /// Several structures may refer to an object of the device, in one or more contexts: the structure
-/// that was created with the object, and those that were imported by its handle. Once the object is
-/// destroyed by any of them, the others refer to nothing.
+/// that was created with the object, and those that were imported by its handle. The object may be
+/// destroyed through any of them; the others then refer to a destroyed object.
 struct command_file {
-  /// Identify the file, and thereby its descriptors.
+  /// These identify the file, and thereby its descriptors.
   dev_t system = 0;
   ino_t number = 0;
 
@@ -39,14 +39,14 @@ struct command_file {
   /// left. Must be taken before the engine's lock.
   std::mutex closing_lock;
 
-  /// Deletes the structures of a context that is closed if they merely refer to an object, and
+  /// Called when a context is closed. Deletes its structures that merely refer to an object, and
   /// moves the others to a context that is still open.
   void part(const ibv_context& closing) noexcept;
   /// Deletes everything that is left.
   void clear() noexcept;
 };
 
-/// Returns 0 or an errno value.
+/// Sets the members of `file` that identify the descriptor's file. Returns 0 or an errno value.
 int identify(int descriptor, command_file& file) noexcept;
 /// Returns a new descriptor of a file that `is_command_file` recognizes, in any process; -1 with
 /// errno on failure.

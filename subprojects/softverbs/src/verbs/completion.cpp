@@ -24,7 +24,7 @@ bool is_too_long(const ibv_context* verbs, int entries) noexcept {
   return entries > static_cast<int>(soft_device_of(verbs)->most().completion_entries);
 }
 
-/// Returns null with errno set on failure.
+/// Creates a completion queue. Returns null with errno set on failure.
 completion_queue* create(ibv_context* verbs, int entries, void* user_context,
                          ibv_comp_channel* channel, int vector,
                          const completion_queue_options& options) {
@@ -164,7 +164,8 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
   try {
     auto* ours = static_cast<completion_queue*>(queue);
     const std::uint32_t capacity = completion_queue::granted(static_cast<std::uint32_t>(entries));
-    // Before the lock, so that the old entries are freed after it is released.
+    // This variable holds the old entries in the end. It is declared before the lock is taken, so
+    // that they are freed without the lock.
     auto places = ours->places(capacity);
     const std::lock_guard held(device.engine().lock());
     // On a network card, earlier requests would have completed by now, so their completions would

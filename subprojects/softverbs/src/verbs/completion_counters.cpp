@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint32_t most_counters = 4096;
 
-/// Calls the function that this library's function hides.
+/// Calls the function of the next library that has the same name.
 template <typename... Parameters>
 int call_next(int (*)(Parameters...), const char* name,
               std::type_identity_t<Parameters>... arguments) {

@@ -17,8 +17,8 @@ using namespace softverbs;
 
 namespace {
 
-/// Checks whether the queue pair may be a member of the group, and sets the LID by which the group
-/// is known. Returns 0 or an errno value.
+/// Checks whether the queue pair may be a member of the group. Sets `lid` to 0 if the GID alone
+/// identifies the group. Returns 0 or an errno value.
 int check_group(const ibv_qp* pair, const ibv_gid& gid, std::uint16_t& lid) noexcept {
   if (!device_context::of(pair->context).usable()) return EIO;
   if (pair->qp_type == IBV_QPT_RAW_PACKET) {

@@ -27,7 +27,7 @@ namespace {
 
 /// The kernel counts its own devices from 0, and never reaches this number.
 constexpr int first_index = 1'000'000;
-/// In kHz: the device's clock counts nanoseconds.
+/// The frequency of the device's clock in kHz: it counts nanoseconds.
 constexpr std::uint64_t core_clock = 1'000'000;
 
 std::uint32_t verbs_type(network type) noexcept {
@@ -57,7 +57,7 @@ ibv_gid_entry verbs_entry(const gid_entry& entry, std::uint32_t port,
 SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
   const bool known = faults::read_environment();
   unsigned ours_count = 0;
-  // Faults don't apply to calls by libibverbs, because the program has not made them.
+  // If libibverbs makes this call, faults don't apply, because the program has not made it.
   if (!without_soft_devices::is_so()) {
     if (known) ours_count = device_count();
     SOFTVERBS_FAULT(ibv_get_device_list, nullptr);
@@ -67,8 +67,8 @@ SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
   if (auto* function = SOFTVERBS_NEXT(ibv_get_device_list)) theirs = function(&theirs_count);
   if (theirs == nullptr) theirs_count = 0;
 
-  // A single block from malloc, like the list of libibverbs, because some programs release it with
-  // free().
+  // Some programs release the list with free(), so it is a single block from malloc, like the list
+  // of libibverbs.
   const std::size_t total = ours_count + static_cast<std::size_t>(theirs_count);
   auto** list = static_cast<ibv_device**>(
       std::realloc(static_cast<void*>(theirs), (total + 1) * sizeof(ibv_device*)));
@@ -89,7 +89,7 @@ SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
 
 SOFTVERBS_EXPORT void ibv_free_device_list(ibv_device** list) {
   if (list == nullptr) return;
-  // libibverbs counts its own devices, so they must be passed back to it.
+  // libibverbs counts the references to its devices, so they must be returned to it.
   ibv_device** theirs = list;
   for (ibv_device** each = list; *each != nullptr; ++each)
     if (soft_device_of(*each) == nullptr) *theirs++ = *each;
@@ -179,8 +179,8 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
 int inline_calls::query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
   SOFTVERBS_FAULT(ibv_query_rt_values_ex, verbs);
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
-  // The value is a number of ticks, not a time: the clocks of hardware have frequencies of their
-  // own.
+  // As with hardware, the value is a number of ticks. Programs convert it with the frequency of the
+  // clock.
   if (values->comp_mask != 0) values->raw_clock = {0, now()};
   return 0;
 }
@@ -265,8 +265,8 @@ SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int in
   return 0;
 }
 
-// Not public, but used by rdma-core's own programs. It has the types of sysfs, which don't
-// distinguish InfiniBand from RoCE v1.
+// This function is not public, but rdma-core's own programs use it. It returns the types of sysfs,
+// which don't distinguish InfiniBand from RoCE v1.
 SOFTVERBS_EXPORT int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index,
                                         int* type);
 int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, int* type) {

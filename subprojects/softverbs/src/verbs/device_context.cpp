@@ -45,7 +45,7 @@ device_context::~device_context() {
 void device_context::fill_operations() noexcept {
   priv = unsupported_operations();
   query_port = inline_calls::query_port;
-  // verbs.h reports missing operations by itself.
+  // Without these operations, the inline functions of verbs.h report that they are missing.
   if (device().description().has_extended) {
     query_device_ex = inline_calls::query_device_ex;
     query_rt_values = inline_calls::query_rt_values;
@@ -87,7 +87,7 @@ void device_context::fill_operations() noexcept {
 
 void device_context::on_device_event(const ibv_async_event& event) {
   async_events().push(event);
-  // Wakes all waiting threads, because nothing will complete any more.
+  // All waiting threads are woken, because nothing will complete any more.
   if (event.event_type == IBV_EVENT_DEVICE_FATAL)
     for (completion_channel* channel : channels) channel->events.wake();
 }
@@ -103,7 +103,7 @@ int device_context::start() {
   return machine().attach();
 }
 
-/// Requires the engine's lock.
+/// Adds the context to the machine and to its file. Requires the engine's lock.
 void device_context::join() {
   machine().listen(device().number, *this);
   faults::keep_time(machine());
@@ -191,7 +191,8 @@ device_context* device_context::import(int command_descriptor) noexcept {
 ibv_context* device_context::in_this_process(ibv_context* verbs) noexcept try {
   device_context& opened = of(verbs);
   if (opened.usable()) return verbs;
-  // A lock of the inherited device might be held by a thread that doesn't exist in the child.
+  // This is a lock of this process' own machine: a lock of the inherited device might be held by a
+  // thread that doesn't exist in the child.
   const std::lock_guard held(machine::current().inheriting);
   if (opened.behind_ != nullptr && opened.behind_->usable()) return &opened.behind_->verbs();
   device_context* const own = open(opened.device());
@@ -212,7 +213,7 @@ ibv_context* device_context::in_this_process(ibv_context* verbs) noexcept try {
 }
 
 bool device_context::shows_events_at(int number) const noexcept {
-  // Whether a read blocks depends on the flags of the current descriptor.
+  // The flags of the program's descriptor determine whether a read blocks, so they are copied.
   const int flags = ::fcntl(number, F_GETFL);
   if (flags < 0) return true;  // the program has closed the descriptor
   return ::fcntl(verbs().async_fd, F_SETFL, flags) == 0 &&
@@ -229,10 +230,12 @@ void device_context::close(device_context* closing) noexcept {
   // If the context itself was inherited, the context behind it belongs to the parent.
   if (device_context* own = closing->part_from_behind(); own != nullptr && own->usable())
     close(own);
-  // Programs may also close the context that their objects refer to.
+  // Objects of the inherited context refer to the context behind it, so a program can close the
+  // latter.
   if (closing->in_front_ != nullptr) closing->in_front_->part_from_behind();
   softverbs::machine& machine = closing->machine();
-  // Only one context of a file is closed at a time. The file exists until then.
+  // Only one context of a file is closed at a time. The copied pointer keeps the file alive until
+  // the lock is released.
   const std::shared_ptr<command_file> kept = closing->file;
   command_file& file = *kept;
   std::unique_lock alone(file.closing_lock, std::defer_lock);
@@ -256,8 +259,8 @@ void device_context::close(device_context* closing) noexcept {
       for (const memory_region* region : file.regions)
         if (region->is_object()) machine.regions.hide(*region);
   }
-  // While all objects are still known, because only then the announcements of peers can be
-  // verified.
+  // This must happen while all objects still exist. Without them, the announcements of peers could
+  // not be verified.
   if (usable) machine.wait_for_users({announcements::any, announcements::any});
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
@@ -280,8 +283,8 @@ void device_context::close(device_context* closing) noexcept {
     std::unique_lock held(machine.engine.lock(), std::defer_lock);
     if (usable) held.lock();
     // If a program closes a device before its objects are destroyed, the program's allocator may no
-    // longer exist, and the memory of its queues may be unmapped. Like drivers do, leave this
-    // memory to the program, without accessing it.
+    // longer exist, and the memory of its queues may be unmapped. As drivers do, this leaves the
+    // memory to the program, and doesn't access it.
     for (protection_domain* domain : file.domains)
       if (domain->context == &closing->verbs()) domain->free = nullptr;
     leave_domains(closing->queue_pairs);
@@ -312,7 +315,7 @@ void device_context::close(device_context* closing) noexcept {
       file.part(closing->verbs());
     }
   }
-  // Without the lock, because this unmaps buffers. No other thread can reach these objects.
+  // This unmaps buffers, so it is done without the lock. No other thread can reach these objects.
   if (last) file.clear();
   for (thread_domain* domain : closing->thread_domains) delete domain;
   delete closing;

@@ -29,7 +29,7 @@ struct xrc_target;
 /// An open device, with all objects created from it.
 class device_context final : private verbs_context, public open_device, private device_listener {
  public:
-  /// Returns null with errno set on failure.
+  /// Opens a device. Returns null with errno set on failure.
   static device_context* open(const soft_device& device) noexcept;
   /// Opens another context of a command descriptor's file, and takes ownership of the descriptor.
   /// Returns null with errno set on failure: EOPNOTSUPP if no context of this process has the file.
@@ -75,24 +75,26 @@ class device_context final : private verbs_context, public open_device, private 
   static void give_up(device_context* opened, bool started) noexcept;
   ~device_context();
   void fill_operations() noexcept;
-  /// Replaces the descriptor `number`, which the parent had opened, with this context's
-  /// asynchronous events, so that a program that polls it takes no events from the parent. Returns
+  /// Makes the descriptor `number`, which the parent had opened, refer to this context's
+  /// asynchronous events. A program that polls it then takes no events from the parent. Returns
   /// false with errno set on failure.
   bool shows_events_at(int number) const noexcept;
-  /// Separates this context from the context behind it, and returns that one, or null.
+  /// Separates this context from the context behind it, and returns the latter, or null if there is
+  /// none.
   device_context* part_from_behind() noexcept;
   void on_device_event(const ibv_async_event& event) override;
   void on_repair() override;
 
-  /// The context of the last process that inherited this one and created an object; null if none
-  /// did.
+  /// The context behind this one: if a child of fork inherited this context and created an object,
+  /// a context of this child. Null if there is none.
   device_context* behind_ = nullptr;
   /// The inherited context that this one is behind, while both are open; null if there is none.
   device_context* in_front_ = nullptr;
 };
 
-/// Hides soft devices from the current thread during its lifetime: libibverbs lists devices itself,
-/// and treats all of them as its own.
+/// While this object exists, the current thread's list of devices contains no soft devices. It is
+/// needed around calls of libibverbs that list devices, because libibverbs treats all of them as
+/// its own.
 class without_soft_devices {
  public:
   without_soft_devices() noexcept { ++depth_; }

@@ -17,7 +17,7 @@
 namespace softverbs {
 namespace {
 
-/// The unit in which network cards access their memory.
+/// The unit, in bytes, in which network cards access their memory.
 constexpr std::size_t word_bytes = 4;
 
 /// Finds the address of a part of the memory. Returns 0, or an errno value: the device must be

@@ -57,7 +57,7 @@ void make_readable_one_by_one(completion_queue& queue, std::uint64_t fields) noe
   };
   offer(IBV_WC_EX_WITH_BYTE_LEN, verbs.read_byte_len,
         [](ibv_cq_ex* from) { return current(from).wc.byte_len; });
-  // The same field contains an invalidated rkey.
+  // If the completion has an invalidated rkey, this field contains it.
   offer(IBV_WC_EX_WITH_IMM, verbs.read_imm_data,
         [](ibv_cq_ex* from) { return current(from).wc.imm_data; });
   offer(IBV_WC_EX_WITH_QP_NUM, verbs.read_qp_num,

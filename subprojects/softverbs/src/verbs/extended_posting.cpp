@@ -93,7 +93,8 @@ void set_inline(ibv_qp_ex* pair, const ibv_data_buf* buffers, std::size_t count)
 void wr_start(ibv_qp_ex* pair) {
   request_batch& batch = *behind(pair).batch;
   if (!batch.building.begin()) {
-    // The rest of the interrupted batch can't be distinguished from this one.
+    // The remaining calls for the interrupted batch can't be distinguished from those for this one,
+    // so both batches fail.
     batch.error = refuse_nested_post();
     ++batch.begun_again;
     return;
@@ -124,7 +125,7 @@ int post(queue_pair& pair, request_batch& batch, bool& waits) {
   return 0;
 }
 
-/// Ends the batch that the last ibv_wr_start began.
+/// Its destructor ends the batch that the last ibv_wr_start began.
 class last_of_batch {
  public:
   explicit last_of_batch(request_batch& batch) noexcept : batch_(batch) {}
@@ -308,7 +309,7 @@ ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attr
     errno = ENOMEM;
     return nullptr;
   }
-  // The extended structure begins like the plain one; verbs.h relies on that, too.
+  // The extended structure begins with the members of the plain one; verbs.h relies on that, too.
   ibv_qp* created =
       inline_calls::create_qp(attributes->pd, reinterpret_cast<ibv_qp_init_attr*>(attributes));
   if (created == nullptr || !builds) return created;

@@ -10,7 +10,8 @@
 
 using namespace softverbs;
 
-// The environment's faults are set first.
+// softverbs_inject and softverbs_reset_faults set the faults in SOFTVERBS_FAULTS first, unless that
+// has been done.
 
 SOFTVERBS_EXPORT int softverbs_inject(const char* text) {
   faults::read_environment();

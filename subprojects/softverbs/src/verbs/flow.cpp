@@ -19,11 +19,11 @@ using namespace softverbs;
 
 namespace {
 
-/// The kernel accepts no more.
+/// The maximum that the kernel accepts.
 constexpr unsigned most_specifications = 10;
 
-/// Reads the specifications that follow the attributes. Returns 0 or an errno value. Like
-/// libibverbs, ignores the size of the attributes, which programs leave unset.
+/// Reads the specifications that follow the attributes. Returns 0 or an errno value. As in
+/// libibverbs, the size of the attributes is ignored, because programs leave it unset.
 int read_specifications(const ibv_flow_attr& attributes, flow_filter& filter) noexcept {
   const auto* at = reinterpret_cast<const std::byte*>(&attributes + 1);
   for (unsigned left = attributes.num_of_specs; left > 0; --left) {

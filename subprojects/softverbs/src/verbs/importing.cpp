@@ -70,7 +70,8 @@ SOFTVERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* verbs, std::uint32_t handle)
     for (protection_domain* each : device.file->domains) {
       if (each->handle != handle || each->is_parent_domain() || each->of->destroyed) continue;
       same = each;
-      // A structure that the program has unimported, but that the device still has.
+      // If the program has unimported this structure, but the device still has it, it is used
+      // again.
       if (!each->unimported || each->context != verbs) continue;
       each->unimported = false;
       return each;
@@ -93,7 +94,8 @@ SOFTVERBS_EXPORT void ibv_unimport_pd(ibv_pd* domain) {
   if (!device.usable()) return;
   const std::lock_guard held(device.engine().lock());
   auto* ours = static_cast<protection_domain*>(domain);
-  // Objects created from it may still refer to it.
+  // Objects created from the structure may still refer to it, so it stays until the domain is
+  // destroyed.
   ours->unimported = true;
   if (!ours->of->destroyed) return;
   device.file->domains.erase(ours);
@@ -130,7 +132,8 @@ SOFTVERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* verbs, std::uint32_t handle)
   SOFTVERBS_FAULT(ibv_import_dm, verbs);
   device_context& device = device_context::of(verbs);
   const auto find = [&device, handle](device_memory*& memory) {
-    // A linear search, because there are few: each one occupies at least a page.
+    // A linear search is sufficient, because there are few objects: each one occupies at least a
+    // page.
     const auto found = std::ranges::find_if(device.file->memories, [&](const device_memory* each) {
       return each->is_object() && each->handle == handle;
     });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verb that this library doesn't define is the function of libibverbs, which calls the operation
-// in the table behind `verbs_context::priv`. The layout of that table is private, and changes with
-// each release.
+// If this library doesn't define a verb, the program calls the function of libibverbs. That
+// function calls the operation in the table behind `verbs_context::priv`. The layout of this table
+// is private, and changes with each release.
 #include "verbs/libibverbs_operations.hpp"
 
 #include "device/device.hpp"
@@ -31,7 +31,7 @@ int refuse() noexcept {
 }
 
 verbs_ex_private* only_refusals() noexcept {
-  // More entries than the table has: rdma-core 65 has 93 operations.
+  // This is more than enough: the table of rdma-core 65 has 93 operations.
   static std::array<decltype(&refuse), 512> table = [] {
     std::array<decltype(&refuse), 512> filled;
     filled.fill(&refuse);

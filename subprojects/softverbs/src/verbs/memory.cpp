@@ -127,7 +127,7 @@ int take_out(device_context& device, const memory_region& standing, memory_regio
   return EBUSY;
 }
 
-/// Shows a region again that was taken out, with its current properties.
+/// The destructor shows a region again that `take_out` has hidden, with its current properties.
 class shown_again {
  public:
   shown_again(region_table& table, memory_region& region) noexcept
@@ -144,7 +144,7 @@ class shown_again {
   memory_region& region_;
 };
 
-/// Like ibv_rereg_mr. The keys don't change; after a failure, nothing has changed.
+/// Implements ibv_rereg_mr. The keys don't change; after a failure, nothing has changed.
 int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, std::size_t length,
                int access) noexcept {
   const auto given = [flags](int change) { return (flags & change) != 0; };
@@ -162,7 +162,7 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
     return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
   device_context& device = device_context::of(region.context);
   if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
-  // Like the kernel, which doesn't support this.
+  // The kernel doesn't support this, either.
   if (region.device != nullptr) return refused(IBV_REREG_MR_ERR_CMD, EINVAL);
   memory_region* taken = nullptr;
   if (const int error = take_out(device, region, taken))
@@ -195,7 +195,8 @@ struct advised {
   std::size_t length;
 };
 
-/// Requires the engine's lock. Returns 0 or an errno value.
+/// Finds the memory of one entry of ibv_advise_mr. Returns 0 or an errno value. Requires the
+/// engine's lock.
 int find(region_table& regions, const ibv_pd* domain, const ibv_sge& piece, bool writes,
          advised& memory) noexcept {
   const memory_region* const region = regions.region_of(piece.lkey);
@@ -203,7 +204,7 @@ int find(region_table& regions, const ibv_pd* domain, const ibv_sge& piece, bool
   if (!same_domain(region->pd, domain)) return EPERM;
   if (writes && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) return EPERM;
   const std::byte* start = regions.local(domain, piece.lkey, piece.addr, piece.length, writes);
-  // Null if the range is out of bounds.
+  // The address is null if the range is out of bounds.
   memory = {reinterpret_cast<std::uintptr_t>(start), start == nullptr ? 0 : piece.length};
   return 0;
 }
@@ -214,7 +215,8 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::si
                                           std::uint64_t iova, unsigned access) {
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
-  // Programs don't call this function by its name; the macros of the other two may expand to it.
+  // Programs don't call this function by its name, but the macros ibv_reg_mr and ibv_reg_mr_iova
+  // may expand to it.
   const bool moved = iova != reinterpret_cast<std::uintptr_t>(address);
   const auto called =
       moved ? faults::number_of("ibv_reg_mr_iova") : faults::number_of("ibv_reg_mr");
@@ -261,7 +263,7 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   auto* ours = static_cast<memory_region*>(region);
   memory_region* original = nullptr;
   if (const int error = take_out(device, *ours, original)) return error;
-  // Declared here, so that the buffer is unmapped without the lock.
+  // The variable is declared here, so that the buffer is unmapped without the lock.
   std::shared_ptr<const buffer_mapping> buffer;
   {
     const std::lock_guard held(device.engine().lock());
@@ -313,7 +315,7 @@ int inline_calls::advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::ui
   const bool faults = writes || advice == IBV_ADVISE_MR_ADVICE_PREFETCH;
   if (!faults && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return EOPNOTSUPP;
   if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0) return EINVAL;
-  // Like the kernel, which gets the list as an attribute with a 16-bit length.
+  // The kernel has the same limit, because it gets the list as an attribute with a 16-bit length.
   if (count > UINT16_MAX / sizeof(ibv_sge)) return EINVAL;
   try {
     std::vector<advised> memories(count);
@@ -324,8 +326,8 @@ int inline_calls::advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::ui
                 find(device.machine().regions, domain, list[at], writes, memories[at]))
           return error;
     }
-    // Without this flag, errors are not reported: on other devices, they occur later,
-    // asynchronously.
+    // Without this flag, errors are not reported. On other devices, they would occur
+    // asynchronously, after the call.
     const bool tells = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
     for (const advised& memory : memories) {
       const int error = memory.start == 0 ? EFAULT
@@ -379,7 +381,7 @@ int inline_calls::dealloc_mw(ibv_mw* window) {
   return 0;
 }
 
-// Binds windows of type 1 only, by a request that the device itself posts.
+// Binds a window, of type 1 only, with a request that the device itself posts.
 int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
   SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
   if (pair->qp_type == IBV_QPT_XRC_RECV) return refuse_request(*pair);

@@ -90,7 +90,7 @@ ibv_mr* register_as_asked(ibv_pd* domain, const newer::mr_init_attr& asked) {
                           static_cast<unsigned>(asked.access));
 }
 
-/// Returns the function that this library's function hides, or null if libibverbs is too old.
+/// Returns the function of the next library with this name, or null if libibverbs is too old.
 template <typename Function>
 Function* next_of(Function*, const char* name) noexcept {
   return reinterpret_cast<Function*>(next_symbol(name));

@@ -7,7 +7,7 @@ namespace softverbs {
 
 void* next_symbol(const char* name) noexcept {
   // dlsym returns the default version; libibverbs also has entry points of its first ABI under the
-  // same names. Asking for a version would skip libraries in between that have none, such as
+  // same names. Requesting a version would skip libraries in between that have none, such as
   // softverbs.
   return ::dlsym(RTLD_NEXT, name);
 }

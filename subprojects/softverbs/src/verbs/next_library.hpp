@@ -7,8 +7,8 @@ namespace softverbs {
 /// there is none.
 void* next_symbol(const char* name) noexcept;
 
-/// As above, with the type of the function that hides it. The lookup takes the loader's lock, but
-/// nothing is cached, because none of these calls is on a data path.
+/// As above, but with the type of this library's function of that name. Each call looks the name
+/// up, which takes the loader's lock: none of these calls is on a data path.
 template <typename Function>
 Function* next(Function*, const char* name) noexcept {
   return reinterpret_cast<Function*>(next_symbol(name));
@@ -16,5 +16,5 @@ Function* next(Function*, const char* name) noexcept {
 
 }  // namespace softverbs
 
-/// Calls the definition of the entry point `name` in libibverbs.
+/// The definition of the entry point `name` in libibverbs, or null if it has none.
 #define SOFTVERBS_NEXT(name) (::softverbs::next(&name, #name))

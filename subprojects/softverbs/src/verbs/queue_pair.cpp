@@ -44,7 +44,7 @@ int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receive
   if (capacities.max_recv_wr != 0) capacities.max_recv_sge = std::max(capacities.max_recv_sge, 1U);
   capacities.max_inline_data = (capacities.max_inline_data + inline_granularity - 1) /
                                inline_granularity * inline_granularity;
-  // Like many network cards, which store inline data in the space of the elements.
+  // As on many network cards, inline data may use the space of the gather elements.
   if (capacities.max_send_wr != 0)
     capacities.max_inline_data =
         std::max(capacities.max_inline_data,
@@ -75,7 +75,7 @@ int check_attributes(const ibv_pd* domain, const ibv_qp_init_attr& attributes) n
              : 0;
 }
 
-/// Counts the references of a queue pair to objects other than its domain.
+/// Adds `by` to the reference counts of all objects that a queue pair uses, except its domain.
 void count(const queue_pair& pair, unsigned by) noexcept {
   const ibv_qp_init_attr& attributes = pair.initial();
   for (ibv_cq* queue : {attributes.send_cq, attributes.recv_cq})
@@ -114,7 +114,7 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   int error = device.usable() ? check_attributes(domain, *attributes) : EIO;
   ibv_qp_init_attr granted = *attributes;
   const bool only_sends = granted.qp_type == IBV_QPT_XRC_SEND;
-  // Ignored, as by drivers.
+  // Drivers ignore these attributes, too.
   if (only_sends) granted.recv_cq = nullptr;
   if (only_sends) granted.srq = nullptr;
   if (error == 0)
@@ -166,7 +166,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   {
     const std::lock_guard held(device.engine().lock());
     if (device.engine().is_member(*ours) || device.engine().has_rules(*ours)) return EBUSY;
-    // On a network card, unacknowledged packets would have been sent by now.
+    // On a network card, the posted sends of an unreliable queue pair would have been sent by now.
     if (!ours->is_reliable()) device.engine().settle();
     ours->leave_machine();
     device.queue_pairs.erase(ours);
@@ -191,12 +191,13 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   if (ours->spreading() != nullptr) return EOPNOTSUPP;
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
-  // Waits for all operations that rely on the current attributes.
+  // This waits for all operations that rely on the current attributes.
   if (!is_free(device, *ours)) return EBUSY;
   const std::lock_guard held(device.engine().lock());
   const std::lock_guard held_here(ours->lock());
   const int error = ours->modify(*attributes, mask);
-  // For XRC receive queue pairs, the program has other objects than the queue pair itself.
+  // The program's object for an XRC receive queue pair is not the queue pair itself, so its state
+  // is set here.
   pair->state = ours->now_in();
   if (error == 0)
     device.engine().ring_doorbell();
@@ -276,7 +277,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
   {
     const std::lock_guard held(ours->lock());
     if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr || ours->is_of_xrc() ||
-        ours->recv_cq == nullptr)  // it receives through work queues
+        ours->recv_cq == nullptr)  // if it receives through work queues
       error = EINVAL;
     for (; request != nullptr; request = request->next) {
       if (error == 0) error = ours->responses.post(*request);
@@ -284,7 +285,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
       *bad = request;
       break;
     }
-    // A receive waits for a packet, but is flushed in the error state.
+    // In the error state, a receive doesn't wait for a packet: the engine has to flush it.
     flushes = ours->now_in() == IBV_QPS_ERR;
   }
   if (flushes) ours->engine().ring(*ours);

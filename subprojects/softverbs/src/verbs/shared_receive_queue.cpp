@@ -34,7 +34,8 @@ int enter_domain(shared_receive_queue& queue, const xrc_part& xrc) {
   return 0;
 }
 
-/// Creates a queue; an XRC queue if `xrc` has a domain.
+/// Creates a queue, which is an XRC queue if `xrc` has a domain. Returns null with errno set on
+/// failure.
 ibv_srq* create_queue(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& xrc) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable()
@@ -81,7 +82,7 @@ ibv_srq* create_of_xrc(ibv_context* verbs, ibv_srq_init_attr_ex& attributes) {
     errno = EINVAL;
     return nullptr;
   }
-  // The extended structure begins like the plain one.
+  // The extended structure begins with the members of the plain one.
   return create_queue(
       attributes.pd, reinterpret_cast<ibv_srq_init_attr*>(&attributes),
       {static_cast<xrc_opening*>(attributes.xrcd), static_cast<completion_queue*>(attributes.cq)});
@@ -95,7 +96,7 @@ SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr
   return create_queue(domain, attributes, {});
 }
 
-// Called by verbs.h unless it calls ibv_create_srq instead.
+// verbs.h calls this if ibv_create_srq is not sufficient.
 ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes) {
   constexpr std::uint32_t of_basic = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
   // These don't apply to basic queues, and drivers ignore them.
@@ -116,7 +117,7 @@ ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* a
     errno = EINVAL;
     return nullptr;
   }
-  // The extended structure begins like the plain one.
+  // The extended structure begins with the members of the plain one.
   return create_queue(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes), {});
 }
 

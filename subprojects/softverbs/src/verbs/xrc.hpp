@@ -8,12 +8,12 @@ namespace softverbs {
 class device_context;
 struct xrc_target;
 
-/// Like ibv_create_qp_ex with IBV_QPT_XRC_RECV. Returns 0 or an errno value.
+/// Creates an XRC receive queue pair for ibv_create_qp_ex. Returns 0 or an errno value.
 int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_qp*& created);
-/// Like ibv_destroy_qp.
+/// Implements ibv_destroy_qp for such an object.
 int destroy_target(xrc_target& target);
-/// The result of posting to such an object, which has no queues. Does not access its queue pair,
-/// which may be moving to another device.
+/// Returns the error for a request posted to such an object, which has no queues. Does not access
+/// its queue pair, which may be moving to another device.
 int refuse_request(const ibv_qp& target) noexcept;
 
 }  // namespace softverbs

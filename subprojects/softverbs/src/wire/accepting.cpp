@@ -17,16 +17,17 @@
 namespace softverbs {
 namespace {
 
-/// More connections than this exceed the number of slots, so they can only be an attack.
+/// The number of slots limits the number of genuine connections, so more than this can only be an
+/// attack.
 constexpr std::size_t most_inlets = 2 * wire::slots;
 
-/// A process needs only one connection; but when it opens a new one, this process may not have
-/// noticed the end of the previous one.
+/// The maximum for each peer process. It needs only one connection, but when it opens a new one,
+/// this process may not have noticed the end of the previous one yet.
 constexpr std::ptrdiff_t most_inlets_of_one = 4;
 
-/// A genuine peer sends something at once. The number of silent connections from all processes is
-/// limited, so that descriptors remain for others. If a slow peer loses its connection, it
-/// reconnects.
+/// The maximum number of connections, from all processes, on which no message has arrived. It
+/// leaves descriptors for others. A genuine peer sends its first message at once. If a slow peer
+/// loses its connection, it reconnects.
 constexpr std::ptrdiff_t most_silent = 64;
 
 /// True if nothing can be read from the socket: neither a message nor the end of the connection.
@@ -35,10 +36,11 @@ bool says_nothing(int socket) noexcept {
   return ::recv(socket, &first, sizeof(first), MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/// A process that opens one connection after another must not delay existing peers: accepting and
-/// closing a connection takes as long as several messages, and wakes a process that waits to
-/// connect. Even at this rate, connections from the maximum number of processes are accepted within
-/// a tenth of a second.
+/// The limits for accepting connections: the number at each call, and the number in a period of
+/// `between_rows` nanoseconds. Accepting and closing a connection takes as long as several
+/// messages, and wakes a process that waits to connect, so a process that opens one connection
+/// after another would delay existing peers. Even with these limits, connections from the maximum
+/// number of processes are accepted within a tenth of a second.
 constexpr unsigned accepted_at_once = 4;
 constexpr unsigned accepted_in_a_row = 16;
 constexpr nanoseconds between_rows = 1'000'000;
@@ -55,7 +57,8 @@ void wire::accept_some() noexcept {
     const int connected = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (connected < 0) {
       if (errno == EMFILE) tell_of_descriptors();
-      // Connections that wait remain in the backlog, so polling them continuously would be useless.
+      // The waiting connections would make every poll return at once, so the listener is not polled
+      // for a while.
       if (errno != EAGAIN && may_pass(errno)) pause_listener(now() + before_next_try);
       return;
     }
@@ -81,7 +84,7 @@ void wire::make_room_for(const inlet& added) noexcept {
   const auto is_of_same = [&](const inlet& each) {
     return added.process != 0 && each.process == added.process;
   };
-  // Most inlets have been heard, so the system call is rarely needed.
+  // Most connections have received a message, so the system call is rarely needed.
   const auto is_silent = [](const inlet& each) { return !each.heard && says_nothing(each.socket); };
   const auto of_same =
       std::ranges::count_if(inlets_, [&](const auto& each) { return is_of_same(*each); });

@@ -58,11 +58,11 @@ int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) 
     way.multicast = is_multicast(address.grh.dgid);
     if (!way.multicast && is_ipv4(source->gid) != is_ipv4(address.grh.dgid)) return EINVAL;
     way.target = station_of_gid(address.grh.dgid, link_layer::ethernet).value_or(nobody);
-    // The error that neighbour discovery returns if there is no answer.
+    // On a network, neighbour discovery returns this error if no host answers.
     return way.multicast || way.target != nobody ? 0 : ETIMEDOUT;
   }
-  // No single address is looked up at the subnet manager: a wrong one shows when packets are not
-  // answered. Without a header, the group is unknown.
+  // The subnet manager isn't asked for unicast LIDs, so a wrong LID is noticed only when packets
+  // are not acknowledged. Without a GRH, the multicast group is unknown.
   way.multicast = is_multicast(address.dlid) && address.is_global != 0;
   way.target = station_of_lid(address.dlid).value_or(nobody);
   return 0;
@@ -100,8 +100,8 @@ int address_back(const soft_device& device, std::uint8_t port, const ibv_wc& com
   if (!said) return EPROTONOSUPPORT;
   // InfiniBand and RoCE v1 have the same header.
   const network type = device.is_ethernet(port) ? said->network : network::infiniband;
-  // If the datagram was sent to a group, this does not determine which of our addresses the sender
-  // expects.
+  // If the datagram was sent to a group, it doesn't tell which address of this port the sender
+  // expects in a reply.
   const auto index = index_of(device.number, port, said->target, type);
   if (!index) return EINVAL;
   address.is_global = 1;

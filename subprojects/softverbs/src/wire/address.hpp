@@ -10,7 +10,7 @@
 
 namespace softverbs {
 
-/// A target at which no device exists: packets for it are lost.
+/// The target of packets to an address that no device has. These packets are lost.
 inline constexpr station nobody = 0xff;
 
 /// The queue pair number that stands for all members of a multicast group.
@@ -23,16 +23,16 @@ struct route {
   bool multicast = false;
 };
 
-/// Checks an address as the kernel would, and finds the route to it. Returns 0 or an errno value.
+/// Checks an address as the kernel would, and sets the route to it. Returns 0 or an errno value.
 int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) noexcept;
 
 /// True if the GID identifies a multicast group: an IPv6 multicast address, or a mapped IPv4 one.
 bool is_multicast(const ibv_gid& gid) noexcept;
-/// Returns the GID by which raw packet queue pairs name a group: zeros, with its MAC address at the
-/// end.
+/// Returns the GID with which raw packet queue pairs join a group: zeros, followed by its MAC
+/// address.
 ibv_gid gid_of_mac(const std::uint8_t (&mac)[6]) noexcept;
 bool is_multicast_mac(const ibv_gid& gid) noexcept;
-/// As above, for LIDs, which address groups if InfiniBand is the link layer.
+/// True if the LID identifies a multicast group. Only InfiniBand uses these.
 bool is_multicast(std::uint16_t lid) noexcept;
 
 /// The destination of a datagram, as described by an address handle.
@@ -51,7 +51,7 @@ struct address_handle final : ibv_ah {
 destination describe(const soft_device& from, const ibv_ah_attr& address,
                      const route& way) noexcept;
 
-/// Finds the address of the sender of a datagram, like ibv_init_ah_from_wc. Returns 0 or an errno
+/// Sets the address of the sender of a datagram, as ibv_init_ah_from_wc does. Returns 0 or an errno
 /// value.
 int address_back(const soft_device& device, std::uint8_t port, const ibv_wc& completion,
                  const ibv_grh& header, ibv_ah_attr& address) noexcept;

@@ -17,16 +17,17 @@
 
 namespace softverbs {
 
-/// The connection to the process of a slot.
+/// The connection that this process opens to the process of a slot. It carries all packets to that
+/// process.
 struct outlet {
   int socket = -1;
-  pid_t process = 0;  ///< the process it leads to or led to; 0 if there was none, or unknown
+  pid_t process = 0;  ///< at the other end, now or before; 0 if there was none, or unknown
   bool blocked = false;
-  bool short_of_means = false;          ///< too few resources to connect: retried later
-  std::shared_ptr<remote_process> end;  ///< null without a handshake
+  bool short_of_means = false;          ///< too few resources to connect, so this is retried later
+  std::shared_ptr<remote_process> end;  ///< null unless a handshake has begun
   bool answered = false;
   std::optional<ring_writer> ring;
-  std::array<std::vector<std::uint32_t>, 3> waiting;  ///< by `turn`
+  std::array<std::vector<std::uint32_t>, 3> waiting;  ///< the waiting queue pairs, by `turn`
   std::deque<packet_header> owed;
 
   outlet() = default;
@@ -43,7 +44,8 @@ struct outlet {
   }
 };
 
-/// A connection that another process has opened to this one.
+/// A connection that another process has opened to this one. It carries all packets from that
+/// process.
 struct inlet {
   explicit inlet(int connected) noexcept : socket(connected), process(process_behind(connected)) {}
   inlet(const inlet&) = delete;
@@ -55,20 +57,20 @@ struct inlet {
 
   int socket;
   pid_t process;           ///< 0 if unknown
-  std::uint32_t slot = 0;  ///< the process' slot; 0 until known
+  std::uint32_t slot = 0;  ///< the process' slot; 0 until it is known
   bool heard = false;
   std::optional<ring_reader> ring;
   unsigned in_vain = 0;  ///< the number of polls that found the ring empty
   bool watched = false;
-  bool ended = false;                   ///< the connection has ended, but the ring may not be empty
-  std::shared_ptr<remote_process> end;  ///< null without a handshake
+  bool ended = false;                   ///< has ended, but its ring may still contain messages
+  std::shared_ptr<remote_process> end;  ///< null unless a handshake succeeded
   unsigned in_a_row = 0;
   bool ready = false;
 };
 
-/// The epoll data of events of the listener. An event of an inlet has the inlet's address.
+/// The epoll data of the listener's events. The epoll data of an inlet's events is its address.
 inline constexpr std::uint64_t listener_tag = ~std::uint64_t{0};
-/// The epoll data of events of an outlet, combined with the slot in the lower bits.
+/// Set in the epoll data of an outlet's events, whose lower bits are the slot.
 inline constexpr std::uint64_t outlet_tag = std::uint64_t{1} << 63;
 
 }  // namespace softverbs

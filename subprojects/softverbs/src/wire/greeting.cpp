@@ -68,7 +68,7 @@ descriptors::~descriptors() {
 
 ssize_t descriptors::receive(int socket, std::byte* to, std::size_t size) noexcept {
   iovec part{to, size};
-  // The kernel passes no more descriptors than fit here.
+  // The kernel discards descriptors that don't fit here.
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(attachment))> room{};
   msghdr message{};
   message.msg_iov = &part;

@@ -16,25 +16,25 @@
 
 namespace softverbs {
 
-/// A message between the ends of a connection that is not a packet.
+/// A message on a connection that is not a packet.
 struct notice {
   enum class kind : std::uint8_t {
-    /// Starts the handshake: the first message of the end that connected, with the descriptor of
-    /// memory for both ends.
+    /// Starts the handshake. The end that connected sends this as its first message, with the
+    /// descriptor of memory for both ends.
     greeting = 0x80,
-    /// The only answer to `greeting`, with the descriptors of the other process' tables and, if it
-    /// has any, of its devices' memory. Has no meaning if the `greeting` was not understood.
+    /// The only response to `greeting`. If `accepted` is set, it carries the descriptors of the
+    /// other process' tables and, if it has any, of its devices' memory.
     answer,
-    /// From the end that connected, after the answer: all further packets come through the ring.
+    /// From the end that connected, after the answer: all further packets go through the ring.
     changed_to_ring,
-    /// From the end that connected, which writes to the ring: the reader was asleep, and there is
-    /// something to read.
+    /// From the end that connected, which writes to the ring: the reader was asleep, and can read a
+    /// message now.
     something_to_read,
     /// From the end that reads the ring: the writer was waiting for room, and there is room now.
     room_to_write,
   };
   kind what;
-  /// Only in an answer: nonzero if the memory for both ends was mapped.
+  /// Only in an answer: nonzero if the other process has mapped the memory for both ends.
   std::uint8_t accepted;
   std::byte unused[6];
 };
@@ -44,7 +44,7 @@ static_assert(sizeof(notice) == 8 && std::is_trivially_copyable_v<notice>);
 namespace pair_memory {
 /// The ring of packets, which the end that connected writes.
 inline constexpr std::size_t ring = 0;
-/// The announcements, by the end that connected, of its direct accesses to the other end's memory.
+/// The space where the end that connected announces its direct accesses to the other end's memory.
 inline constexpr std::size_t hazards = ring_end::bytes;
 inline constexpr std::size_t hazard_bytes = std::size_t{128} * 1024;
 inline constexpr std::size_t bytes = hazards + hazard_bytes;
@@ -53,10 +53,10 @@ inline constexpr std::size_t bytes = hazards + hazard_bytes;
 /// The size of the memory of a process' devices.
 inline constexpr std::size_t device_memory_bytes = std::size_t{16} << 20;
 
-/// Another process, or this one, as the other end of a connection, after the handshake. The object
-/// may outlive the process. The contents of the shared memory must not be trusted.
+/// The other end of a connection, after the handshake: another process, or this one. The object may
+/// outlive the process. The contents of the shared memory must not be trusted.
 struct remote_process {
-  /// The process ID according to the kernel; 0 if unknown because the process is in another
+  /// The process ID according to the kernel; 0 if it is unknown, because the process is in another
   /// namespace.
   pid_t process = 0;
   /// Memory that is shared by the two ends of this connection only.
@@ -67,27 +67,27 @@ struct remote_process {
   std::span<std::byte> hazards() const noexcept {
     return pair.bytes().subspan(pair_memory::hazards, pair_memory::hazard_bytes);
   }
-  /// The tables that the process publishes; only that process can write to them. Empty if it
-  /// publishes none, and at the end that accepted the connection.
+  /// The tables that the process publishes, which only that process can write. Empty if it
+  /// publishes none. Always empty at the end that accepted the connection.
   shared_memory tables;
   /// The memory of that process' devices, which all processes can write to; may be empty.
   shared_memory device_memory;
-  /// True after the connection has ended. The engine's thread sets this at most a millisecond after
-  /// the process has died, before its process ID is reused.
+  /// True after the connection has ended. If the process has died, the engine's thread sets this
+  /// within a millisecond, before the process ID is reused.
   std::atomic<bool> gone{false};
 };
 
 /// True if the other end belongs to the same user, so that memory may be shared with it.
 bool is_of_same_user(int socket) noexcept;
-/// Returns the ID of the process at the other end; for a connection to a listener, that is the
-/// process that called listen.
+/// Returns the ID of the process at the other end, or 0 if it is unknown. If this end has connected
+/// to a listener, it is the process that called listen.
 pid_t process_behind(int socket) noexcept;
 
-/// The descriptors sent with a notice; negative ones are omitted. The second is only sent with a
-/// first.
+/// The descriptors to be sent with a notice; negative ones are omitted. If the first is negative,
+/// the second must be, too.
 using attachment = std::array<int, 2>;
 inline constexpr attachment nothing_attached{-1, -1};
-/// Sends a notice with these descriptors. Returns false if it can't be sent now.
+/// Sends a notice with these descriptors. Returns false if it can't be sent without waiting.
 bool send_notice(int socket, const notice& what, const attachment& with) noexcept;
 /// As above, for a notice that consists only of its kind.
 bool send_notice(int socket, notice::kind what) noexcept;
@@ -100,7 +100,8 @@ class descriptors {
   descriptors& operator=(const descriptors&) = delete;
   ~descriptors();
 
-  /// Receives a message like recv, without waiting, and with at most two descriptors.
+  /// Receives a message as recv would, without waiting, and up to two descriptors that came with
+  /// it.
   ssize_t receive(int socket, std::byte* to, std::size_t size) noexcept;
   /// The first descriptor, or a negative number if none was received.
   int first() const noexcept { return taken_[0]; }

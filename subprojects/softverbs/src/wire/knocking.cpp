@@ -22,12 +22,12 @@
 namespace softverbs {
 namespace {
 
-/// The delay before retrying when the peer's backlog of pending connections is full. It is short
-/// because other processes compete for a place.
+/// The delay before a retry when the peer's backlog of pending connections is full. It is short,
+/// because other processes compete for a place in the backlog.
 constexpr nanoseconds before_next_knock = 500'000;
 
-/// The number of notices read from one peer before the next one's turn; there is rarely more than
-/// one.
+/// The number of notices that are read from one peer before those of the next one. There is rarely
+/// more than one.
 constexpr unsigned notices_in_a_row = 4;
 
 }  // namespace
@@ -43,8 +43,8 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = outlet_tag | slot;
-  // The end of the connection is watched, too, so that a peer that has exited occupies no
-  // descriptor here.
+  // The end of the connection is watched, too: when the peer exits, this process closes the socket,
+  // which frees its descriptor.
   if (::connect(way.socket, there.get(), there.length) != 0 ||
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, way.socket, &event) != 0) {
     const int error = errno;
@@ -86,8 +86,8 @@ void wire::try_again() noexcept {
   waiting.swap(short_of_means_);
   for (const std::uint32_t slot : waiting) {
     outlet& way = *outlets_[slot];
-    // While connecting fails, the queue pairs that wait for this peer keep waiting, and don't
-    // consider it dead.
+    // If connecting still fails for lack of resources, the queue pairs that wait for this peer keep
+    // waiting; they must not consider it dead.
     way.short_of_means = false;
     if (way.socket < 0 && !connect(slot, way) && way.short_of_means) continue;
     way.short_of_means = true;
@@ -102,7 +102,7 @@ void wire::greet(outlet& way) noexcept {
   notice greeting{};
   greeting.what = notice::kind::greeting;
   const bool sent = send_notice(way.socket, greeting, {end->pair.descriptor(), -1});
-  // A peer that has received the descriptor by now keeps its own copy.
+  // If the peer has received the message, it has its own copy of the descriptor.
   end->pair.close_descriptor();
   if (!sent) return;
   end->process = way.process;
@@ -130,7 +130,7 @@ void wire::hear_back(std::uint32_t slot) noexcept {
     if (told->accepted == 0 ||
         (attached.first() >= 0 && way.end->tables.map(attached.first(), 0, false) != 0))
       way.end.reset();
-    // Without this memory, operations on it use packets.
+    // If mapping the device memory fails, operations on it use packets.
     else if (attached.second() >= 0)
       way.end->device_memory.map(attached.second(), device_memory_bytes, true);
   }
@@ -138,8 +138,8 @@ void wire::hear_back(std::uint32_t slot) noexcept {
 
 void wire::lose(std::uint32_t slot) noexcept {
   outlet& way = *outlets_[slot];
-  // A child between fork and exec also has the socket, so closing it would not remove it from
-  // epoll.
+  // Closing the socket would not remove it from epoll while a child, between fork and exec, also
+  // has it.
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, way.socket, nullptr);
   way.disconnect();
   way.owed.clear();
@@ -164,10 +164,10 @@ bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   const outlet* const way = outlets_[slot].get();
   const pid_t known = way == nullptr ? 0 : way->process;
   if (known == process) return true;
-  // Another process may have the slot by now. The kernel reports to a connecting process which
-  // process listens.
+  // Another process may have the slot by now. When a process connects, the kernel reports which
+  // process called listen.
   const int probe = open_socket();
-  // A shortage of descriptors excludes no process.
+  // Without a free descriptor, this can't be checked, so the packet is accepted.
   if (probe < 0) return true;
   const slot_name there(slot);
   const bool found = ::connect(probe, there.get(), there.length) == 0;
@@ -175,11 +175,11 @@ bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   const pid_t listens = found ? process_behind(probe) : 0;
   ::close(probe);
   if (found) return listens == 0 || listens == process;
-  // The backlog is full, so the process can't be identified now. Start to connect, so that it is
-  // known when the peer sends the same again.
+  // The backlog is full, so the process can't be identified now. Connecting starts here, so that
+  // the process is known when the peer sends its packet again.
   if (error == EAGAIN) static_cast<void>(find(qpn));
-  // The slot is free, so there is no other process that the peer could impersonate. Packets sent
-  // before the peer exited still count.
+  // The slot is free, so there is no other process that the sender could impersonate. The sender
+  // may have exited; the packets that it sent before are still valid.
   return error == ECONNREFUSED && known == 0;
 }
 

@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t ipv4_start = sizeof(ibv_grh) - sizeof(iphdr);
 constexpr std::uint8_t next_is_infiniband = 0x1b;
 
-/// The headers after the network header, and the checksum: UDP (in RoCE v2), base and datagram
-/// transport headers, and the invariant CRC.
+/// The size of the parts that follow the network header and, in RoCE v2, the UDP header: the base
+/// and datagram transport headers, and the invariant CRC.
 constexpr std::size_t transport_bytes = 12 + 8 + 4;
 
 /// The offset of an IPv4 address in a GID.
@@ -42,7 +42,7 @@ ibv_gid mapped(std::uint32_t ipv4) noexcept {
 std::optional<iphdr> find_ipv4(const network_header& bytes) noexcept {
   iphdr header;
   std::memcpy(&header, bytes.data() + ipv4_start, sizeof(header));
-  // The bytes could also be part of an address in an IPv6 header.
+  // These bytes may be part of an address in an IPv6 header instead.
   const bool fits = header.version == 4 && header.ihl == 5 && header.check == checksum(header);
   return fits ? std::optional(header) : std::nullopt;
 }
@@ -52,7 +52,8 @@ std::optional<iphdr> find_ipv4(const network_header& bytes) noexcept {
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept {
   network_header bytes{};
-  // An IPv4 header can't hold the address of an IPv6 group, whatever the source is.
+  // If the group has an IPv6 address, the header is an IPv6 header, because an IPv4 header has no
+  // room for this address.
   if (type == network::roce_v2 && is_ipv4(source) && is_ipv4(to.dgid)) {
     iphdr header{};
     header.version = 4;
@@ -82,7 +83,7 @@ std::uint8_t header_type(network type, const network_header& header) noexcept {
   constexpr std::uint8_t ipv6 = 1;
   constexpr std::uint8_t ipv4 = 2;
   if (type != network::roce_v2) return 0;
-  // An IPv4 header is in the last bytes only.
+  // The first bytes are zero if the header is an IPv4 header, which is at the end.
   return behind_udp | (header.front() == std::byte{} ? ipv4 : ipv6);
 }
 

@@ -12,16 +12,16 @@
 
 namespace softverbs {
 
-/// The header in front of each received datagram: a GRH, or its equivalent in RoCE v2, which is an
-/// IPv6 header (in the same format) or, in the last 20 bytes, an IPv4 header.
+/// The 40 bytes in front of each received datagram: a GRH or, in RoCE v2, an IP header. An IPv6
+/// header has the format of a GRH. An IPv4 header is in the last 20 bytes.
 using network_header = std::array<std::byte, sizeof(ibv_grh)>;
 
-/// Returns a header without the length, which differs for each datagram.
+/// Returns a header without its length field, which is different for each datagram.
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept;
-/// Returns the service level that a completion on Ethernet reports, which identifies the type of
-/// header, as with network cards: 0 for RoCE v1, 9 for v2 over IPv6, 10 for v2 over IPv4. The 40
-/// bytes alone are ambiguous.
+/// Returns the service level that a completion on Ethernet reports. As with network cards, it
+/// identifies the type of the header, which the 40 bytes alone don't: 0 for RoCE v1, 9 for v2 over
+/// IPv6, 10 for v2 over IPv4.
 std::uint8_t header_type(network type, const network_header& header) noexcept;
 void set_length(network_header& header, std::size_t payload) noexcept;
 
@@ -29,7 +29,7 @@ void set_length(network_header& header, std::size_t payload) noexcept;
 struct network_path {
   softverbs::network network;
   ibv_gid target;
-  /// The route to the sender, without the index of this port's GID.
+  /// The route to the sender, except for the index of this port's GID.
   ibv_global_route back;
 };
 

@@ -23,7 +23,8 @@ enum class packet_kind : std::uint8_t {
   fetch_add,
   atomic_write,
   flush,
-  /// From raw packet queue pairs: the payload is a whole Ethernet frame, for all that match it.
+  /// From raw packet queue pairs: the payload is a whole Ethernet frame. Flow rules and multicast
+  /// groups determine the queue pairs that receive it.
   frame,
 };
 
@@ -33,8 +34,8 @@ constexpr bool carries_operands(packet_kind kind) noexcept {
          kind == packet_kind::atomic_write || kind == packet_kind::flush;
 }
 
-/// True for requests that get a response of their own, in order: a read response, which may be
-/// empty.
+/// True for requests that are answered, in order, by packets of the kind `read_response`, which may
+/// be empty.
 constexpr bool fetches(packet_kind kind) noexcept {
   return kind == packet_kind::read_request || carries_operands(kind);
 }
@@ -44,7 +45,7 @@ constexpr bool is_atomic(packet_kind kind) noexcept {
   return carries_operands(kind) && kind != packet_kind::flush;
 }
 
-/// True for operations whose response is the previous value.
+/// True for operations that return the previous value.
 constexpr bool gives_value(packet_kind kind) noexcept {
   return kind == packet_kind::compare_swap || kind == packet_kind::fetch_add;
 }
@@ -72,13 +73,13 @@ inline constexpr std::uint8_t first = 1;
 inline constexpr std::uint8_t last = 2;
 inline constexpr std::uint8_t immediate = 4;
 inline constexpr std::uint8_t solicited = 8;
-/// From unreliable connections: the packet is not acknowledged.
+/// From unreliable connections: the responder doesn't acknowledge the packet.
 inline constexpr std::uint8_t unreliable = 16;
 /// A datagram whose network header is valid.
 inline constexpr std::uint8_t global = 32;
 /// A send that invalidates a memory window's key.
 inline constexpr std::uint8_t invalidate = 64;
-/// From XRC queue pairs, in both directions.
+/// Set on requests and responses of XRC queue pairs.
 inline constexpr std::uint8_t xrc = 128;
 }  // namespace packet_flag
 
@@ -101,20 +102,20 @@ struct packet_header {
   std::uint8_t network;  ///< enum network
   std::uint8_t source;   ///< a station, like `target`
   std::uint8_t target;
-  refusal reason;              ///< refuse only
-  std::uint8_t rnr_timer;      ///< refuse only, as coded in IBV_QP_MIN_RNR_TIMER
-  std::uint8_t service_level;  ///< datagram only
+  refusal reason;              ///< only for `refuse`
+  std::uint8_t rnr_timer;      ///< only for `refuse`: the code of ibv_qp_attr::min_rnr_timer
+  std::uint8_t service_level;  ///< only for `datagram`
   std::uint32_t target_qpn;
   std::uint32_t source_qpn;
   std::uint32_t psn;
   std::uint32_t payload;  ///< bytes after this header
   std::uint32_t offset;   ///< the payload's offset in its message
-  std::uint32_t message;  ///< bytes of the whole message: write, read_request
-  /// The rkey of the memory, or of the window to invalidate; the qkey of a datagram.
+  std::uint32_t message;  ///< only for `write` and `read_request`: bytes of the whole message
+  /// The rkey of the memory, or of the window to invalidate. In a datagram, the qkey.
   std::uint32_t key;
   std::uint32_t immediate;  ///< in network byte order
   std::uint64_t address;    ///< the remote address; in a datagram, the destination LID
-  /// The number of the shared receive queue that an XRC request is for.
+  /// The number of the shared receive queue that an XRC request addresses.
   std::uint32_t shared_queue;
   std::uint32_t reserved;
 };
@@ -122,15 +123,15 @@ static_assert(sizeof(packet_header) == 56 && std::is_trivially_copyable_v<packet
 
 /// The payload of packets that carry operands.
 struct atomic_operands {
-  /// The value to compare or add; the value of an atomic write; or the kind of flush: the
-  /// placements in the lower 8 bits, and above them the level.
+  /// The value to compare or add, or the value of an atomic write. For a flush, the placements in
+  /// the lower 8 bits, and the level above them.
   std::uint64_t compare_or_add;
-  /// The value to swap in; or the number of bytes to flush.
+  /// The value to swap in. For a flush, the number of bytes to flush.
   std::uint64_t swap;
 };
 
-/// The payload size of each packet of a message but the last. Larger packets need fewer system
-/// calls; if they are larger than this, the copies no longer fit in the cache.
+/// The payload size of all packets of a message but the last one. Larger packets need fewer system
+/// calls, but beyond this size, the copies no longer fit in the cache.
 inline constexpr std::uint32_t packet_bytes = 32 * 1024;
 inline constexpr std::size_t largest_packet = sizeof(packet_header) + packet_bytes;
 
@@ -140,7 +141,7 @@ inline constexpr std::uint32_t ethernet_header_bytes = 14;
 /// Packet sequence numbers are 24 bits wide and wrap around.
 inline constexpr std::uint32_t psn_mask = 0xff'ffff;
 
-/// Returns how far `left` is after `right`; negative if it is before.
+/// Returns the number of packets by which `left` is after `right`; negative if it is before.
 constexpr std::int32_t psn_distance(std::uint32_t left, std::uint32_t right) noexcept {
   return static_cast<std::int32_t>((left - right) << 8) >> 8;
 }

@@ -21,10 +21,10 @@
 namespace softverbs {
 namespace {
 
-/// The number of packets taken from one peer before the next one's turn.
+/// The number of packets that are taken from one peer before those of the next one.
 constexpr unsigned packets_in_a_row = 16;
 
-/// The number of polls that find a ring empty before it is no longer polled.
+/// The number of polls that must find a ring empty before it is no longer polled.
 constexpr unsigned looks_in_vain = 1024;
 
 }  // namespace
@@ -52,7 +52,8 @@ const packet* wire::next() {
       close_inlet(from);
       continue;
     }
-    // Dropped; the queue pair that the sender impersonates continues unharmed.
+    // A packet in the name of another process is dropped. The connection stays, and the queue pair
+    // that the sender impersonates is not affected.
     if (!speaks_for(from, current_.header.source_qpn)) continue;
     return &current_;
   }
@@ -60,16 +61,16 @@ const packet* wire::next() {
 }
 
 std::span<const std::byte> wire::take(inlet& from, bool& open) noexcept {
-  // Notices about the connection may precede a packet.
+  // The peer may send notices before its first packet.
   while (!from.ring) {
-    // Descriptors come with the first message only.
+    // Only the first message carries descriptors.
     descriptors attached;
     const ssize_t received =
         from.heard ? ::recv(from.socket, landing_.get(), largest_packet, MSG_DONTWAIT | MSG_TRUNC)
                    : attached.receive(from.socket, landing_.get(), largest_packet);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    // Reported once if the peer closed the connection without reading everything; earlier messages
-    // can still be received.
+    // The peer closed the connection without reading everything. This error is reported once, and
+    // messages that arrived before can still be received.
     if (received < 0 && errno == ECONNRESET) continue;
     open = received > 0;
     if (!open) return {};
@@ -116,7 +117,7 @@ void wire::hear(inlet& from) noexcept {
       ::recv(from.socket, message.data(), message.size(), MSG_DONTWAIT | MSG_TRUNC);
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (received <= 0) {
-    // Packets that the peer wrote before it disconnected still count.
+    // Packets that the peer wrote before it disconnected are still processed.
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, from.socket, nullptr);
     from.ring->end();
     from.ended = true;
@@ -137,15 +138,16 @@ void wire::answer(inlet& from, int descriptor) noexcept {
     from.end = std::move(end);
     answer.accepted = 1;
   }
-  // A peer that has exited by now doesn't need the answer, but packets that it sent before still
-  // count.
+  // If the peer has exited by now, this fails without harm. Packets that it sent before are still
+  // processed.
   send_notice(from.socket, answer, from.end ? published_ : nothing_attached);
 }
 
 bool wire::well_formed(std::span<const std::byte> message) noexcept {
   if (message.size() < sizeof(packet_header) || message.size() > largest_packet) return false;
   packet_header& header = current_.header;
-  // Copied before it is checked, because the sender may share the memory.
+  // The header is copied before it is checked, because the sender may share the memory and change
+  // it.
   std::memcpy(&header, message.data(), sizeof(header));
   current_.payload = message.data() + sizeof(header);
   if (header.payload != message.size() - sizeof(header)) return false;
@@ -225,8 +227,8 @@ bool wire::sleep() noexcept {
 }
 
 void wire::close_inlet(inlet& from) noexcept {
-  // Closing the socket does not remove it from epoll while a child, between fork and exec, also has
-  // it: it would be reported again, with a dangling pointer.
+  // Closing the socket would not remove it from epoll while a child, between fork and exec, also
+  // has it. epoll would then report it again, with a dangling pointer.
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, from.socket, nullptr);
   if (current_in_ == &from) current_in_ = nullptr;
   std::erase(ready_, &from);

@@ -8,12 +8,12 @@
 
 namespace softverbs {
 
-/// The positions of both ends of a ring, each word in its own cache line. The numbers only
-/// increase.
+/// The positions of both ends of a ring, each word in its own cache line. The positions count bytes
+/// since the start, and only increase.
 struct ring_state {
   alignas(64) std::atomic<std::uint64_t> filled;   ///< bytes, set by the writer
   alignas(64) std::atomic<std::uint64_t> emptied;  ///< bytes, set by the reader
-  /// Set by an end that sleeps until the other one sends a notice, and cleared by either.
+  /// Set by an end that sleeps until the other end sends a notice, and cleared by either end.
   alignas(64) std::atomic<std::uint32_t> reader_sleeps;
   alignas(64) std::atomic<std::uint32_t> writer_waits;
 };
@@ -24,7 +24,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
 /// Neither trusts the contents of the memory; each keeps its own position privately.
 ///
 /// A message consists of its length and its bytes, and starts at a cache line. Messages never wrap
-/// around: a mark says that the rest of the ring, up to its end, is empty.
+/// around: if one doesn't fit before the end of the memory, a mark says that the rest is empty.
 class ring_end {
  public:
   static constexpr std::size_t state_bytes = 4096;
@@ -59,8 +59,8 @@ class ring_writer : private ring_end {
  public:
   explicit ring_writer(std::span<std::byte> memory) noexcept : ring_end(memory) {}
 
-  /// Returns the place for the next message, or null if there is no room; in that case, the reader
-  /// has been asked to send a notice when there is.
+  /// Returns the place for the next message, or null if there is no room. In the latter case, the
+  /// reader has been asked to send a notice when there is room.
   std::byte* prepare(std::size_t length) noexcept;
   /// Publishes the prepared message to the reader. Returns true if the reader sleeps, and needs a
   /// notice.
@@ -69,7 +69,7 @@ class ring_writer : private ring_end {
   /// True if enough space is free to continue writing.
   bool has_room() noexcept;
   void stop_waiting() noexcept { state_.writer_waits.store(0, std::memory_order_relaxed); }
-  /// True if the reader has not read all messages yet.
+  /// True if the reader has not read all messages.
   bool is_unread() const noexcept { return state_.emptied.load() != position_; }
   /// True if the reader's position is invalid.
   bool broken() const noexcept { return broken_; }
@@ -90,7 +90,7 @@ class ring_reader : private ring_end {
   /// Returns the next message, or an empty one if there is none. Its contents may still change, so
   /// values must not be read twice. Sets `open` to false if the contents of the ring are invalid.
   std::span<const std::byte> next(bool& open) noexcept;
-  /// Frees the space of the messages read so far. Returns true if the writer waits for it, and
+  /// Frees the space of the messages read so far. Returns true if the writer waits for space, and
   /// needs a notice.
   bool release() noexcept;
 
@@ -98,8 +98,8 @@ class ring_reader : private ring_end {
   bool sleep() noexcept;
   void wake() noexcept { state_.reader_sleeps.store(0, std::memory_order_relaxed); }
 
-  /// Ends the ring after its writer has disconnected: anything added later does not come from the
-  /// writer.
+  /// Called after the writer has disconnected. Data that is added later doesn't come from the
+  /// writer, and is ignored.
   void end() noexcept;
 
  private:

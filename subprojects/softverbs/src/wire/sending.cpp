@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Sends packets, and keeps the queue pairs that wait for a connection to take more.
+/// Sends packets, and lists the queue pairs that wait until a connection accepts packets again.
 #include "base/as_a_device.hpp"
 #include "base/user_memory.hpp"
 #include "wire/ends.hpp"
@@ -26,13 +26,14 @@
 namespace softverbs {
 namespace {
 
-/// Limits the packets that are owed to a peer that never reads.
+/// The maximum number of packets that `owe` keeps for a peer, because the peer may never read.
 constexpr std::size_t most_owed = 4096;
 
-/// The payload may be in memory that the program has marked as inaccessible until a completion,
-/// because a peer may read memory that a receive is going to fill. AddressSanitizer's wrapper of
-/// sendmsg would check the memory. ThreadSanitizer's wrapper has to be called: by it, what happened
-/// before a send also happens before the matching receive.
+/// Sends a message whose payload may be in memory that the program has marked as inaccessible until
+/// it polls a completion: a peer may read memory that a receive is going to fill.
+/// AddressSanitizer's wrapper of sendmsg would check the memory, so it is not called.
+/// ThreadSanitizer's wrapper has to be called, because it records that the operations before a send
+/// happen before those after the matching receive.
 ssize_t send_as_a_device(int socket, const msghdr& message) noexcept {
   const unwatched device;
   constexpr int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
@@ -50,8 +51,8 @@ sent wire::send(std::uint32_t target_qpn, const packet_header& header, const iov
   if (!place) place = std::make_unique<outlet>();
   outlet& way = *place;
   if (way.blocked) return sent::blocked;
-  // The second attempt is needed if the connection led to a process that has died, and another
-  // process has taken its slot since.
+  // The second attempt is for a connection to a process that has died, if another process has taken
+  // its slot since.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (way.socket < 0 && !connect(slot, way)) return way.blocked ? sent::blocked : sent::lost;
     const sent result = try_send(way, header, payload, pieces, whose);
@@ -68,7 +69,7 @@ sent wire::try_send(outlet& way, const packet_header& header, const iovec* paylo
       send_notice(way.socket, notice::kind::changed_to_ring))
     way.ring.emplace(way.end->ring());
   if (way.ring) return write(way, header, payload, pieces, whose);
-  // One more than the maximum number of entries of a request, for the header.
+  // Enough for the header, and for all entries of a request.
   std::array<iovec, 64> parts;
   parts[0] = {const_cast<packet_header*>(&header), sizeof(header)};
   std::copy_n(payload, pieces, parts.begin() + 1);
@@ -105,7 +106,7 @@ sent wire::write(outlet& way, const packet_header& header, const iovec* payload,
       return sent::fault;
     to += piece.iov_len;
   }
-  // If a notice doesn't fit in the socket, the socket already holds others.
+  // If the notice doesn't fit in the socket, the socket holds earlier ones, which wake the reader.
   if (way.ring->publish()) send_notice(way.socket, notice::kind::something_to_read);
   return sent::yes;
 }
@@ -186,7 +187,8 @@ bool wire::may_still_answer(std::uint32_t target_qpn) const noexcept {
   const std::uint32_t slot = target_qpn >> index_bits;
   if (!is_open() || slot >= slots || !outlets_[slot]) return false;
   if (outlets_[slot]->short_of_means) return true;
-  // An answer may already be here, even from a process that has exited since.
+  // An answer may have arrived already, even from a process that has exited since. The peer may
+  // also have opened a connection that waits to be accepted.
   pollfd newcomers{listener_, POLLIN, 0};
   if (has_unread_of(slot) || ::poll(&newcomers, 1, 0) == 1) return true;
   if (outlets_[slot]->socket < 0) return false;

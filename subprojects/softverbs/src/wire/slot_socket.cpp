@@ -31,7 +31,7 @@ bool may_pass(int error) noexcept {
 }
 
 void tell_of_descriptors() noexcept {
-  // Called under the engine's lock, like all functions here.
+  // The engine's lock protects this variable; callers hold it.
   static bool told = false;
   if (std::exchange(told, true)) return;
   rlimit limit{};

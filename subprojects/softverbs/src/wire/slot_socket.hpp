@@ -25,10 +25,10 @@ int open_socket() noexcept;
 
 /// True if an operation that failed with this errno value may succeed a little later.
 bool may_pass(int error) noexcept;
-/// Prints once that this process has no descriptors left.
+/// Reports on stderr, once, that this process has no descriptors left.
 void tell_of_descriptors() noexcept;
 
-/// The delay before retrying when another process or thread must first free a resource, such as a
+/// The delay before a retry if another process or thread must first free a resource, such as a
 /// descriptor.
 inline constexpr nanoseconds before_next_try = 20'000'000;
 

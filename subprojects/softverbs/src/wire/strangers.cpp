@@ -18,12 +18,12 @@ constexpr unsigned protocol_version = 6;
 
 constexpr std::string_view everybody = "softverbs/";
 
-/// Processes may look for a peer that has exited again and again, and the list of sockets may be
-/// long.
+/// The minimum time between two searches of the kernel's list of sockets, which may be long.
+/// Without it, a process that keeps trying to reach an exited peer would search the list each time.
 constexpr nanoseconds between_looks = 1'000'000'000;
 
-/// True if a line of the kernel's list is a socket with another prefix at this slot. Such a line
-/// ends with the name, in which `@` stands for the initial zero byte.
+/// True if this line of /proc/net/unix describes a socket of this slot with another prefix. Such a
+/// line ends with the socket's name, in which `@` stands for the initial zero byte.
 bool is_stranger(std::string_view line, std::uint32_t slot) noexcept {
   line = line.substr(0, line.find('\n'));
   const std::size_t start = line.find(" @softverbs/");
@@ -53,7 +53,7 @@ const char* own_kind() noexcept {
 }
 
 void tell_of_stranger(std::uint32_t slot) noexcept {
-  // Called under the engine's lock, like everything that sends.
+  // The engine's lock protects these variables; callers hold it.
   static bool told = false;
   static nanoseconds next_look = 0;
   if (told || now() < next_look) return;

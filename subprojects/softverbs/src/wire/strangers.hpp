@@ -9,8 +9,8 @@ namespace softverbs {
 /// with different packet formats, or with differently configured devices, have different prefixes.
 const char* own_kind() noexcept;
 
-/// Prints once, on stderr, if a process with a different prefix has the slot. To be called if no
-/// process with this prefix has it.
+/// Called if no process with this process' prefix has the slot. If a process with a different
+/// prefix has it, this is reported, once, on stderr.
 void tell_of_stranger(std::uint32_t slot) noexcept;
 
 }  // namespace softverbs

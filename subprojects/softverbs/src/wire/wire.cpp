@@ -19,10 +19,12 @@
 namespace softverbs {
 namespace {
 
-/// If there is nothing but one quiet peer, everything else is polled once in this many polls.
+/// epoll is called only once in this many polls if there is a single connection without a ring,
+/// which is read each time, or if any ring is polled.
 constexpr unsigned looks_between = 8;
 
-/// As above, if all peers use rings: other events are less urgent.
+/// As above, if all connections use rings, so that epoll reports only notices, which are less
+/// urgent.
 constexpr unsigned looks_between_notices = 32;
 
 }  // namespace
@@ -31,8 +33,8 @@ wire::wire() = default;
 wire::~wire() { close(); }
 
 int wire::take_slot() noexcept {
-  // Doesn't start at the first free slot, so that the queue pair numbers of a process that died are
-  // not reused soon.
+  // The search doesn't start at the first slot, so that the queue pair numbers of a process that
+  // died are not reused soon.
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   const auto start = static_cast<std::uint32_t>(now.tv_nsec >> 4) ^
@@ -78,7 +80,7 @@ void wire::part() noexcept {
 
 void wire::close() noexcept {
   for (const auto& way : outlets_) {
-    // A peer that gets no answer to its last packets would have to assume that we have
+    // A peer that gets no response to its last packets would have to assume that this process has
     // died.
     while (way && !way->owed.empty() && way->socket >= 0) {
       const sent result = try_send(*way, way->owed.front(), nullptr, 0);
@@ -118,7 +120,7 @@ void wire::look(bool thoroughly) noexcept {
   look_into_rings();
   const bool one_socket = by_socket_ == 1 && inlets_.size() == 1 && blocked_ == 0;
   const bool nothing_but_rings = by_socket_ == 0 && blocked_ == 0;
-  // If there are rings as well, sockets must not slow them down, whichever process they belong to.
+  // If there are rings as well, system calls for sockets must not slow them down.
   const bool may_wait = one_socket || nothing_but_rings || !watched_.empty();
   if (!thoroughly && may_wait &&
       ++looks_ % (nothing_but_rings ? looks_between_notices : looks_between) != 0) {
@@ -150,7 +152,7 @@ bool wire::has_arrived() const noexcept {
   if (!is_open()) return false;
   for (const inlet* from : watched_)
     if (!from->ring->is_empty()) return true;
-  // Events that are not processed are reported again.
+  // These events are not processed here, so epoll reports them again.
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
   return std::any_of(

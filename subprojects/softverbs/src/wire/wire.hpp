@@ -20,20 +20,21 @@ namespace softverbs {
 enum class sent : std::uint8_t {
   yes,
   lost,     ///< no process is at the target: as on a network, this is not an error
-  blocked,  ///< the peer has to read first; `writable_again` returns when to retry
+  blocked,  ///< the peer has to read first: retry after `wait_writable`
   fault,    ///< the payload's memory isn't mapped
 };
 
-/// The order in which queue pairs resume when a connection can take more. Without an order, a queue
-/// pair that fills the connection each time would starve the others. Responses have to overtake
-/// data: otherwise, two sides that send a lot would never receive each other's acknowledgements.
+/// The order in which queue pairs resume when a connection accepts packets again. Without an order,
+/// a queue pair that fills the connection each time would starve the others. Responses have to
+/// overtake data: otherwise, two sides that send a lot would never receive each other's
+/// acknowledgements.
 enum class turn : std::uint8_t {
-  answer,  ///< an acknowledgement, a refusal or a read response
-  next,    ///< could send nothing this time
-  last,    ///< could send something this time
+  answer,  ///< the next packet is an acknowledgement, a refusal or a read response
+  next,    ///< a request, and the queue pair could send nothing this time
+  last,    ///< a request, but the queue pair has sent something this time
 };
 
-/// The owner of a payload's memory. The program may have unmapped its memory.
+/// The owner of a payload's memory. If it is the program, it may have unmapped the memory.
 enum class payload_of : std::uint8_t { program, device };
 
 /// A received packet, valid until the next one is requested. The sender may still be able to change
@@ -85,13 +86,14 @@ class wire {
   /// A descriptor that is readable when there may be something to do.
   int descriptor() const noexcept { return epoll_; }
 
-  /// Polls for packets. Cheap enough to be called in every poll of a completion queue.
+  /// Polls for packets. Unless `thoroughly` is true, most calls skip the system call, so this is
+  /// cheap enough for every poll of a completion queue.
   void look(bool thoroughly) noexcept;
   /// Returns the next received packet, or null if there are no more.
   const packet* next();
 
-  /// True if senders may deliver packets without a system call: a thread has to poll, or to call
-  /// `sleep`.
+  /// True if peers may deliver packets through rings without a system call. In this case, a thread
+  /// has to poll, or to call `sleep`.
   bool is_watched() const noexcept { return !watched_.empty(); }
   /// Makes the descriptor report all packets from here on. Returns false if some have arrived
   /// already.
@@ -104,24 +106,25 @@ class wire {
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
             std::size_t pieces, payload_of whose = payload_of::program);
 
-  /// The processes that receive multicasts, each as the number that stands for a queue pair's.
-  /// Expensive: determined again after each `look`.
+  /// Returns the processes that receive multicasts, each as the lowest queue pair number of its
+  /// slot. Expensive: the first call after each `look` checks all slots.
   const std::vector<std::uint32_t>& hearers();
   /// Sets whether this process receives multicasts. Returns 0 or an errno value.
   int hear_multicasts(bool wanted) noexcept;
 
-  /// Sends a packet now, or when the peer has read others, on behalf of a queue pair that may be
-  /// destroyed before.
+  /// Sends a packet now, or as soon as the peer has read earlier ones. The queue pair that sends it
+  /// may be destroyed before it is sent.
   void owe(const packet_header& header);
 
-  /// The queue pairs that waited for a connection that can take more now.
+  /// The numbers of the queue pairs that waited, and whose connections accept packets again. The
+  /// caller removes them.
   std::vector<std::uint32_t>& writable_again() noexcept { return writable_again_; }
-  /// Adds `qpn` to `writable_again` when the connection to `target_qpn` can take more.
+  /// Adds `qpn` to `writable_again` when the connection to `target_qpn` accepts packets again.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
-  /// Sets the descriptors of memory that all peers map, the first one without write access. They
-  /// are sent to each process that connects from now on, and still belong to the caller. Negative
-  /// for none.
+  /// Sets the descriptors of memory that all peers map, the first one without write access;
+  /// negative for none. They are sent to each process that connects from now on. The caller still
+  /// owns them.
   void publish(int tables, int device_memory) noexcept { published_ = {tables, device_memory}; }
   /// Returns the process behind `target_qpn` if it shares memory and has completed the handshake.
   /// Otherwise returns null, and opens a connection, so that a later call may find it.
@@ -129,9 +132,9 @@ class wire {
   /// The processes that have connected to this one and share memory with it.
   std::vector<std::shared_ptr<const remote_process>> connected() const;
 
-  /// True if `process` owns the queue pairs whose numbers have the same upper part as `qpn`,
-  /// according to the kernel; claims of the peer itself are not trusted. Expensive until the two
-  /// processes have exchanged something.
+  /// True if `process` owns the queue pairs whose numbers have the same upper part as `qpn`. The
+  /// kernel's information decides, because a peer's claims are not trusted. Expensive if this
+  /// process has no connection to that slot.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
   /// True if the process behind `target_qpn` may still answer: an answer may be unread here, or the
@@ -155,8 +158,8 @@ class wire {
   void wait_for_means(std::uint32_t slot, outlet& way, nanoseconds how_long) noexcept;
   void try_again() noexcept;
   void accept_some() noexcept;
-  /// Closes a connection if the process behind `added` has opened too many, or if there are too
-  /// many in all. A process with too many loses one of its own, never another's.
+  /// Closes a connection if the process that opened `added` has opened too many, or if there are
+  /// too many in all. In the first case, it closes a connection of that process.
   void make_room_for(const inlet& added) noexcept;
   void watch_listener(std::uint32_t events) noexcept;
   void pause_listener(nanoseconds until) noexcept;
@@ -164,7 +167,8 @@ class wire {
   void hear(inlet& from) noexcept;
   void watch(inlet& from) noexcept;
   void make_ready(inlet& from) noexcept;
-  /// The next message; empty if there is none, or if the connection has been closed.
+  /// Returns the next message. The result is empty if there is none; if the connection has ended,
+  /// `open` is false as well.
   std::span<const std::byte> take(inlet& from, bool& open) noexcept;
   void release() noexcept;
   bool heed(inlet& from, const notice& told, int descriptor) noexcept;
@@ -190,17 +194,18 @@ class wire {
   std::size_t by_socket_ = 0;
   std::size_t turn_ = 0;
   unsigned looks_ = 0;
-  unsigned blocked_ = 0;  ///< sockets
+  unsigned blocked_ = 0;  ///< the number of outlets without a ring that are blocked
   std::vector<std::uint32_t> full_rings_;
   /// The slots to which no connection could be opened because of insufficient resources.
   std::vector<std::uint32_t> short_of_means_;
-  nanoseconds next_connect_ = 0;           ///< for these; 0 for never
+  nanoseconds next_connect_ = 0;           ///< when to connect to these; 0 for never
   nanoseconds listener_pauses_until_ = 0;  ///< 0 if it doesn't pause
-  /// The start of the current period of accepting, and the connections accepted in it.
+  /// The start of the current period of accepting, and the number of connections accepted in it.
   nanoseconds row_start_ = 0;
   unsigned accepted_ = 0;
   std::vector<std::uint32_t> writable_again_;
-  /// Holds the socket name by which other processes find out that this one receives multicasts.
+  /// A socket with the name by which others recognize that this process receives multicasts;
+  /// negative if it doesn't.
   int ear_ = -1;
   std::vector<std::uint32_t> hearers_;
   bool hearers_known_ = false;

@@ -81,7 +81,7 @@ TEST_CASE("an invalid configuration is refused with its line number") {
   for (const mistake& each : {
            mistake{"", 0, "no device"},
            mistake{"# nothing\n\n", 2, "no device"},
-           mistake{"mtu = 256", 1, "settings follow a section"},
+           mistake{"mtu = 256", 1, "settings must follow a section"},
            mistake{"[soft0]\nmtu", 2, "neither `[section]` nor"},
            mistake{"[soft0", 1, "no `]`"},
            mistake{"[]", 1, "neither `[softN]`"},
@@ -141,7 +141,7 @@ TEST_CASE("an invalid configuration is refused with its line number") {
            mistake{"[soft0]\ngid 0 = ::1" + zero + "x v2", 2, "a control character"},
            mistake{"[soft0]\nmtu = 256\x1b[2J", 2, "a control character"},
            mistake{"[soft0]\nmtu\x7f = 256", 2, "a control character"},
-           mistake{"\xef\xbb\xbf[soft0]", 1, "settings follow a section"},
+           mistake{"\xef\xbb\xbf[soft0]", 1, "settings must follow a section"},
            mistake{"[soft0]\nmax-inline = 257", 2, "a number from 0 to 256"},
            mistake{"[soft0]\nmax-device-memory = 4194305", 2, "a number from 1 to 4194304"},
            mistake{"[soft0]\nmax-queue-pairs = many", 2, "a number from 1 to 16383"},
