@@ -4,6 +4,7 @@
 /// these calls are only declared, so programs without coroutines do not need `<coroutine>`.
 #pragma once
 
+#include <verbspp/base/event_loop.hpp>
 #include <verbspp/channel.hpp>
 #include <verbspp/channel/async_scope.hpp>
 #include <verbspp/channel/detail/awaited_message.hpp>

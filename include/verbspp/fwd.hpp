@@ -23,6 +23,7 @@ class error;
 enum class error_kind : std::uint8_t;
 class exception;
 enum class ownership : std::uint8_t;
+class event_loop;
 class wait_limit;
 template <class Traits>
 class bounded;

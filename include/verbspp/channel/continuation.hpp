@@ -3,6 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/chrono.hpp>
+#include <verbspp/base/detail/list_links.hpp>
 #include <verbspp/base/wait_limit.hpp>
 
 #include <cassert>
@@ -14,12 +15,6 @@ namespace verbspp {
 namespace detail {
 
 class continuation_list;
-
-/// The links of a circular list, whose head is not an element.
-struct continuation_links {
-  continuation_links* next = nullptr;  ///< null: in no list
-  continuation_links* previous = nullptr;
-};
 
 }  // namespace detail
 
@@ -48,7 +43,7 @@ struct continuation_links {
 /// The program owns the object, and has to keep it until the call. Destroying it cancels only the
 /// call: the request continues. It can be used again after the call. It can be neither copied nor
 /// moved. Thread rule: like the channel.
-class continuation : detail::continuation_links {
+class continuation : detail::list_links {
  public:
   using function = void (*)(continuation& self) noexcept;
 
@@ -60,14 +55,9 @@ class continuation : detail::continuation_links {
   ~continuation() { cancel(); }
 
   /// True after `pending::then` has accepted it, until it is called or cancelled.
-  [[nodiscard]] bool is_waiting() const noexcept { return next != nullptr; }
+  [[nodiscard]] bool is_waiting() const noexcept { return is_linked(); }
   /// Prevents the call. A no-op if it is not waiting.
-  VERBSPP_DATA_PATH void cancel() noexcept {
-    if (next == nullptr) return;
-    previous->next = next;
-    next->previous = previous;
-    next = nullptr;
-  }
+  VERBSPP_DATA_PATH void cancel() noexcept { unlink(); }
 
   /// Used by the library only.
   void call() noexcept { call_(*this); }
@@ -129,18 +119,15 @@ class continuation_list {
   VERBSPP_DATA_PATH void add(continuation& one, std::uint64_t key) noexcept {
     one.cancel();
     one.begin(key);
-    continuation_links* before = head_.previous;
+    list_links* before = head_.previous;
     while (before != &head_ && of(before).key_ > key) [[unlikely]]
       before = before->previous;
-    one.previous = before;
-    one.next = before->next;
-    before->next->previous = &one;
-    before->next = &one;
+    one.link_before(*before->next);
   }
   /// Calls `function` with each continuation, which the function may cancel.
   template <class Function>
   void for_each(Function function) noexcept {
-    for (continuation_links* each = head_.next; each != &head_;) {
+    for (list_links* each = head_.next; each != &head_;) {
       continuation& one = of(each);
       each = each->next;
       function(one);
@@ -148,11 +135,11 @@ class continuation_list {
   }
 
  private:
-  [[nodiscard]] VERBSPP_DATA_PATH static continuation& of(continuation_links* links) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static continuation& of(list_links* links) noexcept {
     return static_cast<continuation&>(*links);
   }
 
-  continuation_links head_;
+  list_links head_;
 };
 
 }  // namespace detail

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/list_links.hpp>
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/error.hpp>
+#include <verbspp/base/event_source.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+
+#include <poll.h>
+
+#include <coroutine>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+class event_loop;
+
+namespace detail {
+
+/// The functions of an `EventSource` whose type was erased.
+struct source_operations {
+  result<bool> (*request_notification)(void* source) noexcept;
+  int (*file_descriptor)(const void* source) noexcept;
+  short (*events)(const void* source) noexcept;
+  wait_limit::time_point (*deadline)(const void* source) noexcept;
+};
+template <EventSource Source>
+inline constexpr source_operations operations_of_source = {
+    .request_notification = [](void* source) noexcept -> result<bool> {
+      return static_cast<Source*>(source)->request_notification();
+    },
+    .file_descriptor = [](const void* source) noexcept -> int {
+      return static_cast<const Source*>(source)->file_descriptor();
+    },
+    .events = [](const void* source) noexcept -> short {
+      // A session of an exchange waits for its socket in either direction.
+      if constexpr (requires(const Source& each) { each.events(); })
+        return static_cast<const Source*>(source)->events();
+      else
+        return POLLIN;
+    },
+    .deadline = [](const void* source) noexcept -> wait_limit::time_point {
+      return static_cast<const Source*>(source)->deadline();
+    },
+};
+
+/// A coroutine that waits for an event source, as an element of a list of the loop.
+class waiting_source : list_links {
+ public:
+  waiting_source(const waiting_source&) = delete;
+  waiting_source& operator=(const waiting_source&) = delete;
+
+ protected:
+  /// Called when the source may have work, or the limit has expired.
+  /// \returns true if the coroutine is to be resumed
+  using look_function = bool (*)(waiting_source& self) noexcept;
+
+  waiting_source(look_function look, const source_operations& operations,
+                 const wait_limit& limit) noexcept
+      : look_(look), operations_(operations), limit_(limit) {}
+  ~waiting_source() { unlink(); }
+
+  /// \param source must stay where it is during the wait
+  void start(event_loop& loop, void* source, std::coroutine_handle<> waiting) noexcept;
+  [[nodiscard]] const std::optional<error>& failure() const noexcept { return failure_; }
+  [[nodiscard]] const wait_limit& limit() const noexcept { return limit_; }
+
+ private:
+  friend event_loop;
+
+  /// The latest time to look.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
+
+  look_function look_;
+  const source_operations& operations_;
+  wait_limit limit_;
+  void* source_ = nullptr;
+  std::coroutine_handle<> waiting_{};
+  std::optional<error> failure_{};  ///< of `request_notification`
+  bool is_due_ = false;
+};
+
+/// The awaitable of `event_loop::async_until`. `Source` is a reference, or an object that moves
+/// into the awaitable.
+template <class Source, class Result, class Look>
+class [[nodiscard]] awaited_source : waiting_source {
+ public:
+  awaited_source(event_loop& loop, Source&& source, Look look, const wait_limit& limit) noexcept
+      : waiting_source(again, operations_of_source<std::remove_reference_t<Source>>, limit),
+        loop_(loop),
+        source_(std::forward<Source>(source)),
+        find_(std::move(look)) {}
+
+  [[nodiscard]] bool await_ready() noexcept { return look(); }
+  void await_suspend(std::coroutine_handle<> waiting) noexcept {
+    start(loop_, std::addressof(source_), waiting);
+  }
+  [[nodiscard]] Result await_resume() noexcept { return *std::move(found_); }
+
+ private:
+  static bool again(waiting_source& self) noexcept {
+    return static_cast<awaited_source&>(self).look();
+  }
+  [[nodiscard]] bool look() noexcept {
+    if (failure())
+      found_.emplace(*failure());
+    else if (std::optional<Result> found = find_(source_))
+      found_.emplace(std::move(*found));
+    else if (limit().has_passed())
+      found_.emplace(limit().failure("wait in an event loop"));
+    return found_.has_value();
+  }
+
+  event_loop& loop_;
+  Source source_;
+  Look find_;
+  std::optional<Result> found_{};
+};
+
+}  // namespace detail
+
+/// An event loop for coroutines, for programs that have no other: it resumes a coroutine when the
+/// object that the coroutine waits for may have work. The object is any `EventSource`: a hub with
+/// all its channels, an acceptor, a session of an exchange, a listener.
+///
+///     event_loop loop;
+///     routine serving = serve(loop, hub), accepting = accept(loop, acceptor);
+///     while (!serving.is_done()) VERBSPP_TRYV(loop.run_once(1s));
+///
+/// Here `serve` is a coroutine of any type:
+///
+///     for (;;) {
+///       VERBSPP_CO_TRYV(co_await loop.async_ready(hub));
+///       VERBSPP_CO_TRYV(hub.poll());
+///     }
+///
+/// A coroutine may be destroyed while it waits; this ends the wait. A source must exist and must
+/// not be moved while a coroutine waits for it. Destroying the loop ends all waits; coroutines that
+/// wait are not resumed. The loop polls the descriptors, so each round costs time for each
+/// coroutine that waits: use a hub for many channels.
+///
+/// It can be neither copied nor moved. Thread rule: one thread at a time for the loop, its sources
+/// and its coroutines.
+class event_loop {
+ public:
+  event_loop() noexcept = default;
+  event_loop(const event_loop&) = delete;
+  event_loop& operator=(const event_loop&) = delete;
+  ~event_loop();
+
+  /// Sleeps until at least one source has work, and resumes the coroutines that wait for such
+  /// sources.
+  /// \returns false if the limit was reached first; true with nothing resumed is possible
+  /// \errors `resource_exhausted`; those of the operating system
+  result<bool> run_once(const wait_limit& limit) noexcept;
+
+  /// Awaits that the source may have work, for which the coroutine then calls the source's own
+  /// function, such as `poll`. It may wake although there is no work.
+  /// \errors those of `request_notification`
+  template <EventSource Source>
+  [[nodiscard]] auto async_ready(Source& source) noexcept {
+    return async_until(source, [is_asked = false](Source&) mutable noexcept {
+      return std::exchange(is_asked, true) ? std::optional<result<void>>(success()) : std::nullopt;
+    });
+  }
+
+  /// Calls `look(source)` now, and again whenever the source may have work, until it returns a
+  /// value: a `result` within a std::optional. The await expression has that `result`.
+  /// \errors those of `look`, and of `request_notification`; `timed_out`, `cancelled` when the
+  /// limit is reached
+  template <EventSource Source, class Look>
+  [[nodiscard]] auto async_until(Source& source, Look look,
+                                 const wait_limit& limit = wait_limit::forever()) noexcept {
+    using found = typename std::invoke_result_t<Look&, Source&>::value_type;
+    return detail::awaited_source<Source&, found, Look>(*this, source, std::move(look), limit);
+  }
+
+  /// Awaits the end of a session, and returns its outcome, as its `run` does: an exchange, a
+  /// meeting, or a connection by the connection manager. The session moves into the awaitable; if
+  /// the coroutine is destroyed, the session ends, which notifies the peer.
+  /// \errors as `run` of the session, which has a limit of its own
+  template <EventSource Session>
+    requires(!std::is_reference_v<Session>)
+  [[nodiscard]] auto async_run(Session&& session) noexcept {
+    using outcome = result<typename Session::outcome>;
+    const auto look = [](Session& running) noexcept -> std::optional<outcome> {
+      const result<bool> is_done = running.advance();
+      if (!is_done.has_value()) return outcome(is_done.assume_error());
+      if (!is_done.assume_value()) return std::nullopt;
+      return std::move(running).finish();
+    };
+    return detail::awaited_source<Session, outcome, decltype(look)>(*this, std::move(session), look,
+                                                                    wait_limit::forever());
+  }
+
+  /// Awaits the next connected client of an acceptor of exchanges, as its `next`.
+  /// \errors as `next`
+  template <EventSource Acceptor>
+  [[nodiscard]] auto async_next(Acceptor& acceptor,
+                                const wait_limit& limit = wait_limit::forever()) noexcept {
+    using outcome = result<typename Acceptor::accepted>;
+    return async_until(
+        acceptor,
+        [](Acceptor& from) noexcept -> std::optional<outcome> {
+          outcome next = from.next((wait_limit::time_point::min)());
+          if (next.has_error() && next.assume_error() == error_kind::timed_out)
+            return std::nullopt;  // nothing yet
+          return next;
+        },
+        limit);
+  }
+
+  /// Awaits the next request at a listener of the connection manager, as its `accept`.
+  /// \errors as `accept`
+  template <EventSource Listener>
+  [[nodiscard]] auto async_accept(Listener& listener,
+                                  const wait_limit& limit = wait_limit::forever()) noexcept {
+    using request = typename decltype(listener.try_accept())::value_type::value_type;
+    return async_until(
+        listener,
+        [](Listener& from) noexcept -> std::optional<result<request>> {
+          auto taken = from.try_accept();
+          if (!taken.has_value()) return result<request>(taken.assume_error());
+          if (!taken.assume_value()) return std::nullopt;
+          return result<request>(std::move(*taken.assume_value()));
+        },
+        limit);
+  }
+
+ private:
+  friend detail::waiting_source;
+
+  [[nodiscard]] static detail::waiting_source& of(detail::list_links* links) noexcept {
+    return static_cast<detail::waiting_source&>(*links);
+  }
+  [[nodiscard]] result<void> make_room() noexcept;
+  void take_due() noexcept;
+  bool resume_due() noexcept;
+
+  detail::list_links waiting_{&waiting_, &waiting_};
+  detail::list_links due_{&due_, &due_};  ///< used by `run_once` only
+  detail::owned<pollfd[]> entries_{};     ///< of the elements of `waiting_`, in the same order
+  std::size_t room_ = 0;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/base/detail/wait_readable.hpp>
+#include <verbspp/base/event_loop.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <new>
+#include <span>
+
+namespace verbspp {
+
+namespace detail {
+
+void waiting_source::start(event_loop& loop, void* source,
+                           std::coroutine_handle<> waiting) noexcept {
+  source_ = source;
+  waiting_ = waiting;
+  link_before(loop.waiting_);
+}
+
+wait_limit::time_point waiting_source::deadline() const noexcept {
+  return std::min(operations_.deadline(source_), limit_.sleep_until());
+}
+
+}  // namespace detail
+
+event_loop::~event_loop() {
+  for (detail::list_links* const list : {&waiting_, &due_})
+    while (list->next != list) list->next->unlink();
+}
+
+result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
+  VERBSPP_TRYV(make_room());
+  bool has_work = false;
+  wait_limit until = limit;
+  std::size_t count = 0;
+  for (detail::list_links* next = waiting_.next; next != &waiting_; next = next->next) {
+    detail::waiting_source& each = of(next);
+    const result<bool> asked = each.operations_.request_notification(each.source_);
+    if (!asked.has_value()) each.failure_ = asked.assume_error();
+    each.is_due_ = !asked.has_value() || asked.assume_value();
+    has_work = has_work || each.is_due_;
+    entries_.get()[count++] = {.fd = each.operations_.file_descriptor(each.source_),
+                               .events = each.operations_.events(each.source_),
+                               .revents = 0};
+    until = until.no_later_than(each.deadline());
+  }
+  const wait_limit none = (wait_limit::time_point::min)();
+  VERBSPP_TRYV(detail::wait_readable(std::span(entries_.get(), count), has_work ? none : until));
+  take_due();
+  return resume_due();
+}
+
+/// Makes room for the entries of all sources.
+result<void> event_loop::make_room() noexcept {
+  std::size_t count = 0;
+  for (const detail::list_links* next = waiting_.next; next != &waiting_; next = next->next)
+    ++count;
+  if (count <= room_) return success();
+  const std::size_t room = std::max<std::size_t>(8, 2 * count);
+  entries_ = detail::owned<pollfd[]>(new (std::nothrow) pollfd[room]);
+  room_ = entries_ ? room : 0;
+  if (!entries_) return error::from_errno(ENOMEM, "event_loop::run_once");
+  return success();
+}
+
+/// Moves the sources that may have work to their list.
+void event_loop::take_due() noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  const pollfd* entry = entries_.get();
+  for (detail::list_links* next = waiting_.next; next != &waiting_; ++entry) {
+    detail::waiting_source& each = of(next);
+    next = next->next;
+    if (!each.is_due_ && entry->revents == 0 && each.deadline() > now) continue;
+    each.unlink();
+    each.link_before(due_);
+  }
+}
+
+/// Resumes coroutines, which may wait again, or destroy others. \returns true if a source was due
+bool event_loop::resume_due() noexcept {
+  bool was_one = false;
+  while (due_.next != &due_) {
+    detail::waiting_source& first = of(due_.next);
+    first.unlink();
+    was_one = true;
+    if (first.look_(first))
+      first.waiting_.resume();
+    else
+      first.link_before(waiting_);
+  }
+  return was_one;
+}
+
+}  // namespace verbspp

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// The event loop for coroutines, with sources that the test controls.
+
+#include "../catch.hpp"
+#include "../eager.hpp"
+#include "outcomes.hpp"
+#include <verbspp/base/event_loop.hpp>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace std::chrono_literals;
+using verbspp::test::eager;
+using verbspp::test::refused;
+
+namespace {
+
+using routine = eager<result<int>>;
+using clock = std::chrono::steady_clock;
+
+/// An event source whose work is a number.
+class numbers {
+ public:
+  numbers() = default;
+  numbers(const numbers&) = delete;
+  numbers& operator=(const numbers&) = delete;
+  ~numbers() { ::close(signal_); }
+
+  void put(int number) {
+    number_ = number;
+    ::eventfd_write(signal_, 1);
+  }
+  [[nodiscard]] std::optional<int> take() {
+    eventfd_t ignored = 0;
+    ::eventfd_read(signal_, &ignored);
+    return std::exchange(number_, std::nullopt);
+  }
+
+  [[nodiscard]] int file_descriptor() const noexcept { return signal_; }
+  [[nodiscard]] result<bool> request_notification() noexcept {
+    ++asked;
+    if (fails) return refused;
+    return has_hidden_work;
+  }
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return due; }
+
+  int asked = 0;
+  bool fails = false;
+  bool has_hidden_work = false;  ///< that the descriptor does not report
+  wait_limit::time_point due = (wait_limit::time_point::max)();
+
+ private:
+  int signal_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  std::optional<int> number_{};
+};
+static_assert(EventSource<numbers>);
+
+routine next_of(event_loop& loop, numbers& source, wait_limit limit = wait_limit::forever()) {
+  co_return co_await loop.async_until(
+      source,
+      [](numbers& from) -> std::optional<result<int>> {
+        if (const auto number = from.take()) return result<int>(*number);
+        return std::nullopt;
+      },
+      limit);
+}
+
+routine ready(event_loop& loop, numbers& source) {
+  VERBSPP_CO_TRYV(co_await loop.async_ready(source));
+  co_return 1;
+}
+
+/// Runs one round, which must not sleep for long. \returns whether a coroutine was due
+bool run(event_loop& loop, wait_limit limit = 10s) { return loop.run_once(limit).value(); }
+
+}  // namespace
+
+TEST_CASE("an event loop resumes the coroutines whose sources have work") {
+  event_loop loop;
+  numbers first, second;
+  routine one = next_of(loop, first);
+  routine two = next_of(loop, second);
+  routine three = next_of(loop, second);
+  CHECK_FALSE(run(loop, 0s));
+  second.put(2);
+  CHECK(run(loop));
+  CHECK_FALSE(one.is_done());
+  CHECK(two.get().value() == 2);
+  CHECK_FALSE(three.is_done());
+  first.put(1);
+  second.put(3);
+  CHECK(run(loop));
+  CHECK(one.get().value() == 1);
+  CHECK(three.get().value() == 3);
+  CHECK_FALSE(run(loop, 0s));
+}
+
+TEST_CASE("work that is there already does not suspend a coroutine that looks for it") {
+  event_loop loop;
+  numbers source;
+  source.put(7);
+  const routine one = next_of(loop, source);
+  CHECK(one.is_done());
+  CHECK(source.asked == 0);
+}
+
+TEST_CASE("an event loop does not sleep while a source has work that its descriptor hides") {
+  event_loop loop;
+  numbers source;
+  source.has_hidden_work = true;
+  routine one = ready(loop, source);
+  CHECK_FALSE(one.is_done());
+  CHECK(run(loop));
+  CHECK(one.get().value() == 1);
+}
+
+TEST_CASE("an event loop looks at a source again at its deadline") {
+  event_loop loop;
+  numbers source;
+  source.due = clock::now() + 20ms;
+  routine one = ready(loop, source);
+  CHECK(run(loop));
+  CHECK(clock::now() >= source.due);
+  CHECK(one.is_done());
+}
+
+TEST_CASE("the limit of a round ends its sleep") {
+  event_loop loop;
+  numbers source;
+  const routine one = ready(loop, source);
+  const auto end = clock::now() + 20ms;
+  CHECK_FALSE(run(loop, end));
+  CHECK(clock::now() >= end);
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK_FALSE(run(loop, stop.get_token()));
+  CHECK_FALSE(one.is_done());
+}
+
+TEST_CASE("the limit of a coroutine ends its wait only") {
+  event_loop loop;
+  numbers source;
+  std::stop_source stop;
+  routine limited = next_of(loop, source, clock::now() + 20ms);
+  routine stopped = next_of(loop, source, stop.get_token());
+  routine patient = next_of(loop, source);
+  while (!limited.is_done()) run(loop);
+  CHECK(limited.get().error() == error_kind::timed_out);
+  CHECK_FALSE(stopped.is_done());
+  stop.request_stop();
+  while (!stopped.is_done()) run(loop);
+  CHECK(stopped.get().error() == error_kind::cancelled);
+  CHECK_FALSE(patient.is_done());
+  routine late = next_of(loop, source, wait_limit(0s));
+  CHECK(late.get().error() == error_kind::timed_out);
+}
+
+TEST_CASE("a source that fails ends the wait with its error") {
+  event_loop loop;
+  numbers source;
+  source.fails = true;
+  routine one = next_of(loop, source);
+  routine two = ready(loop, source);
+  CHECK(run(loop));
+  CHECK(one.get().error().message() == refused.message());
+  CHECK(two.get().has_error());
+}
+
+TEST_CASE("a coroutine may destroy others that are due, and may wait again") {
+  event_loop loop;
+  numbers source;
+  std::vector<std::optional<routine>> all(3);
+  int sum = 0;
+  const auto wait_twice = [&](std::size_t other) -> routine {
+    VERBSPP_CO_TRYV(co_await loop.async_ready(source));
+    all[other].reset();
+    ++sum;
+    VERBSPP_CO_TRYV(co_await loop.async_ready(source));
+    co_return ++sum;
+  };
+  all[0].emplace(wait_twice(1));
+  all[1].emplace(wait_twice(0));
+  all[2].emplace(wait_twice(0));
+  source.put(1);
+  CHECK(run(loop));
+  // The first has destroyed the second, and the third the first.
+  CHECK(sum == 2);
+  CHECK_FALSE(all[0]);
+  CHECK_FALSE(all[1]);
+  CHECK(run(loop));
+  CHECK(all[2]->get().value() == 3);
+}
+
+TEST_CASE("an event loop that is destroyed ends all waits without resuming a coroutine") {
+  numbers source;
+  std::optional<event_loop> loop(std::in_place);
+  {
+    const routine destroyed = ready(*loop, source);
+  }
+  const routine one = ready(*loop, source);
+  loop.reset();
+  source.put(1);
+  CHECK_FALSE(one.is_done());
+}
+
+TEST_CASE("an event loop waits for more sources than it had room for") {
+  event_loop loop;
+  numbers source;
+  std::vector<routine> all;
+  for (int i = 0; i < 100; ++i) {
+    all.push_back(ready(loop, source));
+    if (i % 30 == 0) CHECK_FALSE(run(loop, 0s));
+  }
+  source.put(1);
+  CHECK(run(loop));
+  for (routine& each : all) CHECK(each.is_done());
+}
