@@ -3,7 +3,9 @@
 /// Channels and queue pairs that connect by IP address.
 
 #include "../device/event_loop.hpp"
+#include "../eager.hpp"
 #include "cm_bed.hpp"
+#include <verbspp/base/event_loop.hpp>
 
 #include <algorithm>
 #include <array>
@@ -216,6 +218,48 @@ TEST_CASE("one loop drives a resolver, a listener, both sessions and a connectio
     return server.connection.state() == cm_state::disconnected;
   });
   leaving.join();
+}
+
+TEST_CASE("coroutines await a route, a request and both ends of a connection") {
+  cm_bed bed;
+  event_loop loop;
+  const auto accept = [&]() -> eager<result<managed_channel>> {
+    VERBSPP_CO_TRY(request, co_await loop.async_accept(bed.listener));
+    VERBSPP_CO_TRY(session, std::move(request).start_accept(bed.prepare(), patience));
+    co_return co_await loop.async_run(std::move(session));
+  };
+  const auto connect_to = [&]() -> eager<result<managed_channel>> {
+    VERBSPP_CO_TRY(resolver, cm_resolver::start(bed.listener.address(), patience));
+    VERBSPP_CO_TRY(route, co_await loop.async_run(std::move(resolver)));
+    VERBSPP_CO_TRY(session, std::move(route).start_connect(bed.prepare(), patience));
+    co_return co_await loop.async_run(std::move(session));
+  };
+  auto accepting = accept();
+  auto connecting = connect_to();
+  while (!accepting.is_done() || !connecting.is_done())
+    if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");
+  managed_channel client = must(std::move(connecting.get()));
+  managed_channel server = must(std::move(accepting.get()));
+  CHECK(client.channel.is_connected());
+  CHECK(server.channel.is_connected());
+  SECTION("the end of the connection is awaited as well") {
+    const auto wait_for_end = [&]() -> eager<result<void>> {
+      co_return co_await loop.async_until(server.connection,
+                                          [](cm_connection& of) -> std::optional<result<void>> {
+                                            VERBSPP_TRY(event, of.next_event());
+                                            if (!event || of.state() != cm_state::disconnected)
+                                              return std::nullopt;
+                                            return success();
+                                          });
+    };
+    auto ending = wait_for_end();
+    CHECK_FALSE(ending.is_done());
+    std::thread leaving = later([&] { must(client.connection.disconnect()); });
+    while (!ending.is_done())
+      if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");
+    leaving.join();
+    must(ending.get());
+  }
 }
 
 TEST_CASE("a session cannot be finished before it is done") {

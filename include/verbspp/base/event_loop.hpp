@@ -182,13 +182,13 @@ class event_loop {
   }
 
   /// Awaits the end of a session, and returns its outcome, as its `run` does: an exchange, a
-  /// meeting, or a connection by the connection manager. The session moves into the awaitable; if
-  /// the coroutine is destroyed, the session ends, which notifies the peer.
+  /// meeting, or a route or connection of the connection manager. The session moves into the
+  /// awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
   /// \errors as `run` of the session, which has a limit of its own
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {
-    using outcome = result<typename Session::outcome>;
+    using outcome = decltype(std::move(session).finish());
     const auto look = [](Session& running) noexcept -> std::optional<outcome> {
       const result<bool> is_done = running.advance();
       if (!is_done.has_value()) return outcome(is_done.assume_error());
