@@ -3,6 +3,7 @@
 /// The code of the guide's page on asynchronous work.
 
 #include <verbspp/coroutine.hpp>
+#include <verbspp/exchange.hpp>
 
 #include <chrono>
 #include <coroutine>
@@ -18,6 +19,7 @@ using namespace verbspp;
 using namespace std::chrono_literals;
 
 using shared_bytes = shared_buffer<access::local_write>;
+using their_memory = remote_memory<access::remote_write>;
 
 /// A coroutine type with the least that is needed.
 struct routine {
@@ -65,6 +67,37 @@ routine read_into(channel& link, registered_buffer<> buffer,
   auto [read, filled] = co_await link.async_read(std::move(buffer), {.remote = from});
   VERBSPP_CO_TRYV(read);
   use(filled);
+  co_return success();
+}
+
+/// Writes two halves of a buffer, which stays with the caller.
+routine publish_halves(channel& link, const registered_buffer<>& from,
+                       const remote_memory<access::remote_write>& to) {
+  async_scope scope(link);
+  const std::size_t half = from.size() / 2;
+  VERBSPP_CO_TRY(first, from.gather(0, half));
+  VERBSPP_CO_TRY(second, from.gather(half, half));
+  VERBSPP_CO_TRY(behind, to.slice(half, half));
+  VERBSPP_CO_TRYV(scope.post_write({.elements = first, .remote = to}));  // is not waited for here
+  VERBSPP_CO_TRYV(co_await scope.async_write({.elements = second, .remote = behind}));
+  VERBSPP_CO_TRYV(co_await scope.async_finish());
+  co_return success();
+}
+
+/// Serves the channels of a hub.
+routine poll_hub(event_loop& loop, channel_hub& hub) {
+  for (;;) {
+    VERBSPP_CO_TRYV(co_await loop.async_ready(hub));
+    VERBSPP_CO_TRYV(hub.poll());  // resumes the coroutines that await a channel of the hub
+  }
+}
+
+/// Connects, and writes a value.
+routine connect_and_publish(event_loop& loop,
+                            exchange_session<their_memory, prepared_channel> session,
+                            const shared_bytes& value) {
+  VERBSPP_CO_TRY(met, co_await loop.async_run(std::move(session)));
+  VERBSPP_CO_TRYV(co_await met.channel.async_write({.elements = value, .remote = met.theirs}));
   co_return success();
 }
 
