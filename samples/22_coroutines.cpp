@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// An echo server in coroutines: one for each client, and one thread for all of them. It stops
-/// while clients are still connected. The clients are threads of this program.
+/// gracefully, while clients are still connected. The clients are threads of this program.
 
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>
 
-#include <poll.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <coroutine>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <iostream>
-#include <map>
+#include <list>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -60,25 +58,26 @@ class routine {
   handle handle_;
 };
 
-/// Echoes the messages of one client, from the places of the pool that they were received into.
-routine echo(channel& link, inbox requests, std::uint64_t& echoed) {
+/// Echoes the messages of one client, from the places of the pool that they were received into. A
+/// stop request ends the wait for the next message, but not an answer that is under way.
+routine echo(channel& link, inbox requests, std::stop_token stop, std::uint64_t& echoed) {
   for (;;) {
-    VERBSPP_CO_TRY(request, co_await requests.async_wait(wait_limit::forever()));
+    VERBSPP_CO_TRY(request, co_await requests.async_wait(stop));
     VERBSPP_CO_TRYV(co_await link.async_send(std::move(request)));
     ++echoed;
   }
 }
 
 struct client {
-  client(channel accepted, inbox requests, std::uint64_t& echoed)
-      : link(std::move(accepted)), serving(echo(link, std::move(requests), echoed)) {}
+  client(channel accepted, inbox requests, const std::stop_token& stop, std::uint64_t& echoed)
+      : link(std::move(accepted)), serving(echo(link, std::move(requests), stop, echoed)) {}
 
   channel link;
   routine serving;  // destroyed first: it uses the channel
 };
 
-result<void> serve(const protection_domain& domain, tcp_listener listener,
-                   const std::stop_token& stop) {
+transport_result<void> serve(const protection_domain& domain, tcp_listener listener,
+                             const std::stop_token& stop) {
   VERBSPP_TRY(pool, message_pool::create(domain, 1024, 256));
   VERBSPP_TRY(hub, channel_hub::create(domain, pool, {.waiting = wait_mode::sleep()}));
   const auto prepare =
@@ -89,25 +88,32 @@ result<void> serve(const protection_domain& domain, tcp_listener listener,
   };
   VERBSPP_TRY(acceptor, accept_exchanges<std::uint32_t>(std::move(listener), prepare,
                                                         {.exchange = protocol}));
-  std::map<std::uint32_t, client> clients;
+  event_loop loop;
+  std::list<client> clients;
   std::uint64_t accepted = 0, echoed = 0;
-  while (!stop.stop_requested()) {
-    VERBSPP_TRY(has_news, hub.request_notification());
-    std::array<pollfd, 2> loop{
-        {{.fd = hub.file_descriptor(), .events = POLLIN, .revents = 0},
-         {.fd = acceptor.file_descriptor(), .events = POLLIN, .revents = 0}}};
-    ::poll(loop.data(), loop.size(), has_news ? 0 : 10);
-    VERBSPP_TRYV(acceptor.advance());
-    while (auto next = acceptor.take()) {
-      const std::uint32_t index = next->met.channel.id().index;
-      clients.try_emplace(index, std::move(next->met.channel), std::move(next->kept), echoed);
-      ++accepted;
+  const auto accept = [&]() -> routine {
+    for (;; ++accepted) {
+      VERBSPP_CO_TRY(next, co_await loop.async_next(acceptor, stop));
+      clients.emplace_back(std::move(next.met.channel), std::move(next.kept), stop, echoed);
     }
-    VERBSPP_TRYV(hub.poll());  // resumes coroutines
-    std::erase_if(clients, [](const auto& each) { return each.second.serving.result(); });
+  };
+  const auto poll = [&]() -> routine {
+    for (;;) {
+      VERBSPP_CO_TRYV(co_await loop.async_ready(hub));
+      VERBSPP_CO_TRYV(hub.poll());  // resumes the coroutines of clients
+    }
+  };
+  const routine accepting = accept(), polling = poll();
+  std::size_t stopped = 0;
+  while (!accepting.result() || !clients.empty()) {
+    VERBSPP_TRYV(loop.run_once(1s));
+    if (polling.result()) VERBSPP_TRYV(*polling.result());  // the hub has failed
+    const std::size_t ended =
+        std::erase_if(clients, [](const client& each) { return each.serving.result(); });
+    if (stop.stop_requested()) stopped += ended;
   }
-  std::cout << accepted << " clients, " << echoed << " echoes, " << clients.size()
-            << " still connected\n";
+  std::cout << accepted << " clients, " << echoed << " echoes, " << stopped
+            << " were connected when the server stopped\n";
   return success();
 }
 
@@ -131,13 +137,13 @@ result<channel> ask(const protection_domain& domain, const message_pool& pool,
   return std::move(met.channel);
 }
 
-result<void> run(std::string_view device_name) {
+transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   VERBSPP_TRY(pool, message_pool::create(domain, 2048, 256));
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   const std::string port = std::to_string(listener.port());
-  result<void> served = success();
+  transport_result<void> served = success();
   std::jthread server([&, listener = std::move(listener)](const std::stop_token& stop) mutable {
     served = serve(domain, std::move(listener), stop);
   });
