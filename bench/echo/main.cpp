@@ -7,7 +7,7 @@
 ///     echo [--device NAME] [--rounds N] [--messages N] [--only NAME]
 
 #include "plain.h"
-#include <verbspp/channel.hpp>
+#include <verbspp/coroutine.hpp>
 #include <verbspp/verbspp.hpp>
 
 #include <sys/socket.h>
@@ -19,10 +19,12 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <optional>
 #include <span>
@@ -174,26 +176,96 @@ result<void> serve_plain(const side& mine) {
   return success();
 }
 
-result<void> serve_hub(const side& mine) {
-  VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));
-  VERBSPP_TRY(hub, channel_hub::create(mine.domain, pool,
-                                       {.channels = echo_clients,
-                                        .completions = 2 * echo_places,
-                                        .receives = echo_receives,
-                                        .refill = echo_refill,
-                                        .waiting = wait_mode::sleep()}));
-  std::vector<channel> clients(echo_clients);
-  for (std::uint32_t i = 0; i < echo_clients; ++i) {
-    VERBSPP_TRY(prepared, mine.domain.build_channel()
-                              .hub(hub)
-                              .waiting(wait_mode::sleep())
-                              .max_send_work_requests(depth)
-                              .build());
-    VERBSPP_TRY(connected, connect(mine, std::move(prepared)));
-    clients[connected.id().index] = std::move(connected);
+/// The clients of the server, and what they share.
+struct hub_server {
+  static result<hub_server> open(const side& mine) {
+    VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));
+    VERBSPP_TRY(hub, channel_hub::create(mine.domain, pool,
+                                         {.channels = echo_clients,
+                                          .completions = 2 * echo_places,
+                                          .receives = echo_receives,
+                                          .refill = echo_refill,
+                                          .waiting = wait_mode::sleep()}));
+    std::vector<channel> clients(echo_clients);
+    for (std::uint32_t i = 0; i < echo_clients; ++i) {
+      VERBSPP_TRY(prepared, mine.domain.build_channel()
+                                .hub(hub)
+                                .waiting(wait_mode::sleep())
+                                .max_send_work_requests(depth)
+                                .build());
+      VERBSPP_TRY(connected, connect(mine, std::move(prepared)));
+      clients[connected.id().index] = std::move(connected);
+    }
+    return hub_server{std::move(pool), std::move(hub), std::move(clients)};
   }
+
+  message_pool pool;
+  channel_hub hub;
+  std::vector<channel> clients;
+};
+
+result<void> serve_hub(const side& mine) {
+  VERBSPP_TRY(server, hub_server::open(mine));
   VERBSPP_TRYV(meet(mine.socket));
-  VERBSPP_TRYV(serve(hub, clients, all_messages(mine)));
+  VERBSPP_TRYV(serve(server.hub, server.clients, all_messages(mine)));
+  return meet(mine.socket);
+}
+
+// The same server with a coroutine for each client.
+
+class routine {
+ public:
+  struct promise_type {
+    routine get_return_object() { return routine(handle::from_promise(*this)); }
+    static std::suspend_never initial_suspend() noexcept { return {}; }
+    static std::suspend_always final_suspend() noexcept { return {}; }
+    void return_value(const transport_result<void>& returned) { result = returned; }
+    [[noreturn]] static void unhandled_exception() { std::terminate(); }
+    std::optional<transport_result<void>> result{};
+  };
+
+  routine(routine&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  routine& operator=(routine&&) = delete;
+  ~routine() {
+    if (handle_) handle_.destroy();
+  }
+
+ private:
+  using handle = std::coroutine_handle<promise_type>;
+  explicit routine(handle started) : handle_(started) {}
+  handle handle_;
+};
+
+routine serve_client(channel& link, inbox requests, std::uint64_t& left) {
+  for (;;) {
+    VERBSPP_CO_TRY(request, co_await requests.async_wait(wait_limit::forever()));
+    VERBSPP_CO_TRYV(co_await link.async_send(std::move(request)));
+    --left;
+  }
+}
+
+routine poll_hub(event_loop& loop, channel_hub& hub) {
+  for (;;) {
+    VERBSPP_CO_TRYV(co_await loop.async_ready(hub));
+    VERBSPP_CO_TRYV(hub.poll());
+  }
+}
+
+result<void> serve_coroutines(const side& mine) {
+  VERBSPP_TRY(server, hub_server::open(mine));
+  std::uint64_t left = all_messages(mine);
+  std::vector<routine> serving;
+  for (channel& each : server.clients) {
+    VERBSPP_TRY(requests, inbox::open(each, server.pool));
+    serving.push_back(serve_client(each, std::move(requests), left));
+  }
+  event_loop loop;
+  const routine polling = poll_hub(loop, server.hub);
+  VERBSPP_TRYV(meet(mine.socket));
+  while (left != 0) {
+    VERBSPP_TRY(has_run, loop.run_once(patience));
+    if (!has_run) return error(error_kind::timed_out, "serve", "no message has arrived");
+  }
   return meet(mine.socket);
 }
 
@@ -310,18 +382,23 @@ struct comparison {
   form plain;
   form verbspp;
   bool is_rate;
+  const char* wanted;
 };
 
 constexpr std::array comparisons{
-    comparison{"server", {load, serve_plain}, {load, serve_hub}, true},
+    comparison{"server", {load, serve_plain}, {load, serve_hub}, true, "at least 0.95"},
+    // The loop that is written by hand, instead of C.
+    comparison{"awaited", {load, serve_hub}, {load, serve_coroutines}, true, "at least 0.9"},
     comparison{"inbox",
                {ask_plain<receive_queue_kind::own>, answer_plain<receive_queue_kind::own>},
                {ask<by_inbox>, answer<by_inbox>},
-               false},
+               false,
+               "at most 1.15"},
     comparison{"hub",
                {ask_plain<receive_queue_kind::shared>, answer_plain<receive_queue_kind::shared>},
                {ask<by_hub>, answer<by_hub>},
-               false},
+               false,
+               "at most 1.15"},
 };
 
 template <class Run>
@@ -395,11 +472,11 @@ bool compare(const options& chosen, const comparison& one) {
   const double v = median_of(ours);
   const double ratio = median_of(ratios);
   if (one.is_rate)
-    std::printf("%-8s %9.0f %9.0f echoes/s %6.2f  (at least 0.95)\n", one.name.data(), 1e9 / c,
-                1e9 / v, ratio);
+    std::printf("%-8s %9.0f %9.0f echoes/s %6.2f  (%s)\n", one.name.data(), 1e9 / c, 1e9 / v, ratio,
+                one.wanted);
   else
-    std::printf("%-8s %9.2f %9.2f us       %6.2f  (at most 1.15)\n", one.name.data(), c / 1e3,
-                v / 1e3, ratio);
+    std::printf("%-8s %9.2f %9.2f us       %6.2f  (%s)\n", one.name.data(), c / 1e3, v / 1e3, ratio,
+                one.wanted);
   std::fflush(stdout);
   return true;
 }

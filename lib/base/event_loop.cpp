@@ -47,8 +47,13 @@ result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
                                .revents = 0};
     until = until.no_later_than(each.deadline());
   }
-  const wait_limit none = (wait_limit::time_point::min)();
-  VERBSPP_TRYV(detail::wait_readable(std::span(entries_.get(), count), has_work ? none : until));
+  // If a source is busy all the time, the others are looked at in one round of many.
+  constexpr unsigned most_busy_rounds = 16;
+  if (!has_work || ++busy_rounds_ == most_busy_rounds) {
+    busy_rounds_ = 0;
+    const wait_limit none = (wait_limit::time_point::min)();
+    VERBSPP_TRYV(detail::wait_readable(std::span(entries_.get(), count), has_work ? none : until));
+  }
   take_due();
   return resume_due();
 }

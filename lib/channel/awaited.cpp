@@ -16,7 +16,7 @@ bool awaited_message::look() noexcept {
   else if (has_expired())
     taken_ = result<message>(limit().failure(taking_message, "no message has arrived"));
   else
-    taken_ = inbox::next(*mine);
+    taken_ = inbox::next_arrived(*mine);
   return taken_.has_value();
 }
 

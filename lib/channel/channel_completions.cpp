@@ -93,6 +93,13 @@ void channel_core::poll() noexcept {
   run_continuations();
 }
 
+void channel_core::poll_found() noexcept {
+  static_cast<void>(take_found());
+  if (member_->hub && member_->hub->is_lost()) collect();
+  take_hang_up();
+  run_continuations();
+}
+
 /// Breaks the channel if an event loop has been woken by an event that ends the connection.
 void channel_core::notice_end() noexcept {
   const std::optional<wait_end> end = connection_.seen_end();

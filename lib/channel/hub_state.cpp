@@ -632,29 +632,39 @@ hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexce
 }
 
 hub_state::found hub_state::look_for_news(channel_core*& next, cause& failed) noexcept {
+  {
+    const brief_guard guard(lock_);
+    take_all_completions();
+    refill();
+  }
+  next = next_with_news();
+  if (next != nullptr) return {.count = 1};
   const brief_guard guard(lock_);
-  take_all_completions();
-  refill();
+  return found_none(failed);
+}
+
+/// Removes the first channel that has news from the list.
+channel_core* hub_state::next_with_news() noexcept {
+  const brief_guard guard(lock_);
   // Channels with messages, but without news, stay in the list, in their order.
-  row* const last = last_ready_;
+  const row* const last = last_ready_;
   for (bool is_end = false; first_ready_ != nullptr && !is_end;) {
     row& first = take_ready();
     is_end = &first == last;
     if (first.member == nullptr || first.is_kept()) continue;
     const bool has_news = std::exchange(first.has_news, false);
     if (first.has_arrivals()) note_ready(first);
-    if (!has_news) continue;
-    next = first.member->core;
-    return {.count = 1};
+    if (has_news) return first.member->core;
   }
-  return found_none(failed);
+  return nullptr;
 }
 
 template <class Find>
-result<hub_state::found> hub_state::poll_with(Find find) noexcept {
+result<hub_state::found> hub_state::poll_with(Find find, bool takes_events) noexcept {
   cause failed;
   found seen = find(failed);
-  if (seen.count == 0 && !failed && __atomic_load_n(&is_watching_, __ATOMIC_RELAXED)) {
+  if (seen.count == 0 && !failed && takes_events &&
+      __atomic_load_n(&is_watching_, __ATOMIC_RELAXED)) {
     take_events();
     seen = find(failed);
   }
@@ -675,13 +685,13 @@ result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
 }
 
 result<void> hub_state::poll_channels() noexcept {
+  channel_core* next = nullptr;
+  // An event loop has read the events already, in `request_notification`.
+  VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_news(next, failed); }, !has_loop_));
   // One round only: continuations may cause more news without end.
-  for (std::uint32_t left = size(); left != 0; --left) {
-    channel_core* next = nullptr;
-    VERBSPP_TRY(seen, poll_with([&](cause& failed) { return look_for_news(next, failed); }));
-    if (seen.count == 0) return success();
-    next->poll();
-  }
+  for (std::uint32_t left = size(); next != nullptr;
+       next = --left != 0 ? next_with_news() : nullptr)
+    next->poll_found();
   return success();
 }
 

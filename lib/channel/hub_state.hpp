@@ -260,12 +260,13 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
   /// Finds the first channel that has news.
   [[nodiscard]] found look_for_news(channel_core*& next, cause& failed) noexcept;
+  [[nodiscard]] channel_core* next_with_news() noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
   /// Returns the arrivals that `find` has found. Otherwise, returns its failure, or a failure of
   /// the device that no poll has returned yet.
   template <class Find>
-  [[nodiscard]] result<found> poll_with(Find find) noexcept;
+  [[nodiscard]] result<found> poll_with(Find find, bool takes_events = true) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
                                                                       call_limit limit) noexcept;
   /// Wakes waiting threads and event loops, because there are arrivals for which no completion will

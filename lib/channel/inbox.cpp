@@ -127,6 +127,10 @@ result<void> inbox::fill(detail::inbox_state& mine) noexcept {
 VERBSPP_DATA_PATH std::uint32_t inbox::take(detail::inbox_state& mine) noexcept {
   while (mine.arrived.is_empty() && mine.core.collect()) {
   }
+  return take_arrived(mine);
+}
+
+VERBSPP_DATA_PATH std::uint32_t inbox::take_arrived(detail::inbox_state& mine) noexcept {
   if (mine.arrived.is_empty() && mine.is_shared) mine.is_short = mine.core.take_shared_messages();
   if (mine.arrived.is_empty()) return nothing;
   const std::uint32_t place = mine.arrived.take_first(*mine.pool.places());
@@ -152,6 +156,12 @@ std::optional<result<message>> inbox::refusal(detail::inbox_state& mine) noexcep
 
 std::optional<result<message>> inbox::next(detail::inbox_state& mine) noexcept {
   const std::uint32_t place = take(mine);
+  if (place != nothing) return message_in(mine, place);
+  return refusal(mine);
+}
+
+std::optional<result<message>> inbox::next_arrived(detail::inbox_state& mine) noexcept {
+  const std::uint32_t place = take_arrived(mine);
   if (place != nothing) return message_in(mine, place);
   return refusal(mine);
 }

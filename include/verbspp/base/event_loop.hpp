@@ -247,6 +247,7 @@ class event_loop {
   detail::list_links due_{&due_, &due_};  ///< used by `run_once` only
   detail::owned<pollfd[]> entries_{};     ///< of the elements of `waiting_`, in the same order
   std::size_t room_ = 0;
+  unsigned busy_rounds_ = 0;
 };
 
 }  // namespace verbspp

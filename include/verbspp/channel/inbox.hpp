@@ -117,6 +117,7 @@ class inbox {
   static constexpr std::uint32_t nothing = UINT32_MAX;
   /// Takes the next message if one has arrived. \returns its place, or `nothing`
   [[nodiscard]] static std::uint32_t take(detail::inbox_state& mine) noexcept;
+  [[nodiscard]] static std::uint32_t take_arrived(detail::inbox_state& mine) noexcept;
   [[nodiscard]] static result<message> message_in(const detail::inbox_state& mine,
                                                   std::uint32_t place) noexcept;
   /// Posts receives in batches while the receive queue has room for a batch, and the pool has free
@@ -125,6 +126,9 @@ class inbox {
   /// Posts receives. \returns the error, if there are neither receives nor messages
   [[nodiscard]] static std::optional<result<message>> refusal(detail::inbox_state& mine) noexcept;
   [[nodiscard]] static std::optional<result<message>> next(detail::inbox_state& mine) noexcept;
+  /// As `next`, but does not poll for completions.
+  [[nodiscard]] static std::optional<result<message>> next_arrived(
+      detail::inbox_state& mine) noexcept;
   [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
   void leave() noexcept;
 

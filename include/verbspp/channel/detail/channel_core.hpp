@@ -226,6 +226,8 @@ class channel_core {
   }
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
+  /// As `poll`, after a poll of the hub.
+  void poll_found() noexcept;
   /// True if no request is outstanding.
   [[nodiscard]] bool is_idle() const noexcept { return outstanding() == 0; }
 
