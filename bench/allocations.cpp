@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// glibc lets a program replace malloc and the related functions for all of its libraries; operator
-// new calls them, too.
+// glibc lets a program replace malloc and the related functions, for itself and all of its
+// libraries. operator new calls them, too.
 #include "allocations.hpp"
 
 #include <atomic>

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares verbspp with raw C: runs the loops, counts and times them, prints a table.
 
-Instructions are counted by callgrind, in the loop and in all that it calls but the null device,
-and are the same in each run. Times are medians of rounds in which the loops take turns. The device
-counts doorbells, completions and locks.
+callgrind counts instructions, in the loop and in all functions that it calls except those of the null
+device; the counts are the same in each run. Times are medians over rounds, in each of which every loop
+runs once. The device counts doorbells, completions and locks.
 """
 
 import argparse
@@ -51,27 +51,27 @@ CASES = {
 # The cases that have the same C code as another case.
 RAW = {"pending": "write", "blocking": "write", "limited": "write", "scope": "send", "doorbell": "list",
        "usual_awaited": "usual_write"}
-# In other cases, a prebuilt request would not have the same checks.
+# The cases for which there is also a loop with prebuilt requests. In other cases, such a loop would lack checks.
 PREBUILT = ["write", "send", "receive", "list"]
 VARIANTS = ["raw", "verbspp", "prebuilt"]
 DEVICE = "libnullverbs"
 BATCH = 16
-# The allowed ratios to the instructions of raw C, if above 1.00: a channel tracks the requests in flight.
-# For each message, an inbox takes and returns a place of a pool, from any thread; there, only the counts of
-# the device matter.
+# The allowed ratios to the instructions of raw C, if they are above 1.00: a channel also tracks the requests in
+# flight, and an inbox takes a place from a pool that threads share and returns it. For an inbox, only the counts
+# of the device are compared.
 MOST = {"pending": 1.5, "blocking": 1.5, "limited": 1.5, "scope": 1.75, "doorbell": 1.75,
         "unsignaled": 1.25, "owned": 1.75, "inbox": 7.0}
-# The prefix of functions as users write them (usual.h), whose rows have numbers instead of letters.
+# The prefix of the loops over functions as users write them (usual.h). Their rows have numbers instead of letters.
 USUAL = "usual_"
 
 
 class Limit(typing.NamedTuple):
     """The allowed number of instructions of a function as users write it, compared with its C version."""
-    measure: str  # "ratio" to the C; "more" than the C; "more_than_default", than the write without a limit
+    measure: str  # "ratio" to C, "more" than C, or "more_than_default": more than the write without a limit
     most: float
-    # If the current code does not reach that: the current figure by kind of compiler, rounded up, of the
-    # worse build (each source alone, or many together). It may not get worse. A change that improves it
-    # lowers the ceiling, or removes it when the limit is reached.
+    # If the current code does not meet the limit: its current figure for each kind of compiler, rounded up. The
+    # worse of the two builds counts (each source alone, or many together). The figure must not get worse. A change
+    # that improves it has to lower the ceiling, or remove it once the limit is met.
     ceilings: dict = {}
 
 
@@ -91,7 +91,7 @@ LIMITS = {
     "usual_all_busy": Limit("more", 60, {"g++": 131, "clang": 203}),
     "usual_awaited": Limit("more", 110, {"g++": 480, "clang": 432}),
 }
-# The counts of the device, which may not exceed those of raw C.
+# The counts of the device. verbspp's counts must not exceed those of raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]
 
 

@@ -16,7 +16,7 @@ extern "C" {
 
 enum { message_size = 64, batch = 16 };
 
-// The objects that a program in C would use.
+// The objects that a C program would use.
 struct raw_ends {
   struct ibv_qp* qp;
   struct ibv_cq* cq;
@@ -27,9 +27,10 @@ struct raw_ends {
   uint64_t remote_address;
   uint64_t remote_length;
   uint32_t rkey;
-  // The place of a buffer that requests take and return; NULL while they own it.
+  // Points to the caller's pointer to a buffer. A request takes ownership of the buffer: until it
+  // has completed, the caller's pointer is NULL.
   struct ibv_mr** owned;
-  // `2 * batch` places for received messages, and the free ones among them.
+  // `2 * batch` places for received messages, and the numbers of the unused places.
   struct ibv_mr* places;
   uint32_t* free_places;
   uint32_t* free_count;
@@ -49,16 +50,18 @@ bool loop_prebuilt_receive(const struct raw_ends* ends, uint64_t operations);
 // (d) 16 sends in one list, then their completions
 bool loop_raw_list(const struct raw_ends* ends, uint64_t operations);
 bool loop_prebuilt_list(const struct raw_ends* ends, uint64_t operations);
-// (e) one signaled RDMA write by the extended interface, and its completion by a polling session
+// (e) one signaled RDMA write, posted with the extended interface, and its completion, read in a
+// polling session
 bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations);
 
-// (f) as in real programs: a write of a length known at run time, with offsets and lengths checked
-// on both sides, and all relevant fields of its completion checked, in 16 slots
+// (f) a write as in real programs, in one of 16 slots: its length is known at run time only,
+// offsets and lengths are checked at both ends, and all relevant fields of its completion are
+// checked
 bool loop_raw_checked(const struct raw_ends* ends, uint64_t operations);
-// (g) as (f) with 16 sends, then their completions
+// (g) like (f), but 16 sends, then their completions
 bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 
-// Further operations of channels; in C, (h) and (i) are (a), (j) is (b), and (k) is (d).
+// Further operations of channels. In C, (h) and (i) are the loop (a), (j) is (b), and (k) is (d).
 // (l) RDMA writes, of which every 16th is signaled and waited for
 bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations);
 // (m) one send that owns its buffer, and its completion, which returns the buffer

@@ -2,9 +2,8 @@
 // Runs the loops; compare.py parses the output, and runs callgrind.
 //
 //     loops list                   the names of the loops
-//     loops count BATCHES          each loop with that many batches, then with twice as many
-//     loops time ROUNDS BATCHES    that many rounds, each of which runs all loops with that many
-//     batches
+//     loops count BATCHES          runs each loop with BATCHES batches, then with twice as many
+//     loops time ROUNDS BATCHES    runs ROUNDS rounds; in each, all loops with BATCHES batches
 #include "allocations.hpp"
 #include "loop.hpp"
 #include "loops.h"
@@ -167,7 +166,7 @@ void count(const std::vector<loop>& loops, std::uint64_t operations) {
   }
 }
 
-/// The costs of a loop other than instructions.
+/// The costs of a loop, other than instructions.
 struct costs {
   std::uint64_t allocations = 0;
   std::uint64_t doorbells = 0;
@@ -187,8 +186,8 @@ struct costs {
   }
 };
 
-/// Prints for each loop: name, and per operation nanoseconds (median), allocations, doorbells,
-/// completions, locks of the device.
+/// Prints, for each loop, its name and the costs per operation: nanoseconds (median), allocations,
+/// doorbells, completions, and locks that a driver would take.
 void time(const std::vector<loop>& loops, std::uint64_t rounds, std::uint64_t operations) {
   using clock = std::chrono::steady_clock;
   std::vector<std::vector<double>> times(loops.size());

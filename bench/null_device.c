@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verbs device that does nothing, at once: posting puts the completion into the completion queue,
-// and no data is transferred. So the program itself causes all of the cost of a loop. Receives of
-// shared receive queues, and of queue pairs that the program chooses, wait for `device_deliver`
-// instead.
+// A verbs device that does nothing: posting a request puts its completion into the completion queue
+// immediately, and no data is transferred. So the measured cost of a loop is entirely the
+// program's. Exceptions are the receives of shared receive queues, and of the queue pairs chosen
+// with `device_hold_receives`: they complete when `device_deliver` is called.
 //
-// Like softverbs, it defines libibverbs' entry points in front of libibverbs, but it is the only
-// device, and implements only the functions that the loops need. For a single thread.
+// Like softverbs, it defines the entry points of libibverbs, which take precedence over those of
+// the library. It is the only device, implements only the functions that the loops need, and
+// supports only one thread.
 #include "null_device.h"
 
 #include <errno.h>
@@ -46,12 +47,12 @@ struct queue {
     struct ibv_cq_ex extended;
   } verbs;
   struct ibv_wc* ring;
-  // Positions only increase; the size of the ring is a power of two.
+  // Positions only increase. The size of the ring is a power of two, and `mask` is one less.
   unsigned mask, first, end;
   unsigned next;  // the next completion of the polling session
 };
 
-// Stores a completion at the position; the owner publishes it with its next change of `end`.
+// Stores a completion at the position. The caller makes it visible by increasing `end`.
 static int put(struct queue* queue, unsigned position, uint64_t id, enum ibv_wc_opcode opcode,
                uint32_t length, uint32_t number) {
   if (position - queue->first > queue->mask) return ENOMEM;
@@ -159,7 +160,8 @@ EXPORT int ibv_destroy_cq(struct ibv_cq* cq) {
 
 // Queue pairs
 
-// Posted receives that wait for a message, in order; only the `wr_id` of each is kept.
+// Posted receives that wait for a message, in the order of posting. Only the `wr_id` of each is
+// stored.
 struct waiting {
   uint64_t ids[most_waiting];
   unsigned first, end;  // these only increase
@@ -178,7 +180,8 @@ struct pair {
   } verbs;
   int has_extended;
   struct waiting* waiting;  // NULL: receives complete at once
-  // Between wr_start and wr_complete: the position of the next completion, and the first failure.
+  // Used between wr_start and wr_complete: the position of the next completion, and the first
+  // failure.
   unsigned end;
   int failure;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The use of null_device.c, as counts of the calls that take time on real devices, and the delivery
-// of messages to its receives.
+// Counts of the calls to null_device.c that take time on real devices, and functions that deliver
+// messages to its receives.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,10 +19,11 @@ struct device_counts {
 // The counts since the program started.
 struct device_counts device_counts_now(void);
 
-// Makes receives of the queue pair wait for a message from now on. Returns 0, or an errno value.
+// From now on, receives of the queue pair complete only when a message is delivered. Returns 0, or
+// an errno value.
 int device_hold_receives(struct ibv_qp* qp);
-// Delivers a message of `length` bytes to the queue pair, which completes the oldest receive, from
-// its shared receive queue if it has one. Returns 0, ENOENT if no receive waits, or ENOMEM.
+// Delivers a message of `length` bytes to the queue pair, and completes its oldest receive, or the
+// oldest one of its shared receive queue. Returns 0, ENOENT if no receive is posted, or ENOMEM.
 int device_deliver(struct ibv_qp* qp, uint32_t length);
 
 #ifdef __cplusplus

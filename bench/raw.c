@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops in C, written as usual for libibverbs. Those called raw build their work request for
-// each operation; those called prebuilt build it once before the loop, and update it.
+// The loops in C, written in the usual style for libibverbs. The raw loops build a work request for
+// each operation; the prebuilt loops build one before the loop, and update it.
 #include "loops.h"
 
 #include <errno.h>
 #include <stddef.h>
 
-// Waits for one completion; false unless it is the successful completion of this request.
+// Waits for one completion. Returns false unless it is the successful completion of this request.
 static inline bool wait_for(struct ibv_cq* cq, uint64_t id) {
   struct ibv_wc completion;
   int count;
@@ -16,7 +16,7 @@ static inline bool wait_for(struct ibv_cq* cq, uint64_t id) {
   return count > 0 && completion.status == IBV_WC_SUCCESS && completion.wr_id == id;
 }
 
-// Waits for the completions of the next `batch` requests; false unless all are successful.
+// Waits for the completions of the next `batch` requests. Returns false unless all are successful.
 static inline bool wait_for_batch(struct ibv_cq* cq, uint64_t id) {
   struct ibv_wc completions[batch];
   for (int left = batch; left > 0;) {
@@ -173,8 +173,8 @@ bool loop_prebuilt_list(const struct raw_ends* ends, uint64_t operations) {
   return true;
 }
 
-// Waits for a polling session with completions; false unless all of them are successful writes with
-// this id.
+// Waits until a polling session finds completions. Returns false unless all of them are successful
+// writes with this id.
 static inline bool wait_for_session(struct ibv_cq_ex* cq, uint64_t id) {
   for (;;) {
     struct ibv_poll_cq_attr attributes = {0};
@@ -207,13 +207,13 @@ bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations) {
   return true;
 }
 
-// True if an element can refer to that part of memory with the given length.
+// True if the offset and length denote a part of the memory, and the length fits into an element.
 static inline bool is_part(uint64_t memory_length, uint64_t offset, uint64_t length) {
   return offset <= memory_length && length <= memory_length - offset && length <= UINT32_MAX;
 }
 
-// Takes the available completions, up to 16; false unless all are successful completions of that
-// operation with ids starting at `*id`.
+// Takes the available completions, up to 16. Returns false unless all are successful, have this
+// operation, and have consecutive ids from `*id` on.
 static inline bool take(struct ibv_cq* cq, enum ibv_wc_opcode operation, uint64_t* id) {
   struct ibv_wc completions[batch];
   const int count = ibv_poll_cq(cq, batch, completions);
@@ -319,7 +319,7 @@ bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations) {
   return true;
 }
 
-// Posts a list of receives, each with a free place, whose number is its `wr_id`.
+// Posts a list of receives, each into a free place whose number is its `wr_id`.
 static inline bool refill(const struct raw_ends* ends) {
   struct ibv_sge elements[batch];
   struct ibv_recv_wr requests[batch];

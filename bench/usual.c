@@ -16,7 +16,8 @@ static uint64_t now(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-// Handles a poll that returned no completion or failed. The limit starts with the first call.
+// Handles a poll that failed or returned no completion. The time limit counts from the first call,
+// which sets `*begin`.
 static __attribute__((noinline, cold)) int nothing_yet(int count, uint64_t* begin, uint64_t limit) {
   if (count < 0) return EIO;
   const uint64_t time = now();
@@ -33,7 +34,7 @@ DATA_PATH int poll_some(struct ibv_cq* cq, struct ibv_wc* completions, uint64_t 
   return 0;
 }
 
-// Waits until all requests before that number have completed.
+// Waits until all requests with numbers below `end` have completed.
 DATA_PATH int wait_for(struct c_link* link, uint64_t end, enum ibv_wc_opcode opcode,
                        uint64_t limit) {
   while (link->done < end) {
@@ -98,7 +99,7 @@ int c_write_within(struct c_link* link, const struct ibv_mr* from, const struct 
   return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, UINT64_C(5000000000));
 }
 
-// A request is identified by the number of requests posted up to it.
+// A request is identified by the number of requests posted so far, including itself.
 int c_post_and_wait(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
                     const struct piece* piece) {
   const int failure = post_write(link, from, to, piece, IBV_SEND_SIGNALED);
@@ -152,7 +153,8 @@ int c_write_stream(struct c_link* link, const struct ibv_mr* from, const struct 
   return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, link->limit);
 }
 
-// While the request owns the buffer, `*from` is NULL.
+// While the request owns the buffer, `*from` is NULL. It stays NULL if the wait fails, because the
+// device may still use the buffer.
 int c_write_owned(struct c_link* link, struct ibv_mr** from, const struct c_remote* to,
                   size_t remote_offset) {
   struct ibv_mr* const buffer = *from;
@@ -177,7 +179,7 @@ int c_write_shared(struct c_link* link, struct c_shared* from, const struct c_re
                    const struct piece* piece) {
   int failure = post_write(link, from->memory, to, piece, IBV_SEND_SIGNALED);
   if (failure != 0) return failure;
-  // If the wait fails, the request may still be in flight, and keeps its reference.
+  // If the wait fails, the request may still be in flight, so it keeps its reference.
   __atomic_fetch_add(&from->references, 1, __ATOMIC_RELAXED);
   failure = wait_for(link, link->posted, IBV_WC_RDMA_WRITE, link->limit);
   if (failure != 0) return failure;
@@ -200,7 +202,7 @@ int c_send_message(struct c_link* link, struct c_pool* pool, const void* bytes, 
     return failure;
   }
   failure = wait_for(link, link->posted, IBV_WC_SEND, link->limit);
-  if (failure != 0) return failure;  // the device may still have the place
+  if (failure != 0) return failure;  // the device may still use the place
   pool->free[pool->available++] = place;
   return 0;
 }
@@ -238,7 +240,8 @@ int c_fill_inbox(struct c_inbox* inbox, uint32_t count) {
   return failure;
 }
 
-// Receives one message, whose first value is the result; its place is posted again.
+// Receives one message and posts its place again. Stores the first value of the message in
+// `*value`.
 int c_receive(struct c_inbox* from, uint64_t* value) {
   struct ibv_wc completion;
   uint64_t begin = 0;
@@ -278,8 +281,8 @@ DATA_PATH struct c_client* find_client(const struct c_hub* hub, uint32_t number)
   return NULL;
 }
 
-// Processes the messages that have arrived, up to `slots_of_hub`: counts them for their clients,
-// and posts their places again with one doorbell.
+// Processes up to `slots_of_hub` messages that have arrived: counts them for their clients, and
+// posts their places again with one doorbell.
 int c_serve(struct c_hub* hub, size_t* served) {
   struct ibv_wc completions[slots_of_hub];
   struct ibv_sge elements[slots_of_hub];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written like a program that uses the library: parts are checked by the library's functions,
-// results are passed on, and the compiler gets no hints, except that `put` is a function.
+// Written like a program that uses the library: the library's functions check offsets and lengths,
+// errors are passed to the caller, and the compiler gets no hints. The exception is `put`, which is
+// a separate function.
 #include "usual.hpp"
 
 #include <chrono>

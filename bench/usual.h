@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as users write it: separate functions for each operation of a connection, called in
-// sequence from another file. This is the C version (usual.c), with the checks of a careful
-// programmer: parts of buffers at both ends, room in the send queue, and each completion. usual.hpp
-// has the same in verbspp.
+// A program as users write it: each operation of a connection is a function, and another file calls
+// these functions in sequence. This is the C version (usual.c), with the checks of a careful
+// programmer: offsets and lengths at both ends, room in the send queue, and each completion.
+// usual.hpp declares the same functions in verbspp.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -31,8 +31,9 @@ struct c_remote {
   uint32_t rkey;
 };
 
-// A connection, whose requests complete in order: those from `done` to `posted` are in flight. All
-// functions return 0, or an errno value; EIO if a request has failed with `status`.
+// A connection. Its requests are numbered, and complete in order: those from `done` to `posted` are
+// in flight. All functions return 0, or an errno value; EIO if a request has failed, with the
+// reason in `status`.
 struct c_link {
   struct ibv_qp* qp;
   struct ibv_cq* cq;
@@ -42,13 +43,14 @@ struct c_link {
   enum ibv_wc_status status;
 };
 
-// Memory that several may use; the last one deregisters it.
+// Memory with a reference count. Releasing the last reference deregisters it.
 struct c_shared {
   struct ibv_mr* memory;
   unsigned references;
 };
 
-// Places of one size in one buffer; the first `available` numbers of `free` are of unused ones.
+// Places of one size in one buffer. The first `available` entries of `free` are the numbers of the
+// unused places.
 struct c_pool {
   struct ibv_mr* memory;
   uint32_t place_size;
@@ -56,7 +58,8 @@ struct c_pool {
   uint32_t* free;
 };
 
-// The receives of one queue pair, each into a place of a buffer; its `wr_id` is the place.
+// The receives of one queue pair. Each one receives into a place of the buffer, whose number is its
+// `wr_id`.
 struct c_inbox {
   struct ibv_qp* qp;
   struct ibv_cq* cq;
@@ -73,8 +76,9 @@ struct c_client {
 
 enum { rows_of_table = 256 };
 
-// Queue pairs that share receives and a completion queue. `table` finds a client by the number of
-// its queue pair, from the row of the number's lower bits on; an empty row ends the search.
+// Queue pairs that share receives and a completion queue. `table` is a hash table of clients with
+// linear probing: the search for a queue pair number starts at the row given by its lower bits, and
+// ends at an empty row.
 struct c_hub {
   struct ibv_srq* srq;
   struct ibv_cq* cq;
@@ -106,7 +110,7 @@ int c_put_record(struct c_link* link, const struct ibv_mr* from, const struct c_
 int c_receive(struct c_inbox* from, uint64_t* value);
 int c_serve(struct c_hub* hub, size_t* served);
 
-// Initially posts receives for all places.
+// Posts receives for all places, at the start.
 int c_fill_inbox(struct c_inbox* inbox, uint32_t count);
 int c_fill_hub(struct c_hub* hub, uint32_t count);
 void c_add_client(struct c_hub* hub, struct c_client* client);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of usual.h, in verbspp.
+// The functions of usual.h, implemented with verbspp.
 #pragma once
 
 #include "usual.h"
@@ -17,14 +17,15 @@ namespace usual {
 
 using remote = verbspp::remote_memory<verbspp::access::remote_write>;
 
-/// A client of a server, which the server finds by the index of its channel.
+/// A client of a server. The server finds it by the index of its channel.
 struct client {
   verbspp::channel link;
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
 };
 
-/// A coroutine that writes one part after the other, each when the one before has finished.
+/// A coroutine that writes one part after the other. It starts each write when the previous one has
+/// finished.
 struct writer {
   struct promise_type {
     writer get_return_object() {
@@ -36,7 +37,7 @@ struct writer {
     [[noreturn]] static void unhandled_exception() noexcept { std::terminate(); }
   };
   writer(std::coroutine_handle<promise_type> started) : handle(started) {}
-  // clang 14 moves the object that is returned.
+  // Needed by clang 14, which moves the returned object instead of constructing it in place.
   writer(writer&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
   writer& operator=(writer&&) = delete;
   ~writer() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls the functions of usual.h and usual.hpp, which are compiled separately, so that none is
-// inlined here: each loop is the same on both sides, except for the function that it calls.
+// Calls the functions of usual.h and usual.hpp. These are compiled separately, so none of them is
+// inlined here, and the loops of the two versions differ only in the function that they call.
 #include "usual_loops.hpp"
 
 #include "loops.h"
@@ -28,10 +28,10 @@ constexpr std::uint32_t place_size = 128;
 constexpr std::uint32_t places_of_inbox = 32;
 constexpr std::uint32_t places_of_hub = 256;
 constexpr std::uint64_t limit_of_c = 30'000'000'000;
-/// The client that sends all messages if only one is busy.
+/// The client that sends all messages in the loops where only one client is busy.
 constexpr std::size_t busy_client = 17;
 
-/// Parts of different lengths, from 1 to `message_size` bytes, at different places.
+/// Parts of different lengths, from 1 to `message_size` bytes, at different offsets.
 std::array<piece, batch> pieces_to_write() {
   std::array<piece, batch> pieces{};
   for (std::size_t i = 0; i < pieces.size(); ++i)
@@ -39,7 +39,7 @@ std::array<piece, batch> pieces_to_write() {
   return pieces;
 }
 
-/// The objects that the functions in verbspp use.
+/// The objects of the verbspp version.
 struct wrapped_side {
   channel link;
   registered_buffer<> buffer;
@@ -57,11 +57,11 @@ struct wrapped_side {
   std::array<arrival, slots_of_hub> slots{};
 };
 
-/// A queue pair of the C side, connected to itself.
+/// A queue pair of the C version, connected to itself.
 using pair = connected_queue_pair<transport::rc>;
 using sharing_pair = connected_queue_pair<transport::rc, receive_queue_kind::shared>;
 
-/// The objects that the functions in C use, and their owners.
+/// The objects of the C version, and the library's objects that own them.
 struct c_side {
   completion_queue queue;
   pair link_pair;
@@ -85,14 +85,14 @@ struct c_side {
   std::vector<c_client> clients{};
 };
 
-/// Both sides. Not movable, since the loops and the C code refer to it.
+/// The objects of both versions. Not movable, since the loops and the C code keep pointers to it.
 struct program {
   std::array<piece, batch> pieces = pieces_to_write();
   std::array<std::byte, place_size> text{};
   std::uint64_t sum = 0;  ///< the sum of the received values
   std::optional<registered_buffer<access::local_write | access::remote_write>> target{};
   std::unique_ptr<wrapped_side> wrapped{};
-  std::uint64_t written = 0;  ///< by the coroutine
+  std::uint64_t written = 0;  ///< the number of parts that the coroutine has written
   std::optional<usual::writer> writing{};
   std::unique_ptr<c_side> c{};  ///< borrows memory from `wrapped`, and so is destroyed first
 };
@@ -244,7 +244,7 @@ template <class Function>
   return true;
 }
 
-/// Makes a message arrive for the queue pair, and calls the function, for each operation.
+/// For each operation: makes a message arrive for the queue pair, then calls the function.
 template <class Function>
 [[gnu::always_inline]] inline bool each_message(ibv_qp* qp, std::uint64_t operations,
                                                 Function function) {
@@ -253,7 +253,8 @@ template <class Function>
   return true;
 }
 
-/// Makes a message arrive for each of the next 16 clients, and calls the function to receive them.
+/// For each batch: makes a message arrive for each of the next 16 clients, then calls the function
+/// to receive them.
 template <class Clients, class Function>
 [[gnu::always_inline]] inline bool all_busy(const Clients& clients, std::uint64_t operations,
                                             Function function) {

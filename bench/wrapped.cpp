@@ -8,7 +8,7 @@ namespace {
 
 using namespace verbspp;
 
-/// Waits for one completion; false unless it is the successful completion of this request.
+/// Waits for one completion. Returns false unless it is the successful completion of this request.
 inline bool wait_for(const completion_queue& queue, std::uint64_t id) noexcept {
   std::array<work_completion, 1> slots;
   for (;;) {
@@ -20,7 +20,7 @@ inline bool wait_for(const completion_queue& queue, std::uint64_t id) noexcept {
   }
 }
 
-/// Waits for the completions of the next `batch` requests; false unless all are successful.
+/// Waits for the completions of the next `batch` requests. Returns false unless all are successful.
 inline bool wait_for_batch(const completion_queue& queue, std::uint64_t id) noexcept {
   std::array<work_completion, batch> slots;
   for (std::size_t left = batch; left > 0;) {
@@ -33,8 +33,8 @@ inline bool wait_for_batch(const completion_queue& queue, std::uint64_t id) noex
   return true;
 }
 
-/// Waits for a polling session with completions; false unless all of them are successful writes
-/// with this id.
+/// Waits until a polling session finds completions. Returns false unless all of them are successful
+/// writes with this id.
 inline bool wait_for_session(const wrapped_ends::extended_queue_type& queue,
                              std::uint64_t id) noexcept {
   for (;;) {
@@ -60,7 +60,7 @@ inline bool wait_for_session(const wrapped_ends::extended_queue_type& queue,
 
 }  // namespace
 
-/// A public variable, so that the compiler cannot remove the allocation.
+/// Has external linkage, so that the compiler cannot remove the allocation.
 std::unique_ptr<std::uint64_t> planted;
 
 bool loop_verbspp_write(wrapped_ends& ends, std::uint64_t operations) noexcept {
@@ -118,7 +118,7 @@ bool loop_verbspp_extended(wrapped_ends& ends, std::uint64_t operations) noexcep
 
 namespace {
 
-// As in the README, with results passed on.
+// Written like the program in the README: errors are passed to the caller.
 
 error another_completion() noexcept {
   return {error_kind::mismatch, "benchmark", "another completion was expected"};

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-/// The objects that a program in verbspp would use; `raw_ends` refers to them.
+/// The objects that a verbspp program would use. `raw_ends` refers to them.
 struct wrapped_ends {
   using extended_queue_type = verbspp::extended_completion_queue<verbspp::completion_features{}>;
 
@@ -24,11 +24,11 @@ struct wrapped_ends {
   verbspp::channel channel;
   verbspp::channel receiver;
   verbspp::inbox inbox;
-  verbspp::registered_buffer<> owned;   ///< one message, which requests take and return
-  verbspp::registered_buffer<> places;  ///< for the receives in C
+  verbspp::registered_buffer<> owned;   ///< a buffer for one message, owned by requests
+  verbspp::registered_buffer<> places;  ///< memory for the receives of the C loops
 };
 
-// The loops of loops.h in verbspp.
+// The verbspp versions of the loops of loops.h.
 extern "C" {
 bool loop_verbspp_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_send(wrapped_ends& ends, std::uint64_t operations) noexcept;
@@ -46,7 +46,7 @@ bool loop_verbspp_unsignaled(wrapped_ends& ends, std::uint64_t operations) noexc
 bool loop_verbspp_owned(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_inbox(wrapped_ends& ends, std::uint64_t operations) noexcept;
 
-/// A write with an allocation for each operation, which the measurement has to report as too
+/// A write that allocates memory in each operation. The measurement has to detect that it is too
 /// expensive.
 bool loop_planted_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
 }

@@ -2,7 +2,7 @@
 /// \file
 /// Two processes send a message back and forth, and check the data.
 ///
-/// It has the options of ibv_rc_pingpong, which can be the other end with --ibv-exchange.
+/// It has the options of ibv_rc_pingpong, which can be the other end if --ibv-exchange is given.
 
 #include "common/open.hpp"
 #include "common/tcp.hpp"
@@ -30,8 +30,8 @@ using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t block = 4096;
 
-/// Memory whose size the user chooses, so allocation may fail; that returns an error instead of
-/// throwing.
+/// A buffer whose size the user chooses. If it cannot be allocated, `allocate` returns an error
+/// instead of throwing.
 class buffer {
  public:
   static result<buffer> allocate(std::size_t size) {
@@ -49,8 +49,8 @@ class buffer {
   std::size_t size_;
 };
 
-/// The messages that both ends send: message i starts i modulo 8 blocks into the same noise. So
-/// each message differs from the one before it, and is sent without copying.
+/// The messages that both ends send. All are taken from the same random bytes; message i starts at
+/// block i modulo 8. So each message differs from the previous one, and no message is copied.
 class script {
  public:
   static result<script> write(const options& given) {
@@ -62,7 +62,7 @@ class script {
       state ^= state << 17;
       each = std::byte(state >> 32 & 0xff);
     }
-    // ibv_rc_pingpong --chk only checks that pages begin with a zero.
+    // ibv_rc_pingpong --chk only checks that each page begins with a zero.
     if (given.ibv_exchange)
       for (std::size_t i = 0; i < noise.bytes().size(); i += block) noise.bytes()[i] = {};
     return script(std::move(noise), given.size.value());
@@ -83,7 +83,8 @@ class script {
   std::size_t size_;
 };
 
-/// Compares everything or, to be faster, a cache line of each block and the last cache line.
+/// Compares the whole messages, or, which is faster, a cache line of each block and the last cache
+/// line.
 bool same(std::span<const std::byte> a, std::span<const std::byte> b, bool whole) {
   constexpr std::size_t line = 64;
   if (whole || a.size() <= line) return std::memcmp(a.data(), b.data(), a.size()) == 0;
@@ -92,8 +93,8 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b, bool whole
   return std::memcmp(&a[a.size() - line], &b[a.size() - line], line) == 0;
 }
 
-/// ibv_rc_pingpong's client starts by filling all of the message with this byte; --chk adds the
-/// zeros.
+/// True for the first message of ibv_rc_pingpong's client: each byte is 0x7b, except that the first
+/// byte of a page is zero if the client runs with --chk.
 bool is_first_of_ibv_client(std::span<const std::byte> message, bool with_zeros) {
   constexpr std::byte fill{0x7b};
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -105,7 +106,7 @@ bool is_first_of_ibv_client(std::span<const std::byte> message, bool with_zeros)
   return true;
 }
 
-/// A connection with its receives posted, and the memory that they use.
+/// A connection whose receives are posted, and the memory that they use.
 class game {
  public:
   game(const options& given, const script& lines, const memory_region<>& outgoing,
@@ -182,10 +183,12 @@ class game {
         "different options (including --check and ibv_rc_pingpong's --chk)");
   }
 
-  /// If a peer dies before it has sent its message, no request is outstanding here that could fail.
-  /// So check the peer from time to time, rarely enough not to affect the measurement.
+  /// If a peer dies before it has sent its message, no request is in flight here that could fail.
+  /// So this function checks the peer from time to time, rarely enough not to affect the
+  /// measurement.
   result<void> nothing_came() {
-    // If there are fewer processors than processes, the peer may be waiting for this one's.
+    // If there are fewer processors than processes, the peer may be waiting for the processor of
+    // this thread.
     constexpr std::uint32_t polls_per_yield = 32, polls_per_look = 1024;
     if (++empty_polls_ % polls_per_yield == 0) std::this_thread::yield();
     if (empty_polls_ % polls_per_look != 0) return success();
@@ -225,7 +228,7 @@ result<void> check_size(const options& given, const port_attributes& port) {
                             "the port imposes this limit; choose a smaller --size");
 }
 
-/// Parameters that the user has not set are left to the builder's defaults.
+/// Sets the parameters that the user has given. The others keep the builder's defaults.
 template <class Builder>
 auto build(const Builder& builder, const options& given) {
   const auto with_gid = [&](const auto& next) {
@@ -258,7 +261,8 @@ transport_result<void> run(const options& given) {
   const std::uint32_t depth = given.receive_depth.value();
   VERBSPP_TRY(queue, completion_queue::create(context, depth + 1));
 
-  // All receives share one buffer, because the peer sends only after it has received our answer.
+  // All receives share one buffer, because the peer sends its next message only after it has
+  // received this end's answer.
   VERBSPP_TRY(lines, script::write(given));
   VERBSPP_TRY(inbox, buffer::allocate(given.size.value()));
   VERBSPP_TRY(outgoing, register_memory(domain, lines.all()));

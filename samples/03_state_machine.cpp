@@ -17,13 +17,13 @@ using namespace verbspp;
 using prepared = prepared_queue_pair<transport::rc>;
 using connected = connected_queue_pair<transport::rc>;
 
-/// The steps of a handshake, with attributes chosen here.
+/// Performs the steps of a handshake, with attributes that this function chooses.
 result<connected> connect(prepared queue_pair, const endpoint& remote) {
   using enum queue_pair_state;
   VERBSPP_TRY(way, queue_pair.path_to(remote));
   const endpoint local = queue_pair.endpoint();
-  // If you omit one of these, or add one that the transition does not accept, the code does not
-  // compile.
+  // The code does not compile if a required attribute is missing, or if the transition does not
+  // accept an attribute.
   VERBSPP_TRY(receiver, std::move(queue_pair)
                             .modify(attributes_for<transport::rc, init, ready_to_receive>()
                                         .path(way)
@@ -40,7 +40,7 @@ result<connected> connect(prepared queue_pair, const endpoint& remote) {
                                         .max_reads_as_initiator(1));
 }
 
-/// Drains the send queue, changes the timeout, and continues.
+/// Drains the send queue, changes the ACK timeout, and continues.
 result<connected> slow_down(connected queue_pair) {
   using enum queue_pair_state;
   VERBSPP_TRY(stopping,
@@ -74,7 +74,7 @@ result<work_completion> next_completion(const completion_queue& queue) {
   }
 }
 
-/// The content does not matter here, so a byte is enough.
+/// Sends a byte; the content does not matter here.
 transport_result<void> send_a_byte(connected& from, connected& to, const completion_queue& queue,
                                    const memory_region<access::local_write>& memory) {
   VERBSPP_TRY(into, memory.scatter(0, 1));
@@ -117,7 +117,7 @@ transport_result<void> run(std::string_view device_name) {
 
   VERBSPP_TRY(left_again, start_over(std::move(slow)));
   VERBSPP_TRY(right_again, start_over(std::move(receiver)));
-  // The packet sequence numbers are new, so both ends need each other's endpoint again.
+  // Both ends have new packet sequence numbers, so each needs the other's endpoint again.
   left_end = left_again.endpoint();
   right_end = right_again.endpoint();
   VERBSPP_TRY(new_sender, connect(std::move(left_again), right_end));

@@ -39,7 +39,7 @@ struct node {
     return node{std::move(queue_pair), queue, memory, std::move(region)};
   }
 
-  /// Every receive begins with 40 bytes for the header.
+  /// Posts a receive. Every received datagram is preceded by 40 bytes for the header.
   result<void> expect() {
     VERBSPP_TRY(into, region.scatter(longest, datagram_header_size + longest));
     return queue_pair.post_receive({.elements = into});
@@ -79,21 +79,23 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRYV(ping.expect());
   VERBSPP_TRYV(pong.expect());
 
-  // The endpoint of a peer has its address, number and key. Nothing else is sent out of band.
+  // A peer's endpoint contains its address, queue pair number and QKey. Nothing else is sent out of
+  // band.
   const endpoint peer = pong.queue_pair.endpoint();
   VERBSPP_TRY(there, ping.queue_pair.address_of(peer));
   VERBSPP_TRYV(ping.send("ping", there.destination(peer.number, peer.qkey)));
 
-  // A datagram identifies its sender, so the answer needs no endpoint.
+  // A received datagram identifies its sender, so the reply needs no endpoint.
   VERBSPP_TRY(question, pong.receive());
   VERBSPP_TRY(port, context.first_active_port());
   VERBSPP_TRY(back, address_handle::create_reply(domain, port.number(), question));
   VERBSPP_TRYV(pong.send("pong", back.destination(question.source(), key)));
   VERBSPP_TRYV(ping.receive());
 
-  // A group has its own GID. On RoCE v2, it is the GID of an IP group of the same family as the
-  // port's address; the host has to join it as well (IP_ADD_MEMBERSHIP), unless the device has its
-  // own addresses. On InfiniBand, the subnet manager assigns the GID and the LID.
+  // A multicast group has a GID of its own. On RoCE v2, this is the GID of an IP multicast group of
+  // the same family as the port's address; the host has to join that group as well
+  // (IP_ADD_MEMBERSHIP), unless the device has addresses of its own. On InfiniBand, the subnet
+  // manager assigns the GID and the LID.
   const bool is_ipv4 = peer.address.is_ipv4_mapped();
   const gid group = is_ipv4 ? gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3}}
                             : gid{{0xff, 0x12, 0x40, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A server that sleeps: one thread, one poll(2), two clients. Completions are reported by a
-/// completion channel's file descriptor, asynchronous events by the context's. One event reports
-/// that the shared receives of the connections are running out.
+/// A server that sleeps: one thread, one poll(2), two clients. Completions are reported by the file
+/// descriptor of a completion channel, asynchronous events by the file descriptor of the context.
+/// One asynchronous event reports that the shared receives of the connections are running out.
 
 #include <verbspp/verbspp.hpp>
 
@@ -25,7 +25,7 @@ using server_end = connected_queue_pair<transport::rc, receive_queue_kind::share
 
 constexpr std::size_t message_size = 64;
 constexpr std::size_t places = 16;      // for messages that arrive
-constexpr std::uint32_t low_water = 4;  // receives that are left when the event is raised
+constexpr std::uint32_t low_water = 4;  // the event is raised when fewer receives are left
 constexpr std::size_t messages_per_client = 24;
 constexpr int patience_in_milliseconds = 5000;
 
@@ -42,8 +42,9 @@ class inbox {
   void give_back(std::uint64_t place) { free_[free_places_++] = place; }
   [[nodiscard]] bool has_free_places() const { return free_places_ != 0; }
 
-  /// Posts receives for the free places, with one doorbell, and then requests the next event. The
-  /// order matters: with too few receives, the event might be raised immediately.
+  /// Posts receives for the free places, with one doorbell, and then arms the event for the next
+  /// shortage. The order matters: before the receives are posted, the event might be raised
+  /// immediately.
   transport_result<void> refill() {
     const auto posted = receives_.post_receive_batch<places>([&](auto& batch) {
       for (const std::uint64_t place : std::span(free_).first(free_places_))
@@ -94,8 +95,8 @@ struct connection {
   }
 };
 
-/// Takes all available completions. Requests the next event first: completions after that raise an
-/// event, and the earlier ones are found here.
+/// Takes all available completions. Requests the next event first, so that no completion is missed:
+/// those that arrive after the request raise an event, and the earlier ones are found here.
 transport_result<std::size_t> take_messages(const waitable_completion_queue& queue,
                                             inbox& messages) {
   VERBSPP_TRYV(queue.request_notification());
@@ -134,7 +135,7 @@ transport_result<void> serve(const context& device, const completion_channel& ch
       std::cout << *event << '\n';
       if (event->type() == async_event_type::shared_receive_queue_limit_reached) is_low = true;
     }
-    // The event may be reported before the completions that caused it.
+    // The event may be reported before the completions of the messages that caused it.
     if (is_low && messages.has_free_places()) {
       VERBSPP_TRYV(messages.refill());
       is_low = false;
@@ -144,7 +145,7 @@ transport_result<void> serve(const context& device, const completion_channel& ch
   return success();
 }
 
-/// Returns the error of the first send that failed, if any.
+/// Returns the error of the first send that failed. Sends that have not completed are ignored.
 transport_result<void> check_sends(const completion_queue& queue) {
   for (std::array<work_completion, 8> slots;;) {
     VERBSPP_TRY(arrived, queue.poll(slots));
@@ -175,7 +176,7 @@ transport_result<void> run(std::string_view device_name) {
     if (posted.has_error()) return posted.error().cause();
   }
   const auto served = serve(device, channel, messages, 2 * messages_per_client);
-  // If the clients have stopped sending, their own completions contain the reason.
+  // If the clients have stopped sending, the completions of their sends contain the reason.
   VERBSPP_TRYV(check_sends(departures));
   return served;
 }

@@ -19,8 +19,8 @@ using namespace verbspp;
 
 constexpr std::size_t entries = 8;
 
-/// The memory that the server shares. Its layout is the same on both ends, which the types check as
-/// far as possible.
+/// The memory that the server shares. Both ends have to use the same layout; the types check this
+/// as far as possible.
 struct board {
   std::uint64_t version;
   std::uint64_t visitors;
@@ -31,7 +31,7 @@ struct board {
 constexpr access_flags shown = access::local_write | access::remote_read | access::remote_write;
 using connected = connected_queue_pair<transport::rc>;
 
-/// Waits for the completion of the only outstanding request.
+/// Waits for the completion of the only request in flight.
 transport_result<completed_work> finish(const completion_queue& queue) {
   std::array<work_completion, 1> slots;
   for (;;) {
@@ -45,7 +45,8 @@ transport_result<completed_work> finish(const completion_queue& queue) {
 transport_result<void> visit(connected& client, const completion_queue& queue,
                              const protection_domain& domain,
                              const remote_memory<shown & access::all_remote>& memory) {
-  // Accesses the peer's memory as an object: fields and elements, checked against its length.
+  // Treats the peer's memory as an object: its fields and elements can be addressed, and are
+  // checked against its length.
   VERBSPP_TRY(remote, (remote_object < board, shown & access::all_remote > ::at(memory)));
   const auto scores = remote.field(&board::scores);
   VERBSPP_TRY(third, scores.element(3));
@@ -58,8 +59,8 @@ transport_result<void> visit(connected& client, const completion_queue& queue,
   const auto* const seen = reinterpret_cast<const board*>(local.data());
   std::cout << "read version " << seen->version << ", score 3 is " << seen->scores[3] << '\n';
 
-  // A few bytes can be part of the request: they need no registration, and may be destroyed when it
-  // is posted.
+  // A few bytes can be copied into the request (inline): they need no registration, and may be
+  // destroyed as soon as the request is posted.
   const std::uint64_t better = seen->scores[3] + 58;
   VERBSPP_TRYV(client.post_write({.elements = inline_payload(better), .remote = third}));
   VERBSPP_TRYV(finish(queue));

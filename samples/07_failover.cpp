@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A connection fails while requests are outstanding. The sample distinguishes the request that
+/// A connection fails while requests are in flight. The sample distinguishes the request that
 /// failed from those that were flushed after it, collects all completions, and repeats the requests
 /// that were not executed over another connection.
 
@@ -23,7 +23,7 @@ constexpr access_flags target_rights = access::local_write | access::remote_writ
 using connected = connected_queue_pair<transport::rc>;
 using broken = queue_pair<transport::rc, queue_pair_state::error>;
 
-/// A path to the target. Both ends are in this process, so that the sample is self-contained.
+/// A connection to the target. Both ends are in this process, so that the sample is self-contained.
 struct way {
   connected near;
   connected far;
@@ -45,11 +45,11 @@ struct way {
 /// The outcome of all parts.
 struct outcome_of_parts {
   std::array<bool, parts> done{};
-  std::optional<work_error> root;  ///< the request that failed by itself
-  std::size_t flushed = 0;         ///< those after it, which were not executed
+  std::optional<work_error> root;  ///< the failure that caused the flushes
+  std::size_t flushed = 0;         ///< the number of requests that were flushed
 };
 
-/// Takes the completion of every part: a queue pair that failed completes all outstanding requests.
+/// Takes the completions of all parts. A queue pair that fails completes every request in flight.
 result<outcome_of_parts> collect(const completion_queue& queue) {
   outcome_of_parts outcome;
   std::array<work_completion, parts> slots;
@@ -82,7 +82,7 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(first, way::open(domain, queue));
   VERBSPP_TRY(second, way::open(domain, queue));
 
-  // The third part is written with a key that the peer does not know.
+  // The third part is written with an rkey that does not exist at the peer.
   const remote_memory<access::remote_write> stale(memory.address(), memory.length(),
                                                   remote_key(~memory.rkey().value()));
   for (std::size_t part = 0; part < parts; ++part) {
@@ -96,15 +96,15 @@ transport_result<void> run(std::string_view device_name) {
     return error(error_kind::mismatch, "failover", "the first path was expected to fail");
   std::cout << "failed: " << *outcome.root << "\nflushed after it: " << outcome.flushed << '\n';
 
-  // The device has moved the queue pair to ERR, which its type does not show yet. It could be reset
-  // and connected again (03_state_machine); here it is abandoned. The other end has not failed, so
-  // to_error stops it.
+  // The device has moved the near queue pair to ERR; `assume_state` adjusts its type to this. It
+  // could be reset and connected again (see 03_state_machine), but is abandoned here. The far queue
+  // pair has not failed, so `to_error` stops it.
   const broken near = std::move(first.near).assume_state<queue_pair_state::error>();
   VERBSPP_TRY(far, std::move(first.far).to_error());
   VERBSPP_TRY(state, near.query_state());
   std::cout << "the first path is in " << to_string(state) << '\n';
 
-  // The remaining parts are written over the other path, with the valid key.
+  // The remaining parts are written over the other connection, with the valid rkey.
   for (std::size_t part = 0; part < parts; ++part) {
     if (outcome.done[part]) continue;
     VERBSPP_TRY(element, from.gather(part * part_size, part_size));

@@ -23,7 +23,7 @@ constexpr std::uint64_t writes_per_thread = 1000;
 constexpr std::size_t word_size = sizeof(std::uint64_t);
 constexpr access_flags target_rights = access::local_write | access::remote_write;
 
-/// The objects that the threads share. The library adds no locks; those of libibverbs are
+/// The objects that the threads share. The library adds no locks, because those of libibverbs are
 /// sufficient.
 struct shared {
   connected_queue_pair<transport::rc> queue_pair;
@@ -43,7 +43,7 @@ transport_result<void> take(shared& all) {
   return success();
 }
 
-/// Each thread writes to its own word.
+/// The body of a thread, which writes to a word of its own.
 transport_result<void> work(shared& all, std::size_t which) {
   VERBSPP_TRY(element, all.source.gather(which * word_size, word_size));
   VERBSPP_TRY(place, all.target.slice(which * word_size, word_size));
@@ -67,7 +67,8 @@ transport_result<void> work(shared& all, std::size_t which) {
 transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
-  // Room for all requests that can be outstanding at once: the length of the send queue.
+  // The completion queue has room for as many requests as can be in flight at once: the length of
+  // the send queue.
   VERBSPP_TRY(queue, completion_queue::create(context, 256));
   VERBSPP_TRY(prepared, build_queue_pair<transport::rc>()
                             .protection_domain(domain)

@@ -36,7 +36,7 @@ template <std::size_t Size>
 result<std::array<std::byte, Size>> trade(int socket, const std::array<std::byte, Size>& own) {
   constexpr auto size = static_cast<ssize_t>(Size);
   std::array<std::byte, Size> theirs{};
-  errno = ECONNRESET;  // the meaning of a short answer
+  errno = ECONNRESET;  // reported if the peer has closed the socket
   if (::send(socket, own.data(), Size, MSG_NOSIGNAL) != size ||
       ::recv(socket, theirs.data(), Size, MSG_WAITALL) != size)
     return error::from_errno(errno, "exchange with the other process",
@@ -67,8 +67,8 @@ transport_result<void> write_blocks(channel& peer, const block_buffer& source,
     VERBSPP_TRYV(peer.write({.elements = from, .remote = to}));
   }
 
-  // Scoped: the requests are in flight together, and all of them have finished when the scope
-  // returns, even if one fails. Its error separates the function's own failure from those of
+  // Scoped: the requests are in flight together, and all of them have finished when `scope`
+  // returns, even if one fails. Its error distinguishes a failure of the function from failures of
   // requests.
   VERBSPP_TRYV(peer.scope(
       [&](channel_scope& scope) -> result<void> {
@@ -81,8 +81,8 @@ transport_result<void> write_blocks(channel& peer, const block_buffer& source,
       },
       5s));
 
-  // A peer is not notified of writes to its memory; this message, which consists of a number only,
-  // notifies it.
+  // A peer does not notice writes to its memory. This message notifies it, and consists only of a
+  // number.
   VERBSPP_TRYV(peer.send({.immediate = immediate_data(blocks)}));
   return success();
 }
@@ -103,7 +103,7 @@ transport_result<void> run(std::string_view device_name, int socket, bool writes
     return meet(socket);
   }
 
-  // A receive for the message. It needs no memory, because the message has no bytes.
+  // A receive for that message. It needs no memory, because the message has no bytes.
   VERBSPP_TRY(arriving, prepared.post_receive({}));
   VERBSPP_TRY(peer, connect(socket, std::move(prepared)));
   VERBSPP_TRY(own, buffer.remote());
@@ -124,8 +124,8 @@ transport_result<void> run(std::string_view device_name, int socket, bool writes
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Two processes, with a socket between them. The device is opened after the fork, because the
-  // child could not use the parent's.
+  // Creates two processes, with a socket between them. The device is opened after the fork, because
+  // a child cannot use a device that its parent has opened.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 1;
   const pid_t child = ::fork();

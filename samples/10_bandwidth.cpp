@@ -30,8 +30,9 @@ struct options {
 
 transport_result<void> measure(channel& peer, const options& given, gather_element from,
                                const remote_memory<access::remote_write>& to) {
-  // Posting waits for room if the queue is full, so a loop that only posts keeps it filled. A
-  // completion confirms all requests before it; one for each quarter of the queue leaves no gaps.
+  // If the queue is full, posting waits for room, so a loop that only posts keeps it filled. A
+  // completion confirms all requests before it as well. With one completion for each quarter of the
+  // queue, the queue never runs empty.
   const auto start = std::chrono::steady_clock::now();
   VERBSPP_TRYV(peer.stream(
       [&](channel_stream& stream) -> result<void> {
@@ -51,8 +52,9 @@ transport_result<void> measure(channel& peer, const options& given, gather_eleme
 
 transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, open_device(given.device));
-  // Before the buffers, because memory is allocated from the node of the thread that touches it
-  // first. The software device has no node; then the thread is not moved.
+  // This comes before the buffers are allocated, because memory is allocated on the NUMA node of
+  // the thread that first touches it. The software device has no NUMA node; the thread is then not
+  // moved.
   VERBSPP_TRYV(bind_this_thread_near(context, numa_binding::as_far_as_possible));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   using buffer = registered_buffer<access::local_write | access::remote_write>;

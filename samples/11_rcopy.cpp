@@ -3,10 +3,10 @@
 /// Copies a file between two processes by RDMA writes, several in flight. If one of them is killed
 /// and started again, the copy continues where it stopped.
 ///
-/// The server offers a window of memory, which has a place for each write in flight. The client
-/// writes a chunk into each place, with immediate data that notifies the server. The server saves
-/// the chunk, and sends a message that the place is free. A TCP connection carries the data before
-/// and after the copy, and shows immediately when the other process has exited.
+/// The server offers a window of memory, with a place for each write in flight. The client writes a
+/// chunk into each place, with immediate data that notifies the server. The server saves the chunk,
+/// and sends a message that the place is free. A TCP connection transfers the data that is needed
+/// before and after the copy, and shows immediately when the other process has exited.
 
 #include "common/open.hpp"
 #include "common/tcp.hpp"
@@ -42,8 +42,8 @@ constexpr access_flags window_rights = access::local_write | access::remote_writ
 using window_memory = remote_memory<access::remote_write>;
 using chunk_buffer = registered_buffer<>;
 
-/// A stop token that requests a stop when the peer's process has exited: however it ends, its
-/// sockets are closed.
+/// A stop token that requests a stop when the peer's process has exited. Its sockets are then
+/// closed, however it has ended.
 struct peer_has_gone {
   const tcp::connection* peer;
   [[nodiscard]] bool stop_requested() const noexcept { return peer->is_closed_by_peer(); }
@@ -67,10 +67,10 @@ result<std::uint64_t> receive_number(const tcp::connection& peer, const wait_lim
   return number;
 }
 
-/// In the type that errors use.
+/// Converts a number to the type that errors store.
 constexpr std::int64_t signed_of(std::uint64_t number) { return static_cast<std::int64_t>(number); }
 
-/// The common part of both ends, for all connections of a copy.
+/// The part that both ends have in common. It lasts for all connections of a copy.
 class copy_end {
  public:
   copy_end(const options& given, channel&& peer) : given_(given), peer_(std::move(peer)) {}
@@ -82,18 +82,19 @@ class copy_end {
     return number % places();
   }
 
-  /// Prepares a new connection; outstanding requests of the previous one are aborted.
+  /// Prepares a new connection, and aborts outstanding requests of the previous one.
   result<endpoint> prepare() {
     VERBSPP_TRY(own, peer_.renew());
     messages_.clear();
-    // Neither writes with immediate data nor messages without bytes need memory here.
+    // A receive needs no memory here, because writes with immediate data bypass it, and the
+    // messages have no bytes.
     for (std::uint64_t i = 0; i < places(); ++i) {
       VERBSPP_TRY(message, peer_.post_receive({}));
       messages_.push_back(std::move(message));
     }
     return own;
   }
-  /// Waits for the next message, in the order of arrival.
+  /// Waits for the message with this number; messages are numbered in the order of arrival.
   transport_result<completed_work> next_message(std::uint64_t number, const wait_limit& limit) {
     VERBSPP_TRY(message, messages_[place_of(number)].wait(limit));
     VERBSPP_TRY(again, peer_.post_receive({}));
@@ -101,7 +102,7 @@ class copy_end {
     return message;
   }
 
-  /// Marks a failure that another connection would not repair.
+  /// Passes a result on. If it is an error, records that a new connection would not help.
   template <class Value>
   result<Value> own(result<Value> outcome) {
     if (outcome.has_error()) is_own_fault_ = true;
@@ -158,7 +159,8 @@ class client : public copy_end {
                              "give both ends the same --in-flight and --chunk");
     VERBSPP_TRYV(peer_.handshake(remote));
 
-    // Continues from the server's data if it is the beginning of this file.
+    // Continues after the server's data, if that is the beginning of this file; otherwise starts
+    // again.
     VERBSPP_TRY(sum, own(source_.sum(std::min(there, size))));
     const std::uint64_t first = there <= size && sum.value() == sum_there ? there : 0;
     if (first == 0) sum = checksum();
@@ -186,7 +188,7 @@ class client : public copy_end {
       const std::size_t length = std::min(chunk(), size - at);
       VERBSPP_TRYV(own(source_.read(at, {buffer.data(), length})));
       sum.add({buffer.data(), length});
-      // The write owns the buffer, so it can't be refilled before the write has finished.
+      // The write owns the buffer, so the buffer can't be refilled before the write has finished.
       VERBSPP_TRY(content, std::move(buffer).part(0, length));
       VERBSPP_TRY(place, window.slice(place_of(number) * chunk(), length));
       VERBSPP_TRY(write, peer_.post_write(std::move(content),
@@ -206,7 +208,7 @@ class client : public copy_end {
     return success();
   }
 
-  /// Returns a buffer whose place in the window is free as well.
+  /// Returns a buffer. The place in the window that belongs to it is free as well.
   transport_result<chunk_buffer> free_buffer(std::uint64_t number,
                                              std::vector<pending<part>>& writes,
                                              const wait_limit& limit) {
@@ -253,8 +255,8 @@ class server : public copy_end {
     VERBSPP_TRYV(send_number(client, there));
     VERBSPP_TRYV(send_number(client, sum.value()));
 
-    // The position where the client continues: the data here is the beginning of its file, or
-    // useless.
+    // The client replies with the position where it continues. If this is not the length of the
+    // data here, the data is not the beginning of the client's file, and is discarded.
     VERBSPP_TRY(first, receive_number(client, deadline_));
     if (first != there) {
       VERBSPP_TRYV(own(target.truncate(0)));
@@ -293,7 +295,7 @@ class server : public copy_end {
       VERBSPP_TRYV(own(target.write(at, content)));
       sum.add(content);
       at += length;
-      // Tells the client that the place is free.
+      // Notifies the client that the place is free.
       if (number >= places()) VERBSPP_TRYV(answers[place].wait(limit));
       VERBSPP_TRY(answer, peer_.post_send({.immediate = immediate_data(0)}));
       if (number < places())
@@ -311,7 +313,7 @@ transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, common::open(given.device));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   const auto depth = work_request_count::assume(given.in_flight.value());
-  // Waits may be long, for a slow disk or a slow client, so they sleep.
+  // Waits may be long if the disk or the client is slow, so waiting threads sleep.
   VERBSPP_TRY(prepared, domain.build_channel()
                             .waiting(wait_mode::spin_then_sleep(std::chrono::microseconds(20)))
                             .max_send_work_requests(depth)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A complete server: an acceptor, a hub with a pool, a table of clients, and several threads. It
-/// echoes messages from the places of the pool that they were received into.
+/// echoes each message directly from the place of the pool in which it arrived.
 ///
-/// Clients finish, are killed, reconnect, are slow, or are silent; finally the server stops while
-/// some of them are still sending. The clients are threads of this program, which connect by TCP.
+/// Some clients finish, others are killed, reconnect, are slow, or are silent. Finally the server
+/// stops while some of them are still sending. The clients are threads of this program, which
+/// connect by TCP.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>
@@ -84,7 +85,7 @@ class echo_server {
                                                           {.exchange = protocol}));
     for (;;) {
       VERBSPP_TRY(next, acceptor.next(wait_limit(std::chrono::hours(24), stop)));
-      // The channel keeps the socket, and breaks when the client has gone.
+      // The channel owns the socket, and breaks when the client closes its end.
       VERBSPP_TRYV(clients_.add(std::move(next.met.channel), account{next.met.theirs}));
       ++accepted_;
     }
@@ -135,7 +136,8 @@ result<void> ask(const protection_domain& domain, const message_pool& pool, cons
     VERBSPP_TRY(request, pool.take());
     VERBSPP_TRYV(request.assign(std::as_bytes(std::span(text))));
     VERBSPP_TRYV(link.post_send(std::move(request)));
-    // The channel is destroyed while the answer is in flight, which tells the server.
+    // The channel is destroyed while the answer is in flight. The server sees a client that has
+    // died.
     if (how == manner::is_killed && i == 100) return success();
     if (how == manner::is_slow && i % 50 == 0) std::this_thread::sleep_for(20ms);
     VERBSPP_TRY(answer, answers.wait(patience));
@@ -175,8 +177,8 @@ result<void> run(std::string_view device_name) {
           [&, i] { outcomes[i] = be_client(domain, clients_pool, port, i, manner_of(i)); });
     for (std::uint32_t i = 0; i < count; ++i)
       if (ends_by_itself(i)) clients[i].join();
-    // Clients that have left are removed from the table; those that stay, or are silent, are still
-    // in it.
+    // Clients that have left are removed from the table; those that stay or are silent are still in
+    // it.
     constexpr std::uint32_t staying = count / 3;
     for (const wait_limit limit = patience; server->clients() != staying;) {
       if (limit.has_passed())

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A table that clients read by RDMA reads while the server changes it. Clients request changes by
-/// messages. A sequence lock detects whether the data read is a consistent row.
+/// A table that clients read by RDMA reads while the server changes it. Clients send messages to
+/// request changes. A sequence lock detects whether the row that was read is consistent.
 ///
-/// The lock relies only on each byte of a read having been in memory at some time during the read.
-/// The bytes of one RDMA read have no guaranteed order: a device may fetch the end of a row before
-/// its beginning, and so a "version after" that is older than the "version before". A version in
-/// every cache line would rely on each line being fetched at once. Processors and PCIe devices do
-/// that, but the verbs don't guarantee it, and software devices don't. So a checksum of the version
-/// before and the content takes the place of the version after: a row that is torn in any way fails
-/// it, except with a probability of 2^-64.
+/// The lock assumes only that each byte that a read returns was in memory at some time during the
+/// read. The bytes of one RDMA read are fetched in no guaranteed order: a device may fetch the end
+/// of a row before its beginning, and so return a "version after" that is older than the "version
+/// before". A version in every cache line would help only if each line were fetched atomically.
+/// Processors and PCIe devices do that, but the verbs don't guarantee it, and software devices
+/// don't do it. So this table has a checksum in place of the "version after". It covers the
+/// "version before" and the content, so a row that is torn in any way fails the check, except with
+/// a probability of 2^-64.
 ///
 ///     13_seqlock_table [DEVICE [MICROSECONDS]]
 ///
-/// So that clients do read in the middle of a change, the server pauses for this time whenever it
-/// changes the first row.
+/// The server pauses for this time whenever it changes the first row, so that clients do read in
+/// the middle of a change.
 
 #include <verbspp/channel.hpp>
 
@@ -40,8 +41,8 @@ using namespace verbspp;
 
 constexpr std::size_t clients = 3, rows = 4, words = 510;
 constexpr int turns = 2000, turns_per_change = 4;
-/// The maximum time for which a row may be in the middle of a change: its writer may not be
-/// scheduled for that long.
+/// The maximum time for which a row may be in the middle of a change. It is long because the
+/// operating system may not schedule the writer for a while.
 constexpr auto longest_change = std::chrono::seconds(10);
 constexpr std::uint32_t longest_pause = 1000;
 constexpr access_flags shown = access::local_write | access::remote_read;
@@ -68,13 +69,13 @@ std::uint64_t checksum_of(std::uint64_t version, std::span<const std::uint64_t> 
   return sum;
 }
 
-/// The device may read at any time, so each word is stored in program order, and atomically.
+/// Stores a word atomically, after all earlier stores: the device may read it at any time.
 void store(std::uint64_t& to, std::uint64_t value) {
   std::atomic_ref(to).store(value, std::memory_order_release);
 }
 
-/// Called only by the server's thread. \param pause the time to wait in the middle \returns the new
-/// version
+/// Changes a row; only the server's thread may call this.
+/// \param pause the time to wait in the middle of the change \returns the new version
 std::uint64_t change_row(row& changed, std::uint64_t first, std::chrono::microseconds pause = {}) {
   const std::uint64_t version = changed.version + 2;
   store(changed.version, version - 1);
@@ -88,7 +89,7 @@ std::uint64_t change_row(row& changed, std::uint64_t first, std::chrono::microse
   return version;
 }
 
-/// The row as it was at one moment during the read; empty if it was being changed.
+/// Returns the row if it is consistent, and nothing if it was read in the middle of a change.
 std::optional<row> check(const row& seen) {
   if (seen.version % 2 != 0 || seen.checksum != checksum_of(seen.version, seen.content))
     return std::nullopt;
@@ -128,7 +129,7 @@ class client {
     return error(error_kind::busy, "read a row", "it changes all the time");
   }
 
-  /// Asks the server to change a row. \returns the row's new version
+  /// Requests a change of a row. \returns the row's new version
   transport_result<std::uint64_t> ask(std::uint64_t which, std::uint64_t first) {
     const change wanted{.row = which, .first = first};
     VERBSPP_TRY(answer, server_.post_receive({}));
@@ -137,8 +138,8 @@ class client {
     return told.immediate().value_or(immediate_data(0)).value();
   }
 
-  /// Checks the guarantees of the lock independently: the content counts up, versions increase, and
-  /// a change that was answered is visible.
+  /// Checks the guarantees of the lock independently: the numbers of a row count up, versions never
+  /// decrease, and a change is visible once it has been answered.
   result<void> verify(const row& found, std::uint64_t which) {
     for (std::size_t i = 0; i < words; ++i)
       if (found.content[i] != found.content[0] + i)
@@ -157,7 +158,7 @@ class client {
   std::uint64_t retries_ = 0;
 };
 
-/// The server's end of a client.
+/// The server's end of the connection to a client.
 struct connection {
   channel peer;
   inbox requests;
@@ -196,7 +197,7 @@ transport_result<void> run(std::string_view device_name, std::chrono::microsecon
   VERBSPP_TRY(requests, message_pool::create(domain, clients * 4, sizeof(change)));
   for (row& each : table) change_row(each, 0);
 
-  // One channel for each client. Here all of them are threads of one process; 09_channel connects
+  // One channel for each client. Here all clients are threads of this process; 09_channel connects
   // two processes.
   std::vector<connection> connections;
   std::vector<client> readers;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Below the channel: two queue pairs of one device, connected to each other. The program takes
-/// their completions from the queue, and keeps their memory.
+/// Below the level of channels: two queue pairs of one device, connected to each other. The program
+/// polls the completion queue itself, and keeps the memory of its requests alive.
 
 #include <verbspp/verbspp.hpp>
 
@@ -44,12 +44,13 @@ transport_result<void> say_hello(std::string_view device_name) {
   VERBSPP_TRY(left, builder.build());
   VERBSPP_TRY(right, builder.build());
 
-  // A prepared queue pair accepts receives, so that one is ready for the peer's first message.
+  // A prepared queue pair accepts receives, so one can be posted before the peer's first message
+  // arrives.
   VERBSPP_TRY(into, incoming.scatter());
   VERBSPP_TRYV(right.post_receive({.elements = into}, {.id = 1}));
 
-  // Each end gives the other its endpoint (here: within one process), and connects. The handshake
-  // consumes the prepared queue pair; only the connected one can send.
+  // Each end passes its endpoint to the other (here: within one process), and connects. The
+  // handshake consumes the prepared queue pair; only the connected one can send.
   const endpoint left_end = left.endpoint();
   const endpoint right_end = right.endpoint();
   VERBSPP_TRY(sender, std::move(left).handshake(right_end));

@@ -23,10 +23,11 @@ using namespace std::chrono_literals;
 struct arguments {
   std::string_view device = "soft0";
   std::string_view port = "4711";
-  std::string_view host{};  ///< empty: this is the server
+  std::string_view host{};  ///< empty for the server
 };
 
-/// A peer with another protocol is refused; both ends get an error that says why.
+/// A peer with another application name or version is refused, and both ends get an error with the
+/// reason.
 constexpr exchange_options protocol{.application = "greeting", .version = 1};
 using name = bounded_text<32>;
 using shown_memory = remote_memory<access::remote_read>;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Connects by IP address, and implements the protocol of rdma-core's rping, which may be the other
+/// Connects by IP address, and implements the protocol of rdma-core's rping, which can be the other
 /// end. The client offers memory, which the server reads and writes back. The server serves one
-/// client.
+/// client, then exits.
 ///
 ///     16_rping -s [-a ADDRESS] [-p PORT] [-v]                              the server
 ///     16_rping -c -a ADDRESS [-p PORT] [-C COUNT] [-S SIZE] [-v] [-V]      the client
@@ -42,7 +42,7 @@ constexpr std::size_t largest = 65536;
 constexpr auto patience = 30s;
 constexpr access_flags shown = access::local_write | access::remote_read | access::remote_write;
 
-/// The content of messages: the address of memory, 16 bytes, big-endian.
+/// The content of a message: 16 bytes that describe memory, in big-endian order.
 using advertisement = std::array<std::byte, 16>;
 
 void put(std::span<std::byte> to, std::uint64_t number) {
@@ -55,7 +55,7 @@ std::uint64_t get(std::span<const std::byte> from) {
   return number;
 }
 
-/// Sends and receives messages of that size, one at a time. The next receive is posted before the
+/// Sends and receives messages of this size, one at a time. The next receive is posted before the
 /// current message is processed.
 class messages {
  public:
@@ -77,8 +77,8 @@ class messages {
     VERBSPP_TRYV(over.send({.elements = from}, patience));
     return success();
   }
-  /// Receives the address of the peer's memory. It is not trusted; the peer's device checks the
-  /// key.
+  /// Receives a description of the peer's memory. It is not trusted: the peer's device checks
+  /// address and key.
   transport_result<remote_memory<access::remote_read | access::remote_write>> receive(
       channel& over) {
     VERBSPP_TRY(came, next_.wait(patience));
@@ -103,8 +103,8 @@ class messages {
   pending<> next_;
 };
 
-/// The text that rping sends: it begins with its number, followed by a pattern that differs from
-/// text to text.
+/// Writes the text that rping sends: it begins with its number, followed by a pattern that differs
+/// from text to text.
 void fill(std::span<std::byte> text, unsigned number) {
   constexpr char first = 'A';
   constexpr unsigned letters = 'z' - 'A' + 1;
@@ -126,7 +126,7 @@ transport_result<bool> answer(managed_channel& met, messages& talk, registered_b
                               bool is_verbose) {
   const auto source = talk.receive(met.channel);
   if (!source.has_value()) {
-    // The channel watches the connection. That the connection has ended is not an error.
+    // The channel has ended the wait because the client has disconnected, which is not an error.
     if (met.connection.wait_for_end(0s).has_value()) return false;
     return source.error();
   }
@@ -231,7 +231,7 @@ std::optional<arguments> arguments_of(std::span<char*> words) {
       return std::nullopt;
     }
   }
-  // The text needs room for its number.
+  // The text must be long enough to contain its number.
   const bool is_in_range = given.size >= 24 && given.size <= largest;
   if (given.is_server == is_client || (is_client && given.address.empty()) || !is_in_range)
     return std::nullopt;

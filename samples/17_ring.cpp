@@ -6,7 +6,8 @@
 ///
 ///     mpirun -n 4 17_ring [DEVICE [PICTURE.svg]]
 ///
-/// VERBSPP_RANK etc. can start the ranks as well. Started alone, it runs four ranks as threads.
+/// The variables VERBSPP_RANK and so on can start the ranks as well. If it is started alone, the
+/// program runs four ranks as threads.
 
 #include "common/ranks.hpp"
 #include <verbspp/ranks.hpp>
@@ -35,15 +36,15 @@ constexpr std::size_t block = 65536;
 constexpr access_flags rights = access::local_write | access::remote_write;
 
 struct way {
-  double latency_us = 0;  ///< one write, until it is acknowledged
-  double gbit_per_s = 0;  ///< many writes in flight
+  double latency_us = 0;  ///< the duration of one write, until it is acknowledged
+  double gbit_per_s = 0;  ///< the bandwidth, with many writes in flight
 };
 
 double seconds_since(clock_type::time_point start) {
   return std::chrono::duration<double>(clock_type::now() - start).count();
 }
 
-/// Passes a number to the right repeatedly; each rank adds one.
+/// Passes a number around the ring repeatedly; each rank adds one.
 group_result<void> pass_token(world& all, registered_buffer<rights, std::uint64_t>& token) {
   channel& left = all.peers()[(all.rank() + all.size() - 1) % all.size()];
   channel& right = all.peers()[(all.rank() + 1) % all.size()];
@@ -55,7 +56,7 @@ group_result<void> pass_token(world& all, registered_buffer<rights, std::uint64_
   VERBSPP_TRY(into, token.scatter());
   for (std::uint32_t round = 0; round < rounds; ++round) {
     VERBSPP_TRY(arriving, left.post_receive({.elements = into}));
-    // All ranks have a receive posted.
+    // After this barrier, all ranks have a receive posted.
     VERBSPP_TRYV(all.barrier(patience));
     if (all.rank() == 0) VERBSPP_TRYV(pass());
     VERBSPP_TRYV(arriving.wait(patience));
@@ -115,7 +116,7 @@ void print(const matrix& shown, const std::vector<way>& ways, const world& all) 
   }
 }
 
-/// A picture of the matrices, side by side; a paler cell is better.
+/// A picture of the matrices, side by side, in which paler cells are better.
 class picture {
  public:
   picture(std::ostream& out, std::uint32_t size) : out_(out), size_(size) {
@@ -168,7 +169,7 @@ class picture {
   static constexpr std::uint32_t step = 16;
 
   [[nodiscard]] std::uint32_t width() const { return std::max(left + size_ * cell + 30, 400U); }
-  /// From 0, the best, to 1.
+  /// Maps a number to the range from 0, the best, to 1, the worst.
   static double badness(const matrix& shown, double number, double low, double high) {
     const double part = high > low ? (number - low) / (high - low) : 0;
     return shown.is_better_if_large ? 1 - part : part;
@@ -203,7 +204,7 @@ group_result<void> run(any_bootstrap launched, const std::string& device,
   VERBSPP_TRY(mine, into.remote());
   VERBSPP_TRY(memory, all.exchange(mine, patience));
 
-  // One pair at a time: the other ranks wait for the broadcast of its result.
+  // Only one pair measures at a time, while the other ranks wait for the broadcast of its result.
   std::vector<way> ways;
   for (std::uint32_t i = 0; i < all.size(); ++i)
     for (std::uint32_t j = 0; j < all.size(); ++j) {
@@ -215,7 +216,7 @@ group_result<void> run(any_bootstrap launched, const std::string& device,
       VERBSPP_TRY(told, all.broadcast(measured, i, patience));
       ways.push_back(told);
     }
-  // No rank leaves before all are done.
+  // No rank leaves before all have finished.
   VERBSPP_TRYV(all.barrier(patience));
   if (all.rank() != 0) return success();
   for (const matrix& each : matrices) print(each, ways, all);

@@ -6,8 +6,9 @@
 ///
 ///     mpirun -n 4 18_halo [--rows N] [--columns N] [--steps N] ...
 ///
-/// VERBSPP_RANK etc. can start the ranks as well. Started alone, it runs four ranks as threads.
-/// halo/mpi.cpp does the same with MPI, and halo/compare.py runs both.
+/// The variables VERBSPP_RANK and so on can start the ranks as well. If it is started alone, the
+/// program runs four ranks as threads. halo/mpi.cpp is the same program with MPI, and
+/// halo/compare.py runs both.
 
 #include "common/ranks.hpp"
 #include "halo/heat.hpp"
@@ -36,9 +37,10 @@ constexpr access_flags rights = access::local_write | access::remote_write;
 using cells = registered_buffer<rights, double>;
 using cells_of_peer = cells::handle_for_peers;
 
-/// The offsets in the memory of a rank, in numbers: the field before a step and the field after it,
-/// which swap roles at each step; and columns without gaps, because an RDMA write goes to one
-/// contiguous place: those that are sent, and those that are received, for two steps.
+/// The layout of a rank's memory; offsets count doubles. It begins with two fields, the one before
+/// a step and the one after it, which swap roles at each step. They are followed by contiguous
+/// copies of the left and right edge columns, because an RDMA write needs contiguous memory: the
+/// columns to send, and the received columns of two steps.
 class layout {
  public:
   explicit layout(const heat::part& of) : of_(of), field_(heat::field::size(of)) {}
@@ -46,7 +48,7 @@ class layout {
   [[nodiscard]] std::size_t row(std::uint32_t step, std::size_t row) const {
     return field(step) + heat::field::index(of_, row, 1);
   }
-  /// The column beyond that side, which is left or right.
+  /// The offset of the received column of a side, which is left or right.
   [[nodiscard]] std::size_t arriving(std::uint32_t step, side from) const {
     return 2 * field_ + (step % 2 * 2 + (from == side::right ? 1 : 0)) * of_.rows;
   }
@@ -62,9 +64,9 @@ class layout {
 
 /// A part of the plate, its neighbours, and the receives for their edges.
 ///
-/// Two fields are sufficient to protect the neighbours' ghost cells: a rank writes those of step n
-/// + 2 only when it has received all edges of step n + 1, which its neighbours send after they have
-/// read those of step n.
+/// Two fields are sufficient to protect the neighbours' ghost cells. A rank writes the edges of
+/// step n + 2 only after it has received all edges of step n + 1. Its neighbours send these after
+/// they have read the edges of step n.
 class halo {
  public:
   static group_result<halo> create(world& all, const protection_domain& domain,
@@ -84,7 +86,7 @@ class halo {
           VERBSPP_TRYV(made.expect(made.neighbours_.back(), step));
       }
     for (std::uint32_t step = 0; step < 2; ++step) made.field(step).set_edges(given.columns);
-    // No rank writes before all are ready.
+    // No rank writes before all ranks are ready.
     VERBSPP_TRYV(all.barrier(given.limit));
     return made;
   }
@@ -97,7 +99,7 @@ class halo {
   group_result<void> advance(std::uint32_t step, heat::stopwatch& watch) {
     const heat::field now = field(step);
     const heat::field next = field(step + 1);
-    // All writes of the scope have finished reading the memory when the scope returns.
+    // When the scope returns, the device has finished reading the memory of all writes in it.
     VERBSPP_TRYV(world_->peers().scope(
         [&](group_scope& scope) -> result<void> {
           for (const neighbour& to : neighbours_)
@@ -120,9 +122,9 @@ class halo {
     return success();
   }
 
-  /// Finds the rank that failed first, and notifies the neighbours. A rank that sees another one
-  /// fail leaves, and then appears to have failed itself. So a notification that was received
-  /// counts more than the rank that appears to have failed.
+  /// Determines the rank that failed first, and notifies the neighbours. A rank that notices a
+  /// failure exits, and then appears to have failed itself. So a notification from a neighbour is
+  /// more reliable than the failure that this rank has seen.
   group_error explain(group_error found) {
     if (!found.peer())
       for (const neighbour& each : neighbours_)
@@ -131,8 +133,8 @@ class halo {
     if (!found.peer()) return found;
     const bool is_neighbour =
         std::ranges::find(neighbours_, *found.peer(), &neighbour::rank) != neighbours_.end();
-    // A neighbour that has left has sent its notification before; those of other ranks take longer
-    // to arrive.
+    // A neighbour sends its notification before it exits. Notifications that come from other ranks
+    // take longer to arrive.
     const wait_limit patience(is_neighbour ? 0s : limit_);
     do {
       for (neighbour& from : neighbours_)
@@ -150,7 +152,8 @@ class halo {
   }
 
  private:
-  /// A neighbour is at most one step ahead, and may send a notification before it leaves.
+  /// The number of receives for each neighbour: it is at most one step ahead, and may send a
+  /// notification before it exits.
   static constexpr std::uint32_t receives = 3;
   /// The time without arrivals after which a neighbour is checked.
   static constexpr auto question_after = 500ms;
@@ -193,7 +196,7 @@ class halo {
     return success();
   }
 
-  /// Posts a receive for immediate data; the data that it announces is already in place.
+  /// Posts a receive for the immediate data of an edge. When it completes, the edge is in place.
   group_result<void> expect(neighbour& from, std::uint32_t step) {
     auto posted = world_->peers()[from.rank].post_receive({});
     if (!posted.has_value()) return group_error(from.rank, posted.error(), 1);
@@ -204,16 +207,17 @@ class halo {
   group_result<void> await_edge(neighbour& from, std::uint32_t step) {
     pending<>& edge = from.arriving[step % receives];
     auto arrived = edge.poll();
-    // A neighbour may be in a collective step, and find out there which rank has failed.
+    // This waits for three times the limit, because a neighbour may itself be waiting in a
+    // collective step, until it finds out which rank has failed.
     for (const wait_limit until(3 * limit_); !arrived; arrived = edge.poll()) {
-      // A wait of the group, unlike that of a handle, aborts nothing when its limit is reached.
+      // A wait on the group aborts nothing when its limit is reached; a wait on the handle would.
       std::array<arrival, 4> news{};
       const auto any = world_->peers().wait(news, question_after);
       if (any.has_value()) continue;
       if (any.error() != error_kind::timed_out || until.has_passed())
         return group_error(from.rank, any.error(), 1);
-      // A rank that only waits for a peer does not notice that it has failed, so it writes 0 bytes
-      // to it.
+      // A rank that only waits does not notice that its peer has failed, so this rank writes 0
+      // bytes to the peer to check it.
       const auto answered = world_->peers()[from.rank].write({.remote = from.memory}, limit_);
       if (!answered.has_value()) return group_error(from.rank, answered.error(), 1);
     }
@@ -280,7 +284,7 @@ group_result<void> run(any_bootstrap launched, const heat::settings& given) {
     if (largest > heat::tolerance)
       return error(error_kind::mismatch, "check the plate", "it differs from the serial solution");
   }
-  // No rank leaves before all are done.
+  // No rank leaves before all have finished.
   VERBSPP_TRYV(all.barrier(given.limit));
   return success();
 }

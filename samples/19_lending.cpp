@@ -35,7 +35,7 @@ constexpr exchange_options protocol{.application = "lending", .version = 1};
 constexpr acceptor_options serving{.exchange = protocol, .limit = patience};
 using lent_memory = remote_memory<access::remote_write>;
 
-/// The memory to lend, with a place for each client. Windows are bound to it.
+/// The access flags of the memory to lend, to which windows are bound.
 constexpr access_flags to_lend = access::local_write | access::window_bind;
 using places = std::array<std::array<char, place_size>, clients>;
 
@@ -57,8 +57,8 @@ transport_result<borrower> lend(Acceptor& acceptor, const memory_region<to_lend>
   channel& link = client.met.channel;
   const std::uint32_t number = client.met.theirs;
   VERBSPP_TRY(part, region.window_part<access::remote_write>(number * place_size, place_size));
-  // The message is sent after the request that opens the window, so the client can't use it too
-  // early.
+  // The channel posts the lease before the message that announces it, so the client can't use the
+  // lease too early.
   VERBSPP_TRY(lent, link.post_lease(part));
   VERBSPP_TRY(remote, lent.remote());
   VERBSPP_TRY(done, link.post_receive({}));
@@ -96,13 +96,13 @@ transport_result<std::vector<borrower>> serve(Acceptor& acceptor,
   return all;
 }
 
-/// A client. It borrows a place, writes to it, and sends a message. When the server has revoked a
-/// lease, it writes again. The slow client skips the first write and the message.
+/// Acts as a client: borrows a place, writes to it, and sends a message. When the server has
+/// revoked a lease, writes again. The slow client skips the first write and the message.
 transport_result<void> borrow(const protection_domain& domain, const std::string& port,
                               std::uint32_t number, std::latch& revoked) {
   VERBSPP_TRY(prepared, domain.build_channel().max_inline_data(place_size).build());
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, lent_memory::encoded_size));
-  // Posted before the handshake, so that it is ready for the server's first message.
+  // Post the receive before the handshake, so that it is ready for the server's first message.
   VERBSPP_TRY(offer, prepared.post_receive(std::move(buffer)));
   VERBSPP_TRY(socket, tcp_socket::connect("127.0.0.1", port, patience));
   VERBSPP_TRY(met, exchange<std::uint32_t>(socket.descriptor(), std::move(prepared), number,
@@ -137,7 +137,8 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(region, register_memory<to_lend>(domain, memory));
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   const std::string port = std::to_string(listener.port());
-  // Called for each client: returns the channel to connect it to, and a value to send.
+  // The acceptor calls this for each client. Returns the channel for the connection, and a value to
+  // send.
   auto prepare = [&]() noexcept -> result<exchange_offer<prepared_channel, std::uint32_t>> {
     VERBSPP_TRY(prepared, domain.build_channel().max_inline_data(place_size).build());
     return exchange_offer{std::move(prepared), clients};

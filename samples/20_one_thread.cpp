@@ -35,14 +35,14 @@ using namespace std::chrono_literals;
 constexpr auto patience = 30s;
 constexpr unsigned clients_of_each_kind = 3, requests = 200;
 
-/// Adds a descriptor to the epoll instance, whose events have the descriptor as their tag.
+/// Adds a descriptor to the epoll instance. Its events have the descriptor as their tag.
 result<void> watch(const tcp_socket& loop, int descriptor) {
   epoll_event entry{.events = EPOLLIN, .data = {.fd = descriptor}};
   if (::epoll_ctl(loop.descriptor(), EPOLL_CTL_ADD, descriptor, &entry) == 0) return success();
   return error::from_errno(errno, "epoll_ctl");
 }
 
-/// \returns false if the client has closed the connection
+/// Echoes the bytes that have arrived. \returns false if the client has closed the connection
 bool echo_by_tcp(int client) {
   std::array<char, 256> bytes{};
   const ssize_t length = ::recv(client, bytes.data(), bytes.size(), 0);
@@ -74,7 +74,7 @@ result<void> serve(const protection_domain& domain, tcp_listener rdma, tcp_liste
   std::uint64_t by_rdma = 0, by_tcp = 0, ticks = 0;
 
   for (bool is_running = true; is_running;) {
-    // 1. Request the next wakeup of the hub; the other descriptors are always ready to wake.
+    // 1. Request the next wakeup of the hub. The other descriptors need no request.
     VERBSPP_TRY(has_news, clients.request_notification());
     // 2. Sleep, unless there are messages already.
     const auto remaining = clients.deadline() - std::chrono::steady_clock::now();
@@ -148,7 +148,8 @@ result<void> ask_by_tcp(const std::string& port) {
 }
 
 result<void> run(std::string_view device_name) {
-  // Before the first thread starts, so that no thread but the loop receives the signal.
+  // Block the signal before the first thread starts, so that all threads inherit this, and only the
+  // loop receives it.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

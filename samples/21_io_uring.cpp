@@ -29,10 +29,10 @@ using namespace std::chrono_literals;
 constexpr unsigned messages = 200;
 constexpr int skipped = 77;
 
-/// The work of the ring, by the tags of its completions.
+/// Tags of the ring's completions: they show which event has occurred.
 enum tag : std::uint64_t { channel_is_ready = 1, bytes_have_arrived = 2 };
 
-/// Requests one event for the descriptor of a channel.
+/// Requests a single event of a channel's descriptor.
 void poll_once(io_uring& ring, int descriptor) {
   io_uring_sqe* const entry = io_uring_get_sqe(&ring);
   io_uring_prep_poll_add(entry, descriptor, POLLIN);
@@ -45,7 +45,7 @@ void receive(io_uring& ring, int socket, std::array<char, 64>& into) {
   io_uring_sqe_set_data64(entry, bytes_have_arrived);
 }
 
-/// Waits for the events of the ring, until a time.
+/// Waits for the events of the ring, until the given time.
 result<void> wait(io_uring& ring, wait_limit::time_point until) {
   const auto left =
       std::clamp<std::chrono::nanoseconds>(until - std::chrono::steady_clock::now(), 0s, 1h);

@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 constexpr auto patience = 30s;
 constexpr exchange_options protocol{.application = "coroutines", .version = 1};
 
-/// A coroutine that starts at once. Any type of another library serves as well.
+/// A coroutine that starts at once. A coroutine type of another library can be used as well.
 class routine {
  public:
   struct promise_type {
@@ -58,8 +58,8 @@ class routine {
   handle handle_;
 };
 
-/// Echoes the messages of one client, from the places of the pool that they were received into. A
-/// stop request ends the wait for the next message, but not an answer that is under way.
+/// Echoes the messages of one client, directly from the places of the pool in which they arrived. A
+/// stop request ends the wait for the next message, but not an answer that is in flight.
 routine echo(channel& link, inbox requests, std::stop_token stop, std::uint64_t& echoed) {
   for (;;) {
     VERBSPP_CO_TRY(request, co_await requests.async_wait(stop));
@@ -73,7 +73,7 @@ struct client {
       : link(std::move(accepted)), serving(echo(link, std::move(requests), stop, echoed)) {}
 
   channel link;
-  routine serving;  // destroyed first: it uses the channel
+  routine serving;  // declared last, so destroyed first, because it uses the channel
 };
 
 transport_result<void> serve(const protection_domain& domain, tcp_listener listener,
@@ -158,7 +158,7 @@ transport_result<void> run(std::string_view device_name) {
       if (link.has_error())
         outcomes[i] = link.error();
       else if (i % 2 == 0)
-        staying[i] = std::move(link).value();  // the others disconnect
+        staying[i] = std::move(link).value();  // the other clients disconnect here
     });
   for (std::thread& each : threads) each.join();
   server.request_stop();

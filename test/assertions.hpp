@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests of assertions, which report the violation of rules for which no error exists.
+/// Tests of assertions. These report misuse for which no error exists.
 #pragma once
 
 #include "catch.hpp"
@@ -15,8 +15,8 @@
 
 namespace verbspp::test {
 
-/// Returns the text of an assertion that fails in `act`, which is called in a separate process.
-/// Skips the test if assertions are disabled.
+/// Calls `act` in a separate process, and returns the text of the assertion that fails there. Skips
+/// the test if assertions are disabled.
 template <class Act>
 [[nodiscard]] std::string assertion_in(Act act) {
 #ifdef NDEBUG
@@ -29,7 +29,7 @@ template <class Act>
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // Removes the test program's own handler.
+    // Catch handles the signal in the test program. Restore the default.
     std::signal(SIGABRT, SIG_DFL);
     ::dup2(text[1], STDERR_FILENO);
     act();

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For builds without softverbs, or without its tests.
+// For builds that do not build softverbs, or not its tests.
 #include "../subprojects/softverbs/test/catch.cpp"

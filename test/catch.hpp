@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Includes Catch2 like the tests of softverbs.
+// Includes Catch2 in the same way as the tests of softverbs do.
 #include "../subprojects/softverbs/test/catch.hpp"

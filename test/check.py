@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared code of the checks that call a compiler or a linter.
 
-A check compiles a file with the real options of the build and judges the outcome. If that takes long,
-the verdict is kept in the user's cache. It is valid in any clone until the command changes, or the
-content of a file that was read. Failures are never kept.
+A check compiles a file with the options of the build and judges the outcome. If this takes long, the
+verdict is stored in the user's cache. It is valid in every clone, until the command or the content of a
+file that was read changes. Failures are never stored.
 """
 
 import contextlib
@@ -75,12 +75,12 @@ def digest(path):
 
 
 def in_any_clone(word):
-    """A word of a command, or a path, in a form that is the same in any clone of the project."""
+    """Returns a word of a command, or a path, in a form that is the same in every clone of the project."""
     return str(word).replace(str(TOP), ".")
 
 
 def keep(path, verdict):
-    """Writes a verdict, which other runs may read at the same time. Keeps none if the user has no cache folder."""
+    """Stores a verdict, which other runs may read at the same time. Does nothing if the user has no cache folder."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:
@@ -89,8 +89,8 @@ def keep(path, verdict):
 
 
 def run(words, judge):
-    """Exits with the verdict: the kept one, or that of judge(), which returns the word for it, a text, and the
-    files that it depends on. The words are the commands and the names of the checked files."""
+    """Exits with the verdict: the stored one, or that of judge(). judge() returns the verdict's word, a text, and
+    the files on which the verdict depends. `words` are the commands and the names of the checked files."""
     key = json.dumps([in_any_clone(word) for word in words])
     path = KEPT / hashlib.sha256(key.encode()).hexdigest()
     try:

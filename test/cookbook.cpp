@@ -108,7 +108,7 @@ transport_result<void> tables(const protection_domain& domain) {
   return success();
 }
 
-/// All kinds of memory; the messages arrive in an inbox.
+/// Requests with owned, shared and borrowed memory. The messages arrive in an inbox.
 transport_result<void> owners(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
   VERBSPP_TRY(left, build(domain).build());
@@ -194,7 +194,7 @@ transport_result<void> loops(const protection_domain& domain) {
   return looped;
 }
 
-/// The peer closes its channel, and waits for another connection.
+/// The peer closes its channel, and then waits for another connection.
 transport_result<void> failures(const protection_domain& domain) {
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   const std::string port = std::to_string(listener.port());
@@ -224,7 +224,7 @@ transport_result<void> failures(const protection_domain& domain) {
   return answered;
 }
 
-/// Two ends with a secret, large buffers, and what objects print.
+/// An exchange with a secret, large buffers, and the text that objects print.
 transport_result<void> others(const protection_domain& domain) {
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   constexpr std::array<std::byte, 32> secret{};
@@ -249,7 +249,8 @@ transport_result<void> others(const protection_domain& domain) {
   return success();
 }
 
-/// A structure is sent inline, and copied out of a message. A message of another size is an error.
+/// A structure is sent inline, and copied out of the received message. A message of another size is
+/// an error.
 transport_result<void> structures(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
   VERBSPP_TRY(two, connect(domain));
@@ -261,7 +262,7 @@ transport_result<void> structures(const protection_domain& domain) {
   return require(receive_order(messages).error() == error_kind::mismatch, "a message of 8 bytes");
 }
 
-/// A thread with a channel of its own answers.
+/// Messages to a thread that has a channel of its own, and answers.
 transport_result<void> threads(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
   VERBSPP_TRY(two, connect(domain));

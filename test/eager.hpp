@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A coroutine for tests: it starts at once, and its owner sees its result, or destroys it.
+/// A coroutine for tests. It starts at once. Its owner can read its result, or destroy it before it
+/// has finished.
 #pragma once
 
 #include <coroutine>

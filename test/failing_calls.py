@@ -4,14 +4,14 @@
 
     failing_calls.py PROJECT
 
-The tests name the calls that they make fail.
+A call is covered if a test names it among the calls that it makes fail.
 """
 
 import pathlib
 import re
 import sys
 
-# These calls return nothing, or values that already exist.
+# These calls cannot fail: they return nothing, or a value that already exists.
 CANNOT_FAIL = re.compile(
     r"""ibv_(
     ack_\w+ | free_device_list | get_device_name | get_device_guid | is_fork_initialized |
@@ -22,7 +22,7 @@ CANNOT_FAIL = re.compile(
 
 
 def calls_in(folder):
-    """Each call, and a file that makes it."""
+    """Returns each call, with a file that makes it."""
     found = {}
     for path in sorted(folder.rglob("*.?pp")):
         code = re.sub(r'//.*|"(?:\\.|[^"\\])*"', "", path.read_text())
@@ -36,7 +36,7 @@ def main():
     calls = {**calls_in(project / "include"), **calls_in(project / "lib")}
     named = set()
     for path in (project / "test" / "device").glob("failing_*.cpp"):
-        if path.name != "failing_verb.cpp":  # which implements the failures that tests request
+        if path.name != "failing_verb.cpp":  # this file only implements the failures that tests request
             named.update(re.findall(r'"(ibv_\w+)[ "]', path.read_text()))
     fallible = {name for name in calls if not CANNOT_FAIL.fullmatch(name)}
     forgotten = sorted(fallible - named)

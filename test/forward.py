@@ -9,9 +9,9 @@ import pathlib
 import re
 import sys
 
-# Types that need no declaration there: types that the header includes, because others contain them; constrained
-# templates, whose declaration would require the definitions of others; and bases, traits and parameters, which
-# programs do not mention by themselves.
+# Types that the header need not declare: types that it includes, because declared types contain them; constrained
+# templates, whose declaration would require other definitions; and bases, traits and parameters, which programs do
+# not use on their own.
 NOT_THERE = {
     "async_operations", "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
     "lease_operations", "operation_traits", "optional_immediate_data", "optional_setting",

@@ -12,9 +12,9 @@
 
 namespace verbspp::test {
 
-/// A TCP port of all addresses. The kernel chooses the port, and assigns it to no other process
-/// while this object exists. Connections to it are refused until a server of the test listens
-/// there; that server has to permit address reuse.
+/// A TCP port on all addresses. The kernel chooses the port, and assigns it to no other process
+/// during the lifetime of this object. Connections to it are refused until a server of the test
+/// listens at it; that server has to permit address reuse.
 class held_port {
  public:
   held_port() {
@@ -46,7 +46,7 @@ class held_port {
       ::close(socket_);
       fail("bind");
     }
-    // Both families have the port at the same offset.
+    // The port is at the same offset in the addresses of both families.
     number_ = ntohs(any.sin6_port);
   }
   [[noreturn]] static void fail(const char* what) {

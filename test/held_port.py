@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program while a TCP port is held for it. Its environment has the number as HELD_PORT.
+"""Runs a program while a TCP port is held for it. The variable HELD_PORT of its environment is the port number.
 
     held_port.py PROGRAM [ARGUMENTS]
 
@@ -25,7 +25,7 @@ def hold_port():
 
 def main():
     held, port = hold_port()
-    # From here on, the program owns the socket.
+    # The program inherits the socket, so that it holds the port until it exits.
     held.set_inheritable(True)
     os.environ["HELD_PORT"] = str(port)
     os.execvp(sys.argv[1], sys.argv[1:])

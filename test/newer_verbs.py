@@ -4,8 +4,9 @@
 
     newer_verbs.py FOLDER
 
-Debian's libibverbs is older, so code that uses flush would not compile there. softverbs has the calls with any
-libibverbs, so the tests of flush can run on it. If the system's header has the names, no file is written.
+Debian's header is older, so code that uses flush would not compile with it. softverbs implements flush regardless
+of the version of libibverbs, so the tests of flush can run on it. If the system's header has the names, no file
+is written.
 """
 
 import pathlib

@@ -15,7 +15,7 @@
 
 namespace verbspp::test {
 
-/// Two connected sockets; either end may be closed early.
+/// Two connected sockets. Each end can be closed separately.
 class socket_pair {
  public:
   enum class kind : std::uint8_t { local, tcp };
@@ -36,7 +36,7 @@ class socket_pair {
   void close(std::size_t end) {
     if (ends_[end] >= 0) ::close(std::exchange(ends_[end], -1));
   }
-  /// For TCP: discards data in flight, and makes the other end receive a reset.
+  /// TCP only: discards data in flight, and makes the other end receive a reset.
   void reset(std::size_t end) {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(ends_[end], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

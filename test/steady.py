@@ -4,8 +4,8 @@
 
     steady.py PROJECT
 
-Such a test passes by luck: on a slow machine, or in parallel to another run, it fails. A line that is correct
-nevertheless needs a comment with the reason, at its end or above it:
+Such a test may fail on a slow machine, or in parallel with another run. A line that is correct nevertheless needs
+a comment with the reason, at its end or above it:
 
     std::this_thread::sleep_for(1ms);  // steady: polls until the deadline
 
@@ -75,7 +75,7 @@ def problems_of(name, text):
         found = [kind for kind, pattern in KINDS if pattern.search(code)]
         if found and not marker and not above:
             yield from ((number, f"{kind}: {line.strip()}") for kind in found)
-        # The second marker of a line is superfluous.
+        # A second marker for the same line is superfluous.
         if marker and (not found or above):
             yield number, "a marker where nothing is found"
         if above and not found:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Stop tokens that count the calls of their functions, for tests of waits that a stop request
-/// wakes.
+/// Stop tokens that count calls of their functions, for tests in which a stop request wakes a wait.
 #pragma once
 
 #include <verbspp/base/wait_limit.hpp>
@@ -15,12 +14,12 @@
 
 namespace verbspp::test {
 
-/// The state of tokens in the style of senders' tokens.
+/// The source of stop tokens with the interface of std::execution's tokens.
 class counting_source {
  public:
   class token {
    public:
-    /// Registers a callback, and counts those that are registered.
+    /// A registered callback. Its constructor and destructor count the registered ones.
     template <class Function>
     class callback_type {
      public:
@@ -53,7 +52,7 @@ class counting_source {
 
   /// The number of calls of `stop_requested()`.
   [[nodiscard]] int polls() const noexcept { return polls_; }
-  /// The number of callbacks that are registered, and of all that were.
+  /// The number of callbacks that are registered now, and the number of all that ever were.
   [[nodiscard]] int callbacks() const noexcept { return callbacks_; }
   [[nodiscard]] int begun() const noexcept { return begun_; }
 
@@ -64,21 +63,22 @@ class counting_source {
   std::atomic<int> begun_{0};
 };
 
-/// The observations of a wait that a stop request has ended.
+/// Observations of a wait that a stop request has ended.
 struct stopped_sleep {
-  bool has_slept = false;       ///< with a callback, when the stop was requested
-  bool has_polled = false;      ///< the token, while the thread slept
-  bool is_registered = false;   ///< the callback, after the wait
-  bool has_ended_well = false;  ///< as `wait` reported
+  /// The wait had registered a callback and not ended when the stop was requested.
+  bool has_slept = false;
+  bool has_polled = false;      ///< the token was polled while the thread slept
+  bool is_registered = false;   ///< the callback was still registered after the wait
+  bool has_ended_well = false;  ///< the return value of `wait`
 
-  /// True if the request woke the thread, which had not polled.
+  /// True if the stop request woke the thread, and the thread had not polled the token.
   [[nodiscard]] bool is_as_promised() const noexcept {
     return has_slept && !has_polled && !is_registered && has_ended_well;
   }
 };
 
-/// Calls `wait` with a limit that only a stop request ends, on another thread, and requests the
-/// stop after the thread has slept for a while. `wait` returns true if it ended as it has to.
+/// Calls `wait` on another thread, with a limit that only a stop request ends. Requests the stop
+/// after the thread has slept for a while. `wait` has to return true if it ended correctly.
 template <class Wait>
 [[nodiscard]] stopped_sleep stop_a_sleep(Wait wait) {
   using clock = std::chrono::steady_clock;
@@ -93,7 +93,7 @@ template <class Wait>
   while (source.callbacks() == 0 && !has_ended && clock::now() < deadline)
     std::this_thread::yield();
   const int polls = source.polls();
-  // steady: a thread that polls does so every 10 ms; the check holds however long this takes
+  // steady: a thread that polls would do so every 10 ms; the check is valid however long this takes
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const bool has_polled = source.polls() != polls;
   const bool has_slept = source.callbacks() == 1 && !has_ended;

@@ -5,8 +5,8 @@
     units.py UNIT... -- SOURCE...
 
 Meson's unity builds put sources into one scope, where helpers of the same name collide. Here each
-source has its own namespace. Its headers come before the namespace; it must include them at its
-start only. A source that adds to another namespace, or replaces `operator new`, gets no namespace.
+source has its own namespace. Its headers are included before the namespace, so a source must include
+them at its start only. A source that adds to another namespace, or replaces `operator new`, gets no namespace.
 
 Paths are relative, so that every clone of the project has the same units.
 """

@@ -15,9 +15,8 @@ def in_parallel(function, items):
 
 
 def report(names, judge):
-    """Calls judge(name) for each, which returns passed, failed or skipped, and a text. Shows them,
-    with the counts in the last line, and returns the exit status: only if one passed, and none
-    failed, it is 0."""
+    """Calls judge(name) for each name, which returns "passed", "failed" or "skipped", and a text. Shows these,
+    with the counts in the last line. Returns the exit status, which is 0 if at least one passed and none failed."""
     counts = collections.Counter()
     for name, (word, text) in zip(names, in_parallel(judge, names)):
         counts[word] += 1

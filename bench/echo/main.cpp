@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Compares what users notice of a device with plain verbs in C, in one run: the echoes per second
-/// of a server that sleeps on a hub of 16 clients, and the time of 64 bytes there and back through
-/// an inbox or a hub. Both ends are processes of their own. C and verbspp take turns.
+/// Compares verbspp with plain verbs in C, in one run, by two numbers that users notice: the echoes
+/// per second of a server that sleeps on a hub of 16 clients, and the round trip time of 64 bytes
+/// through an inbox or a hub. Each end is a process. The rounds of C and verbspp alternate.
 ///
 ///     echo [--device NAME] [--rounds N] [--messages N] [--only NAME]
 
@@ -84,7 +84,7 @@ auto connect(const side& mine, Prepared prepared)
   return std::move(prepared).handshake(remote);
 }
 
-/// One end in C. The library makes and connects its objects, which is not measured.
+/// One end of the C version. The library creates and connects its objects, which is not measured.
 template <receive_queue_kind Receives>
 struct plain_objects {
   using pair = connected_queue_pair<transport::rc, Receives>;
@@ -136,7 +136,7 @@ struct plain_objects {
 
 using nanoseconds_each = std::vector<std::int64_t>;
 
-// A server of 16 clients, which sleeps.
+// The following code measures a server of 16 clients that sleeps between messages.
 
 result<nanoseconds_each> load(const side& mine) {
   plain_objects<receive_queue_kind::shared> clients;
@@ -269,9 +269,9 @@ result<void> serve_coroutines(const side& mine) {
   return meet(mine.socket);
 }
 
-// 64 bytes there and back, where both ends spin.
+// The following code measures a round trip of 64 bytes between two ends that both spin.
 
-/// Calls `ask` for each message, and notes how long each takes.
+/// Calls `ask` for each message, and records the time of each call.
 template <class Ask>
 result<nanoseconds_each> time_each(const side& mine, Ask ask) {
   nanoseconds_each times;
@@ -371,7 +371,7 @@ result<void> answer(const side& mine) {
   });
 }
 
-/// One end measures, and the other one answers.
+/// A way to exchange messages: one end measures, and the other one answers.
 struct form {
   result<nanoseconds_each> (*measure)(const side&);
   result<void> (*answer)(const side&);
@@ -409,7 +409,7 @@ auto with_device(const options& chosen, int socket, Run run)
   return run(side{domain, socket, chosen.messages});
 }
 
-/// Runs `body` in another process. \returns its number
+/// Runs `body` in a child process. \returns its process ID
 template <class Body>
 pid_t start(Body body) {
   const pid_t started = ::fork();
@@ -417,11 +417,12 @@ pid_t start(Body body) {
   const result<void> ended = body();
   if (!ended.has_value()) std::cerr << ended.error() << '\n';
   std::cerr.flush();
-  // No statics of the program are destroyed in it.
+  // `_exit` does not destroy the statics that the child has inherited from its parent.
   ::_exit(ended.has_value() ? 0 : 1);
 }
 
-/// The median round trip time of a form, in nanoseconds; 0 if it failed. Each end is a process.
+/// The median round trip time of a form, in nanoseconds; 0 if the measurement failed. Each end is a
+/// process.
 std::int64_t measure(const options& chosen, const form& one) {
   int sockets[2];
   int answers[2];
@@ -457,7 +458,8 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The two take turns; the ratio is the median of the rounds'.
+/// Measures C and verbspp in alternating rounds. The reported ratio is the median of the ratios of
+/// all rounds.
 bool compare(const options& chosen, const comparison& one) {
   std::vector<double> plain, ours, ratios;
   for (std::uint64_t round = 0; round < chosen.rounds; ++round) {

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { is_send = 1 << 16 };  // in a `wr_id`, beside the place
+enum { is_send = 1 << 16 };  // a bit of the `wr_id` that marks sends; the lower bits are the place
 
 static char* address_of(struct plain_pool* pool, uint32_t place) {
   return (char*)pool->memory->addr + (size_t)place * echo_bytes;
@@ -57,7 +57,7 @@ static int post_send(struct plain_end* end, struct ibv_qp* qp, uint32_t place, u
   return ibv_post_send(qp, &request, &rejected);
 }
 
-// The completed send's place is free. Returns 0 for a receive.
+// If the completion is of a send, frees its place and returns 1. Returns 0 for a receive.
 static int take_send(struct plain_end* end, const struct ibv_wc* completion) {
   if ((completion->wr_id & is_send) == 0) return 0;
   end->pool.free[end->pool.available++] = (uint32_t)(completion->wr_id & ~(uint64_t)is_send);
@@ -70,7 +70,7 @@ static struct ibv_qp* queue_pair_of(const struct plain_end* end, uint32_t number
   return NULL;
 }
 
-// Sends the messages of these completions back.
+// Echoes the received messages among these completions.
 static int echo(struct plain_end* end, const struct ibv_wc* completions, int count,
                 uint64_t* messages) {
   for (int i = 0; i < count; ++i) {
@@ -87,8 +87,9 @@ static int echo(struct plain_end* end, const struct ibv_wc* completions, int cou
   return plain_refill(end, echo_receives);
 }
 
-// Sleeps until there may be completions. The first call only requests an event, and the caller
-// polls again: earlier completions wake no thread. Without a completion channel it returns at once.
+// Sleeps until there may be completions. The first call only requests an event, after which the
+// caller has to poll again, because completions before the request raise no event. Returns at once
+// if there is no completion channel.
 static int rest(struct plain_end* end) {
   if (end->channel == NULL) return 0;
   if (!end->is_asked) {
@@ -165,7 +166,7 @@ int plain_finish(struct plain_end* end) {
   return 0;
 }
 
-// The place of the next message; negative, an errno value.
+// Returns the place of the next message, or a negative errno value.
 static int64_t take_message(struct plain_end* end, uint32_t* length) {
   for (;;) {
     struct ibv_wc completion;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Functions by which the samples read their options, with getopt_long.
+/// Functions with which the samples read their options, based on getopt_long.
 #pragma once
 
 #include <getopt.h>
@@ -14,7 +14,7 @@
 
 namespace common {
 
-/// Reads the option's argument (`optarg`) as a number of that type, whose `from` checks the range.
+/// Reads the option's argument (`optarg`) as a bounded number; `Number::from` checks the range.
 /// Prints errors to stderr.
 template <class Number>
 bool read_number(const char* program, Number& into) {
@@ -38,7 +38,8 @@ bool read_number(const char* program, std::optional<Number>& into) {
   return read_number(program, into.emplace());
 }
 
-/// Passes each option to `take(option)`, until that returns false, for example for a wrong option.
+/// Passes each option to `take(option)`, until it returns false, for example because an option is
+/// wrong.
 template <class Take>
 bool read_options(int argc, char** argv, const char* short_options, const option* long_options,
                   Take take) {

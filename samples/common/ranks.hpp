@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// Calls the function with the bootstrap of this process, if it was started as one of several.
-/// Otherwise, runs four threads as ranks, and calls the function in each.
+/// If this process was started as one of several ranks, calls the function with its bootstrap.
+/// Otherwise, runs four threads as ranks, and calls the function in each of them.
 ///
 /// \returns the exit status of the process
 template <class Function>

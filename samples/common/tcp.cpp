@@ -23,11 +23,11 @@ using verbspp::wait_limit;
 
 namespace {
 
-/// Returns false if the limit is reached first.
+/// Waits until the socket is ready for these events. Returns false if the limit is reached first.
 bool wait_for(int socket, short events, const wait_limit& limit) {
   for (;;) {
     pollfd entry{socket, events, 0};
-    // Never before now: an old limit may be so far back that the difference overflows.
+    // For a limit in the distant past, the difference would overflow, so it is at least now.
     const auto now = std::chrono::steady_clock::now();
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(std::max(limit.sleep_until(), now) - now);
@@ -38,7 +38,7 @@ bool wait_for(int socket, short events, const wait_limit& limit) {
   }
 }
 
-/// Binds for both IPv6 and IPv4, or only for IPv4 if the machine has no IPv6.
+/// Creates a socket that is bound for IPv6 and IPv4, or only for IPv4 if the machine has no IPv6.
 result<descriptor> bind_to(std::uint16_t number) {
   descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const bool dual = socket.is_open();
@@ -62,7 +62,7 @@ result<descriptor> bind_to(std::uint16_t number) {
   return socket;
 }
 
-/// Returns 0, or the reason for which this address can't be connected to.
+/// Connects to one address. Returns 0, or the errno value of the failure.
 int connect_within(int socket, const addrinfo& address, const wait_limit& limit) {
   if (::connect(socket, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
@@ -118,8 +118,8 @@ result<connection> connection::connect(const std::string& host, port number,
 }
 
 result<void> connection::send(std::span<const std::byte> bytes) const {
-  // This few bytes always fit into the socket's buffer; a peer that has exited must not raise a
-  // signal.
+  // So few bytes always fit into the socket's buffer. MSG_NOSIGNAL prevents a SIGPIPE if the peer
+  // has exited.
   if (::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes))
     return error::from_errno(errno, "send over TCP", "the peer has exited: see its output");
   return success();
@@ -134,7 +134,8 @@ result<void> connection::receive(std::span<std::byte> bytes, const wait_limit& l
                            "another program, or has other options");
     const ssize_t count = ::recv(socket_.number(), bytes.data(), bytes.size(), 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    // A connection that is closed in the middle of an exchange is treated as reset.
+    // If the peer closes the connection before all bytes have arrived, this is reported as a
+    // connection reset.
     if (count <= 0)
       return error::from_errno(count < 0 ? errno : ECONNRESET, operation,
                                "the peer has exited or was killed: see its output");

@@ -50,7 +50,8 @@ class connection {
                                               const verbspp::wait_limit& limit) const;
   /// True if there is data to receive, or the peer has closed the connection.
   [[nodiscard]] bool has_news() const;
-  /// True if the peer has closed the connection: its process has exited, for whatever reason.
+  /// True if the peer has closed the connection, because its process has exited for whatever
+  /// reason.
   [[nodiscard]] bool is_closed_by_peer() const noexcept;
   void close() noexcept { const descriptor closing = std::move(socket_); }
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Heat in a plate, without communication: the common part of 18_halo.cpp and its MPI version,
-/// halo/mpi.cpp, which differ only in how ranks communicate.
+/// The heat in a plate, without communication. This is the common part of 18_halo.cpp and its MPI
+/// version, halo/mpi.cpp, which differ only in the way that ranks communicate.
 ///
 /// The plate is a grid of points, whose edges are held at fixed temperatures. In each step, each
 /// point moves towards the mean of its four neighbours (the heat equation, five-point stencil,
@@ -32,11 +32,11 @@ struct settings {
   std::size_t columns = 256;
   std::uint32_t steps = 500;
   std::uint32_t steps_per_residual = 100;
-  bool is_checked = true;          ///< against the serial solution, which every rank computes
+  bool is_checked = true;          ///< compare with the serial solution, which every rank computes
   std::chrono::seconds limit{30};  ///< for each wait
 };
 
-/// \returns nothing if an argument is not valid
+/// Reads the settings from the command line. \returns nothing if an argument is not valid
 inline std::optional<settings> read_arguments(int argc, char** argv) {
   settings given;
   for (int i = 1; i < argc; ++i) {
@@ -89,7 +89,8 @@ struct part {
   std::size_t columns;
 };
 
-/// The assignment of points to ranks. Ranks are arranged in rows, as square as their number allows.
+/// Divides the points among the ranks. The ranks form a grid that is as square as their number
+/// allows.
 class division {
  public:
   division(std::uint32_t ranks, std::size_t rows, std::size_t columns)
@@ -110,7 +111,7 @@ class division {
     return {first_row, first_column, rows_ * (row + 1) / down_ - first_row,
             columns_ * (column + 1) / across_ - first_column};
   }
-  /// The rank beyond that side; empty at the end of the plate.
+  /// The rank next to the given one on that side; empty at the edge of the plate.
   [[nodiscard]] std::optional<std::uint32_t> neighbour(std::uint32_t rank, side beyond) const {
     const std::uint32_t row = rank / across_;
     const std::uint32_t column = rank % across_;
@@ -128,9 +129,9 @@ class division {
   std::uint32_t across_ = 1;
 };
 
-/// A view of a part's points, with a border of one point on each side: the ghost cells, which
-/// contain the neighbours' points or the plate's fixed edge. Rows and columns count from the
-/// border.
+/// A view of a part's points, with a border of one point on each side. The border consists of ghost
+/// cells, which contain the neighbours' points or the fixed edge of the plate. Row 0 and column 0
+/// are in the border.
 class field {
  public:
   field(double* cells, const part& of) : cells_(cells), of_(&of) {}
@@ -142,8 +143,8 @@ class field {
   [[nodiscard]] std::size_t rows() const { return of_->rows; }
   [[nodiscard]] std::size_t columns() const { return of_->columns; }
 
-  /// Sets the plate's edge: warm above, warmest in the middle, and cold elsewhere. The points
-  /// within are initially cold.
+  /// Sets the fixed edge of the plate: warm above, warmest in the middle, and cold on the other
+  /// sides. The points of the interior are initially cold.
   void set_edges(std::size_t columns_of_plate) const {
     if (of_->first_row != 0) return;
     for (std::size_t column = 1; column <= columns(); ++column)
@@ -163,7 +164,7 @@ class field {
   const part* of_;
 };
 
-/// One step, for rows and columns from the first to before the last.
+/// Performs one step for the rows from `first_row` to before `last_row`, and the columns likewise.
 inline void advance(const field& from, const field& to, std::size_t first_row, std::size_t last_row,
                     std::size_t first_column, std::size_t last_column) {
   for (std::size_t i = first_row; i < last_row; ++i) {
@@ -175,11 +176,11 @@ inline void advance(const field& from, const field& to, std::size_t first_row, s
       next[j] = here[j] + 0.2 * (above[j] + below[j] + here[j - 1] + here[j + 1] - 4.0 * here[j]);
   }
 }
-/// One step of the points that don't depend on the border.
+/// Performs one step for the points that don't depend on the border.
 inline void advance_interior(const field& from, const field& to) {
   advance(from, to, 2, from.rows(), 2, from.columns());
 }
-/// One step of the other points.
+/// Performs one step for the other points.
 inline void advance_edges(const field& from, const field& to) {
   const std::size_t rows = from.rows();
   const std::size_t columns = from.columns();
@@ -197,7 +198,7 @@ inline double largest_change(const field& from, const field& to) {
   return largest;
 }
 
-/// The largest difference between a part and the solution for the whole plate without ranks.
+/// The largest difference between a part and the serial solution for the whole plate.
 inline double difference_to_serial(const settings& given, const part& of, const field& found) {
   const part plate{0, 0, given.rows, given.columns};
   std::array<std::vector<double>, 2> cells;
@@ -216,7 +217,8 @@ inline double difference_to_serial(const settings& given, const part& of, const 
           largest, std::abs(found.row(i)[j] - solution.row(of.first_row + i)[of.first_column + j]));
   return largest;
 }
-/// The same operations compute each point on every rank, but a compiler may contract them.
+/// All ranks compute points with the same operations, but the compiler may fuse some of them to
+/// multiply-adds, so results may differ by rounding.
 constexpr double tolerance = 1e-12;
 
 /// Measures the time that a rank spends on computation and on communication.

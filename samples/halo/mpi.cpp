@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The MPI version of 18_halo.cpp: the same computation, division and order of steps, with
-/// two-sided messages that are waited for after the interior is computed.
+/// The MPI version of 18_halo.cpp: computation, division and order of steps are the same. It uses
+/// two-sided messages, and waits for them after it has computed the interior.
 ///
 ///     mpirun -n 4 halo_mpi [--rows N] [--columns N] [--steps N] ...
 

@@ -18,14 +18,14 @@ using verbspp::success;
 
 namespace {
 
-// A device may take some time to resolve the path to the peer.
+// The maximum time for an exchange. A device may take some time to resolve the path to the peer.
 constexpr std::chrono::seconds exchange_limit{5};
 
 constexpr std::byte ready{'R'};
 constexpr std::byte goodbye{'B'};
 
-// The endpoint format of ibv_rc_pingpong: LID, queue pair number, PSN and GID in hex, and a null at
-// the end.
+// The endpoint format of ibv_rc_pingpong: LID, queue pair number, PSN and GID in hexadecimal
+// digits, and a null character at the end.
 constexpr std::string_view ibv_example = "0000:000000:000000:00000000000000000000000000000000";
 constexpr std::size_t lid_at = 0, number_at = 5, psn_at = 12, gid_at = 19;
 using ibv_text = std::array<char, ibv_example.size() + 1>;
@@ -61,8 +61,8 @@ struct byte_traits {
   static constexpr const char* name = "byte of the GID";
 };
 
-/// The text contains neither link layer nor GID type, MTU or read depths: the peer's have to equal
-/// this end's.
+/// Decodes the peer's endpoint. The text contains neither link layer nor GID type, MTU or read
+/// depths, so those of this end are assumed for the peer.
 result<endpoint> from_ibv_text(const ibv_text& text, const endpoint& local) {
   const std::string_view digits(text.data(), ibv_example.size());
   for (std::size_t i = 0; i < text.size(); ++i)
@@ -80,7 +80,7 @@ result<endpoint> from_ibv_text(const ibv_text& text, const endpoint& local) {
     if (local.link_layer == verbspp::link_layer::ethernet)
       return error(error_kind::invalid_input, "decode endpoint of ibv_rc_pingpong",
                    "it has no GID, which Ethernet (RoCE) needs: give the peer --gid-idx");
-    // If an InfiniBand port sends no GID, its LID is sufficient within the subnet.
+    // An InfiniBand port may send no GID, because its LID is sufficient within the subnet.
     std::copy_n(local.address.bytes.begin(), 8, remote.address.bytes.begin());
   }
   remote.lid = lid;
@@ -104,7 +104,7 @@ result<void> exchange::receive(std::span<std::byte> bytes, std::chrono::nanoseco
 
 result<void> exchange::send_endpoint(const endpoint& local) const {
   if (!given_.ibv_exchange) return peer_.send(local.encode());
-  // On InfiniBand, ibv_rc_pingpong adds a global header to packets if it gets a GID.
+  // On InfiniBand, ibv_rc_pingpong adds a global header to packets if the text contains a GID.
   const bool with_gid =
       local.link_layer == verbspp::link_layer::ethernet || given_.gid_index.has_value();
   const ibv_text text = to_ibv_text(local, with_gid);
@@ -117,8 +117,8 @@ result<endpoint> exchange::receive_endpoint(const endpoint& local) const {
     VERBSPP_TRYV(receive(std::as_writable_bytes(std::span(text)), exchange_limit));
     return from_ibv_text(text, local);
   }
-  // In either format, the peer sends at least this many bytes; they determine how many more to
-  // expect.
+  // Endpoints have two formats, and the peer sends at least the length of the shorter one. These
+  // bytes show how many more follow.
   std::array<std::byte, endpoint::encoded_size> bytes{};
   const auto beginning = std::span(bytes).first<endpoint::former_encoded_size>();
   VERBSPP_TRYV(receive(beginning, exchange_limit));
@@ -133,8 +133,9 @@ result<endpoint> exchange::receive_endpoint(const endpoint& local) const {
 
 result<verbspp::connected_queue_pair<verbspp::transport::rc>> exchange::connect(
     verbspp::prepared_queue_pair<verbspp::transport::rc> prepared) {
-  // The client of ibv_rc_pingpong may send as soon as it has the server's endpoint. Our own format
-  // has a signal for that, so both ends get both endpoints even if they don't match.
+  // The client of ibv_rc_pingpong may send as soon as it has the server's endpoint, so with that
+  // format the server connects before it sends its endpoint. Our own format has a "ready" signal
+  // instead, so both ends get both endpoints even if they don't match.
   const bool connect_first = given_.ibv_exchange && !given_.host;
   const endpoint local = prepared.endpoint();
   if (!connect_first) VERBSPP_TRYV(send_endpoint(local));

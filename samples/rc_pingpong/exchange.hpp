@@ -22,14 +22,15 @@ class exchange {
       : peer_(std::move(peer)), given_(given) {}
 
   /// Sends this end's endpoint, receives the peer's, and connects to it. When it returns, the peer
-  /// is connected as well, or will not send before it is.
+  /// is either connected as well, or will be before it sends.
   [[nodiscard]] verbspp::result<verbspp::connected_queue_pair<verbspp::transport::rc>> connect(
       verbspp::prepared_queue_pair<verbspp::transport::rc> prepared);
 
   /// Fails if the peer has exited without a goodbye.
   [[nodiscard]] verbspp::result<void> check_peer();
-  /// Tells the peer that nothing more is expected of it, and waits for the same message. If a queue
-  /// pair is destroyed too early, the acknowledgement of the peer's last message may be lost.
+  /// Notifies the peer that this end has finished, and waits for the same message from the peer. If
+  /// a queue pair were destroyed earlier, the acknowledgement of the peer's last message might be
+  /// lost.
   [[nodiscard]] verbspp::result<void> finish();
 
  private:

@@ -11,7 +11,7 @@
 
 namespace rc_pingpong {
 
-// Numbers of this program, checked like those of the library.
+// Bounded numbers of this program, which are checked like those of the library.
 struct message_size_traits {
   using value_type = std::uint32_t;
   static constexpr value_type minimum = 1, maximum = 0x80000000;
@@ -29,7 +29,7 @@ struct receive_depth_traits {
 };
 
 struct options {
-  std::optional<std::string> host;  ///< the server's host; this is the server if there is none
+  std::optional<std::string> host;  ///< the server's host; empty if this process is the server
   tcp::port tcp_port = 18515;
   std::optional<std::string> device;         ///< the first one if not given
   std::optional<verbspp::port_number> port;  ///< the first active one if not given
@@ -45,15 +45,16 @@ struct options {
   bool ibv_exchange = false;
   bool help = false;
 
-  /// The time for which the peer may be silent: the maximum that the device takes to detect a dead
-  /// peer, but long enough that a busy machine does not look like a dead one.
+  /// The time after which a silent peer is presumed dead. It is the longest time in which the
+  /// device detects a dead peer, but at least so long that a peer on a busy machine is not presumed
+  /// dead.
   [[nodiscard]] std::chrono::nanoseconds patience() const noexcept;
 };
 
 /// The output of `--help`.
 extern const char* const help_text;
 
-/// The options as given; empty, with the reason on stderr, if one of them is wrong.
+/// Returns the options. If one of them is wrong, prints the reason to stderr and returns nothing.
 [[nodiscard]] std::optional<options> parse_options(int argc, char** argv);
 
 }  // namespace rc_pingpong

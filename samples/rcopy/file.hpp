@@ -32,14 +32,14 @@ class file {
   [[nodiscard]] static verbspp::result<file> open_to_write(const std::string& name);
 
   [[nodiscard]] verbspp::result<std::uint64_t> size() const;
-  /// Fills `bytes`; returns an error if the file has become too short for that.
+  /// Fills `bytes`. Returns an error if the file has become too short for that.
   [[nodiscard]] verbspp::result<void> read(std::uint64_t at, std::span<std::byte> bytes) const;
   [[nodiscard]] verbspp::result<void> write(std::uint64_t at,
                                             std::span<const std::byte> bytes) const;
   /// The checksum of the first `size` bytes.
   [[nodiscard]] verbspp::result<checksum> sum(std::uint64_t size) const;
   [[nodiscard]] verbspp::result<void> truncate(std::uint64_t size) const;
-  /// Returns when the data would survive a power failure.
+  /// Writes the data to the disk. When it returns, the data would survive a power failure.
   [[nodiscard]] verbspp::result<void> sync() const;
 
  private:

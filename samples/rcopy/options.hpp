@@ -33,7 +33,7 @@ struct rate_traits {
 
 struct options {
   std::string file;
-  std::optional<std::string> host;  ///< the server's host; this is the server if there is none
+  std::optional<std::string> host;  ///< the server's host; empty if this process is the server
   tcp::port tcp_port = 18516;
   std::optional<std::string> device;  ///< the first one if not given
   verbspp::bounded<in_flight_traits> in_flight = 16;
@@ -46,7 +46,7 @@ struct options {
 /// The output of `--help`.
 extern const char* const help_text;
 
-/// The options as given; empty, with the reason on stderr, if one of them is wrong.
+/// Returns the options. If one of them is wrong, prints the reason to stderr and returns nothing.
 [[nodiscard]] std::optional<options> parse_options(int argc, char** argv);
 
 }  // namespace rcopy

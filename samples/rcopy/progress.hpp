@@ -10,7 +10,7 @@
 
 namespace rcopy {
 
-/// A progress bar on stderr, if that is a terminal.
+/// A progress bar on stderr. Prints nothing if stderr is not a terminal.
 class progress {
  public:
   progress(std::uint64_t first, std::uint64_t total) noexcept : first_(first), total_(total) {}

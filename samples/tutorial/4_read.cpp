@@ -18,7 +18,8 @@ struct measurement {
   std::uint64_t second;
   double temperature;
 };
-// This name says so, and is compared by the exchange. Change it when the structure changes.
+// The exchange compares this name, and refuses a peer with another one. Change the name when the
+// structure changes.
 template <>
 inline constexpr std::string_view verbspp::exchanged_name<measurement> = "measurement 1";
 

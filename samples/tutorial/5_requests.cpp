@@ -40,7 +40,7 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
       std::cout << answered << " requests answered, then: " << request.error() << '\n';
       return success();
     }
-    // The answer is sent from the place in which the request arrived.
+    // The answer is sent from the place in which the request has arrived.
     VERBSPP_TRYV(met.channel.post_send(std::move(request).assume_value()));
   }
 }

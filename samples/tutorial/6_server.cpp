@@ -29,7 +29,7 @@ constexpr auto patience = 30s;
 constexpr std::uint32_t clients_to_come = 8;
 constexpr exchange_options protocol{.application = "tutorial 6", .version = 1};
 
-/// The server's data of a client. Only the thread that has the client's turn uses it.
+/// The server's data about a client. Only the thread that has the client's turn uses it.
 struct account {
   std::uint32_t number;
   std::uint64_t answered = 0;
@@ -46,7 +46,7 @@ result<void> accept(const protection_domain& domain, hub_clients<account>& clien
                                                         {.exchange = protocol}));
   for (std::uint32_t i = 0; i < clients_to_come; ++i) {
     VERBSPP_TRY(next, acceptor.next(patience));
-    // The channel keeps the socket, and breaks when the client has gone.
+    // The channel owns the socket, and breaks when the client closes its end.
     VERBSPP_TRYV(clients.add(std::move(next.met.channel), account{next.met.theirs}));
   }
   return success();
@@ -58,7 +58,7 @@ result<void> answer(hub_clients<account>& clients, const std::stop_token& stop) 
     VERBSPP_TRY(client, clients.wait(stop));
     while (auto request = client.next())
       if (client.link().post_send(std::move(*request)).has_value()) ++client.data().answered;
-    // The turn ends here. If the channel has broken, the client leaves the table.
+    // The turn ends here. If the channel has broken, the client is removed from the table.
     if (client.link().is_connected()) continue;
     std::cout << "client " + std::to_string(client.data().number) + " left after " +
                      std::to_string(client.data().answered) + " answers\n";
@@ -89,7 +89,7 @@ result<void> serve(const protection_domain& domain, std::string_view port) {
   return success();
 }
 
-/// One client, with a process's worth of objects of its own.
+/// Runs one client, which has objects of its own as if it were a separate process.
 transport_result<void> ask(const protection_domain& domain, std::string_view host,
                            std::string_view port, std::uint32_t number) {
   VERBSPP_TRY(socket, tcp_socket::connect(host, port, patience));
@@ -99,7 +99,7 @@ transport_result<void> ask(const protection_domain& domain, std::string_view hos
   VERBSPP_TRY(met, exchange<std::uint32_t>(socket.descriptor(), std::move(prepared), number,
                                            patience, protocol));
   for (std::uint32_t i = 0; i < 100; ++i) {
-    if (number == 3 && i == 50) return success();  // this client breaks off
+    if (number == 3 && i == 50) return success();  // this client leaves early
     const std::string text = std::to_string(number) + " asks " + std::to_string(i);
     VERBSPP_TRY(request, pool.take());
     VERBSPP_TRYV(request.assign(std::as_bytes(std::span(text))));

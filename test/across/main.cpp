@@ -33,11 +33,11 @@ using exposed_memory = registered_buffer<exposed_rights>;
 using local_memory = registered_buffer<>;
 using their_memory = remote_memory<access::remote_read | access::remote_write>;
 
-/// The memory of an end, the number of rounds that it has completed, and a random number: the end
-/// with the smaller number begins each round.
+/// The values that an end sends: its memory, the number of rounds that it has completed, and a
+/// random number. The end with the smaller random number begins each round.
 using told = std::tuple<their_memory, std::uint32_t, std::uint64_t>;
 
-constexpr int between_tries = 100;  // ms
+constexpr int between_tries = 100;  // in milliseconds
 constexpr exchange_options protocol{.application = "across", .version = 1};
 
 std::byte byte_of(std::uint32_t round, std::size_t at) {
@@ -71,7 +71,7 @@ class player {
     return made;
   }
 
-  /// Plays all rounds, reconnecting as often as required and permitted.
+  /// Plays all rounds, and reconnects as often as required and permitted.
   transport_result<void> play() {
     for (unsigned connections = 1;; ++connections) {
       transport_result<void> played = play_connected();
@@ -116,7 +116,8 @@ class player {
         .build();
   }
 
-  /// Connects repeatedly, because the other end may not listen yet, or not again.
+  /// Connects to the other end. Tries repeatedly, because the other end may not listen yet, or may
+  /// not listen again yet.
   [[nodiscard]] result<tcp_socket> reach_out() const {
     const wait_limit limit(given_.limit);
     for (;;) {
@@ -155,7 +156,8 @@ class player {
     // A failure at the other end is detected through the socket.
     channel_.watch(socket_.descriptor());
     const auto& [memory, rounds, ticket] = theirs;
-    // The end that received the last message may have completed one more round.
+    // The ends may differ by one round, because the end that received the last message may have
+    // completed its round. Continue with the smaller number.
     rounds_ = std::min(rounds_, rounds);
     std::cout << "connected: " << channel_.endpoint() << '\n';
     const bool begins = ticket_ < ticket;
@@ -166,7 +168,8 @@ class player {
       ++rounds_;
       std::cout << "round " << rounds_ << '\n';
     }
-    // The end that receives a farewell last knows that the other end has finished.
+    // Both ends exchange farewells at the end. The end that begins waits for the other end's
+    // farewell before it sends its own.
     if (begins) VERBSPP_TRYV(hear_farewell());
     VERBSPP_TRYV(say_farewell());
     return begins ? success() : hear_farewell();

@@ -20,7 +20,7 @@ void count() noexcept {
   if (depth_in_device == 0) ++counted;
 }
 
-/// The definition that would be called without this file.
+/// Returns the definition of the function that would be called if this file did not define it.
 template <class Function>
 Function* next(Function*, const char* name) {
   void* const found = ::dlsym(RTLD_NEXT, name);
@@ -44,7 +44,8 @@ within_device::~within_device() { --depth_in_device; }
 
 using verbspp::test::within_device;
 
-// Functions that the data path calls by name.
+// Functions of libibverbs that the data path calls directly, not through a pointer. They work for
+// the device, so their allocations are not counted.
 extern "C" {
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** user_context) {
@@ -67,7 +68,7 @@ void ibv_ack_async_event(ibv_async_event* event) {
 
 #if defined(VERBSPP_TEST_SANITIZED)
 
-// Sanitizers have their own allocator with hooks.
+// Sanitizers have their own allocator. Its hooks count the allocations.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*,
                                                                              std::size_t),
                                                          void (*free_hook)(const volatile void*));
@@ -79,8 +80,8 @@ const int installed = __sanitizer_install_malloc_and_free_hooks(
 
 #else
 
-// glibc permits a program to define malloc and its companions for all libraries; operator new calls
-// them, too.
+// glibc lets a program replace malloc and the related functions, for itself and all of its
+// libraries. operator new calls them, too.
 extern "C" {
 // NOLINTBEGIN(bugprone-reserved-identifier): glibc's names
 void* __libc_malloc(std::size_t size);

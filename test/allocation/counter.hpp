@@ -14,7 +14,8 @@ template <class Call>
   return allocations() - before;
 }
 
-/// While it exists, this thread works for the device, which may allocate.
+/// During its lifetime, allocations by this thread count as allocations of the device, which are
+/// permitted.
 class within_device {
  public:
   within_device() noexcept;
@@ -23,8 +24,8 @@ class within_device {
   within_device& operator=(const within_device&) = delete;
 };
 
-/// Marks calls through a pointer as work of the device, permanently. Use one `Tag` for each
-/// pointer.
+/// Replaces a function pointer, permanently, by a function that calls the original as work of the
+/// device. Use a different `Tag` for each pointer.
 template <int Tag, class Returned, class... Arguments>
 void mark_as_device(Returned (*&pointer)(Arguments...)) {
   static Returned (*original)(Arguments...) = nullptr;

@@ -66,7 +66,7 @@ void allocate_one() {
 
 }  // namespace
 
-TEST_CASE("the counter counts the allocations of this thread only") {
+TEST_CASE("the counter counts only this thread's own allocations outside of the device") {
   CHECK(allocations_in([] {}) == 0);
   CHECK(allocations_in(allocate_one) == 1);
   CHECK(allocations_in([] {
@@ -158,7 +158,7 @@ TEST_CASE("posting to a shared receive queue does not allocate") {
         }) == 0);
 }
 
-TEST_CASE("the extended interfaces do not allocate but allocations of a visitor are counted") {
+TEST_CASE("the extended interfaces do not allocate but a visitor's own allocations are counted") {
   const marked_testbed bed;
   const auto made = extended_completion_queue<fields>::create(bed.context, 64);
   if (made.has_error()) SKIP("this device has no extended completion queues with these fields");
@@ -193,7 +193,8 @@ TEST_CASE("waiting does not allocate even if it sleeps") {
   std::array<work_completion, 4> slots;
   for (const std::uint64_t id : {1U, 2U, 3U}) must(pair.right.post_receive({}, {.id = id}));
   std::size_t got = 0;
-  // Until then, the waits have to end without a completion, however long they take.
+  // The sender waits for this flag, so that the first two waits end without a completion, however
+  // long they take.
   std::atomic<bool> expects_one{false};
   std::thread sender([&] {
     while (!expects_one) std::this_thread::yield();
@@ -233,7 +234,7 @@ TEST_CASE("reading asynchronous events does not allocate") {
   CHECK_FALSE(none);
 }
 
-TEST_CASE("a lease by a window does not allocate if its channel has had one before") {
+TEST_CASE("a lease by a window does not allocate unless it is the channel's first lease") {
   const marked_testbed bed;
   if (device_name().starts_with("rxe")) {
     WARN("windows are deallocated here because requests of both ends may not invalidate them");

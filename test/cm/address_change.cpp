@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The event that an address has moved to another device, as with bonded interfaces. No device of
-/// the tests reports it, so another event is replaced by it.
+/// The event that an address has moved to another device, as happens with bonded interfaces. The
+/// devices of the tests never report it, so these tests turn another event into it.
 
 #include "cm_bed.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// The type of the events to replace; none if negative.
+/// The type of the events that are replaced. Negative if no events are replaced.
 std::atomic<int> changed_type{-1};
 
 }  // namespace
@@ -32,7 +32,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Until the end of the scope, replaces each event of that type by an address change.
+/// During its lifetime, replaces each event of the given type by an address change.
 class address_that_changes {
  public:
   explicit address_that_changes(rdma_cm_event_type instead_of) { changed_type = instead_of; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Failures while connecting: the error names the step, nothing leaks, and nothing hangs.
+/// Failures while connecting: the error names the step that failed, nothing leaks, and nothing
+/// hangs.
 
 #include "cm_bed.hpp"
 
@@ -19,7 +20,7 @@ std::ptrdiff_t descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
-/// An address outside of the device's network.
+/// An address that no host of the device's network has.
 cm_address elsewhere() { return must(cm_address::from("192.0.2.1", 7174)); }
 
 error refusal(cm_session<prepared_channel>& session) {
@@ -33,7 +34,7 @@ error refusal(cm_session<prepared_channel>& session) {
       "the session ends");
   if (!why) FAIL("this succeeded, but has to fail");
   INFO(*why);
-  // The failure persists.
+  // A second call returns the same failure.
   CHECK(failure_of(session.advance()) == why->kind());
   return *why;
 }
@@ -82,11 +83,11 @@ TEST_CASE("a rejection contains the peer's reason and data") {
   CHECK(asking.rejection()->reason == told.reason);
 }
 
-TEST_CASE("a request that is neither accepted nor rejected is rejected") {
+TEST_CASE("a connection request that the server drops without an answer is rejected") {
   cm_bed bed;
   auto asking = must(bed.route().start_connect(bed.prepare(), patience));
-  SECTION("when it is destroyed") { static_cast<void>(must(bed.listener.accept(patience))); }
-  SECTION("when its listener is destroyed") {
+  SECTION("the request is destroyed") { static_cast<void>(must(bed.listener.accept(patience))); }
+  SECTION("the listener is destroyed") {
     cm_listener ends = std::move(bed.listener);
     wait_until([&] { return must(ends.try_accept()).has_value(); }, "a request has arrived");
   }
@@ -102,7 +103,7 @@ TEST_CASE("connecting to a listener that is silent times out") {
              Catch::Contains("did not accept or reject the request in time"));
   CHECK(clock::now() - began < patience);
 
-  // A later attempt to accept it returns an error.
+  // The request can still be taken from the listener, but accepting it returns an error.
   cm_request request = must(bed.listener.accept(patience));
   const auto late = std::move(request).accept(bed.prepare(), patience);
   INFO(late.error());
@@ -233,7 +234,7 @@ TEST_CASE("failures leave no descriptors behind") {
     static_cast<void>(refusal(asking));
     static_cast<void>(connect(bed));
   };
-  try_all();  // opens the descriptors that the process keeps
+  try_all();  // opens the descriptors that the process keeps open from then on
   const std::ptrdiff_t before = descriptors();
   for (int i = 0; i < 10; ++i) try_all();
   CHECK(descriptors() == before);

@@ -15,7 +15,7 @@ void need_manager() {
 
 namespace {
 
-/// Converts a GID to the socket address on which it is based.
+/// Converts a GID to the socket address from which it was derived.
 cm_address address_of(const gid& from, family which) {
   if (which == family::ipv4) {
     sockaddr_in native{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Shared code of the connection manager tests. They require the kernel's connection manager and a
-/// device that it knows, which is named by VERBSPP_TEST_DEVICE, and connect to the device's own
+/// device that it supports, whose name is in VERBSPP_TEST_DEVICE. They connect to the device's own
 /// addresses.
 #pragma once
 
@@ -16,17 +16,17 @@
 
 namespace verbspp::test {
 
-/// A timeout that a test waits for.
+/// The limit of waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{300};
 
 /// Skips the test case if the kernel has no connection manager.
 void need_manager();
 
-/// An address of the device under test, port 0.
+/// An address of the device under test, with port 0; empty if the device has none of this family.
 enum class family : std::uint8_t { ipv4, ipv6 };
 [[nodiscard]] std::optional<cm_address> own_address(family which);
 
-/// A listener at the device's own address.
+/// The device, and a listener at one of its own addresses.
 struct cm_bed {
   explicit cm_bed(family which = family::ipv4, const cm_listener_options& options = {})
       : cm_bed((need_manager(), which), options, 0) {}
@@ -71,7 +71,7 @@ struct two_cm_ends {
   cm_pair pair = connect(bed);
 };
 
-/// Connects `clients` clients at once; each gets its own answer.
+/// Connects this number of clients at the same time, and checks that each gets its own answer.
 void connect_many(cm_bed& bed, int clients);
 
 /// Sends a message from one channel to the other.

@@ -105,7 +105,7 @@ TEST_CASE("values travel with the request and its acceptance") {
   CHECK(std::string(answered.name.data()) == "server");
 }
 
-TEST_CASE("private data of the maximum size arrive unchanged") {
+TEST_CASE("private data of the maximum size arrives unchanged") {
   cm_bed bed;
   const auto asked = pattern(cm_request_data::max_size, 1);
   const auto answered = pattern(cm_acceptance_data::max_size, 2);
@@ -289,7 +289,7 @@ TEST_CASE("either end can disconnect and the other is notified") {
   must(first.connection.wait_for_end(patience));
 }
 
-TEST_CASE_METHOD(two_cm_ends, "the time-wait state ends") {
+TEST_CASE_METHOD(two_cm_ends, "a disconnected connection leaves the time-wait state") {
   must(pair.client.connection.disconnect());
   must(pair.server.connection.wait_for_end(patience));
   wait_until(

@@ -88,7 +88,7 @@ TEST_CASE("looking up a datagram service reports a missing listener and a reject
   }
 }
 
-TEST_CASE("looking up a silent datagram service times out") {
+TEST_CASE("a lookup of a datagram service that does not answer times out") {
   service there;
   CHECK(failure_of(there.route().look_up(short_limit)) == error_kind::timed_out);
   CHECK(failure_of(cm_datagram_route::resolve(cm_address(), patience)) ==
@@ -112,7 +112,7 @@ TEST_CASE("a datagram service has the connection manager's queue key") {
 TEST_CASE("a multicast group can be joined by its address and its datagrams arrive") {
   const cm_bed bed;
   const testbed& device = bed.device;
-  // Other processes use other groups.
+  // The address depends on the process, so that other processes use other groups.
   const auto process = static_cast<unsigned>(::getpid());
   const std::string own = "239." + std::to_string(process >> 16 & 0xff) + '.' +
                           std::to_string(process >> 8 & 0xff) + '.' +
@@ -136,7 +136,7 @@ TEST_CASE("a multicast group can be joined by its address and its datagrams arri
 
 TEST_CASE("a multicast group can be left and joined again") {
   const cm_bed bed;
-  // steady: nothing is sent to it, so other members do not notice
+  // steady: nothing is sent to this fixed group, so other members are not affected
   const cm_address group = must(cm_address::from("239.77.0.2", 0));
   const cm_address local = bed.listener.address().with_port(0);
   cm_multicast joined = must(cm_multicast::join(group, local, patience));

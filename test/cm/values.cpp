@@ -86,7 +86,7 @@ TEST_CASE("private data of a length known at run time is bounded") {
   CHECK(cm_acceptance_data::from(bytes).has_value());
 }
 
-TEST_CASE("events and states and reasons have texts") {
+TEST_CASE("events and states and rejection reasons have texts") {
   for (std::uint32_t i = 0; i <= static_cast<std::uint32_t>(cm_event::time_wait_exit); ++i)
     CHECK(std::string(to_string(static_cast<cm_event>(i))) != "unknown event");
   CHECK(std::string(to_string(static_cast<cm_event>(99))) == "unknown event");
@@ -97,7 +97,7 @@ TEST_CASE("events and states and reasons have texts") {
   CHECK(std::string(to_string(static_cast<cm_rejection_reason>(12))) != "");
 }
 
-TEST_CASE("without a connection manager in the kernel the error says so") {
+TEST_CASE("without a connection manager in the kernel the error names this cause") {
   const auto listener = cm_listener::open(cm_address::any(0));
   const auto route =
       cm_route::resolve(cm_address::from("192.0.2.1", 1).value(), std::chrono::seconds(10));

@@ -89,7 +89,7 @@ void post(channel& channel, registered_buffer<access::remote_read>& buffer,
 // case: coroutine_in_a_scope
 // expect: a scope ends when its function returns, and a coroutine returns where it first waits: give the scope a function that is not a coroutine
 // within: 25
-// The return type of a coroutine.
+// A minimal coroutine type.
 struct task {
   struct promise_type {};
 };

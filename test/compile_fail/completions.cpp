@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Completion queues without the fields or the channel that a call requires.
+// Calls on completion queues that lack the required fields or completion channel.
 
 #include <verbspp/queue/completion_channel.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>

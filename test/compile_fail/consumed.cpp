@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Objects that are used after they were moved from, deregistered or revoked.
-// Only clang detects this; clang-tidy finds the same with bugprone-use-after-move for any compiler.
+// Only clang detects this at compile time; for other compilers, clang-tidy has the check
+// bugprone-use-after-move.
 // expect: while it is in the 'consumed' state
 // only: clang
 // flags: -Werror=consumed
@@ -48,7 +49,7 @@ auto receive(queue_pair queue_pair) {
 
 // case: use_of_built_one_after_handshake
 // expect: number
-// A queue pair that VERBSPP_TRY moved out of a result.
+// VERBSPP_TRY has moved this queue pair out of a result.
 
 using prepared = prepared_queue_pair<transport::rc>;
 result<prepared> build();
@@ -159,7 +160,7 @@ auto use(lease<access::remote_write> lease) {
 
 // case: second_handshake_of_the_same
 // expect: handshake
-// A queue pair that value() moved out of a result; assigning to it makes it usable again.
+// value() has moved this queue pair out of a result. Assigning to the result makes it usable again.
 
 result<void> connect(result<prepared_queue_pair<transport::rc>> built, const endpoint& remote) {
   auto queue_pair = std::move(built).value();

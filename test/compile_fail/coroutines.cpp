@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Requests that a coroutine awaits, whose memory has to stay alive without it.
+// Requests that a coroutine awaits. Their memory must stay alive even if the coroutine is
+// destroyed.
 
 #include <verbspp/coroutine.hpp>
 

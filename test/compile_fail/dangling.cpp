@@ -13,7 +13,7 @@ using namespace verbspp;
 
 // case: element_of_temporary_region
 // expect: temporary whose address is used as value of local variable
-// Only clang detects that the element outlives its region, which is a temporary.
+// Only clang detects that the element outlives its region, because the region is a temporary.
 
 memory_region<> make();
 

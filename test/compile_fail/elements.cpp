@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The elements and the remote memory that operations take.
+// The elements and the remote memory that operations accept.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/registered_buffer.hpp>

@@ -109,7 +109,7 @@ void post(group& peers) {
 
 // case: coroutine_in_a_scope_of_a_group
 // expect: a scope ends when its function returns, and a coroutine returns where it first waits
-// The return type of a coroutine.
+// A minimal coroutine type.
 struct task {
   struct promise_type {};
 };

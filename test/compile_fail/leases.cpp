@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Leases of memory to the peer of a channel.
+// Leases that give the peer of a channel access to memory.
 
 #include <verbspp/channel.hpp>
 

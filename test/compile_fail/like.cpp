@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Not a case: the cases are compiled with the command and the precompiled header of this file.
+// Not a test case. The test cases are compiled with the compiler command and the precompiled header
+// of this file.
 
 #include <verbspp/verbspp.hpp>

@@ -9,11 +9,11 @@ begins with its name, followed by some of these lines, and then its code:
 
     // case: name
     // expect: text             shown by every compiler; /.../ is a regular expression
-    // expect-gcc: text         as above, for one compiler; also expect-clang
+    // expect-gcc: text         the message of g++ only; likewise expect-clang
     // within: 15               the messages must be within that many lines
     // only: clang              skipped with the other compiler, which cannot check the rule
     // needs: -W...             skipped if the compiler does not know this option
-    // flags: -Werror=...       more options, also flags-gcc and flags-clang
+    // flags: -Werror=...       more options; likewise flags-gcc and flags-clang, for one compiler
     // flags-must-fail: -std=...  more options for the variant that must fail
 
 Cases that differ only in words are rows of a table. Each row is a case, in which its words replace those
@@ -25,15 +25,15 @@ of the columns, including in the name:
 
 All cases of a file share the lines and the code before its first case.
 
-Each case is compiled unchanged, which must succeed, and once for each number from 1 to the largest with
-which it compares MUST_FAIL, as -DMUST_FAIL=1, which must fail with every expected message among the
-compiler's first errors. Code in BAD(...) is compiled only if the case must fail, and code in GOOD(...)
-only if not. Unchanged cases with the same options are compiled at once, each in its own namespace;
-one by one only if that fails, to find those that do not compile.
+Each case is first compiled unchanged, which must succeed. Then it is compiled with -DMUST_FAIL=1, and so on
+up to the largest number with which its code compares MUST_FAIL. Each of these must fail, with every expected
+message among the compiler's first errors. Code in BAD(...) is compiled only if the case must fail, and code
+in GOOD(...) only if it must succeed. Unchanged cases with the same options are compiled together, each in
+its own namespace. Only if this fails, they are compiled one by one, to find those that do not compile.
 
 Lines are counted as a user sees them, including the chain of includes. Runs of white space in messages
-are compared as one blank. Source lines of the file itself that the compiler quotes do not count, or a
-comment could satisfy the check.
+are compared as one blank. Lines of the file itself that the compiler quotes do not count; otherwise a
+comment in the file could satisfy the check.
 """
 
 import pathlib
@@ -117,7 +117,7 @@ class Case:
         return range(1, max(map(int, compared), default=1) + 1)
 
     def without_quotes_of_itself(self, text, lines):
-        """The first lines of the diagnostics, or all, without lines that they quote from the file."""
+        """The first lines of the diagnostics, or all lines, without those that the compiler quotes from the file."""
         kept, quoting = [], False
         for line in text.splitlines()[: lines or None]:
             if DIAGNOSTIC.match(line):
@@ -129,7 +129,7 @@ class Case:
 
 
 def cases_of(path):
-    """The cases of a file. Their names begin with the name of its folder, unless it is this folder."""
+    """The cases of a file. If the file is in a subfolder, their names begin with the name of that folder."""
     lines = list(enumerate(path.read_text().splitlines(), 1))
     starts = [at for at, (_, line) in enumerate(lines) if CASE_LINE.fullmatch(line)]
     prefix = "" if path.parent == FOLDER else f"{path.parent.name}/"
@@ -189,7 +189,7 @@ def do_not_compile(compiler, cases):
 
 
 def shown(expectation, text):
-    """Whether the compiler's output contains the expected text."""
+    """Returns whether the compiler's output contains the expected text."""
     text = " ".join(text.split())
     if len(expectation) > 2 and expectation[0] == expectation[-1] == "/":
         return re.search(expectation[1:-1], text) is not None
@@ -230,7 +230,7 @@ def judge(case, compiler, faults):
 
 
 def judge_runner(case, compiler, faults):
-    """For the tests of this program: it must report the error that '// runner:' describes."""
+    """Judges a test of this program, which must report the error that '// runner:' describes."""
     word, text = judge(case, compiler, faults)
     wanted = case.header["runner"][0]
     if f"{word}: {text}".startswith(wanted):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Operations that a queue pair does not have in its state.
+// Operations that are not available in the state of a queue pair.
 
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/queue_pair.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Operations that a transport does not carry.
+// Operations that a transport does not support.
 
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/queue_pair.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Numbers out of range, and values of other types instead of numbers. The oldest clang does not
-// show the type with the range.
+// Numbers that are out of range, and values of other types in place of numbers. The message of the
+// oldest supported clang does not contain the type whose range is violated.
 
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>

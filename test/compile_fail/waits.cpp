@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stop tokens that a wait cannot keep.
+// Stop tokens that a wait limit cannot store.
 // within: 15
 
 #include <verbspp/base/wait_limit.hpp>

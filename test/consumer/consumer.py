@@ -7,8 +7,8 @@
     consumer.py cmake        the installed library, found through CMake
     consumer.py components   all installed libraries, shared and static, found through CMake
 
-The parent project is built offline from a tarball of the current sources. The others use its
-installation, so they depend on the first; the test that starts first builds it.
+The parent project is built offline from a tarball of the current sources. The other forms use its installation;
+whichever test starts first builds it.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def run(*command, **options):
 
 
 def refuse(words, *command):
-    """Runs a command, which has to fail and to print the words, wherever its lines are broken."""
+    """Runs a command, which has to fail and to print the words, regardless of its line breaks."""
     command = [str(word) for word in command]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode == 0 or words not in " ".join(done.stdout.split()):
@@ -47,7 +47,7 @@ def refuse(words, *command):
 
 
 def sources():
-    """The files of the project: those that git would commit, or without git, all except those in build folders."""
+    """The files of the project: those that Git would commit; without Git, all files outside of build folders."""
     if (TOP / ".git").exists() and shutil.which("git"):
         names = run("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others",
                     "--exclude-standard", cwd=TOP).split("\0")
@@ -124,7 +124,7 @@ class Parent:
         build = self.folder / "build-cmake"
         run("cmake", "-G", "Ninja", "-S", self.folder, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         run("cmake", "--build", build)
-        # Neither a component that does not exist, nor one that was not built.
+        # A component that was not built is refused.
         refuse('The component "cm" is not installed: configure verbspp\'s own build with -Dcm=enabled.',
                *self.cmake_components("none", self.prefix))
         return build / "quick_start"
@@ -134,7 +134,7 @@ class Parent:
                 f"-DCMAKE_PREFIX_PATH={prefix}", *options]
 
     def build_components(self):
-        """Both kinds of all libraries, after the installation was moved; then only the static libraries."""
+        """All shared and static libraries work after the installation was moved, and so do the static ones alone."""
         everything, moved = self.folder / "everything", self.folder / "moved"
         if not moved.exists():
             self.install(self.folder / "build-everything", everything, "-Ddefault_library=both",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Acceptors: many clients at once, including slow and silent clients and strangers.
+/// Acceptors that serve many clients at once, some of which are slow, silent, or not clients at
+/// all.
 
 #include "../socket_pair.hpp"
 #include "channels.hpp"
@@ -32,7 +33,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A channel for each client, and the number of the offer.
+/// Prepares a channel for each client, together with the number of the offer.
 struct numbered_channels {
   const protection_domain* domain;
   std::uint32_t* offers;
@@ -68,7 +69,7 @@ struct server {
   std::optional<acceptor> clients;
 };
 
-/// Lets the server run until the condition holds.
+/// Drives the acceptor until the condition holds.
 template <class Acceptor, class Condition>
 void serve_until(Acceptor& clients, Condition condition, const char* what) {
   wait_until(
@@ -143,7 +144,7 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
   }
 }
 
-TEST_CASE("silent clients delay no other client") {
+TEST_CASE("silent clients do not delay other clients") {
   testbed bed;
   server serving(bed, {.clients = 64, .handshakes = 2, .limit = patience});
   std::vector<tcp_socket> silent;
@@ -158,15 +159,15 @@ TEST_CASE("silent clients delay no other client") {
       *serving.clients, [&] { return (taken = serving.clients->take()).has_value(); },
       "the accepted client");
   CHECK(taken->met.theirs == 7);
-  // The server has created a queue pair only for the client that spoke.
+  // The server has created a queue pair only for the client that sent data.
   CHECK(serving.offers == 1);
   CHECK(must(std::move(speaking).finish()).theirs == 1);
   CHECK(serving.clients->under_way() == 20);
 }
 
-TEST_CASE("silent clients that fill all places make room for a client that speaks") {
+TEST_CASE("silent clients that fill all places are refused in favour of a client that sends data") {
   testbed bed;
-  // The silent clients may stay for longer than the test may take.
+  // The limit of silent clients is longer than this test may take, so it cannot make room.
   server serving(bed, {.clients = 8, .handshakes = 2, .limit = 10 * patience});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
@@ -181,7 +182,7 @@ TEST_CASE("silent clients that fill all places make room for a client that speak
     is_done = must(speaking.advance());
   }
   CHECK(is_done);
-  // The oldest silent clients were refused, each in favour of a later client.
+  // The oldest silent clients were refused to make room for later clients.
   CHECK(serving.clients->failed() >= 12);
   CHECK(serving.clients->last_failure() == error_kind::busy);
 }
@@ -212,7 +213,7 @@ TEST_CASE("silent clients do not displace clients that have identified themselve
 TEST_CASE("two connections to one acceptor that relay each other's messages are both refused") {
   constexpr std::string_view secret = "a secret of thirty-two bytes ...";
   const exchange_options options{.secret = std::as_bytes(std::span(secret))};
-  // Whether the stranger claims to be the connecting end.
+  // True if the stranger clears the flag in each hello that marks the accepting end.
   const bool is_disguised = GENERATE(false, true);
   testbed bed;
   {
@@ -250,7 +251,7 @@ TEST_CASE("two connections to one acceptor that relay each other's messages are 
       "both connections to end");
   CHECK(entered == 0);
   CHECK(serving.offers == 0);
-  // One end may learn the reason from the other end's refusal, in the same words.
+  // One end may learn the reason from the other end's refusal, which has the same text.
   CHECK(serving.clients->last_failure() ==
         (is_disguised ? error_kind::permission : error_kind::mismatch));
 }
@@ -260,7 +261,7 @@ TEST_CASE("silent clients are disconnected when the timeout expires") {
   server serving(bed, {.clients = 64, .handshakes = 2, .limit = 100ms});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
-  // The acceptor's descriptor wakes a thread that waits for the timeout.
+  // The acceptor's descriptor wakes a waiting thread when a client's time has expired.
   const auto deadline = clock::now() + patience;
   while (serving.clients->failed() < 20 && clock::now() < deadline)
     CHECK(failure_of(serving.clients->next(50ms)) == error_kind::timed_out);
@@ -270,7 +271,7 @@ TEST_CASE("silent clients are disconnected when the timeout expires") {
   CHECK(serving.clients->last_failure()->message().find("sent no hello") != std::string::npos);
 }
 
-TEST_CASE("clients beyond the limit on handshakes wait for their turn") {
+TEST_CASE("clients beyond the limit on simultaneous handshakes wait until others have finished") {
   testbed bed;
   server serving(bed, {.handshakes = 1});
   const auto first_socket = serving.connect();
@@ -288,7 +289,7 @@ TEST_CASE("clients beyond the limit on handshakes wait for their turn") {
     for (int i = 0; i < 20; ++i) must(serving.clients->advance());
     CHECK(serving.offers == 1);
   }
-  // A client that disconnects while it waits is forgotten.
+  // A waiting client that disconnects is forgotten.
   third_socket.close();
   serve_until(
       *serving.clients, [&] { return serving.clients->failed() == 1; },
@@ -329,7 +330,7 @@ TEST_CASE("an acceptor that stops notifies pending clients and keeps connected o
         error_kind::not_connected);
 }
 
-TEST_CASE("an acceptor that is stopped by its own function notifies the clients") {
+TEST_CASE("an acceptor that is stopped by its own prepare function notifies the clients") {
   struct stopping {
     const protection_domain* domain;
     std::function<void()>* in_the_middle;
@@ -382,7 +383,8 @@ TEST_CASE("an acceptor accepts a limited number of clients per second") {
     pollfd entry{.fd = serving.clients->file_descriptor(), .events = POLLIN, .revents = 0};
     if (serving.clients->under_way() < 8) REQUIRE(::poll(&entry, 1, 20000) == 1);
   }
-  // Two clients at once, which is the allowance of a tenth of a second, and six more.
+  // Clients of a tenth of a second may be accepted at once, which are two; six more follow at
+  // intervals of 50 ms.
   CHECK(clock::now() - begun >= 250ms);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queues and completion channels that other code created, such as a C program or librdmacm, and
-/// that are handed over to such code.
+/// Queues and completion channels that were created by other code, such as a C program or
+/// librdmacm, or are passed to such code.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -29,7 +29,7 @@ struct destroy_native {
 template <class Native>
 using native_owner = std::unique_ptr<Native, destroy_native>;
 
-/// The user data of a C program's queues, which the library must not touch.
+/// The user data of a C program's queues, which the library must not change.
 int users_own = 0;
 
 native_owner<ibv_comp_channel> c_channel(const testbed& bed) {
@@ -51,7 +51,7 @@ native_owner<ibv_srq> c_shared_queue(const testbed& bed) {
   return native_owner<ibv_srq>(ibv_create_srq(bed.domain.native_handle(), &initial));
 }
 
-/// Posts one write that completes in the queue.
+/// Posts one write whose completion appears in the queue.
 void write_through(const testbed& bed, const completion_queue& queue, std::uint64_t id) {
   buffer<> target(bed.domain, 8);
   connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
@@ -59,7 +59,7 @@ void write_through(const testbed& bed, const completion_queue& queue, std::uint6
   take_success(queue, id);
 }
 
-/// Causes an event of the queue.
+/// Requests an event of the queue, and causes it.
 void make_event(const testbed& bed, const completion_queue& queue) {
   REQUIRE(ibv_req_notify_cq(queue.native_handle(), 0) == 0);
   write_through(bed, queue, 1);
@@ -136,7 +136,7 @@ TEST_CASE("an extended completion queue of a C program is read field by field") 
   using timed =
       extended_completion_queue<completion_feature::byte_count | completion_feature::timestamp>;
   native->read_completion_ts =
-      nullptr;  // Drivers that support timestamps leave it unset unless they were requested.
+      nullptr;  // drivers that support timestamps leave it unset unless they were requested
   CHECK_THAT(failure_of(timed::from_native(bed.context, native, ownership::borrowed)).message(),
              Catch::Contains("was not created with all of these fields"));
   using sized = extended_completion_queue<completion_feature::byte_count>;
@@ -173,13 +173,13 @@ TEST_CASE("a thread can wait for queues of a C program whatever user data they h
       make_event(bed, each);
       CHECK(must(channel.wait(patience)) == each);
     }
-    // The event of a queue that the library does not know is dropped.
+    // The channel drops events of queues that the library does not know.
     make_event(
         bed, must(completion_queue::from_native(bed.context, unknown.get(), ownership::borrowed)));
     CHECK_FALSE(must(channel.wait(moment)));
     std::array<work_completion, 2> slots;
     CHECK(must(queue.wait(slots, moment)).empty());
-    // A queue that was returned is unknown as well.
+    // This event is read after the library has returned the queue, which is then unknown as well.
     make_event(bed, queue);
   }
   const auto again =
@@ -187,7 +187,7 @@ TEST_CASE("a thread can wait for queues of a C program whatever user data they h
   CHECK_FALSE(must(again.wait(moment)));
 }
 
-TEST_CASE("a C program's queue on the library's channel is found among the library's queues") {
+TEST_CASE("an event of a C program's queue is not taken for one of the library's own queues") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto before = must(waitable_completion_queue::create(channel, 8));
@@ -201,7 +201,7 @@ TEST_CASE("a C program's queue on the library's channel is found among the libra
   }
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): these tests are about what a released handle still does
+// NOLINTBEGIN(bugprone-use-after-move): these tests use handles after they were released
 TEST_CASE("a completion queue can be released when it has no other owner") {
   const testbed bed;
   auto queue = must(completion_queue::create(bed.context, 4));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Objects that C code created: the library uses them, and destroys only those that it owns.
+/// Objects that C code created. The library can use them, and destroys only those that it owns.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -48,7 +48,7 @@ TEST_CASE("a borrowed context works and stays open") {
     CHECK(borrowed.device_name() == device_name());
     const context again = must(context::from_native(opened, ownership::borrowed));
     CHECK(borrowed == again);
-    // Two handles of one context are equal: objects created from either can be combined.
+    // Two handles of one context are equal, so objects created from either can be used together.
     const protection_domain domain = must(protection_domain::allocate(borrowed));
     const completion_queue queue = must(completion_queue::create(again, 4));
     CHECK_NOTHROW(must(build_queue_pair<transport::rc>()
@@ -80,7 +80,7 @@ TEST_CASE("an adopted context is closed unless it is released again") {
     const context copy = made;
     const error shared = failure_of(std::move(made).release());
     CHECK(shared == error_kind::busy);
-    CHECK(made.native_handle() == native);  // NOLINT(bugprone-use-after-move): as it was
+    CHECK(made.native_handle() == native);  // it is unchanged
   }
   {
     const protection_domain child = must(protection_domain::allocate(made));
@@ -124,7 +124,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a registration can be borrowed and adopted an
   const buffer<> source(bed.domain, pattern(32, 1));
   std::vector<std::byte> memory(32);
   using region_type = memory_region<all_rights>;
-  // Calls the function instead of the macro, because the tests define the macro.
+  // Calls the function instead of the macro of that name, because the tests replace the function.
   ibv_mr* const made = ibv_reg_mr_iova2(bed.domain.native_handle(), memory.data(), memory.size(),
                                         reinterpret_cast<std::uintptr_t>(memory.data()), c_rights);
   REQUIRE(made != nullptr);
@@ -142,7 +142,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a registration can be borrowed and adopted an
           error_kind::invalid_input);
     CHECK_THAT(failure_of(std::move(borrowed).deregister()).message(),
                Catch::Contains("borrowed: only its owner"));
-    CHECK(borrowed.length() == 32);  // NOLINT(bugprone-use-after-move): as it was
+    CHECK(borrowed.length() == 32);  // it is unchanged
     auto moved = std::move(borrowed);
   }
   CHECK(live_objects() == objects);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parameters besides addresses on which two ends must agree, for each transport: traffic
-/// class, service level, path MTU. RC and UC check them in the handshake, UD when it creates the
-/// address handle.
+/// The parameters, other than addresses, on which two ends must agree: traffic class, service level
+/// and path MTU. RC and UC check them in the handshake, UD when it creates the address handle.
 
 #include "datagrams.hpp"
 #include "transports.hpp"
@@ -17,11 +16,11 @@ using namespace verbspp::test;
 
 namespace {
 
-/// The reason for which each end refuses the other; both have to refuse.
+/// Returns the reason for which each end refuses the other. Both have to refuse.
 template <transport Transport>
 std::array<error, 2> refusals(prepared_queue_pair<Transport> left,
                               prepared_queue_pair<Transport> right) {
-  // The endpoints as the network would carry them.
+  // Encode and decode the endpoints, as if they had been sent over a network.
   const endpoint left_end = must(endpoint::decode(left.endpoint().encode()));
   const endpoint right_end = must(endpoint::decode(right.endpoint().encode()));
   if constexpr (Transport == transport::ud)
@@ -54,7 +53,7 @@ TEMPLATE_TEST_CASE_SIG("ends use the traffic class and the service level that ei
       must(builder_of<Transport>(bed, bed.right_queue).service_level(3).build()));
   for (ibv_qp* const each : {left.native_handle(), right.native_handle()}) {
     const ibv_ah_attr address = query(each).attributes.ah_attr;
-    // Not every Ethernet driver reports the service level.
+    // Not every driver reports the service level on Ethernet.
     CHECK((address.sl == 3 || (bed.is_ethernet() && address.sl == 0)));
     if (bed.is_ethernet()) CHECK(address.grh.traffic_class == 104);
   }
@@ -77,7 +76,8 @@ TEST_CASE("UD: a datagram has the traffic class that either end specifies") {
   const received_datagram datagram = arriving.take();
   CHECK(copy_of(datagram.payload()) == pattern(16, 4));
   if (!datagram.has_global_route()) return;
-  // The header of the network layer; an IPv4 header is in the last 20 of 40 bytes.
+  // Reads a byte of the network layer's header. If that is an IPv4 header, it is in the last 20 of
+  // the 40 bytes.
   const auto byte = [&](std::size_t at) {
     return std::to_integer<unsigned>(arriving.memory()[at]);
   };
@@ -107,7 +107,7 @@ TEMPLATE_TEST_CASE_SIG("ends that request different path MTUs both report it", "
   check_names_both(
       refusals<Transport>(must(left.path_mtu(512).build()), must(right.path_mtu(256).build())),
       "path MTU, bytes", "512", "256");
-  // An end that requests no MTU takes the MTU of the other end.
+  // An end that requests no MTU adopts the MTU of the other end.
   const auto pair = connect_both<Transport>(must(left.path_mtu(256).build()), must(right.build()));
   CHECK(query(pair.left.native_handle()).attributes.path_mtu == IBV_MTU_256);
   CHECK(query(pair.right.native_handle()).attributes.path_mtu == IBV_MTU_256);
@@ -120,7 +120,7 @@ TEST_CASE("UD: a datagram holds at most the smaller MTU of both ends") {
   const path_mtu own = bed.port.active_mtu();
   const path_mtu smaller = GENERATE(path_mtu(256), path_mtu(512), path_mtu(4096));
   endpoint remote = right.endpoint();
-  // A port of another host may be configured like this.
+  // The endpoint of a port with a smaller MTU, as another host might have.
   remote.mtu = smaller;
   address_handle way = must(left.address_of(must(endpoint::decode(remote.encode()))));
   const std::uint32_t most = static_cast<std::uint32_t>((smaller < own ? smaller : own).bytes());
@@ -135,7 +135,7 @@ TEST_CASE("UD: a datagram holds at most the smaller MTU of both ends") {
   CHECK_THAT(refused.message(), Catch::Contains(std::to_string(most + 1)) &&
                                     Catch::Contains(std::to_string(most)) &&
                                     Catch::Contains("MTU"));
-  // The same datagram in two elements.
+  // The same data in two elements.
   const gather_element first_half = outbox.gather(0, most / 2);
   const gather_element second_half = outbox.gather(most / 2, most - most / 2 + 1);
   const std::array<gather_element, 2> too_long{first_half, second_half};

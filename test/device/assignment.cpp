@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Assignment destroys the previous object; a moved-from object is empty in every member.
+/// Assignment destroys the previous object. A moved-from object is empty in every member.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -14,22 +14,22 @@ using namespace verbspp::test;
 
 namespace {
 
-/// `object = std::move(object)`, written so that no compiler warns about it.
+/// Performs `object = std::move(object)`, written so that no compiler warns about it.
 template <class Object>
 void assign_to_itself(Object& object) {
   Object& same = object;
   object = std::move(same);
 }
 
-/// An object from which everything has been moved.
+/// Moves everything out of the object, and returns it.
 template <class Object>
 [[nodiscard]] const Object& emptied(Object& object) {
   const Object taken(std::move(object));
   return object;
 }
 
-/// Checks that assignment destroys exactly the previous object, at once, and that self-assignment
-/// changes nothing.
+/// Checks that assignment immediately destroys the previous object and no other object, and that
+/// self-assignment changes nothing.
 template <class Make>
 void check_assignment(Make make) {
   auto left = make();
@@ -39,7 +39,7 @@ void check_assignment(Make make) {
   left = std::move(right);
   CHECK(live_objects() == objects - 1);
   CHECK(left.native_handle() == kept);
-  CHECK(right.native_handle() == nullptr);  // NOLINT(bugprone-use-after-move): that is the point
+  CHECK(right.native_handle() == nullptr);  // this is the subject of the test
   assign_to_itself(left);
   CHECK(live_objects() == objects - 1);
   CHECK(left.native_handle() == kept);
@@ -74,7 +74,7 @@ TEST_CASE("assignment destroys the previous object") {
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a peer cannot access a region any more once another region is assigned over it") {
+                 "assigning another region to a region ends the peer's access to its memory") {
   const buffer<> source(bed.domain, pattern(32, 1));
   std::array<std::byte, 32> before{};
   std::array<std::byte, 32> after{};
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
 }
 
-TEST_CASE("a region that is assigned over is destroyed before its domain and context") {
+TEST_CASE("assigning to a region destroys the previous one before its domain and context") {
   const release_watch watch;
   std::array<std::byte, 64> memory{};
   const auto region = [&] {
@@ -106,14 +106,14 @@ TEST_CASE("a region that is assigned over is destroyed before its domain and con
   CHECK(live_objects() == objects);
 }
 
-TEST_CASE("a buffer that is assigned over is freed after it is deregistered") {
+TEST_CASE("assigning to a buffer deregisters the previous memory before it frees it") {
   const testbed bed;
   auto first = must(registered_buffer<>::allocate(bed.domain, 100));
   const auto second = must(registered_buffer<>::allocate(bed.domain, 100));
   std::byte* const place = first.data();
   std::byte seen{};
   place[0] = std::byte{7};
-  before_next_dereg_mr([&] { seen = place[0]; });  // as the device could do
+  before_next_dereg_mr([&] { seen = place[0]; });  // the device could still read the memory here
   first = must(registered_buffer<>::allocate(bed.domain, 200));
   CHECK(seen == std::byte{7});
   CHECK(first.size() == 200);

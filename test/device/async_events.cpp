@@ -28,7 +28,7 @@ struct overrun {
         memory(bed.domain, 64),
         pair(connect_to_itself(
             must(bed.builder(queue).access(all_rights).max_send_work_requests(128).build()))) {
-    // The completions are never polled, so the queue overflows at some point.
+    // No thread polls the completions, so the queue overflows.
     for (std::uint64_t id = 0; id <= queue.capacity(); ++id)
       must(pair.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()},
                            {.id = id}));
@@ -39,8 +39,8 @@ struct overrun {
   connected pair;
 };
 
-/// Returns the next event of a type. Skips others, because devices differ in the other events that
-/// they report.
+/// Returns the next event of the given type. Skips other events, because devices differ in the
+/// events that they report in addition.
 [[nodiscard]] async_event event_of(const context& device, async_event_type type) {
   for (const auto until = deadline();;) {
     const auto event = must(device.wait_async_event(until));
@@ -84,7 +84,8 @@ TEST_CASE("a completion queue that overruns causes an event") {
     CHECK_FALSE(event->concerns(overrun.pair));
     CHECK_FALSE(event->queue_pair_number());
   }
-  // The event did not delay the destruction of the queue, and other queues may get its address.
+  // The event object does not delay the destruction of the queue. So another queue may get its
+  // address, and must not be mistaken for it.
   std::vector<completion_queue> others;
   for (int i = 0; i < 20; ++i) {
     others.push_back(must(completion_queue::create(bed.context, 1)));
@@ -102,7 +103,7 @@ TEST_CASE("an overrun queue with unread events can be destroyed") {
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("an event about a queue pair has its number even after the queue pair is destroyed") {
+TEST_CASE("an event of a queue pair has its number even after the queue pair is destroyed") {
   const testbed bed;
   std::optional<async_event> event;
   auto [left, right] = connect(bed);
@@ -145,7 +146,7 @@ TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait but a signa
   const pthread_t waiter = ::pthread_self();
   std::thread disturber([&, &drained = left] {
     for (int i = 0; i < 5; ++i) {
-      // steady: spreads signals over the wait; none of them has to hit it
+      // steady: spreads signals over the wait; the test passes wherever they arrive
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       ::pthread_kill(waiter, SIGUSR1);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The asynchronous events that listeners learn of, and those that are kept for the program.
+/// Asynchronous events that the library's own waits read: listeners are notified of them, and they
+/// are kept for the program.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -24,14 +25,14 @@ ibv_async_event about_port(ibv_event_type type, int port = 1) {
   return event;
 }
 
-/// Lets one of the library's own waits read an event.
+/// Injects an event, and lets one of the library's own waits read it, as `listener.look()` does.
 void keep(async_listener& listener, const ibv_async_event& event) {
   inject(event);
   must(listener.look());
 }
 
-/// As above, for an event of a queue. The device never reported that event, so its acknowledgement
-/// is undone.
+/// Injects an error of the queue, in the same way. The device never reported that event, so the
+/// number of acknowledged events is corrected.
 void keep_overrun(async_listener& listener, const completion_queue& queue) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_CQ_ERR;
@@ -39,7 +40,7 @@ void keep_overrun(async_listener& listener, const completion_queue& queue) {
   keep(listener, event);
   --queue.native_handle()->async_events_completed;
 }
-/// As above, for an event of a queue pair.
+/// Injects an access error of the queue pair, in the same way.
 void keep_access_error(async_listener& listener, const connected& pair) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_ACCESS_ERR;
@@ -48,7 +49,7 @@ void keep_access_error(async_listener& listener, const connected& pair) {
   --pair.native_handle()->events_completed;
 }
 
-/// A fixture: a listener that does not listen to a context yet.
+/// A fixture: a listener that is not attached to a context yet.
 struct one_listener {
   const testbed bed{};
   async_listener listener;
@@ -66,7 +67,7 @@ struct one_listener {
   return ::poll(&entry, 1, static_cast<int>(length.count())) == 1;
 }
 
-/// Stops the send queue, which the device reports by an event.
+/// Drains the send queue, so that the device reports an event.
 void drain(const context& device, const connected& pair) {
   const bool is_first = !is_readable(device.native_handle()->async_fd);
   start_draining(pair);
@@ -76,7 +77,7 @@ void drain(const context& device, const connected& pair) {
 }  // namespace
 
 TEST_CASE_METHOD(one_listener,
-                 "a listener learns of failures and the program still gets each event") {
+                 "a listener is notified of failures and the program still gets each event") {
   listener.listen(bed.context, {.port = 1});
   async_listener other;
   other.listen(bed.context, {.completion_queue = bed.left_queue.native_handle()});
@@ -95,7 +96,7 @@ TEST_CASE_METHOD(one_listener,
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("a listener learns of its own elements and of the device only") {
+TEST_CASE("a listener is notified of its own objects and of the device only") {
   const testbed bed;
   const auto [left, right] = connect(bed);
   async_listener of_left;
@@ -140,14 +141,14 @@ TEST_CASE_METHOD(
   CHECK_FALSE(listener.has_heard());
 }
 
-TEST_CASE_METHOD(one_listener, "a listener can learn of further ports") {
+TEST_CASE_METHOD(one_listener, "a listener can be notified of further ports") {
   listener.listen(bed.context, {.port = 1});
   keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
   CHECK_FALSE(listener.has_heard());
   listener.hear_port(2);
   keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
   CHECK(heard_by(listener) == async_event_type::port_error);
-  // An event of the other port.
+  // An event of the first port.
   keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 1));
   CHECK(heard_by(listener) == async_event_type::port_error);
   keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 2));
@@ -159,7 +160,7 @@ TEST_CASE_METHOD(one_listener, "a listener can learn of further ports") {
   CHECK_FALSE(listener.has_heard());
 }
 
-TEST_CASE("a listener that starts after its device has failed learns of the failure") {
+TEST_CASE("a listener that starts after its device has failed is notified of the failure") {
   const testbed bed;
   inject(about_port(IBV_EVENT_DEVICE_FATAL, 0));
   CHECK(must(bed.context.poll_async_event()));
@@ -193,7 +194,7 @@ TEST_CASE_METHOD(one_listener,
   std::vector<async_event_type> kept;
   while (const auto event = must(bed.context.poll_async_event())) kept.push_back(event->type());
   REQUIRE(kept.size() == detail::kept_async_events);
-  // The oldest notices, beginning with the subnet manager's, were dropped.
+  // The oldest events of the lowest severity were dropped, first the change of the subnet manager.
   CHECK(kept[0] == async_event_type::port_error);
   CHECK(kept[1] == async_event_type::lid_change);
   CHECK(kept[2] == async_event_type::port_active);
@@ -216,7 +217,7 @@ TEST_CASE_METHOD(one_listener,
   CHECK(is_readable(watched));
   CHECK(must(bed.context.poll_async_event()));
   CHECK_FALSE(is_readable(watched));
-  // It is readable for events in the device, too.
+  // The descriptor is also readable for events that are still in the device.
   const auto [left, right] = connect(bed);
   drain(bed.context, left);
   CHECK(is_readable(watched, patience));
@@ -259,7 +260,7 @@ TEST_CASE("listeners do not read a borrowed context that is in blocking mode") {
   must(listener.look());
   CHECK_FALSE(listener.has_heard());
   REQUIRE(::fcntl(bed.context.native_handle()->async_fd, F_SETFL, flags) == 0);
-  // Now reading cannot block.
+  // The context is not in blocking mode any more, so the listener reads it.
   must(listener.look());
   CHECK(heard_by(listener) == async_event_type::port_error);
   CHECK(must(borrowed.poll_async_event()));

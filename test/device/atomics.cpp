@@ -94,7 +94,7 @@ TEST_CASE_METHOD(atomic_pair, "atomic operations of two queue pairs do not overw
 }
 
 TEST_CASE_METHOD(atomic_pair, "an atomic operation without the right is refused by the peer") {
-  // The queue pair permits it, but the memory does not.
+  // The queue pair grants the right, but the memory does not.
   buffer<> target(bed.domain, 8);
   words result(bed.domain, 8);
   const remote_memory<access::remote_atomic> claimed(target.remote().address(), 8,
@@ -138,7 +138,7 @@ TEST_CASE_METHOD(two_queue_pairs, "the result of an atomic operation must have e
 namespace {
 
 /// Posts an atomic write on a queue pair with the extended interface, and takes its completion. A
-/// template, so that it compiles even if libibverbs does not know the operation.
+/// template, so that it compiles even if libibverbs lacks the operation.
 template <class QueuePair>
 void write_atomically(const testbed& bed, QueuePair& left, words& target) {
   constexpr std::uint64_t before = 0x0123456789abcdef, after = 0xfedcba9876543210;
@@ -152,7 +152,7 @@ void write_atomically(const testbed& bed, QueuePair& left, words& target) {
   CHECK(take_success(bed.left_queue, 1).operation() == work_operation::atomic_write);
   CHECK(word_at(target, 16) == after);
 
-  // The value is copied when the request is added, not when the batch is posted.
+  // The value is copied when the request is added to the batch, not when the batch is posted.
   must(left.template post_batch<3>([&](auto& batch) {
     for (std::uint64_t i = 0; i < 3; ++i)
       batch.post_atomic_write({.value = i + 1, .remote = at(8 * i, 8)}, {.id = i});

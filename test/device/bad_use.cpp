@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Mistakes of programs, except those about memory, which are in work_errors.cpp: each is a typed
-/// error, and later requests succeed.
+/// Mistakes of programs: each causes a typed error, and later requests succeed. Mistakes about
+/// memory are in work_errors.cpp.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"

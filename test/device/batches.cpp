@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Two ends, the left of which posts batches by the interface for which the test is instantiated.
+/// Two ends. The left one posts batches with the interface `Posting`.
 template <posting_interface Posting>
 struct batch_pair {
   connected_queue_pair<transport::rc, receive_queue_kind::own, Posting> left;
@@ -34,7 +34,7 @@ batch_pair<Posting> connect_with(const testbed& bed) {
   return {std::move(connected_left), must(std::move(right).handshake(address))};
 }
 
-/// Calls `test` with a pair for each interface that the device has.
+/// Calls `test` with a pair for each posting interface that the device supports.
 template <class Test>
 void with_each_interface(Test test) {
   const testbed bed;
@@ -100,7 +100,7 @@ TEST_CASE("a batch with a request that cannot be posted posts nothing and identi
     CHECK(e.kind() == error_kind::invalid_input);
     CHECK_THAT(e.message(), Catch::Contains("the remote memory is shorter than that"));
     CHECK(count_within_a_moment(bed.left_queue) == 0);
-    // The queue pair has not changed.
+    // The queue pair is still usable.
     must(pair.left.post_write({.elements = source.gather(0, 8), .remote = target.remote()},
                               {.id = 4}));
     take_success(bed.left_queue, 4);
@@ -140,8 +140,8 @@ TEST_CASE("the requests of a batch may divide its elements in any way") {
   const auto slice = [&](std::uint64_t offset, std::uint64_t length) {
     return target.remote().slice_unchecked(offset, length);
   };
-  // One request with all elements; elements in the last request, after requests with two and with
-  // none; fewer elements than requests.
+  // Three batches: one request with all elements; elements in the last request, after requests with
+  // two elements and with none; fewer elements than requests.
   must(pair.left.post_batch<3>([&](auto& batch) {
     batch.post_write({.elements = three, .remote = slice(0, 24)}, {.id = 1});
   }));
@@ -168,7 +168,7 @@ TEST_CASE("a batch that fills the queue reports how many requests were posted") 
   const std::uint32_t room = pair.left.capacities().max_send_work_requests;
   REQUIRE(room < 64);
   buffer<> target(bed.domain, 8);
-  // No thread polls in between, so no space in the queue is freed.
+  // No thread polls in the meantime, so no place in the queue is freed.
   const batch_error e = failure_of(pair.left.template post_batch<64>([&](auto& batch) {
     for (std::uint64_t id = 0; id < 64; ++id)
       batch.post_write({.remote = target.remote()}, {.id = id});
@@ -252,7 +252,7 @@ TEST_CASE("posting during an extended batch of the same queue pair fails an asse
   for (const std::uint64_t id : {2U, 3U}) take_success(bed.left_queue, id);
 }
 
-TEST_CASE("a list that lacks room for more inline bytes reports it") {
+TEST_CASE("a list without room for more inline bytes is refused") {
   const testbed bed;
   connected_pair pair =
       connect(must(bed.left().max_inline_data(16).build()), must(bed.right().build()));

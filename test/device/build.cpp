@@ -13,8 +13,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Stands in for the provider's own query of a port, and alters the result to values that no device
-/// can be asked to report.
+/// Replaces the provider's function that queries a port, and alters its result. So a port can have
+/// values that cannot be requested from any device.
 class altered_ports {
  public:
   using alteration = void (*)(ibv_port_attr&);
@@ -42,9 +42,10 @@ class altered_ports {
   static inline alteration alter_ = nullptr;
 };
 
-ibv_port_state told_state = IBV_PORT_DOWN;  // the input of an alteration, which captures nothing
+ibv_port_state told_state = IBV_PORT_DOWN;  // read by an alteration, which cannot capture variables
 
-/// Checks that a value above a limit was refused by the library itself, with a message.
+/// Checks that the library itself refused a value above a limit, and that the message contains the
+/// parameter and both numbers.
 void check_above_limit(const error& e, const std::string& parameter, std::int64_t value,
                        std::int64_t limit) {
   INFO(e);
@@ -93,7 +94,7 @@ TEST_CASE("a queue pair that is connected with defaults has the documented attri
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   const ibv_qp_attr attributes = query(left.native_handle()).attributes;
   CHECK(attributes.timeout == 14);
-  // In rxe, 7 means without end.
+  // rxe treats 7 as unlimited, so the default is smaller there.
   CHECK(attributes.retry_cnt == (device_name().starts_with("rxe") ? 6 : 7));
   CHECK(attributes.rnr_retry == 7);
   CHECK(attributes.min_rnr_timer == 12);
@@ -105,7 +106,7 @@ TEST_CASE("a queue pair that is connected with defaults has the documented attri
         std::min({16, bed.limits.max_qp_init_rd_atom, bed.limits.max_qp_rd_atom}));
 }
 
-TEST_CASE("the options of a builder reach the device by INIT") {
+TEST_CASE("the options of a builder are set on the device at the transition to INIT") {
   const testbed bed;
   const auto elements = static_cast<std::uint32_t>(std::min(3, bed.limits.max_sge));
   const auto requests = std::min(100, bed.limits.max_qp_wr);
@@ -130,7 +131,7 @@ TEST_CASE("the options of a builder reach the device by INIT") {
     CHECK(attributes.qp_state == IBV_QPS_INIT);
     CHECK(attributes.port_num == bed.port.number().value());
     CHECK(attributes.pkey_index == 0);
-    // Local write has no meaning for a queue pair, and mlx5 does not keep it.
+    // Local write has no meaning for a queue pair, and mlx5 does not store it.
     const auto remote = [](unsigned bits) { return bits & ~unsigned{IBV_ACCESS_LOCAL_WRITE}; };
     CHECK(remote(attributes.qp_access_flags) == remote(rights.bits));
     CHECK(initial.sq_sig_all == 1);
@@ -148,9 +149,9 @@ TEST_CASE("the options of a builder reach the device by INIT") {
   }
 }
 
-TEST_CASE("the options of a builder reach the device by RTS") {
+TEST_CASE("the options of a builder are set on the device by the transition to RTS") {
   const testbed bed;
-  // Read depths that devices do not change, because they round up to powers of two.
+  // Devices round read depths up to powers of two. These values are not changed by that.
   const int most_initiated = bed.limits.max_qp_init_rd_atom;
   const int most_answered = bed.limits.max_qp_rd_atom;
   if (most_initiated < 4 || most_answered < 4) SKIP("the device's read depths are too small");
@@ -191,7 +192,7 @@ TEST_CASE("the options of a builder reach the device by RTS") {
     CHECK(attributes.ah_attr.is_global == 1);
     CHECK(gid::from_native(attributes.ah_attr.grh.dgid) == right.endpoint().address);
     CHECK(attributes.ah_attr.grh.traffic_class == 32);
-    // The kernel sets the hop limit of the route, if it has one.
+    // The kernel uses the hop limit of the route if there is a route.
     CHECK(attributes.ah_attr.grh.hop_limit != 0);
     if (device_name().starts_with("soft")) CHECK(attributes.ah_attr.grh.hop_limit == 17);
     // Ethernet has no service levels; rxe drops the value, other drivers make it a priority.
@@ -209,7 +210,7 @@ TEST_CASE("the options of a builder reach the device by RTS") {
   CHECK(other.rq_psn == 0x123456);
 }
 
-TEST_CASE("an infinite ACK timeout and all RNR retries reach the device") {
+TEST_CASE("an infinite ACK timeout and the infinite RNR retry count are set on the device") {
   const testbed bed;
   const connected unlimited =
       connect_to_itself(must(bed.left().ack_timeout(ack_timeout::infinite()).build()));

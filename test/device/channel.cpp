@@ -61,7 +61,7 @@ TEST_CASE_METHOD(two_channels, "a channel's blocking calls perform the operation
 }
 
 TEST_CASE_METHOD(two_channels,
-                 "a channel's blocking calls borrow memory that is passed by itself") {
+                 "a channel's blocking calls borrow memory that is passed without an operation") {
   buffer<> theirs(bed.domain, pattern(64, 2));
   auto mine = must(registered_buffer<>::allocate(bed.domain, 64));
   auto pool = must(message_pool::create(bed.domain, 2, 64));
@@ -108,7 +108,7 @@ TEST_CASE_METHOD(two_channels,
   }
 }
 
-TEST_CASE("a full send queue is detected without the driver and gets room again") {
+TEST_CASE("a full send queue is detected without the driver and accepts requests again later") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel().max_send_work_requests(4));
   channel& left = ends.left;
@@ -141,7 +141,7 @@ TEST_CASE_METHOD(two_channels, "all requests of a scope have finished when it re
   buffer<> mine(bed.domain, pattern(64, 6));
   buffer<> theirs(bed.domain, 64);
   must(left.scope([&](channel_scope& s) -> result<void> {
-    // More requests than the queue holds: posting waits for room.
+    // There are more requests than the queue holds, so posting waits for room.
     for (int i = 0; i < 100; ++i) {
       const auto at = static_cast<std::size_t>(i % 64);
       VERBSPP_TRYV(s.post_write(
@@ -256,7 +256,7 @@ TEST_CASE_METHOD(two_channels, "a timeout ends a wait and returns all memory") {
   CHECK(left.state() == channel_state::broken);
   CHECK(left.failure()->flushed() == 2);
 
-  // The other requests report the reason, too.
+  // The other requests report the same reason.
   const auto flushed = failure_of(other.wait());
   REQUIRE(flushed.work() != nullptr);
   CHECK(flushed.work()->status() == work_status::flushed);
@@ -264,7 +264,7 @@ TEST_CASE_METHOD(two_channels, "a timeout ends a wait and returns all memory") {
   CHECK(refused == error_kind::not_connected);
   CHECK_THAT(refused.message(), Catch::Contains("timeout expired"));
 
-  // A call with an expired limit has no effect.
+  // A call whose limit has expired has no effect.
   CHECK(error(failure_of(right.receive({.elements = to.scatter()}, std::chrono::seconds(-1)))) ==
         error_kind::timed_out);
   CHECK(right.is_connected());
@@ -303,7 +303,7 @@ TEST_CASE_METHOD(two_channels,
                  "a scope reports only its own requests even if others are posted between them") {
   buffer<> mine(bed.domain, 64);
   std::optional<pending<>> between;
-  // The peer has no receives.
+  // The peer has posted no receives.
   const scope_error failed = failure_of(left.scope(
       [&](channel_scope& s) -> result<void> {
         VERBSPP_TRYV(s.post_send({.elements = mine.gather()}));
@@ -376,7 +376,7 @@ TEST_CASE("a channel is a single type that can be stored") {
     return success();
   }));
   CHECK(refused.own() == error_kind::not_connected);
-  // Though nothing is posted.
+  // An empty scope returns an error, although its function posts nothing.
   const auto check_explained = [](const scope_error& told) {
     CHECK(told.work() == error_kind::not_connected);
     CHECK(told.message().find("it was moved from, or never built") != std::string::npos);
@@ -429,7 +429,7 @@ TEST_CASE_METHOD(two_channels, "an endpoint of an earlier connection is refused"
   CHECK(ends.left.endpoint().generation == 2);
   CHECK(ends.left.endpoint().owner != 0);
   CHECK(failure_of(ends.left.handshake(yesterday)) == error_kind::mismatch);
-  // The refused handshake changed nothing.
+  // The refused handshake has changed nothing, so a current endpoint is accepted.
   const endpoint today = must(ends.right.renew());
   must(ends.left.handshake(today));
   must(ends.right.handshake(ends.left.endpoint()));
@@ -443,10 +443,10 @@ TEST_CASE_METHOD(two_channels, "a stop request ends the wait of a channel") {
   const error stopped = failure_of(receive.wait(source.get_token()));
   other.join();
   CHECK(stopped == error_kind::cancelled);
-  // A longer limit would not have helped.
+  // The message does not recommend a longer limit, because that would not have helped.
   CHECK_THAT(stopped.message(), Catch::EndsWith("renew it"));
   CHECK(ends.left.outstanding() == 0);
-  // The stop was requested before the call, so nothing is posted.
+  // The stop was requested before this call, so nothing is posted.
   const error refused =
       failure_of(ends.right.receive({.elements = to.scatter()}, source.get_token()));
   CHECK(refused == error_kind::cancelled);

@@ -10,7 +10,7 @@
 using namespace verbspp;
 using namespace verbspp::test;
 
-TEST_CASE_METHOD(two_channels, "a handle returns its result once and is refused after that") {
+TEST_CASE_METHOD(two_channels, "a handle returns its result once and refuses further calls") {
   buffer<> mine(bed.domain, 8);
   buffer<> theirs(bed.domain, 8);
   auto work = must(left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
@@ -79,7 +79,7 @@ TEST_CASE("dropping the handle of a request without memory does not wait") {
   const std::uint64_t bytes = 1;
   static_cast<void>(must(ends.left.post_receive({})));
   static_cast<void>(must(ends.left.post_send({.elements = inline_payload(bytes)})));
-  CHECK(ends.left.outstanding() != 0);  // the peer neither sends nor has a receive
+  CHECK(ends.left.outstanding() != 0);  // the peer has posted no receive
   CHECK(ends.left.is_connected());
 }
 
@@ -142,7 +142,7 @@ TEST_CASE_METHOD(two_channels, "handles can be stored before they have a request
   }
 }
 
-TEST_CASE("receives before the handshake own their memory as well") {
+TEST_CASE("receives posted before the handshake own their memory as well") {
   const testbed bed;
   auto left = must(bed.domain.build_channel().build());
   auto right = must(bed.domain.build_channel().build());
@@ -151,7 +151,7 @@ TEST_CASE("receives before the handshake own their memory as well") {
   auto first = must(right.post_receive(std::move(owned)));
   auto second = must(right.post_receive(kept));
 
-  SECTION("which they return filled after the handshake") {
+  SECTION("the memory is returned with the message after the handshake") {
     const endpoint left_end = left.endpoint();
     channel here = must(std::move(left).handshake(right.endpoint()));
     const channel there = must(std::move(right).handshake(left_end));
@@ -165,7 +165,7 @@ TEST_CASE("receives before the handshake own their memory as well") {
     must(second.wait(patience));
     CHECK(kept[9] == std::byte{9});
   }
-  SECTION("which they return if the channel was never connected") {
+  SECTION("the memory is returned if the channel was never connected") {
     {
       const prepared_channel dropped(std::move(right));
     }
@@ -196,7 +196,7 @@ TEST_CASE_METHOD(two_channels,
   CHECK(received.memory[5] == std::byte{42});
   CHECK(error(failure_of(receive.wait().result)) == error_kind::invalid_input);
 
-  SECTION("a part of it") {
+  SECTION("a request can own a part of a buffer") {
     auto part = must(std::move(received.memory).part(4, 8));
     auto again = must(left.post_receive(std::move(part)));
     must(ends.right.send({.elements = must(sending.memory.gather(4, 8))}));
@@ -205,18 +205,18 @@ TEST_CASE_METHOD(two_channels,
     const auto whole = std::move(done.memory).buffer();
     CHECK(whole[5] == std::byte{42});
   }
-  SECTION("the caller keeps it if the request cannot be posted") {
+  SECTION("the caller keeps the memory if the request cannot be posted") {
     must(left.close());
     CHECK(failure_of(left.post_send(std::move(sending.memory))) == error_kind::not_connected);
     CHECK(sending.memory.size() == 64);
   }
-  SECTION("after a request that fails") {
+  SECTION("a request that fails returns the memory") {
     auto never = must(left.post_receive(std::move(received.memory)));
     auto ended = never.wait(short_limit);
     CHECK(error(failure_of(ended.result)) == error_kind::timed_out);
     CHECK(ended.memory.data() == where);
   }
-  SECTION("in a scope that waits for the handle") {
+  SECTION("a scope can wait for the handle") {
     const scope_error failed = failure_of(left.scope(
         [&](channel_scope& s) { CHECK(s.post_receive(std::move(received.memory)).has_value()); },
         short_limit));
@@ -231,7 +231,7 @@ TEST_CASE_METHOD(two_channels,
   auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
   buffer<> message(bed.domain, pattern(64, 3));
 
-  SECTION("even if all other handles are destroyed") {
+  SECTION("all other handles are destroyed") {
     std::optional<kept_pending> receive;
     {
       const auto mine = std::move(shared);
@@ -240,7 +240,7 @@ TEST_CASE_METHOD(two_channels,
     must(ends.right.send({.elements = message.gather()}));
     CHECK(must(receive->wait(patience)).byte_count() == 64);
   }
-  SECTION("even if no thread waits for it") {
+  SECTION("no thread waits for the request") {
     for (int i = 0; i < 40; ++i) {
       CHECK(left.post_receive(shared).has_value());
       must(ends.right.send({.elements = message.gather()}));
@@ -248,7 +248,7 @@ TEST_CASE_METHOD(two_channels,
     }
     wait_until([&] { return left.poll(), left.outstanding() == 0; }, "the receives");
   }
-  SECTION("in a scope whose function has the only other handle") {
+  SECTION("the function of a scope has the only other handle") {
     buffer<> theirs(bed.domain, 64);
     must(left.scope([&](channel_scope& s) -> result<void> {
       const auto mine = std::move(shared);
@@ -258,7 +258,7 @@ TEST_CASE_METHOD(two_channels,
       return success();
     }));
   }
-  SECTION("even if the channel is destroyed") {
+  SECTION("the channel is destroyed") {
     CHECK(left.post_receive(shared).has_value());
     left = channel();
   }

@@ -69,7 +69,7 @@ TEST_CASE_METHOD(
                   std::runtime_error);
   CHECK(clock::now() - start < short_limit + soon);
   CHECK(ends.left.outstanding() == 0);
-  // The channel reports the failure that the exception hid.
+  // The exception hid the failure of the scope, so the channel reports it.
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
 }
 
@@ -90,7 +90,7 @@ TEST_CASE_METHOD(two_channels, "posting stops after the tenth of a thousand requ
   std::optional<scope_error> failed;
   SECTION("in a scope") { failed = failure_of(ends.left.scope(post_all)); }
   SECTION("in a stream") { failed = failure_of(ends.left.stream(post_all)); }
-  // Posting was refused as soon as the failure was known.
+  // Posting was refused as soon as the channel had detected the failure.
   REQUIRE(failed->own());
   CHECK(*failed->own() == error_kind::not_connected);
   REQUIRE(failed->work());
@@ -177,7 +177,7 @@ TEST_CASE("unread results of sends are not limited") {
 #endif
 #endif
 
-// ThreadSanitizer would find this as well, but supports no threads in a forked process.
+// ThreadSanitizer would detect this as well, but does not support threads in a forked process.
 #if !defined(VERBSPP_TEST_FOR_RACES)
 TEST_CASE_METHOD(two_channels, "using a channel in two threads at once fails an assertion") {
   const std::string told = assertion_in([&] {
@@ -187,7 +187,7 @@ TEST_CASE_METHOD(two_channels, "using a channel in two threads at once fails an 
     };
     std::thread other(poll);
     std::thread end([&] {
-      // steady: ends the test if the assertion does not fail, which fails the test
+      // steady: limits the test if the assertion does not fail; the test then fails
       std::this_thread::sleep_for(patience);
       stop = true;
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak in its short form; the program channel_soak runs it for longer and on any device.
+/// A short run of the soak test. The program channel_soak runs it for longer, and on any device.
 #include "../soak/soak.hpp"
 #include "device.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How channels wait, by spinning or sleeping, and what else ends a wait.
+/// How channels wait, by spinning or sleeping, and which events end a wait besides completions.
 #include "../soak/punctuality.hpp"
 #include "channels.hpp"
 #include "failing_verb.hpp"
@@ -36,7 +36,8 @@ namespace {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// Calls a function when the next notification of a completion queue is requested.
+/// During its lifetime, calls a function before the next notification of a completion queue is
+/// requested.
 class before_notification {
  public:
   before_notification(ibv_context* device, std::function<void()> call)
@@ -116,7 +117,8 @@ TEST_CASE("a channel that sleeps leaves the processor to other threads") {
   const testbed bed;
   channel_pair ends = connect_channels(bed, wait_mode::sleep());
   buffer<> to(bed.domain, 64);
-  // In a virtual machine, time that the host gives to others counts as time of this thread.
+  // In a virtual machine, the time for which the host runs other guests counts as time of this
+  // thread, so the check is lenient.
   constexpr std::chrono::milliseconds limit{1000};
   const auto before = processor_time();
   CHECK(error(failure_of(ends.left.receive({.elements = to.scatter()}, limit))) ==
@@ -125,8 +127,8 @@ TEST_CASE("a channel that sleeps leaves the processor to other threads") {
   CHECK(ends.left.outstanding() == 0);
 }
 
-// Completions that are still in the queue when a thread goes to sleep do not wake it.
-TEST_CASE("a sleep misses no completion that arrives before it regardless of their number") {
+// Completions that are in the queue before a thread goes to sleep do not wake it.
+TEST_CASE("completions that arrive just before a sleep are not missed whatever their number") {
   const testbed bed;
   const auto builder =
       bed.domain.build_channel().max_receive_work_requests(256).waiting(wait_mode::sleep());
@@ -139,13 +141,13 @@ TEST_CASE("a sleep misses no completion that arrives before it regardless of the
   std::vector<pending<>> receives;
   for (int i = 0; i < 200; ++i) receives.push_back(must(ends.left.post_receive({})));
 
-  // The thread has polled and is about to request a notification: now more completions arrive than
-  // it polls at once.
+  // At this point the thread has polled, and is about to request a notification. More completions
+  // arrive than it polls at once.
   const before_notification now(ends.left.native_completion_queue()->context, [&] {
     for (int i = 0; i < 200; ++i) static_cast<void>(must(ends.right.send({}, patience)));
   });
   static_cast<void>(must(receives.back().wait(patience)));
-  // Otherwise the timeout has ended the sleep.
+  // If the sleep had missed the completions, the timeout would have broken the channel.
   CHECK(ends.left.is_connected());
   receives.pop_back();
   for (auto& each : receives) CHECK(each.poll().has_value());
@@ -160,7 +162,7 @@ TEST_CASE("a wait of a channel ends for the same causes in each wait mode") {
       std::stop_source source;
       sockets peer;
       ends.left.watch(peer.watched());
-      // After a stop request nothing is posted.
+      // If a stop has been requested, nothing is posted.
       auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
       const auto start = clock::now();
       std::thread other = later([&] {
@@ -209,7 +211,7 @@ TEST_CASE("a socket that is watched only for hang-up may have unread data") {
   }
 }
 
-TEST_CASE("a wait for any event of a channel also ends when its watched descriptor does") {
+TEST_CASE("a wait for any event of a channel also ends when its watched descriptor is closed") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
     for (const bool is_alone : {true, false}) {
@@ -227,9 +229,9 @@ TEST_CASE("a wait for any event of a channel also ends when its watched descript
   }
 }
 
-// Other load on the machine may delay any single wait, so the test takes the best of several, and
-// allows for the time that the machine loses to that load. A wait that breaks the promise does so
-// each time.
+// Other load on the machine may delay any single wait. So the test allows for the processor time
+// that it loses to that load, and takes the best of several waits; a library that broke the promise
+// would break it each time.
 TEST_CASE("a wait that times out returns within 100 ms") {
   const testbed bed;
   constexpr int most_tries = 10;
@@ -327,7 +329,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     CHECK(ends.left.failure()->ended_by() == std::nullopt);
     CHECK_THAT(error(failure_of(waiting.wait(patience))).message(),
                Catch::Contains("the channel was closed"));
-    // The failure of the next connection is not reported for requests of this one.
+    // Requests of the first connection do not report the failure of the next connection.
     static_cast<void>(must(ends.left.renew()));
     sockets peer;
     peer.hang_up();
@@ -413,7 +415,7 @@ TEST_CASE("a wait ends at once while a result is unread") {
     static_cast<void>(ends.left.wait(short_limit));
     CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
 
-    // One wait reports the completion of a write without a handle.
+    // A wait reports the completion of this write once, although it has no handle.
     must(ends.left.post_write(must(pool.take()), {.remote = to.remote()}));
     until([&] {
       ends.left.poll();
@@ -467,7 +469,7 @@ TEST_CASE("a device that fails during a channel's wait ends the wait with its ca
   check_ends_wait("after:50ms=device-fatal", "device");
 }
 
-TEST_CASE("an inbox reports that the watched descriptor of its channel ended") {
+TEST_CASE("an inbox reports that the watched descriptor of its channel was closed") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 4, 64));
   for (const wait_mode mode : all_modes) {

@@ -30,7 +30,7 @@ template <class Builder>
   return connect_channels(std::move(left), must(builder.build()));
 }
 
-/// With the default options.
+/// Connects two channels with default options.
 [[nodiscard]] inline channel_pair connect_channels(const testbed& bed) {
   return connect_channels(bed.domain.build_channel().access(
       access::local_write | access::remote_read | access::remote_write | access::remote_atomic));
@@ -48,10 +48,10 @@ struct two_channels {
 inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
                                       wait_mode::spin_then_sleep(std::chrono::microseconds(20))};
 
-/// A timeout that a test waits for.
+/// The limit of waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{50};
-/// The longest time between a timeout and the end of its consequences. The library promises 100 ms
-/// on an idle machine.
+/// The longest permitted time from the expiry of a limit until the call returns. The library
+/// promises 100 ms on an idle machine.
 inline constexpr std::chrono::milliseconds soon{5000};
 
 }  // namespace verbspp::test

@@ -38,7 +38,7 @@ struct waiting {
     }
   }
 
-  /// Makes a receive complete in a queue some time later.
+  /// Posts a receive, and a send that completes it some time later.
   void send(std::size_t queue, std::uint64_t id, bool solicited = false) {
     must(pairs[queue].right.post_receive({.elements = memory.scatter()}, {.id = id}));
     must(pairs[queue].left.post_send({.solicited = solicited}, {.id = id}));
@@ -59,10 +59,10 @@ struct one_waiting {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// Waits for the completion of a send before the test continues.
+/// Waits for the completion of a send, so that the message has arrived.
 void let_arrive(const testbed& bed) { static_cast<void>(take_one(bed.left_queue)); }
 
-/// Waits until events can be read.
+/// Waits until the descriptor has events to read.
 void wait_readable(int file_descriptor) {
   epoll_event event{};
   const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
@@ -92,7 +92,7 @@ TEST_CASE_METHOD(one_waiting, "a wait takes the available completions") {
 TEST_CASE_METHOD(one_waiting, "a wait sleeps until a completion arrives") {
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
-      // steady: sends before, during and after the start of the wait; each order has to pass
+      // steady: sends before, during and after the start of the wait; the test passes in each order
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
       ends.send(0, id);
     });
@@ -147,7 +147,8 @@ TEST_CASE_METHOD(one_waiting,
   while (taken < rounds) {
     const auto until = deadline();
     const auto outcome = ends.queue().wait(into, until);
-    // Completions at the deadline are taken, but should have woken the wait earlier.
+    // A wait that takes the completion only at the deadline has failed: the completion should have
+    // woken it earlier.
     if (!outcome.has_value() || outcome.assume_value().empty() || clock::now() >= until) break;
     taken += outcome.assume_value().size();
   }
@@ -168,7 +169,7 @@ TEST_CASE("a completion just before the notification request ends the wait") {
   before_request = [] {
     sender->send(0, 3);
     let_arrive(*sender_bed);
-    // The sender sees the completion before the receiver's program can: allow a moment for it.
+    // The send may complete before the receive does, so allow a moment.
     // steady: the completion has likely arrived; if it arrives later, its event ends the wait
     std::this_thread::sleep_for(moment);
   };
@@ -202,7 +203,7 @@ TEST_CASE_METHOD(one_waiting, "a wait accepts a timeout instead of a deadline") 
   CHECK(must(outcome).front().wr_id() == 1);
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): these tests are about what a moved-from handle still does
+// NOLINTBEGIN(bugprone-use-after-move): these tests use handles after they were moved from
 TEST_CASE("a moved-from waitable queue is refused") {
   const testbed bed;
   auto queue = must(waitable_completion_queue::create(bed.context, 4));
@@ -259,7 +260,7 @@ TEST_CASE_METHOD(one_waiting, "signals do not end a wait") {
   std::thread disturber([&] {
     for (int i = 0; i < 10; ++i) {
       ::pthread_kill(waiter, SIGUSR1);
-      // steady: spreads signals over the wait; none of them has to hit it
+      // steady: spreads signals over the wait; the test passes wherever they arrive
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     CHECK_FALSE(ended);
@@ -314,7 +315,7 @@ TEST_CASE("the event of a channel names its queue") {
   }
 }
 
-TEST_CASE("an event that one queue's wait reads for another queue is not lost") {
+TEST_CASE("an event that a wait for another queue has read is not lost") {
   const testbed bed;
   waiting ends(bed, 2);
   must(ends.queues[1].request_notification());
@@ -396,7 +397,7 @@ TEST_CASE("several threads that wait for one queue share its completions") {
     waiters.emplace_back([&] {
       std::array<work_completion, 1> into;
       while (got < total) {
-        // A thread that is too late for the last completion sleeps until the deadline.
+        // If other threads have taken the last completions, this one sleeps until the deadline.
         const auto outcome = ends.queue().wait(into, clock::now() + std::chrono::milliseconds(200));
         if (!outcome.has_value()) return;
         for (const work_completion& each : outcome.assume_value()) {
@@ -474,7 +475,7 @@ TEST_CASE("a queue with unread events can be destroyed") {
     wait_readable(ends.channel.file_descriptor());
   }
   {
-    // The event was read, but is still pending.
+    // The event has been read from the channel, but the queue has not processed it.
     waiting ends(bed, 2);
     must(ends.queues[1].request_notification());
     ends.send(1, 1);
@@ -526,8 +527,8 @@ TEST_CASE("queues can be destroyed while another thread reads the events of thei
       connected alone = connect_to_itself(must(bed.builder(*queue).access(all_rights).build()));
       must(alone.post_receive({.elements = memory.scatter()}, {.id = 1}));
       must(alone.post_send({}, {.id = 2}));
-      // Time for the event to arrive or not. A thread that yields might not get a processor for a
-      // long time.
+      // Waits for a short time, in which the event may or may not arrive. Spins, because a thread
+      // that yields might not get a processor again for a long time.
       for (const auto end = clock::now() + std::chrono::microseconds(2 * round);
            clock::now() < end;) {
       }

@@ -15,7 +15,7 @@
 using namespace verbspp;
 using namespace verbspp::test;
 
-TEST_CASE("a completion queue without capacity is refused") {
+TEST_CASE("a completion queue with a capacity of zero is refused") {
   const testbed bed;
   const error e = failure_of(completion_queue::create(bed.context, 0));
   CHECK(e == error_kind::invalid_input);
@@ -63,7 +63,7 @@ TEST_CASE("polling returns completions in order and no more than there are slots
   for (std::uint64_t id = 0; id < count; ++id) must(left.post_send({}, {.id = id}));
   for (const work_completion& each : take(bed.left_queue, count)) CHECK(each.is_success());
 
-  // All have completed or will complete: without slots, none is taken.
+  // The completions may have arrived or not. A poll without slots takes none of them.
   CHECK(failure_of(bed.right_queue.poll({})) == error_kind::invalid_input);
   std::vector<work_completion> slots(2);
   std::uint64_t next = 0;
@@ -121,7 +121,7 @@ TEST_CASE("polling without a slot is refused") {
   CHECK(failure_of(bed.left_queue.poll(none)) == error_kind::invalid_input);
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): these tests are about what a moved-from handle still does
+// NOLINTBEGIN(bugprone-use-after-move): these tests use handles after they were moved from
 TEST_CASE("a moved-from completion queue is empty and its target works") {
   const testbed bed;
   completion_queue queue = must(completion_queue::create(bed.context, 4));
@@ -173,7 +173,7 @@ TEST_CASE("the context of a temporary completion queue outlives it") {
 
 namespace {
 
-/// The message of each kind of queue when the driver runs out of memory.
+/// Returns the error message of each kind of queue for a driver that is out of memory.
 std::vector<std::string> told_without_memory(const testbed& bed) {
   std::vector<std::string> told;
   const auto tell = [&](const char* verb, auto create) {
@@ -192,7 +192,7 @@ std::vector<std::string> told_without_memory(const testbed& bed) {
 
 }  // namespace
 
-TEST_CASE("queues that cannot get memory report the limit of locked memory") {
+TEST_CASE("the error of a queue that cannot get memory contains the limit of locked memory") {
   const testbed bed;
   const memory_lock_limit small(65536);
   if (!small.changed) SKIP("the limit may not be changed here");
@@ -200,7 +200,7 @@ TEST_CASE("queues that cannot get memory report the limit of locked memory") {
     CHECK_THAT(told, Catch::Contains("ulimit -l") && Catch::Contains("fewer"));
 }
 
-TEST_CASE("queues that cannot get memory report no limit if none applies") {
+TEST_CASE("the error of a queue that cannot get memory contains no limit if there is none") {
   const testbed bed;
   const memory_lock_limit none(RLIM_INFINITY);
   if (!none.changed) SKIP("the limit may not be raised here");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines that await requests of a channel, and messages of an inbox.
+// Coroutines that await requests of a channel, or messages of an inbox.
 
 #include "../eager.hpp"
 #include "channels.hpp"
@@ -61,7 +61,7 @@ routine send_text(channel& link, std::string_view text, wait_limit limit) {
   co_return success();
 }
 
-/// A pair whose ends send inline, with short queues.
+/// Two channels with short queues, which can send inline.
 channel_pair connect_short(const testbed& bed) {
   return connect_channels(bed.domain.build_channel()
                               .max_send_work_requests(4)
@@ -94,7 +94,7 @@ TEST_CASE_METHOD(two_channels, "coroutines await every operation with shared mem
     std::memcpy(&before, back.data(), 8);
     VERBSPP_CO_TRYV(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = 7}));
-    // As objects, too.
+    // The objects themselves are accepted in place of elements.
     VERBSPP_CO_TRYV(co_await left.async_write(mine, {.remote = must(theirs.remote())}));
     VERBSPP_CO_TRYV(co_await left.async_read(back, {.remote = remote}));
     VERBSPP_CO_TRYV(co_await left.async_send({.elements = mine, .solicited = true}));
@@ -213,7 +213,7 @@ TEST_CASE("a coroutine that is destroyed leaves its memory to the request") {
     co_return success();
   };
   {
-    // The peer has posted no receive, so no request finishes.
+    // The peer has posted no receive, so the requests stay in flight.
     const routine first = with_elements();
     const routine second = with_buffer();
     const routine third = with_message();
@@ -239,7 +239,7 @@ TEST_CASE("a coroutine that is destroyed leaves its memory to the request") {
   CHECK(pool.take().has_value());
 }
 
-TEST_CASE("a coroutine that is destroyed while it waits for room posts nothing") {
+TEST_CASE("a coroutine that is destroyed while it waits for room in the queue posts nothing") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   std::vector<routine> filling;
@@ -260,7 +260,7 @@ TEST_CASE("a coroutine that is destroyed while it waits for room posts nothing")
   CHECK(ends.left.outstanding() == before);
 }
 
-TEST_CASE("awaited requests wait for room in order") {
+TEST_CASE("awaited requests wait for room in the queue in order") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
@@ -283,7 +283,7 @@ TEST_CASE("awaited requests wait for room in order") {
   for (routine& each : senders) must(run(each, ends.left));
 }
 
-TEST_CASE("the limit of an awaited request breaks the channel") {
+TEST_CASE("an awaited request whose limit expires breaks the channel") {
   const testbed bed;
   const bool is_default = GENERATE(true, false);
   auto builder = bed.domain.build_channel().max_inline_data(64);
@@ -299,14 +299,14 @@ TEST_CASE("the limit of an awaited request breaks the channel") {
   CHECK(clock::now() - before < soon);
   CHECK_FALSE(ends.left.is_connected());
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
-  // The other request was flushed, and its error has the cause.
+  // The other request was flushed, and its error contains the cause.
   const auto flushed = failure_of(run(patient, ends.left));
   REQUIRE(flushed.work() != nullptr);
   CHECK(flushed.work()->status() == work_status::flushed);
   CHECK(ends.left.deadline() == wait_limit::time_point::max());
 }
 
-TEST_CASE("a stop request ends an awaited request like a limit") {
+TEST_CASE("a stop request ends an awaited request in the same way as a limit") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   std::stop_source stop;
@@ -317,7 +317,7 @@ TEST_CASE("a stop request ends an awaited request like a limit") {
   CHECK(error(failure_of(run(sender, ends.left))) == error_kind::cancelled);
 }
 
-TEST_CASE("the limit of a request that waits for room leaves the channel as it is") {
+TEST_CASE("a limit that expires during a wait for room in the queue leaves the channel connected") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   std::vector<routine> filling;
@@ -328,7 +328,7 @@ TEST_CASE("the limit of a request that waits for room leaves the channel as it i
   CHECK(ends.left.is_connected());
 }
 
-TEST_CASE("the limit of a wait for a message leaves the channel as it is") {
+TEST_CASE("a limit that expires during a wait for a message leaves the channel connected") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
@@ -367,7 +367,7 @@ TEST_CASE("coroutines that wait for one inbox get its messages in order") {
     must(run(sender, ends.left));
   }
   CHECK_FALSE(waiters[3].is_done());
-  // If it is destroyed, they get an error.
+  // When the inbox is destroyed, the waiting coroutines get an error.
   {
     const inbox last = std::move(moved);
   }
@@ -424,7 +424,7 @@ TEST_CASE("a request that fails ends all coroutines that await the channel") {
   CHECK(failed.work()->status() == work_status::remote_access_error);
   CHECK_FALSE(run(sender, ends.left).has_value());
   CHECK_FALSE(run(reader, ends.left).has_value());
-  // Further calls fail without a wait.
+  // Further calls fail immediately.
   auto refused = send_text(ends.left, "refused");
   CHECK(refused.is_done());
 }
@@ -504,7 +504,7 @@ TEST_CASE_METHOD(two_channels, "a coroutine that owns its channel can be destroy
   CHECK(left.is_connected());
 }
 
-TEST_CASE("memory that cannot be used is refused when it is awaited") {
+TEST_CASE("awaiting a request with unusable memory returns an error") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   auto shared = share_bytes(bed, 8);
@@ -527,7 +527,7 @@ TEST_CASE("memory that cannot be used is refused when it is awaited") {
   CHECK(error(failure_of(empty().get())) == error_kind::not_connected);
 }
 
-TEST_CASE("a hub passes on completions and limits of requests that its channels await") {
+TEST_CASE("a hub reports completions and limits of requests that its channels await") {
   const testbed bed;
   const wait_mode mode = GENERATE(wait_mode::spin(), wait_mode::sleep());
   const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
@@ -560,7 +560,7 @@ TEST_CASE("a hub passes on completions and limits of requests that its channels 
   auto sender = send_text(ends.left, "text", wait_limit(patience));
   CHECK(must(std::move(run_hub(receiver))).size() == 4);
   must(run_hub(sender));
-  // Nothing arrives, so only the hub's timer can end these.
+  // No message arrives, so only the hub's timer can end these waits.
   for (int i = 0; i < 3; ++i) {
     auto limited = waiting(short_limit);
     auto longer = waiting(2 * short_limit);
@@ -643,7 +643,8 @@ TEST_CASE("coroutines that are destroyed at random moments lose neither memory n
       CHECK(std::ranges::equal(arrived.bytes(), pattern(arrived.size(), 9)));
     }
     if (round % (rounds / 8) != rounds / 16) continue;
-    // The coroutines that still run end with an error, and the connection is a new one.
+    // Renewing the channels ends the coroutines that are still running with an error, and creates a
+    // new connection.
     const endpoint right_end = must(ends.right.renew());
     const endpoint left_end = must(left.renew());
     for (auto& each : running) CHECK((!each || each->is_done()));

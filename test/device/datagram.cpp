@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UD: datagrams to and from any peer, and address handles.
+/// UD: datagrams to and from any peer, and the address handles that they need.
 
 #include "datagrams.hpp"
 
@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Checks the addresses that a datagram reports if both ends are on this port.
+/// Checks the addresses in a received datagram whose sender and receiver are both on this port.
 void check_addresses(const testbed& bed, const received_datagram& datagram, const endpoint& from,
                      const endpoint& to) {
   CHECK(datagram.source() == from.number);
@@ -95,7 +95,7 @@ TEST_CASE("UD: the sender's GID is the source address for each GID of the port")
     CHECK(datagram.source_address() == entry.address);
     CHECK(datagram.destination_address() == entry.address);
     CHECK(datagram.source() == left.number());
-    // The reply has to be sent from that GID, too.
+    // The reply has to be sent from the same GID.
     const address_handle back =
         must(address_handle::create_reply(bed.domain, bed.port.number(), datagram));
     datagram_inbox returning(bed, left, 2, 16);
@@ -174,7 +174,8 @@ TEST_CASE("UD: one sender reaches several receivers and itself") {
   datagram_inbox others(bed, other, 2, 8);
   buffer<> outbox(bed.domain, pattern(8, 8));
   const gather_element from = outbox.gather();
-  // The same address handle, because it leads to the port; the number selects the queue pair.
+  // The address handle leads to the port, so it can be used again; the number selects the queue
+  // pair.
   must(alone.post_send({.elements = from, .to = way.destination(alone.number(), test_key)},
                        {.id = 3, .signaled = false}));
   must(alone.post_send({.elements = from, .to = way.destination(other.number(), test_key)},
@@ -232,7 +233,7 @@ TEST_CASE("UD: a privileged queue key requires the right to open raw sockets") {
                Catch::Contains("modify RESET -> INIT") && Catch::Contains("CAP_NET_RAW"));
     return;
   }
-  // With the right, the device sends the queue pair's own key.
+  // If the process has the right, the device uses the queue pair's own queue key.
   auto right = must(std::move(outcome).assume_value().activate());
   CHECK(right.endpoint().qkey == queue_key(0x80000001));
   auto left = must(must(build_queue_pair<transport::ud>()
@@ -268,7 +269,7 @@ TEST_CASE_METHOD(two_datagram_ends,
                  "UD: a datagram longer than its receive fails at the receiver only") {
   datagram_inbox arriving(bed, right, 1, 15);
   send(bed, left, way.destination(right.number(), test_key), pattern(16, 14));
-  // Linux 6.1's rxe treats the receive as malformed.
+  // rxe of Linux 6.1 reports that the receive was malformed.
   const work_completion receive = take_one(bed.right_queue);
   CHECK(is_one_of(status_of(receive), {work_status::local_length_error,
                                        work_status::local_queue_pair_operation_error}));
@@ -277,7 +278,7 @@ TEST_CASE_METHOD(two_datagram_ends,
 }
 
 TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not arrive") {
-  // An address handle that was created without the peer's endpoint, and so without its MTU.
+  // This address handle was created without the peer's endpoint, and so without its MTU.
   const address_handle way = must(
       address_handle::create(bed.domain, bed.port.number(), must(left.path_to(right.endpoint()))));
   const std::size_t size = bed.port.active_mtu().bytes() + 1;
@@ -286,7 +287,8 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not
   const gather_element from = outbox.gather();
   const auto to = way.destination(right.number(), test_key);
   CHECK(to.most_bytes() == datagram_destination::unknown_size);
-  // The post refuses it, or the completion fails, or (Linux's rxe) it is lost silently.
+  // There are three possible outcomes: the call returns an error, the completion fails, or the
+  // datagram is lost silently (Linux's rxe).
   if (left.post_send({.elements = from, .to = to}, {.id = 2}).has_value()) {
     const work_completion sent = take_one(bed.left_queue);
     CHECK(is_one_of(status_of(sent), {work_status::local_length_error, work_status::success}));
@@ -311,7 +313,7 @@ TEST_CASE("UD: receives posted before the activation get datagrams after it") {
         pattern(8, 16));
 }
 
-TEST_CASE("UD: no address handle is created for an unsuitable endpoint of a peer") {
+TEST_CASE("UD: an address handle for a peer's unsuitable endpoint is refused") {
   const testbed bed;
   auto left = left_of(bed);
   const endpoint good = right_of(bed).endpoint();
@@ -339,12 +341,12 @@ TEST_CASE("UD: no address handle is created for an unsuitable endpoint of a peer
     remote.lid = 0;
     CHECK(refused(remote, "LID") == error_kind::invalid_input);
   }
-  // A decoded endpoint includes the queue key.
+  // Encoding and decoding preserves the queue key of an endpoint.
   CHECK(must(endpoint::decode(good.encode())) == good);
   CHECK_NOTHROW(must(left.address_of(must(endpoint::decode(good.encode())))));
 }
 
-TEST_CASE("an address handle for an unused address fails or loses datagrams") {
+TEST_CASE("using an address handle for an unused address fails or loses datagrams") {
   const testbed bed;
   auto left = left_of(bed);
   const endpoint remote = at_address_of_nobody(bed, right_of(bed).endpoint());
@@ -358,7 +360,8 @@ TEST_CASE("an address handle for an unused address fails or loses datagrams") {
     if (e.native_errno() == ETIMEDOUT) CHECK(e == error_kind::timed_out);
     return;
   }
-  // InfiniBand does not resolve addresses, and an interface without ARP resolves every address.
+  // The address handle may be created, because InfiniBand does not resolve addresses, and an
+  // interface without ARP resolves every address.
   send(bed, left, outcome.assume_value().destination(remote.number, test_key), pattern(8, 17));
 }
 
@@ -402,7 +405,7 @@ TEST_CASE("an address handle with an empty GID index is refused") {
 }
 
 TEST_CASE_METHOD(two_datagram_ends,
-                 "a reply needs the memory of the whole receive if the address is in the header") {
+                 "a reply needs all memory of the receive if the address is in the header") {
   buffer<> memory(bed.domain, header + 8);
   must(right.post_receive({.elements = memory.scatter()}, {.id = 1}));
   send(bed, left, way.destination(right.number(), test_key), pattern(8, 18));
@@ -421,7 +424,7 @@ TEST_CASE_METHOD(two_datagram_ends,
   }
 }
 
-TEST_CASE("an address handle keeps its protection domain and moves and prints its properties") {
+TEST_CASE("an address handle keeps its protection domain alive and can be moved and printed") {
   const release_watch watch;
   std::optional<testbed> bed(std::in_place);
   auto left = left_of(*bed);

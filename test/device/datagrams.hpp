@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Active UD queue pairs, and the datagrams between them.
+/// Active UD queue pairs, and helpers to send and receive datagrams.
 #pragma once
 
 #include "transports.hpp"
@@ -34,7 +34,7 @@ struct two_datagram_ends {
   const address_handle way = must(left.address_of(right.endpoint()));
 };
 
-/// Memory for one datagram, which is posted as the receive `id`.
+/// Memory for one datagram, posted as a receive whose `wr_id` is `id`.
 class datagram_inbox {
  public:
   datagram_inbox(const testbed& bed, connected_datagram& owner, std::uint64_t id, std::size_t size)
@@ -43,7 +43,7 @@ class datagram_inbox {
         id_(id) {
     must(owner.post_receive({.elements = memory_.scatter()}, {.id = id}));
   }
-  /// The datagram, once it has arrived.
+  /// Waits for the datagram, and returns it.
   received_datagram take(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
     const work_completion completion = take_one(queue_, line, file);
     if (completion.wr_id() != id_) throw failure(file, line, "another receive completed");
@@ -73,8 +73,8 @@ inline void send(const testbed& bed, connected_datagram& from, const datagram_de
   take_success(from.send_completion_queue(), 77, line, file);
 }
 
-/// A multicast group of this test in the format of the port's addresses: on RoCE v2, an IPv4 group
-/// has an IPv4-mapped GID.
+/// A multicast group of this test, whose GID has the format of the port's addresses: on RoCE v2, an
+/// IPv4 group has an IPv4-mapped GID.
 struct multicast_group {
   gid address;
   lid multicast_lid = 0;

@@ -40,7 +40,7 @@ inline constexpr std::chrono::milliseconds moment{20};
 /// pair.
 [[nodiscard]] std::uint32_t repetitions(std::uint32_t on_softverbs);
 
-/// Ends the test case. Unlike Catch's own macros, it may be thrown on any thread.
+/// Ends the test case. Unlike the macros of Catch, it may be thrown on any thread.
 struct failure : std::runtime_error {
   failure(const char* file, int line, const std::string& what)
       : std::runtime_error(std::string(file) + ':' + std::to_string(line) + ": " + what) {}
@@ -62,7 +62,7 @@ template <class Outcome>
   return outcome.error();
 }
 
-/// Returns the value of a call that has to succeed if the device supports `what`; otherwise skips
+/// Returns the value of a call that has to succeed. If the device does not support `what`, skips
 /// the test.
 template <class Outcome>
 [[nodiscard]] auto supported(Outcome outcome, std::string_view what) {
@@ -98,13 +98,13 @@ template <class Act>
   });
 }
 
-/// The next `count` completions of the queue, in order.
+/// Waits for the next `count` completions of the queue, and returns them in order.
 [[nodiscard]] std::vector<work_completion> take(const completion_queue& queue, std::size_t count,
                                                 int line = __builtin_LINE(),
                                                 const char* file = __builtin_FILE());
 [[nodiscard]] work_completion take_one(const completion_queue& queue, int line = __builtin_LINE(),
                                        const char* file = __builtin_FILE());
-/// Takes the next completion, which has to be a success.
+/// Takes the next completion, which has to be successful and have this id.
 completed_work take_success(const completion_queue& queue, std::uint64_t id,
                             int line = __builtin_LINE(), const char* file = __builtin_FILE());
 /// The number of completions that arrive within a moment, for tests that expect none.
@@ -119,10 +119,11 @@ template <class Value>
   return false;
 }
 
-/// `size` bytes that repeat only after a long period, and differ from those of another seed.
+/// Returns `size` bytes that repeat only after a long period. Different seeds yield different
+/// bytes.
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed);
 
-/// Counts the verbs objects that could not be released, and fails the test if there were any. Must
+/// Counts the verbs objects that could not be released, and fails the test if there are any. Must
 /// outlive those objects.
 class release_watch {
  public:
@@ -140,7 +141,7 @@ class release_watch {
 inline constexpr access_flags all_rights =
     access::local_write | access::remote_write | access::remote_read;
 
-/// Memory and its registration.
+/// Memory that is registered.
 template <access_flags Rights = all_rights>
 class buffer {
  public:
@@ -150,7 +151,7 @@ class buffer {
       : buffer(domain, std::vector<std::byte>(size)) {}
 
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
-  /// As above, to change the content: the memory itself stays at its address.
+  /// Returns the memory for changes of its content. Its address does not change.
   [[nodiscard]] std::span<std::byte> content() { return bytes_; }
   [[nodiscard]] memory_region<Rights>& region() { return region_; }
   [[nodiscard]] const memory_region<Rights>& region() const { return region_; }
@@ -177,7 +178,7 @@ class buffer {
 using prepared = prepared_queue_pair<transport::rc>;
 using connected = connected_queue_pair<transport::rc>;
 
-/// The device, opened, with a completion queue for each of two ends.
+/// The opened device, with a completion queue for each of two ends.
 struct testbed {
   explicit testbed(std::size_t completions = 256);
 
@@ -190,11 +191,11 @@ struct testbed {
   port_attributes port;
 
   [[nodiscard]] bool is_ethernet() const { return port.link_layer() == link_layer::ethernet; }
-  /// A builder on which only the access must still be set.
+  /// Returns a builder on which only the access flags must still be set.
   [[nodiscard]] auto builder(const completion_queue& queue) const {
     return build_queue_pair<transport::rc>().protection_domain(domain).completion_queue(queue);
   }
-  /// Builders on which all required options are set.
+  /// Return builders on which all required options are set.
   [[nodiscard]] auto left() const { return builder(left_queue).access(all_rights); }
   [[nodiscard]] auto right() const { return builder(right_queue).access(all_rights); }
 };
@@ -207,7 +208,7 @@ struct connected_pair {
 
 [[nodiscard]] connected_pair connect(prepared left, prepared right, int line = __builtin_LINE(),
                                      const char* file = __builtin_FILE());
-/// A pair with default options.
+/// Connects two queue pairs with default options.
 [[nodiscard]] connected_pair connect(const testbed& bed, int line = __builtin_LINE(),
                                      const char* file = __builtin_FILE());
 /// A fixture: both ends, and the objects from which they were created.
@@ -226,7 +227,7 @@ template <class Prepared>
   return must(std::move(alone).handshake(itself), line, file);
 }
 
-/// Sizes around the boundaries at which messages are split into packets.
+/// Message sizes around the boundaries at which messages are split into packets.
 [[nodiscard]] std::vector<std::size_t> telling_sizes(const testbed& bed);
 
 struct queried {
@@ -237,19 +238,19 @@ struct queried {
 /// Queries the attributes of a queue pair from the device.
 [[nodiscard]] queried query(ibv_qp* queue_pair);
 
-/// Moves a queue pair to ERR, as a failure would.
+/// Moves a queue pair to ERR, as a failure would do.
 void move_to_error(ibv_qp* queue_pair);
 
-/// Moves a queue pair to SQD: the device sends an event once the send queue is drained.
+/// Moves a queue pair to SQD. The device sends an event once the send queue is drained.
 void start_draining(const connected& queue_pair);
 
-/// Waits until the device has moved the queue pair to ERR by itself.
+/// Waits until the device itself has moved the queue pair to ERR.
 void wait_for_error_state(const connected& queue_pair, int line = __builtin_LINE(),
                           const char* file = __builtin_FILE());
 
 }  // namespace verbspp::test
 
-// Specializes what Catch prints when a comparison fails.
+// Defines how Catch prints values of a type when a comparison fails.
 #define VERBSPP_TEST_PRINTS_BY_NAME(type)                        \
   template <>                                                    \
   struct Catch::StringMaker<verbspp::type> {                     \

@@ -21,7 +21,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// The best address by the ranking in the documentation, implemented a second time.
+/// The index of the best address by the ranking in the documentation. This is a second, independent
+/// implementation.
 std::optional<unsigned> expected_gid_index(const gid_table& table, const testbed& bed) {
   if (!bed.is_ethernet()) return 0;
   const auto find = [&](gid_type type, auto fits) -> std::optional<unsigned> {
@@ -73,7 +74,7 @@ TEST_CASE("a missing device is not found") {
   CHECK(by_list == std::errc::no_such_device);
   CHECK(by_list.hint() != nullptr);
   CHECK(failure_of(open_device("")) == error_kind::not_found);
-  // Only the whole name matches.
+  // A part of a name does not match.
   const std::string name = device_name();
   CHECK(failure_of(open_device(name.substr(0, name.size() - 1))) == error_kind::not_found);
 }
@@ -81,7 +82,7 @@ TEST_CASE("a missing device is not found") {
 TEST_CASE("the error of a missing device names it and the devices of the machine") {
   CHECK_THAT(failure_of(open_device("mlx5_77")).message(),
              Catch::Contains("\"mlx5_77\"") && Catch::Contains(device_name()));
-  // Names are sanitized, because they may come from a user.
+  // Unprintable characters in names are replaced, because names may come from a user.
   CHECK_THAT(failure_of(open_device("a\nb")).message(), Catch::Contains("\"a?b\""));
   CHECK_THAT(failure_of(open_device(std::string(10'000, 'x'))).message(),
              Catch::Contains("xxx...") && Catch::Contains(device_name()));
@@ -151,7 +152,7 @@ TEST_CASE("the GID table and the query of one entry agree") {
     CHECK((each.type == gid_type::infiniband) == !bed.is_ethernet());
     CHECK_FALSE(each.address.is_zero());
   }
-  // An entry that is missing from the table is empty or does not exist.
+  // An index that is not in the table has an empty entry or none.
   for (unsigned index = 0; index <= gid_index::maximum; ++index) {
     if (used.contains(index)) continue;
     const error e =
@@ -164,7 +165,7 @@ TEST_CASE("the GID table and the query of one entry agree") {
   }
 }
 
-TEST_CASE("the local address is chosen by rank and reaches the device") {
+TEST_CASE("the local address is chosen by rank and set on the device") {
   const testbed bed;
   const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
   const auto expected = expected_gid_index(table, bed);
@@ -191,8 +192,8 @@ TEST_CASE("an explicit GID index is used") {
     CHECK(pair.endpoint().gid_type == each.type);
     const endpoint end = pair.endpoint();
     const auto connection = std::move(pair).handshake(end);
-    // Whether the port reaches itself by every address depends on the network's configuration: a
-    // link-local address may not resolve.
+    // Whether the port can reach itself by an address depends on the configuration of the network.
+    // For example, a link-local address may not resolve.
     if (!connection.has_value() || !bed.is_ethernet()) continue;
     const ibv_ah_attr address = query(connection.assume_value().native_handle()).attributes.ah_attr;
     CHECK(address.is_global == 1);
@@ -205,7 +206,7 @@ TEST_CASE("a port is found by the local address from which a peer is reached") {
   const testbed bed;
   bool has_interface = false;
   for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number()))) {
-    // Routes to an address of this host lead to the address itself.
+    // Routes to an address of this host lead to that address.
     if (each.interface_index == 0 || each.address.is_link_local()) continue;
     INFO(each);
     has_interface = true;
@@ -262,7 +263,7 @@ TEST_CASE("a device and its context report the same NUMA node and a thread is bo
 }
 
 #if !defined(VERBSPP_TEST_THREAD_SANITIZED)
-TEST_CASE("an EIO in a forked child reports that the parent opened the device") {
+TEST_CASE("an EIO in a forked child reports that its parent opened the device") {
   const testbed bed;
   const failing_verb fails("ibv_create_cq", EIO);
   const auto told_now = [&] {
@@ -278,7 +279,7 @@ TEST_CASE("an EIO in a forked child reports that the parent opened the device") 
   REQUIRE(child >= 0);
   if (child == 0) {
     const auto inherited = told_now();
-    // After that, the child may open a device itself.
+    // Then the child can open the device itself.
     const auto own = open_device(device_name());
     const auto later = told_now();
     const bool is_right = std::string_view(inherited.data()).find(parents) != std::string::npos &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// An event loop for one object of any kind.
+/// An event loop for a single object.
 #pragma once
 
 #include "device.hpp"
@@ -15,8 +15,8 @@
 
 namespace verbspp::test {
 
-/// The loop that docs describe, with epoll only: `work` is called in each round until it returns
-/// true. A wakeup that is lost ends the test case.
+/// Implements the loop of the documentation with epoll. Calls `work` in each round until it returns
+/// true. Fails the test case if a wakeup is lost.
 template <EventSource Source, class Work>
 void serve(Source& source, Work work) {
   const tcp_socket loop = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));

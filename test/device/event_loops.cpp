@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Event loops of the program: one loop serves every kind of object that can be waited for.
+/// Event loops of the program. The same loop can serve every kind of object that can be waited for.
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "event_loop.hpp"
@@ -47,7 +47,8 @@ static_assert(!EventSource<tcp_listener> && !EventSource<int>);
   return ::poll(&entry, 1, 0) == 1;
 }
 
-/// Calls `request_notification` until it reports no earlier event; then the loop would sleep.
+/// Calls `request_notification` until it reports no earlier event, which is when a loop would
+/// sleep.
 template <class Source>
 void settle(Source& source) {
   wait_until([&] { return !must(source.request_notification()); }, "no more news");
@@ -67,7 +68,7 @@ struct loop_hub {
                           {.channels = 8, .receives = receives, .refill = 4, .waiting = mode}),
                       shared_receive_queues)) {}
 
-  /// A channel of the hub, and its peer.
+  /// Connects a channel of the hub to a peer.
   [[nodiscard]] channel_pair connect() const {
     const auto builder =
         bed.domain.build_channel().max_send_work_requests(32).max_receive_work_requests(32);
@@ -166,7 +167,8 @@ TEST_CASE("several threads that each have a loop share the arrivals of a hub") {
     for (const arrival& each : taken)
       if (each.message) ++arrived;
   };
-  // The peers send one message at a time, so each lost wakeup stops everything.
+  // Each peer sends one message at a time, and waits until it has arrived. So a lost wakeup stops
+  // the test.
   std::vector<std::future<void>> threads;
   for (channel& peer : peers)
     threads.push_back(std::async(std::launch::async, [&] {
@@ -192,7 +194,7 @@ TEST_CASE("several threads that each have a loop share the arrivals of a hub") {
         if (taken.has_value()) take(taken.assume_value());
       }
     }));
-  // The loops that have found nothing end by a last notification.
+  // Loops that are still asleep when all messages have arrived are woken by further messages.
   wait_until([&] { return arrived >= count * rounds; }, "all arrivals", 4 * patience);
   for (std::size_t each = 0; each < count; ++each) threads[each].get();
   for (std::size_t each = count; each < threads.size(); ++each) {
@@ -204,7 +206,7 @@ TEST_CASE("several threads that each have a loop share the arrivals of a hub") {
   }
 }
 
-TEST_CASE("a loop learns that the peer's channel has ended") {
+TEST_CASE("a loop is notified that the peer's channel was destroyed") {
   const testbed bed;
   const socket_pair sockets(GENERATE(socket_pair::kind::local, socket_pair::kind::tcp));
   auto other = std::async(std::launch::async, [&] {
@@ -217,7 +219,7 @@ TEST_CASE("a loop learns that the peer's channel has ended") {
   settle(mine);
   CHECK_FALSE(is_readable(mine.file_descriptor()));
   CHECK(mine.deadline() == (wait_limit::time_point::max)());
-  SECTION("when it sleeps") {
+  SECTION("the channel is destroyed while the loop sleeps") {
     std::thread ending = later([&] { peer = channel(); });
     serve(mine, [&] {
       mine.poll();
@@ -225,7 +227,7 @@ TEST_CASE("a loop learns that the peer's channel has ended") {
     });
     ending.join();
   }
-  SECTION("when it ends before the loop begins, after its last message") {
+  SECTION("the channel sends a message and is destroyed before the loop begins") {
     auto arriving = must(mine.post_receive({}));
     must(peer.send({}, patience));
     peer = channel();
@@ -243,12 +245,13 @@ TEST_CASE("a loop learns that the peer's channel has ended") {
   CHECK(mine.deadline() == (wait_limit::time_point::max)());
 }
 
-TEST_CASE("a loop learns that a watched descriptor has ended") {
+TEST_CASE("a loop is notified that a watched descriptor was closed") {
   const testbed bed;
   channel_pair ends = connect_sleeping(bed);
   settle(ends.left);
   sockets first, second;
-  // The descriptor follows changes of the watched one.
+  // After `watch`, the channel's descriptor reports the new watched descriptor instead of the
+  // previous one.
   ends.left.watch(first.watched());
   settle(ends.left);
   ends.left.watch(second.watched());
@@ -262,7 +265,7 @@ TEST_CASE("a loop learns that a watched descriptor has ended") {
   });
   speaker.join();
   check_is_broken(ends.left, "descriptor");
-  // The next connection does not watch it.
+  // The next connection does not watch that descriptor any more.
   ends.left.watch(-1);
   const endpoint anew = must(ends.left.renew());
   const endpoint other = must(ends.right.renew());
@@ -277,7 +280,7 @@ TEST_CASE("a loop learns that a watched descriptor has ended") {
   sender.join();
 }
 
-TEST_CASE("a loop of a hub learns that a peer has ended") {
+TEST_CASE("a loop of a hub is notified that a peer's channel was destroyed") {
   loop_hub bed;
   auto clients = must(hub_clients<int>::create(bed.hub));
   channel_pair ends = bed.connect();
@@ -296,14 +299,14 @@ TEST_CASE("a loop of a hub learns that a peer has ended") {
   ending.join();
 }
 
-TEST_CASE("a loop of a channel learns of a failure that the device reports") {
+TEST_CASE("a loop of a channel is notified of a failure that the device reports") {
   const bool is_port = GENERATE(true, false);
   const bool is_read_elsewhere = GENERATE(false, true);
   const testbed bed;
   channel_pair ends = connect_sleeping(bed);
   settle(ends.left);
   const failing_device failing(is_port ? "after:50ms=port-down" : "after:50ms=device-fatal");
-  // Another thread may read the event first, which wakes the loop, too.
+  // In one variant, another thread may read the event first; this wakes the loop, too.
   std::optional<std::future<void>> reader;
   if (is_read_elsewhere)
     reader = std::async(std::launch::async,
@@ -340,7 +343,7 @@ TEST_CASE("a blocking wait for a hub that reads an event wakes a loop") {
     std::array<arrival, 1> slot;
     static_cast<void>(must(bed.hub.wait(slot, patience)));
     sender.join();
-    // Otherwise no event would be requested for the next message.
+    // The loop has to request another event. Otherwise it would not be woken for the next message.
     CHECK(is_readable(bed.hub.file_descriptor()));
   }
 }
@@ -353,7 +356,7 @@ TEST_CASE("arrivals without a completion wake a loop") {
   CHECK_FALSE(is_readable(clients.file_descriptor()));
   must(clients.add(std::move(ends.left)));
   CHECK(is_readable(clients.file_descriptor()));
-  // A turn ends with a message that was not taken.
+  // Here the loop is woken because a turn ends with a message that was not taken.
   must(ends.right.send({}, patience));
   std::optional<hub_clients<int>::turn> turn;
   serve(clients, [&] {
@@ -369,7 +372,7 @@ TEST_CASE("arrivals without a completion wake a loop") {
   CHECK(must(clients.poll()).has_value());
 }
 
-TEST_CASE("a loop of a hub learns of a failure once") {
+TEST_CASE("a loop of a hub is notified of a failure once") {
   loop_hub bed;
   channel_pair ends = bed.connect();
   settle(bed.hub);
@@ -390,7 +393,7 @@ TEST_CASE("a loop of a hub learns of a failure once") {
 }
 
 TEST_CASE("a loop continues when places return to a pool that was empty") {
-  SECTION("of a hub") {
+  SECTION("an empty pool of a hub") {
     loop_hub bed(4, 4);
     channel_pair ends = bed.connect();
     std::vector<message> kept;
@@ -417,7 +420,7 @@ TEST_CASE("a loop continues when places return to a pool that was empty") {
     settle(bed.hub);
     CHECK(bed.hub.deadline() == (wait_limit::time_point::max)());
   }
-  SECTION("of an inbox") {
+  SECTION("an empty pool of an inbox") {
     const testbed bed;
     channel_pair ends = connect_sleeping(bed);
     const auto pool = must(message_pool::create(bed.domain, 4, 64));
@@ -449,7 +452,7 @@ TEST_CASE("a loop continues when places return to a pool that was empty") {
   }
 }
 
-TEST_CASE("one loop drives each side of an exchange, an acceptor and a meeting") {
+TEST_CASE("one loop drives both sides of an exchange and an acceptor and a meeting") {
   const testbed bed;
   SECTION("acceptor and session") {
     auto listener = must(tcp_listener::open("0"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Exchanges that connect channels and queue pairs over the test's own sockets.
+/// Exchanges that connect channels and queue pairs over sockets of the test.
 
 #include "../socket_pair.hpp"
 #include "channels.hpp"
@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Drives both sides of an exchange in turn on one thread.
+/// Drives both sides of an exchange in turn, on one thread.
 template <class Left, class Right>
 void run(Left& left, Right& right) {
   const auto deadline = clock::now() + patience;
@@ -41,7 +41,7 @@ void run(Left& left, Right& right) {
   }
 }
 
-/// A fixture: the initial objects of both sides of an exchange.
+/// A fixture: the prepared channels of both sides, and the sockets between them.
 struct two_sides {
   testbed bed;
   socket_pair sockets;
@@ -196,7 +196,8 @@ TEST_CASE_METHOD(two_sides, "ends that do not match both report it") {
   const error left =
       failure_of(exchange(sockets[0], must(bed.domain.build_channel().build()), patience));
   const error right = failure_of(other.get());
-  // The end that detects it first notifies the other, whose message is the same or its own.
+  // The end that detects the mismatch first notifies the other end, which reports that message or
+  // one of its own.
   CHECK(left == error_kind::mismatch);
   CHECK(right == error_kind::mismatch);
   CHECK(left.message().find("transport differs") != std::string::npos);
@@ -212,9 +213,9 @@ TEST_CASE_METHOD(two_sides, "a stop request ends an exchange") {
   CHECK(failure_of(waiting.get()) == error_kind::cancelled);
 }
 
-TEST_CASE("an exchange that is abandoned releases its objects") {
+TEST_CASE("an exchange that is abandoned releases the objects that it owns") {
   testbed bed;
-  // The test bed's watch counts the objects that could not be released.
+  // `release_watch` of the testbed counts the objects that could not be released.
   for (int steps = 0; steps < 8; ++steps) {
     socket_pair sockets;
     using session = exchange_session<std::tuple<>, prepared_channel>;
@@ -245,10 +246,10 @@ struct cut {
 };
 struct met_by_proxy {
   std::array<std::optional<channel>, 2> channels{};
-  std::array<std::size_t, 2> passed{};  ///< bytes in each direction
+  std::array<std::size_t, 2> passed{};  ///< the number of bytes in each direction
 };
 
-/// Two channels with a proxy between them that closes both connections at a given byte.
+/// Connects two channels through a proxy, which closes both connections at a given byte.
 met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>& sockets,
                            std::optional<cut> given) {
   std::array<std::optional<plain_session>, 2> sides;

@@ -36,8 +36,8 @@ struct extended_testbed {
   }
 };
 
-/// Fixtures: the extended queue belongs to the left end, which sends, or to the right end, which
-/// receives.
+/// Fixtures that have an extended queue at one end: at the left end, which sends, or at the right
+/// end, which receives.
 template <completion_features Fields>
 struct extended_sender : extended_testbed<Fields> {
   connected_pair pair = connect(this->extended(), must(this->bed.right().build()));
@@ -89,7 +89,8 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   for (std::uint64_t id = 0; id < 300;) {
     for (const std::uint64_t end = id + 3; id < end; ++id)
       must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
-    // Without a limit, so that the device reports the end.
+    // The visitor has no limit, so polling continues until the device reports that the queue is
+    // empty.
     wait_until(
         [&] {
           must(queue->poll_each([&](const auto& completion) {
@@ -166,7 +167,7 @@ TEST_CASE_METHOD(extended_receiver<timed_fields>,
 }
 
 TEST_CASE_METHOD(extended_sender<plain_fields>,
-                 "a send completion has no byte count in an extended queue either") {
+                 "a send completion has no byte count in an extended queue") {
   buffer<> memory(bed.domain, 8);
   must(pair.left.post_write({.elements = memory.gather(), .remote = memory.remote()}));
   take_each(*queue, 1, [](const auto& completion) {
@@ -245,7 +246,7 @@ waitable_extended_queue waitable_queue(const Place& place) {
                    "extended completion queues that can be waited for");
 }
 
-/// A receiver that sleeps on an extended queue.
+/// A receiver that sleeps while it waits for its extended queue.
 struct sleeper {
   sleeper(const testbed& bed, waitable_extended_queue where)
       : sent(bed.left_queue),
@@ -257,7 +258,8 @@ struct sleeper {
     must(pair.right.post_receive({}, {.id = id}));
     must(pair.left.post_send({}, {.id = id}));
   }
-  /// Sends, and returns when the receive has completed, which an event of the queue reports.
+  /// Sends a message, and returns when an event of the queue has reported that the receive
+  /// completed.
   void send_now(std::uint64_t id) const {
     must(queue.request_notification());
     send(id);
@@ -283,7 +285,7 @@ TEST_CASE_METHOD(one_sleeper, "a thread can sleep on an extended completion queu
   CHECK(clock::now() >= before + moment);
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
-      // steady: sends before, during and after the start of the wait; each order has to pass
+      // steady: sends before, during and after the start of the wait; the test passes in each order
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
       ends.send(id);
     });
@@ -350,7 +352,7 @@ TEST_CASE("an extended queue can report to a channel that other queues share") {
   const auto event = must(channel.wait(patience));
   REQUIRE(event);
   CHECK(*event == ends.queue);
-  // The event returns a waitable queue; its other features can be recovered from it.
+  // The event returns the queue as a plain waitable queue. Its other features can be recovered.
   const auto again = must(event->with<waitable_fields>());
   CHECK(must(again.poll_each([](const auto& completion) { CHECK(completion.wr_id() == 7); })) == 1);
   CHECK_FALSE(must(channel.poll()));
@@ -368,7 +370,7 @@ TEST_CASE_METHOD(one_sleeper, "a waitable extended queue can be used without its
   CHECK(must(extended.poll_each([](const auto&) {})) == 0);
 }
 
-TEST_CASE("a queue that was passed on without its features can recover them") {
+TEST_CASE("a queue that was passed on as a plain queue can be given its features again") {
   const testbed bed;
   const auto plain = must(completion_queue::create(bed.context, 4));
   const auto waitable = must(waitable_completion_queue::create(bed.context, 4));
@@ -410,7 +412,7 @@ TEST_CASE("a queue for a single thread works like any other") {
   CHECK(must(waitable.wait_each([](const auto&) {}, moment)) == 0);
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): this test is about what a moved-from handle still does
+// NOLINTBEGIN(bugprone-use-after-move): this test uses a handle after it was moved from
 TEST_CASE("a moved-from extended queue is refused or fails an assertion") {
   const testbed bed;
   auto made = waitable_extended_queue::create(bed.context, 8);

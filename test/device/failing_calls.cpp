@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Failures of every call of libibverbs that creates, queries or changes an object. The other
-/// failing_*.cpp files cover calls that work on or release objects.
+/// Failures of every call of libibverbs that creates, queries or changes an object. Other files
+/// cover calls that post or poll (failing_work.cpp) or release objects (failing_releases.cpp).
 
 #include "failing_calls.hpp"
 
@@ -71,7 +71,7 @@ void check_told(const error& told, const expected_failure& expected, std::string
   const std::string called = name != nullptr ? name : "errno " + std::to_string(expected.errnum);
   CHECK_THAT(message, Catch::StartsWith(std::string(operation) + ": ") && Catch::Contains(called));
   CHECK(message.find('\n') == std::string::npos);
-  // The hint is at the end.
+  // The message contains a hint, which follows the last semicolon.
   CHECK(message.find("; ") < message.size() - 20);
 }
 
@@ -81,7 +81,8 @@ void failing::check_failing(const failing_call& call, const breaking& while_brok
   for (const convention way : call.ways)
     for (const expected_failure& each : call.failures) {
       INFO(call.verb << ", errno " << each.errnum << ", convention " << static_cast<int>(way));
-      // The value is -1 here as well, so it carries no information.
+      // A negative EPERM is -1, which is the return value of another convention, so the errno is
+      // lost.
       if (way == convention::negative_errno && each.errnum == EPERM && call.ways.size() > 1)
         continue;
       std::optional<error> told;
@@ -169,7 +170,7 @@ TEST_CASE("a failure to create a memory window is reported with its cause") {
   const testbed bed;
   const auto make = [&] { return memory_window<memory_window_type::type_2>::create(bed.domain); };
   if (make().has_error()) SKIP("this device has no memory windows of type 2");
-  // This errno has another meaning if the device reports that it has no windows.
+  // This errno has another meaning if the device reports that it has no memory windows.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EINVAL; });
   check_failing({.verb = "ibv_alloc_mw", .failures = failures}, null,
@@ -179,7 +180,7 @@ TEST_CASE("a failure to create a memory window is reported with its cause") {
 TEST_CASE("a failure to create a thread domain or parent domain is reported with its cause") {
   const testbed bed;
   auto& pointers = extended(bed.context);
-  // A missing feature has another message.
+  // These errnos mean that a feature is missing, which has another message.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) {
     return each.kind == error_kind::not_supported;
@@ -257,7 +258,8 @@ TEST_CASE("a failed extended query is reported with its cause") {
   const testbed bed;
   auto& pointers = extended(bed.context);
   if (pointers.query_device_ex == nullptr) SKIP("the device has no extended query");
-  // For EOPNOTSUPP, libibverbs itself calls the plain query, which knows nothing about paging.
+  // If the extended query fails with EOPNOTSUPP, libibverbs itself calls the plain query, which has
+  // no information about paging.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EOPNOTSUPP; });
   check_failing({.verb = "ibv_query_device_ex", .failures = failures}, returns_errno,
@@ -269,7 +271,7 @@ TEST_CASE("a failed extended query is reported with its cause") {
   }
 }
 
-TEST_CASE("a failed transition is named in the error and destroys the queue pair") {
+TEST_CASE("the error of a failed transition names it and the queue pair is destroyed") {
   const testbed bed;
   const auto check = [](const char* transition, int number, auto make) {
     check_failing({.verb = "ibv_modify_qp", .operation = transition, .first = number},
@@ -317,7 +319,7 @@ TEST_CASE_METHOD(two_queue_pairs,
         error_kind::not_found);
 }
 
-TEST_CASE("a region whose change fails stays unchanged or is destroyed as the verbs specify") {
+TEST_CASE("a region whose change fails is unchanged or destroyed as the verbs specify") {
   const testbed bed;
   std::array<std::byte, 64> bytes{};
   const report_collector collected;
@@ -353,7 +355,7 @@ TEST_CASE("a region whose change fails stays unchanged or is destroyed as the ve
   }
   CHECK(collected.reports().empty());
 
-  // Here the change succeeded, and a later step failed.
+  // Now the change itself succeeds, and a later step fails.
   auto region = must(register_memory(bed.domain, bytes));
   {
     const failing_reregistration fails(IBV_REREG_MR_ERR_DO_FORK_OLD, ENOMEM);
@@ -365,7 +367,7 @@ TEST_CASE("a region whose change fails stays unchanged or is destroyed as the ve
              Catch::Contains("ibv_rereg_mr") && Catch::Contains("fork"));
 }
 
-TEST_CASE("a failure to find a datagram's sender address is reported with its cause") {
+TEST_CASE("a failure to query a datagram's sender address is reported with its cause") {
   const testbed bed;
   auto sender = left_of(bed);
   auto receiver = right_of(bed);
@@ -381,7 +383,8 @@ TEST_CASE("a failure to find a datagram's sender address is reported with its ca
 }
 
 TEST_CASE("a failure to initialize fork support is reported with its cause") {
-  // Real initialization would change the environment of the other tests.
+  // The call is not repeated successfully, because fork support would change the environment of the
+  // other tests.
   check_failing({.verb = "ibv_fork_init", .can_be_repeated = false}, returns_errno,
                 [] { return initialize_fork(); });
 }

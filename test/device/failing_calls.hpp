@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks whether the library reports the failure of a call of libibverbs unchanged, in every way
-/// in which the call, or a provider behind it, can report it.
+/// Checks that the library reports the failure of a libibverbs call unchanged, for every convention
+/// by which the call, or a provider behind it, can report a failure.
 #pragma once
 
 #include "device.hpp"
@@ -16,16 +16,16 @@
 
 namespace verbspp::test {
 
-/// An errno, and what it means to the caller.
+/// An errno value, and the kind of error that it means to the caller.
 struct expected_failure {
   int errnum;
   error_kind kind;
 };
 
-/// An errno that only the kernel uses, and that has no name.
+/// An errno value that only the kernel uses, and that has no name.
 inline constexpr int nameless_errno = 524;
 
-/// Errnos with which any call may fail.
+/// The errno values with which any call may fail.
 inline const std::vector<expected_failure> any_failures{
     {EINVAL, error_kind::invalid_input},
     {ENOMEM, error_kind::resource_exhausted},
@@ -38,10 +38,10 @@ inline const std::vector<expected_failure> any_failures{
     {nameless_errno, error_kind::driver},
 };
 
-/// As above, except for errnos that have a special meaning for that call.
+/// Returns the list above, in which the errno values of `special` have the kinds given there.
 [[nodiscard]] std::vector<expected_failure> any_failures_but(
     const std::vector<expected_failure>& special);
-/// As above, all with the given kind.
+/// Returns the list above, in which all errno values have the given kind.
 [[nodiscard]] std::vector<expected_failure> any_failures_of(error_kind kind);
 
 struct failing_call {
@@ -57,7 +57,8 @@ struct failing_call {
 /// The ways in which providers report the failure of a call with the convention `own`.
 [[nodiscard]] std::vector<convention> ways_of(convention own);
 
-/// Checks kind, errno and operation, and that the message is a single line with a hint.
+/// Checks the kind, errno and operation of an error, and that its message is a single line with a
+/// hint.
 void check_told(const error& told, const expected_failure& expected, std::string_view operation);
 
 /// Collects the errors that destructors report during its lifetime.
@@ -95,8 +96,9 @@ void check_failing(const failing_call& call, const breaking& while_broken, const
 
 }  // namespace failing
 
-/// Makes a verb that is a function fail in each way with each errno; `make` is the library's call.
-/// Checks that nothing is left behind, and that the call succeeds afterwards.
+/// Makes `make` fail for each errno value, in each way in which the verb can report it. The verb
+/// has to be a function. Checks that no objects are left over, and that the call succeeds
+/// afterwards.
 template <class Make>
 void check_failing(failing_call call, convention own, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);
@@ -110,7 +112,7 @@ void check_failing(failing_call call, convention own, Make make) {
       failing::attempt_of(make));
 }
 
-/// As above, for a verb that is called through a pointer.
+/// Does the same for a verb that is called through a pointer.
 template <class Function, class Make>
 void check_failing(failing_call call, convention own, Function*& pointer, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);

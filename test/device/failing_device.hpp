@@ -3,8 +3,8 @@
 
 namespace verbspp::test {
 
-/// Injects a fault into the software device, in the format of `softverbs_inject`, until the end of
-/// the scope. Skips the test on other devices.
+/// During its lifetime, injects a fault into the software device, in the format of
+/// `softverbs_inject`. Skips the test on other devices.
 class failing_device {
  public:
   explicit failing_device(const char* fault);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Failures of every call of libibverbs that releases an object: each is reported, never thrown,
-/// and never lost.
+/// Failures of every call of libibverbs that releases an object. Each failure is reported exactly
+/// once, and never thrown.
 
 #include "datagrams.hpp"
 #include "failing_calls.hpp"
@@ -11,15 +11,15 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Destroys the object that `make` creates while the verb fails, in each way with each errno. Then
-/// destroys it by `destroy`, so that nothing is left.
+/// Destroys the object that `make` creates while the verb fails, with each errno value and each way
+/// to report it. Afterwards destroys the native object by `destroy`, so that nothing leaks.
 template <class Make, class Destroy>
 void check_reported(const char* verb, convention own, Make make, Destroy destroy) {
   const int objects = live_objects();
   for (const convention way : ways_of(own))
     for (const expected_failure& each : any_failures) {
       INFO(verb << ", errno " << each.errnum << ", convention " << static_cast<int>(way));
-      if (way == convention::negative_errno && each.errnum == EPERM) continue;  // is -1 as well
+      if (way == convention::negative_errno && each.errnum == EPERM) continue;  // -EPERM is -1
       const report_collector collected;
       decltype(make().native_handle()) native = nullptr;
       {
@@ -142,7 +142,7 @@ TEST_CASE("a failed deregister call returns the error and calls no handler") {
   }
 }
 
-TEST_CASE("a parent that cannot be released because its child was not is reported too") {
+TEST_CASE("a parent that cannot be released because of its child is reported too") {
   const context opened = must(open_device(device_name()));
   const report_collector collected;
   ibv_cq* native = nullptr;
@@ -176,7 +176,7 @@ TEST_CASE("a multicast group that a destroyed queue pair cannot leave is reporte
   }
   REQUIRE_FALSE(collected.reports().empty());
   check_told(collected.reports()[0], {EIO, error_kind::driver}, "ibv_detach_mcast");
-  // Devices that refuse to destroy a member of a group report that, too.
+  // Some devices refuse to destroy a member of a multicast group, which is reported, too.
   if (collected.reports().size() == 1) return;
   check_told(collected.reports()[1], {EBUSY, error_kind::busy}, "ibv_destroy_qp");
   const ibv_gid address = some.address.native();

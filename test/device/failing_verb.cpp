@@ -19,14 +19,14 @@
 
 namespace verbspp::test {
 
-/// A verb that is defined below. All verbs form a list, which exists before `main`.
+/// A verb that this file defines. All verbs form a list, which is complete before `main` starts.
 struct verb {
   verb(std::string_view function, convention usual) noexcept
       : name(function.substr(function.starts_with('_') ? 1 : 0)),
         own(usual),
         next(std::exchange(first_of_all, this)) {}
 
-  /// Returns whether the current call has to fail.
+  /// Counts the call, and returns true if it has to fail.
   [[nodiscard]] bool fails() noexcept { return errnum != 0 && --calls_until_failure <= 0; }
   [[nodiscard]] answer told() const { return answer_by(by, errnum); }
 
@@ -35,7 +35,7 @@ struct verb {
   verb* next;
   static inline verb* first_of_all = nullptr;
 
-  std::atomic<int> errnum{0};  // 0: calls go on to the device
+  std::atomic<int> errnum{0};  // if it is 0, calls reach the device
   std::atomic<convention> by{};
   std::atomic<int> calls_until_failure{0};
 };
@@ -57,7 +57,7 @@ std::byte* dmabuf_memory = nullptr;
 unsigned replaced_capabilities = 0;
 unsigned claimed_capability_flags = 0;
 
-std::uint16_t second_lid = 0;  // 0: the device's own ports
+std::uint16_t second_lid = 0;  // if it is 0, the device has only its own ports
 int (*query_real_port)(ibv_context*, std::uint8_t, ibv_port_attr*, std::size_t) = nullptr;
 
 std::uint8_t real_port(unsigned number) {
@@ -74,7 +74,7 @@ int query_second_port(ibv_context* context, std::uint8_t number, ibv_port_attr* 
   return errnum;
 }
 
-/// The attributes in terms of the device's only port.
+/// Returns the attributes with the number of the device's only port in place of the simulated one.
 ibv_qp_attr* at_real_port(ibv_qp_attr* attributes) {
   static ibv_qp_attr altered;
   if (second_lid == 0) return attributes;
@@ -91,7 +91,7 @@ verb& find(std::string_view name) {
   std::abort();
 }
 
-/// The definition that would be called without this file.
+/// Returns the definition of the function that would be called if this file did not define it.
 template <class Function>
 Function* next(Function*, const char* name) {
   void* const found = ::dlsym(RTLD_NEXT, name);
@@ -103,7 +103,7 @@ Function* next(Function*, const char* name) {
 }
 #define VERBSPP_TEST_NEXT(name) next(&name, #name)
 
-/// Counts the objects that a call made (1) or destroyed (-1), if it succeeded.
+/// If a call succeeded, counts the object that it created (`change` 1) or destroyed (-1).
 template <class Outcome>
 Outcome counted(Outcome outcome, int change) {
   if constexpr (std::is_pointer_v<Outcome>) {
@@ -207,7 +207,8 @@ void inject(const ibv_async_event& event) { injected = event; }
 
 }  // namespace verbspp::test
 
-// Definitions that replace the verbs of libibverbs and softverbs in calls of libverbspp.
+// Defines a verb. Calls of libverbspp reach this definition, which takes precedence over libibverbs
+// and softverbs.
 #define VERBSPP_TEST_VERB(returned, name, own, change, parameters, arguments) \
   namespace {                                                                 \
   verb name##_calls(#name, convention::own);                                  \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Makes calls of libibverbs fail whose failure cannot be requested from a device.
+/// Makes calls of libibverbs fail. Devices cannot be made to fail in these ways.
 #pragma once
 
 #include "failing_device.hpp"
@@ -19,9 +19,9 @@ namespace verbspp::test {
 enum class convention : std::uint8_t {
   returns_errno,
   negative_errno,
-  minus_one,        ///< and sets errno
-  minus_one_alone,  ///< and leaves errno unchanged
-  null,             ///< and sets errno
+  minus_one,        ///< returns -1 and sets errno
+  minus_one_alone,  ///< returns -1 and leaves errno unchanged
+  null,             ///< returns a null pointer and sets errno
 };
 
 /// The return value of a failing call.
@@ -35,17 +35,18 @@ struct answer {
   }
 };
 
-/// The failure by the given convention; sets errno if the convention includes it.
+/// Returns the value that reports the failure by the given convention. Sets errno if the convention
+/// requires it.
 [[nodiscard]] answer answer_by(convention told, int errnum);
 
 struct verb;
 
-/// Makes the calls of one verb fail without calling the device. The program's own definitions of
-/// the verbs take precedence over all others. Verbs that verbs.h calls through a pointer have no
-/// such definitions; see `failing_operation`.
+/// During its lifetime, makes the calls of one verb fail without calling the device. It uses
+/// definitions of the verbs in the test program, which take precedence over those in libraries.
+/// Verbs that verbs.h calls through a pointer have no such definition; see `failing_operation`.
 class failing_verb {
  public:
-  /// Uses the verb's own convention.
+  /// Reports failures by the verb's own convention.
   failing_verb(std::string_view name, int errnum);
   /// \param first the number of the first call that fails; earlier calls reach the device
   failing_verb(std::string_view name, int errnum, convention told, int first = 1);
@@ -60,8 +61,9 @@ class failing_verb {
   verb& verb_;
 };
 
-/// Makes the calls of one verb fail that is called through a pointer of a context, queue pair or
-/// completion queue. Only one may exist at a time.
+/// During its lifetime, makes the calls of one verb fail. This must be a verb that is called
+/// through a pointer in a context, queue pair or completion queue. Only one such object may exist
+/// at a time.
 class failing_operation {
  public:
   template <class Returned, class... Arguments>
@@ -88,13 +90,14 @@ class failing_operation {
   std::function<void()> restore_;
 };
 
-/// The number of verbs objects that functions of libibverbs have created and not destroyed since.
-/// Extended queue pairs and completion queues, which are created through pointers, are not counted
-/// when they are created, but are deducted when they are destroyed.
+/// The number of verbs objects that were created by functions of libibverbs and still exist. The
+/// functions that create extended queue pairs and completion queues are called through pointers and
+/// not counted, but the destruction of these objects is. So each one lowers the number when it is
+/// destroyed.
 [[nodiscard]] int live_objects();
 
-/// Makes `ibv_query_device` report that, of these capabilities, the device has exactly those in
-/// `claimed`.
+/// During its lifetime, changes the bits in `capabilities` of the device capabilities that
+/// `ibv_query_device` reports: those in `claimed` are set, the others are cleared.
 class claimed_capabilities {
  public:
   claimed_capabilities(unsigned capabilities, unsigned claimed);
@@ -103,8 +106,8 @@ class claimed_capabilities {
   claimed_capabilities& operator=(const claimed_capabilities&) = delete;
 };
 
-/// Stands in for a device with a second port, whose link layer is InfiniBand: a query of port 2
-/// returns the attributes of port 1 with another LID.
+/// Simulates a second port, whose link layer is InfiniBand: a query of port 2 returns the
+/// attributes of port 1 with another LID.
 class second_port_stand_in {
  public:
   second_port_stand_in(ibv_context* device, std::uint16_t lid);
@@ -123,7 +126,8 @@ void before_next_destroy_cq(std::function<void()> call);
 /// Calls a function when the next memory region is about to be deregistered.
 void before_next_dereg_mr(std::function<void()> call);
 
-/// Makes every `ibv_rereg_mr` return `returned` with this errno, and do nothing.
+/// During its lifetime, makes every `ibv_rereg_mr` return `returned`, with this errno, and do
+/// nothing.
 class failing_reregistration {
  public:
   failing_reregistration(int returned, int errnum);
@@ -132,8 +136,8 @@ class failing_reregistration {
   failing_reregistration& operator=(const failing_reregistration&) = delete;
 };
 
-/// A memory file, which software devices accept as a dma-buf; if the device refuses it, this stands
-/// in for a driver that registers dma-bufs. Must outlive the regions.
+/// A memory file, which software devices accept as a dma-buf. If the device refuses it, this object
+/// acts as a driver that can register dma-bufs. Must outlive the regions.
 class dmabuf_stand_in {
  public:
   explicit dmabuf_stand_in(std::size_t size);
@@ -142,7 +146,7 @@ class dmabuf_stand_in {
   dmabuf_stand_in& operator=(const dmabuf_stand_in&) = delete;
 
   [[nodiscard]] int file_descriptor() const { return file_descriptor_; }
-  /// The memory as another device would see it.
+  /// The memory of the file, as another device would access it.
   [[nodiscard]] std::byte* memory() const { return memory_; }
 
  private:
@@ -151,7 +155,7 @@ class dmabuf_stand_in {
   std::byte* memory_;
 };
 
-/// Makes the next `ibv_get_async_event` return this event, which needs no acknowledgement.
+/// Makes the next `ibv_get_async_event` return this event. The event needs no acknowledgement.
 void inject(const ibv_async_event& event);
 
 }  // namespace verbspp::test

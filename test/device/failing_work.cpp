@@ -15,7 +15,7 @@ namespace {
 constexpr auto returns_errno = convention::returns_errno;
 constexpr auto minus_one = convention::minus_one;
 
-/// Each errno that a provider may use for a full queue has that meaning, and is kept.
+/// The errno values with which a post may fail. Several of them mean that the queue is full.
 [[nodiscard]] std::vector<expected_failure> failures_of_posts() {
   return any_failures_but({{ENOMEM, error_kind::would_block},
                            {EAGAIN, error_kind::would_block},
@@ -27,7 +27,8 @@ constexpr auto minus_one = convention::minus_one;
 [[nodiscard]] failing_call post(const char* operation) {
   return {.verb = operation, .failures = failures_of_posts()};
 }
-/// A call that works on some devices only, or requires objects that this test lacks.
+/// Describes a call that cannot be repeated successfully here: it works on some devices only, or
+/// requires objects that this test lacks.
 [[nodiscard]] failing_call post_once(const char* operation) {
   failing_call call = post(operation);
   call.can_be_repeated = false;
@@ -45,8 +46,8 @@ void check_failing_wait(failing_call call, convention own, Wait wait, Pointer&..
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 using extended_queue = extended_completion_queue<fields>;
 
-/// The return value of the failing `wr_complete`, which first aborts the batch: otherwise the queue
-/// pair would stay locked.
+/// The return value of the replaced `wr_complete`. The replacement first aborts the batch, because
+/// the queue pair would otherwise stay locked.
 int completion_of_batch = 0;
 int give_up_batch(ibv_qp_ex* queue_pair) {
   ibv_wr_abort(queue_pair);
@@ -87,7 +88,7 @@ TEST_CASE_METHOD(two_queue_pairs,
       batch.post_write({.elements = part, .remote = remote}, {.id = 7});
     });
   });
-  // Only the requests that succeeded were posted.
+  // Only the requests whose calls succeeded were posted.
   must(pair.right.post_receive({.elements = memory.scatter(16, 8)}, {.id = 8}));
   take_success(bed.left_queue, 7);
   take_success(bed.right_queue, 8);
@@ -154,7 +155,7 @@ TEST_CASE("a failure to post an extended batch is reported and the next batch ca
   for (const expected_failure& each : failures_of_posts())
     for (const int returned : {each.errnum, -each.errnum, -1}) {
       CAPTURE(each.errnum, returned);
-      if (returned == -EPERM && each.errnum == EPERM) continue;  // is -1 as well
+      if (returned == -EPERM && each.errnum == EPERM) continue;  // -EPERM is -1
       completion_of_batch = returned;
       const auto before = std::exchange(pointer, give_up_batch);
       errno = each.errnum;
@@ -171,8 +172,8 @@ TEST_CASE("a failure to post an extended batch is reported and the next batch ca
 
 namespace {
 
-/// The failures of polling calls. The error of a device that does not block is `busy`, because the
-/// poll may be within a polling session of the same queue.
+/// The failures of polling calls. EBUSY becomes the error `busy`, because the poll may be within a
+/// polling session of the same queue.
 std::vector<expected_failure> poll_failures() {
   std::vector<expected_failure> failures = any_failures_of(error_kind::driver);
   for (expected_failure& each : failures)
@@ -188,7 +189,7 @@ TEST_CASE("a failed poll is an error of the driver and never an empty range") {
   auto& pointer = bed.left_queue.native_handle()->context->ops.poll_cq;
   const auto poll = [&] { return bed.left_queue.poll(slots); };
   std::vector<expected_failure> failures = poll_failures();
-  // Drivers with error codes of their own use these two.
+  // Some drivers return these two values as error codes of their own.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum <= 2; });
   const failing_call call{.verb = "ibv_poll_cq", .failures = failures};
   check_failing(call, convention::negative_errno, pointer, poll);
@@ -218,7 +219,7 @@ TEST_CASE("a polling session that cannot start or continue is an error of the dr
   connected& left = pair.left;
   buffer<> target(bed.domain, 8);
   std::vector<expected_failure> failures = poll_failures();
-  // It means that there are no (more) completions.
+  // ENOENT is not a failure: it means that there are no more completions.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == ENOENT; });
   auto& pointers = *reinterpret_cast<ibv_cq_ex*>(queue.native_handle());
   std::vector<std::uint64_t> seen;
@@ -231,13 +232,13 @@ TEST_CASE("a polling session that cannot start or continue is an error of the dr
   wait_until([&] { return !seen.empty() || must(queue.poll_each(note)) != 0; }, "a completion");
   CHECK(seen == std::vector<std::uint64_t>{1});
 
-  // The session is ended regardless, which may set another errno; that errno is not reported.
+  // The session is ended in any case. This may set another errno, which must not be reported.
   static void (*end_poll)(ibv_cq_ex*) = nullptr;
   end_poll = std::exchange(pointers.end_poll, [](ibv_cq_ex* polled) {
     end_poll(polled);
     errno = EXDEV;
   });
-  // The completion before the failure has been visited.
+  // The failure comes after the first completion has been visited.
   check_failing({.verb = "ibv_next_poll", .failures = failures}, returns_errno, pointers.next_poll,
                 [&]() -> result<std::size_t> {
                   seen.clear();
@@ -257,7 +258,8 @@ TEST_CASE("a failure to query the device's clock is reported with its cause") {
   auto& pointer = verbs_get_ctx(bed.context.native_handle())->query_device_ex;
   if (pointer == nullptr) SKIP("the device has no extended query");
   std::vector<expected_failure> failures = any_failures;
-  // For EOPNOTSUPP, libibverbs calls the plain query, which does not report a clock.
+  // If the extended query fails with EOPNOTSUPP, libibverbs calls the plain query, which does not
+  // report the clock.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EOPNOTSUPP; });
   const auto ask = [&] { return bed.context.device_clock_khz(); };
   check_failing(

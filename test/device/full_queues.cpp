@@ -10,8 +10,8 @@ namespace {
 
 /// Posts until the queue is full, and returns the number of requests posted.
 ///
-/// That number must be the granted capacity. Except in rxe: it grants the requested capacity, but
-/// has room for the number that a query returns.
+/// That number must be the granted capacity, except with rxe, which reports the requested capacity
+/// as granted, but has room for the number that a query returns.
 template <class Post>
 std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
   const std::uint64_t most = std::max(granted, queried);
@@ -37,7 +37,7 @@ std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
 
 }  // namespace
 
-TEST_CASE("a full send queue would block and loses none of its requests") {
+TEST_CASE("posting to a full send queue would block and all accepted requests complete") {
   const testbed bed;
   constexpr std::uint32_t asked = 24;
   connected_pair pair = connect(must(bed.left().max_send_work_requests(asked).build()),
@@ -45,7 +45,7 @@ TEST_CASE("a full send queue would block and loses none of its requests") {
   connected& left = pair.left;  // clang 14 cannot capture structured bindings
   connected& right = pair.right;
   buffer<> outbox(bed.domain, pattern(256, 50));
-  // The peer has no receives, so nothing completes; only the last requests are signaled.
+  // The peer has posted no receives, so nothing completes. Only the last requests are signaled.
   const std::uint64_t granted = left.capacities().max_send_work_requests;
   const std::uint64_t queried = query(left.native_handle()).initial.cap.max_send_wr;
   const std::uint64_t count = fill(
@@ -54,12 +54,12 @@ TEST_CASE("a full send queue would block and loses none of its requests") {
                               {.id = id, .signaled = id + 1 >= std::min(granted, queried)});
       },
       granted, queried);
-  // Every operation is refused.
+  // Every operation is refused now.
   CHECK(failure_of(left.post_write({.elements = outbox.gather(), .remote = outbox.remote()})) ==
         error_kind::would_block);
   CHECK(failure_of(left.post_read({.elements = outbox.scatter(), .remote = outbox.remote()})) ==
         error_kind::would_block);
-  // The receive queue is separate.
+  // The receive queue is not affected.
   buffer<> inbox(bed.domain, 256);
   must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));
 
@@ -68,7 +68,7 @@ TEST_CASE("a full send queue would block and loses none of its requests") {
     CHECK(take_success(bed.right_queue, id).byte_count() == 1U);
     CHECK(inbox.bytes()[id % 256] == outbox.bytes()[id % 256]);
   }
-  // The signaled requests complete, which frees all places.
+  // The completions of the signaled requests free all places of the queue.
   const std::uint64_t signaled = count - std::min(granted, queried) + 1;
   CHECK(take(bed.left_queue, signaled).back().wr_id() == count - 1);
   for (std::uint64_t id = 0; id < granted; ++id) {
@@ -81,7 +81,7 @@ TEST_CASE("a full send queue would block and loses none of its requests") {
   }
 }
 
-TEST_CASE("a full receive queue would block and loses none of its requests") {
+TEST_CASE("posting to a full receive queue would block and all accepted requests complete") {
   const testbed bed;
   constexpr std::uint32_t asked = 24;
   prepared first = must(bed.left().build());

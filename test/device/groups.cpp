@@ -22,14 +22,14 @@ namespace {
 constexpr std::uint32_t count = 4;
 constexpr std::size_t block = 64;
 
-/// The bytes of a part of the buffer.
+/// Returns the bytes of one part of the buffer.
 [[nodiscard]] std::vector<std::byte> part_of(const buffer<>& of, std::size_t place) {
   const auto first = of.bytes().begin() + static_cast<std::ptrdiff_t>(place * block);
   return {first, first + static_cast<std::ptrdiff_t>(block)};
 }
 
-/// Posts receives for a message of member `from` at each other member; indexed by that member's
-/// number.
+/// Posts a receive at each member for a message from member `from`. The handles are indexed by the
+/// receiving member.
 [[nodiscard]] std::vector<pending<>> receive_from(std::vector<group>& all, std::uint32_t from,
                                                   std::vector<buffer<>>& into) {
   std::vector<pending<>> receives;
@@ -69,7 +69,7 @@ void mend(std::vector<group>& all, std::uint32_t one, std::uint32_t other) {
 
 }  // namespace
 
-TEST_CASE_METHOD(four_members, "a group's channels are found by number and complete in one queue") {
+TEST_CASE_METHOD(four_members, "a group's channels have numbers and share one completion queue") {
   for (group& each : all) {
     REQUIRE(each.size() == count);
     CHECK(each.all().size() == count);
@@ -81,7 +81,7 @@ TEST_CASE_METHOD(four_members, "a group's channels are found by number and compl
     CHECK_FALSE(each.peer_of(channel_id()));
     CHECK_FALSE(each.peer_of({.index = 0, .generation = 1000}));
   }
-  // A channel to one peer supports all operations, and the peer may be the member itself.
+  // The channels of a group support all operations, and the peer may be the member itself.
   std::vector<buffer<>> memory = buffers(bed);
   buffer<> from(bed.domain, pattern(block, 1));
   for (std::uint32_t peer = 0; peer < count; ++peer)
@@ -123,7 +123,7 @@ TEST_CASE_METHOD(members_with_memory, "scatter sends a different part to each pe
     REQUIRE(*done);
     CHECK((*done)[0].peer == 3);
     for (pending<>& each : receives) must(each.wait(patience));
-    // Results can be taken only once.
+    // The results can be taken only once.
     CHECK(work.wait().error().cause().call()->kind() == error_kind::invalid_input);
   }
   SECTION("by sends in a scope") {
@@ -229,7 +229,7 @@ TEST_CASE_METHOD(members_with_memory,
     const error own(error_kind::busy, "the test", "says so");
     const auto failed = failure_of(all[0].scope(
         [&](group_scope& scope) -> result<void> {
-          // Posting to a queue pair in ERR succeeds, and the request completes as flushed.
+          // The queue pair is in ERR: posting to it succeeds, and the request completes as flushed.
           static_cast<void>(scope.post_multicast(all[0].all(), from.gather(), place));
           return own;
         },
@@ -255,7 +255,7 @@ TEST_CASE_METHOD(members_with_memory,
   for (const std::uint32_t peer : {0U, 1U, 3U}) CHECK(part_of(memory[peer], 0) == from.bytes());
   CHECK(part_of(memory[2], 0) != from.bytes());
 
-  // Posting to the broken channel is refused, which does not affect the other peers' requests.
+  // Posting to the broken channel is refused. The requests to other peers are not affected.
   auto work = must(all[0].post_multicast(all[0].all(), from.gather(), place));
   const group_results done = work.wait(patience);
   CHECK(done.failed() == 1);
@@ -267,7 +267,7 @@ TEST_CASE_METHOD(members_with_memory,
 }
 
 TEST_CASE_METHOD(members_with_memory,
-                 "a part that cannot be provided does not stop the others from being posted") {
+                 "an error for one peer's part does not stop the others from being posted") {
   buffer<> from(bed.domain, 2 * block);
   const auto part = [&](std::uint32_t peer) -> result<write_operation> {
     VERBSPP_TRY(source, from.region().gather(peer * block, block));
@@ -300,7 +300,7 @@ TEST_CASE("numbers beyond a group's size are refused before anything is posted")
   const auto failed = failure_of(all[0].scope(
       [&](group_scope& scope) { return scope.post_multicast({2}, {.elements = from.gather()}); }));
   CHECK(failed.own()->kind() == error_kind::invalid_input);
-  // An empty list of peers is not a failure.
+  // An empty list of peers is permitted.
   CHECK(all[0].multicast({}, {.elements = from.gather()}));
 
   group none;
@@ -330,7 +330,7 @@ TEST_CASE_METHOD(four_members,
   CHECK(all[0][1].is_connected());
   CHECK(all[0][3].is_connected());
 
-  // With an expired limit, nothing is posted.
+  // If the limit has expired, nothing is posted.
   const group_results nothing = all[0].gather({1, 3}, received, std::chrono::seconds(0));
   CHECK(static_cast<error>(nothing.error()).kind() == error_kind::timed_out);
   CHECK(all[0][1].outstanding() == 0);
@@ -394,15 +394,15 @@ TEST_CASE("one wait returns the messages of all peers") {
   }
   CHECK(seen == std::vector<bool>{false, true, true, true});
 
-  // Other completions are handled: the handle's result is available, and the place returns to the
-  // pool.
+  // The wait also processes other completions: the result of the handle becomes available, and the
+  // place returns to the pool.
   auto sent = must(all[1][2].post_send(must(pool.take())));
   while (all[1][2].outstanding() != 0) {
     std::array<arrival, 2> slots;
     static_cast<void>(must(all[1].wait(slots, patience)));
   }
   CHECK(sent.poll());
-  // Messages that were not taken are dropped with the groups.
+  // Messages that were not taken are released when the groups are destroyed.
   all.clear();
   CHECK(pool.available() == pool.size());
 }
@@ -447,7 +447,7 @@ TEST_CASE("members can be added and removed while the others continue") {
   CHECK(mine.peer_of(id) == 1U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
 
-  // Putting a channel in a used place replaces the channel there.
+  // `put` at a number that is in use replaces its channel.
   must(mine.put(2, std::move(removed)));
   CHECK(mine.peer_of(mine[2].id()) == 2U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
@@ -495,7 +495,7 @@ TEST_CASE_METHOD(four_members, "a group may be assigned to or moved within its o
       CHECK(failure_of(scope[peer].post_receive({})) == error_kind::not_connected);
     CHECK_FALSE(scope.post_multicast({3}, {}).has_value());
   });
-  // The device may have sent it before its channel was destroyed.
+  // The device may have sent the message before its channel was destroyed.
   if (!is_moved) must(all[1][0].close());
   const bool has_arrived = std::move(arriving).wait(patience).has_value();
   CHECK((!is_moved || (done.has_value() && has_arrived)));
@@ -511,7 +511,7 @@ TEST_CASE_METHOD(four_members, "a list of peers may change while parts are poste
   std::vector<std::uint32_t> asked;
   const auto part_for = [&](std::uint32_t peer) {
     asked.push_back(peer);
-    // Frees the memory of the program's list, and changes the group's own list.
+    // Frees the memory of the program's list, and changes the list of the group.
     listed.assign(1000, 0);
     listed.shrink_to_fit();
     if (is_of_group) all[0][2] = channel();
@@ -600,8 +600,7 @@ TEST_CASE("receives posted before a group's handshake take the peers' first mess
   CHECK(must(arrivals.wait(patience)).size() == block);
 }
 
-TEST_CASE_METHOD(four_members,
-                 "a group that goes stops all of its members before it destroys one") {
+TEST_CASE_METHOD(four_members, "a group stops all of its members before it destroys one") {
   std::vector<ibv_qp*> pairs;
   for (const std::uint32_t peer : all[0].all()) pairs.push_back(all[0][peer].native_handle());
   std::size_t stopped = 0;
@@ -657,7 +656,7 @@ TEST_CASE_METHOD(four_members,
   CHECK(left.failed() == 2);
   CHECK_FALSE(left.own());
   CHECK(static_cast<error>(left).message().find("not taken") != std::string::npos);
-  // The requests have finished regardless, and no channel is broken.
+  // The requests have finished nevertheless, and no channel is broken.
   CHECK(part_of(into[2], 0) == pattern(block, 1));
   for (const std::uint32_t peer : all[0].all()) {
     CHECK(all[0][peer].outstanding() == 0);

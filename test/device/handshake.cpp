@@ -13,12 +13,13 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A queue pair number of this device that is no longer in use.
+/// Returns a queue pair number of this device that is not in use any more.
 queue_pair_number number_of_nobody(const testbed& bed) {
   return must(bed.right().build()).number();
 }
 
-/// The error of the handshake with `remote`, which must be found without calling the device.
+/// Returns the error of a handshake with `remote`. The library must detect it without calling the
+/// device.
 error refused_before_the_device(const testbed& bed, const endpoint& remote) {
   const error e = failure_of(must(bed.left().build()).handshake(remote));
   CHECK(e.native_errno() == 0);
@@ -102,13 +103,13 @@ TEST_CASE("requesting an MTU larger than the peer's is a mismatch") {
   prepared larger = must(bed.left().path_mtu(512).build());
   const endpoint of_larger = larger.endpoint();
   check_names_both(failure_of(std::move(larger).handshake(of_smaller)), "MTU", "512", "256");
-  // The other end would have accepted, and detects that this end does not.
+  // The other end's MTU would fit, but it detects that this end refuses.
   check_names_both(failure_of(std::move(smaller).handshake(of_larger)), "MTU", "256", "512");
 }
 
 TEST_CASE("packet sequence numbers can be set and wrap around") {
   const testbed bed;
-  // A few packets before the largest number; each end specifies the number by hand.
+  // The first number is shortly before the largest one. Each end sets it explicitly.
   auto [left, right] = connect(must(bed.left().send_psn(0xfffffd).build()),
                                must(bed.right().receive_psn(0xfffffd).build()));
   for (int i = 0; i < 8; ++i) check_traffic(bed, left, right);
@@ -142,7 +143,7 @@ TEST_CASE("ends of different GID types do not connect") {
   const testbed bed;
   endpoint remote = must(bed.right().build()).endpoint();
   if (!bed.is_ethernet()) {
-    // A RoCE address on InfiniBand is a contradiction in itself.
+    // A RoCE address on InfiniBand contradicts itself.
     remote.gid_type = gid_type::roce_v2;
     const error e = refused_before_the_device(bed, remote);
     CHECK(e == error_kind::invalid_input);
@@ -224,7 +225,7 @@ TEST_CASE("an unused address is detected by the handshake or by the first send")
   if (!outcome.has_value()) {
     const error& e = outcome.error();
     INFO(e);
-    // The cause depends on the network: no reply, or no route.
+    // The cause depends on the network: no reply was received, or no route exists.
     CHECK(std::string(e.operation()) == "modify INIT -> RTR");
     CHECK(e.native_errno() != 0);
     REQUIRE(e.hint() != nullptr);
@@ -232,7 +233,8 @@ TEST_CASE("an unused address is detected by the handshake or by the first send")
     if (e.native_errno() == ETIMEDOUT) CHECK(e == error_kind::timed_out);
     return;
   }
-  // InfiniBand does not resolve addresses, and an interface without ARP resolves every address.
+  // The handshake may succeed, because InfiniBand does not resolve addresses, and an interface
+  // without ARP resolves every address.
   connected left = std::move(outcome).assume_value();
   must(left.post_send({}, {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::retry_exceeded);
@@ -275,18 +277,19 @@ TEST_CASE("a failed handshake leaves nothing behind") {
     remote.type = transport::uc;
     CHECK(failure_of(std::move(pair).handshake(remote)) == error_kind::mismatch);
 
-    // The queue pair is destroyed, so nothing uses the memory, and no receive completes any more.
+    // The queue pair is destroyed, so it does not access the memory, and its receives do not
+    // complete.
     CHECK(count_within_a_moment(queue) == 0);
     CHECK_NOTHROW(must(std::move(region).deregister()));
-    // If the queue pair still existed, the domain and the queue could not be released, which would
-    // be counted.
+    // If the queue pair still existed, the domain and the queue could not be released, and the
+    // testbed would report it.
     domain.reset();
     opened.reset();
   }
   CHECK(watch.failures() == 0);
 }
 
-TEST_CASE("a handshake of a moved-from queue pair only returns an error") {
+TEST_CASE("a handshake of a moved-from queue pair returns an error") {
   const testbed bed;
   prepared pair = must(bed.left().build());
   prepared taken = std::move(pair);
@@ -342,8 +345,8 @@ TEST_CASE("an unreachable peer's error reports what is wrong with the route to i
   if (remote.addresses.empty() ||
       remote.addresses[0].prefix_length == offered_address::unknown_prefix)
     SKIP("the addresses of this device do not belong to a network interface");
-  // An address that this port does not have, and without a subnet, whatever the routes of the host
-  // are.
+  // An address that this port cannot have, from a range for documentation, so that the result does
+  // not depend on the routes of the host.
   remote.address = gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 77}};
   remote.addresses = {};
   const failing_verb unreachable("ibv_modify_qp", ETIMEDOUT);
@@ -353,8 +356,8 @@ TEST_CASE("an unreachable peer's error reports what is wrong with the route to i
   CHECK_THAT(e.message(), Catch::Contains("ip route get"));
 }
 
-TEMPLATE_TEST_CASE_SIG("an unreachable peer's error names a doubtful pair of addresses", "",
-                       ((transport Transport), Transport), transport::rc, transport::ud) {
+TEMPLATE_TEST_CASE_SIG("an unreachable peer's error names a pair of addresses that may not match",
+                       "", ((transport Transport), Transport), transport::rc, transport::ud) {
   const testbed bed;
   auto prepared = prepared_of<Transport>(bed, bed.left_queue);
   endpoint remote = prepared.endpoint();
@@ -365,7 +368,8 @@ TEMPLATE_TEST_CASE_SIG("an unreachable peer's error names a doubtful pair of add
   const auto* const own = std::ranges::find_if(remote.addresses, is_link_local);
   if (own == remote.addresses.end() || remote.addresses.size() < 2)
     SKIP("the device has no link-local address or no other address");
-  // The peer's other addresses have a scope in which this port has none.
+  // The peer has a link-local address, and in one case also an address of a scope in which this
+  // port has none.
   const gid theirs{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0x77}};
   const gid wider{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   const std::string pair = to_string(theirs) + " does not respond to " + to_string(own->address);

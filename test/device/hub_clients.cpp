@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tables of the clients of a hub: turns, the order of messages, and adding and removing clients.
+/// Tables of the clients of a hub: turns, the order of messages, and adding and removing clients. A
+/// turn lets one thread process the messages of one client.
 #include "channels.hpp"
 #include "failing_verb.hpp"
 #include "sockets.hpp"
@@ -24,7 +25,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The data of a client in these tests.
+/// The data that these tests store for each client.
 struct note {
   std::uint32_t number = 0;
   std::uint32_t seen = 0;
@@ -45,7 +46,7 @@ struct served_hub {
   [[nodiscard]] auto builder() const {
     return bed.domain.build_channel().max_send_work_requests(32).max_receive_work_requests(4);
   }
-  /// A channel of the hub, and its peer.
+  /// Connects a channel of the hub to a peer.
   [[nodiscard]] channel_pair connect() const {
     auto served = must(builder().hub(*hub).build());
     return connect_channels(std::move(served), must(builder().build()));
@@ -66,7 +67,7 @@ void send(channel& by, const buffer<>& from, std::uint32_t number) {
   return received.immediate().value().value();
 }
 
-/// Returns the next turn that has a message; skips turns without one.
+/// Returns the next turn that has a message, and that message. Skips turns without messages.
 [[nodiscard]] std::pair<table::turn, message> turn_with_message(table& clients) {
   for (;;) {
     table::turn taken = must(clients.wait(patience));
@@ -83,7 +84,7 @@ void send(channel& by, const buffer<>& from, std::uint32_t number) {
   }));
 }
 
-/// Connects a client to an acceptor, and drives the acceptor until the client can be taken.
+/// Connects a client to an acceptor, and drives the acceptor until the client can be taken from it.
 /// \returns the client's end
 template <class Acceptor>
 [[nodiscard]] channel connect_to(Acceptor& clients, const testbed& bed, const std::string& port) {
@@ -101,7 +102,7 @@ template <class Acceptor>
 
 }  // namespace
 
-TEST_CASE("messages of a client wait in order until the client is in the table") {
+TEST_CASE("messages of a client are kept in order until the client is added to the table") {
   served_hub serving;
   channel_pair ends = serving.connect();
   for (std::uint32_t i = 0; i < 5; ++i) send(ends.right, serving.from, i);
@@ -124,7 +125,7 @@ TEST_CASE("messages of a client wait in order until the client is in the table")
   CHECK_FALSE(second.next());
 }
 
-TEST_CASE("a silent client gets a first turn that wakes a sleeping thread") {
+TEST_CASE("a client that has sent nothing gets a first turn that wakes a sleeping thread") {
   served_hub serving(wait_mode::sleep());
   channel_pair ends = serving.connect();
   auto waiting = std::async(std::launch::async, [&] {
@@ -196,7 +197,7 @@ TEST_CASE(
   must(serving.clients.add(std::move(first.left)));
   must(serving.clients.add(std::move(second.left)));
   constexpr std::uint32_t rounds = 100;
-  // In each round, both threads have a message before either ends its turn.
+  // In each round, each thread gets a message before either thread ends its turn.
   std::atomic<std::uint32_t> received{0};
   std::atomic<std::uint32_t> late{0};
   std::vector<std::thread> threads;
@@ -241,7 +242,7 @@ TEST_CASE("a client is found by its id unless another thread has its turn") {
     CHECK(failure_of(serving.clients.find(id, wait_limit(patience, stop.get_token()))) ==
           error_kind::cancelled);
     table::turn moved = std::move(mine);
-    CHECK_FALSE(mine);  // NOLINT(bugprone-use-after-move): it is defined
+    CHECK_FALSE(mine);  // a moved-from turn is empty
     moved.remove();
     CHECK_FALSE(moved);
   }
@@ -332,7 +333,8 @@ TEST_CASE("a table that is destroyed stops all of its clients before it destroys
     must(serving.clients.add(std::move(ends.left)));
     peers.push_back(std::move(ends.right));
   }
-  // So the time in which a device returns shared receives passes for all of them at once.
+  // Devices need some time to return shared receives. This time passes once for all clients if they
+  // are stopped together.
   std::size_t stopped = 0;
   before_next_destroy_qp([&] { stopped = count_stopped(pairs); });
   {
@@ -366,7 +368,7 @@ TEST_CASE("a table of clients explains each refusal") {
   CHECK(failure_of(table::create(*serving.hub)) == error_kind::invalid_input);
 }
 
-TEST_CASE("a hub reports a channel whose watched descriptor ends") {
+TEST_CASE("a hub reports a channel whose watched descriptor is closed") {
   for (const wait_mode mode : all_modes) {
     served_hub serving(mode);
     sockets peer;
@@ -386,7 +388,7 @@ TEST_CASE("a hub reports a channel whose watched descriptor ends") {
     quits.join();
     CHECK(serving.clients.size() == 0);
   }
-  // The hub's own arrivals report it, too.
+  // The hub reports it as an arrival as well.
   const testbed bed;
   const channel_hub hub = must(channel_hub::create(bed.domain));
   sockets peer;

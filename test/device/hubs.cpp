@@ -20,12 +20,13 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A channel whose queues, as requested, fill a hub regardless of how a device rounds them up.
+/// Returns a builder for a channel with small queues, so that channels of the requested number fit
+/// into a hub even if a device rounds their sizes up.
 [[nodiscard]] auto small_channel(const testbed& bed) {
   return bed.domain.build_channel().max_send_work_requests(4).max_receive_work_requests(4);
 }
 
-/// A channel of the hub, and its peer, which does not belong to a hub.
+/// Connects a channel of the hub to a peer that does not belong to a hub.
 [[nodiscard]] channel_pair connect_to_hub(const testbed& bed, const channel_hub& hub) {
   auto served = must(small_channel(bed).hub(hub).build());
   auto client = must(small_channel(bed).build());
@@ -35,14 +36,14 @@ namespace {
           .right = must(std::move(client).handshake(served_end))};
 }
 
-/// A hub with a pool; skips the test if the device has no shared receive queues. An optional, so
-/// that tests can end it early.
+/// Creates a hub with a pool. Skips the test if the device has no shared receive queues. Returns an
+/// optional, so that a test can destroy the hub early.
 [[nodiscard]] std::optional<channel_hub> hub_with(const testbed& bed, const message_pool& pool,
                                                   const hub_options& options) {
   return supported(channel_hub::create(bed.domain, pool, options), shared_receive_queues);
 }
 
-/// Returns the next message; calls `told` for arrivals without one.
+/// Waits for the next message, and returns it. Calls `told` for arrivals that have no message.
 template <class Told>
 [[nodiscard]] arrival next_message(const channel_hub& hub, Told told) {
   for (;;) {
@@ -63,7 +64,7 @@ TEST_CASE("a channel cannot be built with a moved-from hub") {
       failure_of(bed.domain.build_channel().hub(hub).max_send_work_requests(4).build());
   CHECK(told == error_kind::invalid_input);
   CHECK_THAT(told.message(), Catch::Contains("this hub was moved from"));
-  // A later hub replaces the moved-from one.
+  // A later call of `hub` replaces the moved-from hub.
   CHECK(bed.domain.build_channel().hub(hub).hub(moved).build().has_value());
 }
 
@@ -80,7 +81,7 @@ TEST_CASE("channels of a hub complete in its queue and their own waits find thei
 
   buffer<> mine(bed.domain, pattern(64, 1));
   buffer<> theirs(bed.domain, 64);
-  // Whichever channel polls, each completion reaches its own channel.
+  // No matter which channel polls, each completion is credited to its own channel.
   auto write_one =
       must(one.left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
   auto write_two =
@@ -140,7 +141,7 @@ TEST_CASE("a hub's poll reports which channel has completions") {
   must(receive.wait(patience));
 }
 
-TEST_CASE("a sleeping hub wakes for a message although it has not read an earlier event") {
+TEST_CASE("a sleeping hub wakes for a message although an earlier event is unread") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 48, 128));
   auto hub = hub_with(bed, pool, {.receives = 16, .waiting = wait_mode::sleep()});
@@ -148,7 +149,7 @@ TEST_CASE("a sleeping hub wakes for a message although it has not read an earlie
   buffer<> from(bed.domain, pattern(128, 2));
   std::array<arrival, 1> slot;
   for (int i = 0; i < 3; ++i) {
-    // The wait requests an event. A poll takes the message, and leaves the event unread.
+    // The wait requests an event. The poll then takes the message, and leaves the event unread.
     CHECK(failure_of(hub->wait(slot, short_limit)) == error_kind::timed_out);
     must(ends.right.send({.elements = from.gather()}));
     for (const wait_limit limit = patience; must(hub->poll(slot)).empty();)
@@ -161,7 +162,7 @@ TEST_CASE("a sleeping hub wakes for a message although it has not read an earlie
   }
 }
 
-TEST_CASE("a poll of a hub's channel takes its completions and notices that its peer has left") {
+TEST_CASE("polling a hub's channel takes its completions and detects a destroyed peer") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain));
   socket_pair sockets;
@@ -227,7 +228,7 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
     must(all[0].right.send({.elements = from.gather(0, 5)}));
     CHECK(next_message(*hub, poll_it).source == all[0].left.id());
   }
-  SECTION("a write with immediate data gives a message of no bytes") {
+  SECTION("a write with immediate data arrives as a message without bytes") {
     buffer<> theirs(bed.domain, 4096);
     buffer<> much(bed.domain, 4096);
     must(all[1].right.write(
@@ -254,7 +255,7 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
     CHECK(next_message(*hub, poll_it).message.size() == 6);
     must(late.wait(patience));
   }
-  SECTION("messages that were not taken are dropped with their channel") {
+  SECTION("messages that were not taken are released when their channel is destroyed") {
     must(all[2].right.send({.elements = from.gather(0, 5)}));
     all[0].left.poll();
     all[2].left = channel();
@@ -262,7 +263,7 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
     must(all[0].right.send({.elements = from.gather(0, 7)}));
     CHECK(next_message(*hub, poll_it).message.size() == 7);
   }
-  SECTION("an index that is reused has another generation") {
+  SECTION("an index that is used again has another generation") {
     const channel_id before = all[2].left.id();
     const auto stays = all[2].right.endpoint();
     must(all[2].right.send({.elements = from.gather(0, 5)}));
@@ -309,7 +310,7 @@ TEST_CASE("arrivals wake a sleeping hub and its sleeping channels") {
       for (arrival& each : must(hub->wait(arrived, patience))) {
         there.poll();
         if (!each.message) continue;
-        // The channel's own wait, for the same queue.
+        // The channel's own wait sleeps on the same queue.
         must(must(there.post_send(std::move(each.message))).wait(patience));
         --left;
       }
@@ -348,7 +349,7 @@ TEST_CASE("a failure during a wait for a hub ends the wait and is reported") {
       const failing_device failing(is_port ? "after:50ms=port-down" : "after:50ms=device-fatal");
       const auto start = clock::now();
       auto ended = hub.wait(slot, patience);
-      // The failure breaks the channel as well, which may be reported first.
+      // The failure also breaks the channel, which may be reported first.
       if (ended.has_value()) ended = hub.wait(slot, patience);
       CHECK(clock::now() - start < soon);
       const error failed = failure_of(ended);
@@ -369,7 +370,7 @@ TEST_CASE("a failure of a hub's queue ends the wait for it and is reported") {
   inject(failed);
   std::array<arrival, 1> slot;
   const error told = failure_of(hub.wait(slot, patience));
-  // Undoes the acknowledgement, because the device never reported that event.
+  // The device never reported that event, so the number of acknowledged events is corrected.
   --hub.native_handle()->async_events_completed;
   CHECK(told == error_kind::driver);
   CHECK_THAT(told.message(), Catch::Contains("completion queue"));
@@ -446,11 +447,11 @@ TEST_CASE("a hub refuses objects for which it has no room") {
   }
 }
 
-TEST_CASE_METHOD(two_channels, "a channel closes within its limit under load") {
+TEST_CASE_METHOD(two_channels, "a channel with requests in flight closes within its limit") {
   const auto pool = must(message_pool::create(bed.domain, 64, 4096));
   for (const int milliseconds : {0, 100}) {
     const std::chrono::milliseconds limit(milliseconds);
-    // The peer has no receives.
+    // The peer has posted no receives, so the sends stay in flight.
     for (auto taken = pool.take(); taken.has_value(); taken = pool.take())
       if (!ends.left.post_send(std::move(taken).assume_value()).has_value()) break;
     CHECK(ends.left.outstanding() != 0);
@@ -468,7 +469,7 @@ TEST_CASE_METHOD(two_channels, "a channel closes within its limit under load") {
 
 TEST_CASE("fifty clients of a hub are echoed by two threads and killed at any moment") {
   constexpr std::uint32_t clients = 50;
-  // A message has several packets, so that some clients are killed in the middle of one.
+  // A message consists of several packets, so some clients are killed in the middle of one.
   constexpr std::uint32_t long_message = 10000;
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 300, long_message));
@@ -493,7 +494,7 @@ TEST_CASE("fifty clients of a hub are echoed by two threads and killed at any mo
         client.link.poll();
         if (!each.message) continue;
         ++echoed;
-        // If the queue is full or the client has disconnected, its message is dropped.
+        // If the queue is full, or the client has disconnected, the message is dropped.
         static_cast<void>(client.link.post_send(std::move(each.message)));
       }
     }
@@ -518,7 +519,7 @@ TEST_CASE("fifty clients of a hub are echoed by two threads and killed at any mo
     const endpoint end = there.endpoint();
     channel link = must(std::move(there).handshake(here.endpoint()));
     made.link = must(std::move(here).handshake(end));
-    // The index that its messages will carry.
+    // Messages of the channel will arrive with its index, so the served side expects it there.
     if (link.id().index == which)
       mine.link = std::move(link);
     else
@@ -547,7 +548,7 @@ TEST_CASE("fifty clients of a hub are echoed by two threads and killed at any mo
         ++verified;
         continue;
       }
-      // Kills a client with requests in flight, from one side or the other.
+      // Destroys the channel at one end or the other, while it has requests in flight.
       for (unsigned i = engine() % 4; i != 0; --i) {
         auto taken = inboxes.take();
         if (!taken.has_value()) break;
@@ -568,7 +569,7 @@ TEST_CASE("fifty clients of a hub are echoed by two threads and killed at any mo
       one = join(which);
     }
     CHECK(verified > repetitions(1000));
-    // Under load.
+    // Now the channels are closed under load.
     for (client& each : all)
       if (auto taken = inboxes.take(); taken.has_value())
         static_cast<void>(each.link.post_send(std::move(taken).assume_value()));
@@ -590,7 +591,7 @@ TEST_CASE("fifty clients of a hub are echoed by two threads and killed at any mo
   CHECK(hub->receives_posted() + pool.available() == pool.size());
   CHECK(hub->receives_posted() >= 100);
 
-  // The device has as many receives as the hub has counted: each takes a message.
+  // The hub has counted the device's receives correctly: each of them receives a message.
   channel_pair last = connect_to_hub(bed, *hub);
   std::vector<message> taken;
   for (auto more = pool.take(); more.has_value(); more = pool.take())

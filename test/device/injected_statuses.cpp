@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Every status with which a work request can end, including those that only a broken device
-/// returns.
+/// Every status with which a work request can end, including those that only a defective device
+/// reports.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -18,7 +18,7 @@ namespace {
 
 using enum work_status;
 
-/// A status, and its class, which tells where to look for the cause.
+/// A status, and its class, which shows where to look for the cause.
 struct ending {
   work_status status;
   work_error_class error_class;
@@ -47,14 +47,14 @@ constexpr std::array endings{
     ending{general_error, work_error_class::local_resource},
     ending{tag_matching_error, work_error_class::local_resource},
     ending{tag_matching_rendezvous_incomplete, work_error_class::local_resource},
-    ending{static_cast<work_status>(31), work_error_class::unknown},  // from a later libibverbs
+    ending{static_cast<work_status>(31), work_error_class::unknown},  // a future status
 };
 static_assert(endings.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1,
               "all statuses except success, and one more");
 
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
-/// The fault that makes the n-th request of a queue end with that status.
+/// Returns the fault specification that makes the n-th request of a queue end with this status.
 std::string fault(const char* occasion, int number, work_status status, std::uint32_t vendor_code) {
   return std::string(occasion) + ':' + std::to_string(number) + '=' +
          std::to_string(static_cast<unsigned>(status)) + '/' + std::to_string(vendor_code);
@@ -77,7 +77,7 @@ void check_told(const work_error& told, const ending& expected, std::uint64_t id
                           Catch::EndsWith(std::string("; ") + told.hint()));
 }
 
-/// Takes failed completions from a queue that is polled field by field, and keeps their fields.
+/// Takes failed completions from an extended queue, and stores their fields.
 std::vector<work_error> take_failures(const extended_completion_queue<fields>& queue,
                                       std::size_t count) {
   std::vector<work_error> failures;
@@ -95,7 +95,7 @@ std::vector<work_error> take_failures(const extended_completion_queue<fields>& q
 
 }  // namespace
 
-TEST_CASE("a request can end with each status and the requests behind it are flushed") {
+TEST_CASE("a request can end with each status and the requests after it are flushed") {
   const testbed bed;
   buffer<> target(bed.domain, 8);
   for (const ending& each : endings) {
@@ -125,7 +125,7 @@ TEST_CASE("a receive can end with each status") {
     must(right.post_receive({.elements = inbox.scatter()}, {.id = 801}));
     must(left.post_send({}, {.id = 802}));
     check_told(failure_of(take_one(bed.right_queue).get()), each, 801, right.number());
-    // The sender does not take the message for received.
+    // The sender's request has failed, too.
     CHECK(failure_of(take_one(bed.left_queue).get()).wr_id() == 802);
   }
 }

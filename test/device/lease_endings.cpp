@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: how they end other than by their owner, and requests that are still in flight.
+/// Leases that end without a revocation by their owner, and leases whose requests are still in
+/// flight.
 #include "leases.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 
 namespace verbspp::test::leases {
 
-TEST_CASE("a lease ends with its connection and revoking it after that costs nothing") {
+TEST_CASE("a lease ends with its connection and revoking it afterwards succeeds") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 64);
     std::optional lease = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 64));
@@ -22,19 +23,19 @@ TEST_CASE("a lease ends with its connection and revoking it after that costs not
       CHECK_FALSE(lease->is_open());
       CHECK(failure_of(lease->remote()) == error_kind::not_connected);
     };
-    SECTION("when it breaks") {
+    SECTION("the connection breaks") {
       static_cast<void>(failure_of(bed.owner.receive({.elements = memory.scatter()}, short_limit)));
       check_over();
     }
-    SECTION("when it is closed") {
+    SECTION("the connection is closed") {
       must(bed.owner.close());
       check_over();
     }
-    SECTION("when it is destroyed") {
+    SECTION("the channel is destroyed") {
       bed.owner = channel();
       check_over();
     }
-    SECTION("when it is renewed") {
+    SECTION("the channel is renewed") {
       const endpoint peer_end = must(bed.peer.renew());
       const endpoint owner_end = must(bed.owner.renew());
       check_over();
@@ -51,13 +52,13 @@ TEST_CASE("a lease ends with its connection and revoking it after that costs not
         return;
       }
     }
-    SECTION("when the peer is destroyed") {
+    SECTION("the peer is destroyed") {
       bed.peer = channel();
       must(lease->revoke());
       bed.connect();
       return;
     }
-    SECTION("when it is moved") {
+    SECTION("the channel is moved") {
       channel moved = std::move(bed.owner);
       CHECK(lease->is_open());
       must(lease->revoke());
@@ -65,7 +66,7 @@ TEST_CASE("a lease ends with its connection and revoking it after that costs not
       bed.connect();
       return;
     }
-    SECTION("when the lease is dropped afterwards") {
+    SECTION("the lease is dropped afterwards") {
       bed.owner = channel();
       lease.reset();
       return;
@@ -113,13 +114,13 @@ TEST_CASE_METHOD(
 }
 
 TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device has executed it") {
-  SECTION("at once") {
+  SECTION("it is dropped at once") {
     for (int i = 0; i < 50; ++i)
       static_cast<void>(
           must(bed.owner.post_lease(must(memory.region().window_part<both_ways>(0, 64)))));
     CHECK(bed.owner.is_connected());
   }
-  SECTION("with more leases than slots in the queue") {
+  SECTION("there are more leases than places in the queue") {
     std::vector<lease<both_ways>> leases;
     while (leases.size() < 300) {
       auto granted = bed.owner.post_lease<both_ways>(memory.region(), 0, 64);
@@ -131,23 +132,23 @@ TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device h
     for (auto& each : leases) must(each.revoke());
     CHECK(bed.owner.is_connected());
   }
-  SECTION("after its channel was destroyed") {
+  SECTION("its channel was destroyed before") {
     auto lease = must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64));
     auto other = must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64));
     bed.owner = channel();
     must(lease.revoke());
   }
-  SECTION("behind a request that never completes and soon ends the connection") {
+  SECTION("a request before it never completes and soon ends the connection") {
     const buffer<> message(bed.domain, 8);
     auto blocking = block(bed.owner, message);
     const auto start = clock::now();
     static_cast<void>(must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64)));
-    // The channel's default timeout is 30 s.
+    // The channel's default timeout would be 30 s.
     CHECK(clock::now() - start < patience);
     CHECK(bed.owner.state() == channel_state::broken);
     CHECK_FALSE(blocking.wait(patience).has_value());
   }
-  SECTION("after its channel broke") {
+  SECTION("its channel broke before") {
     const buffer<> message(bed.domain, 8);
     auto blocking = block(bed.owner, message);
     auto lease = must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64));
@@ -158,7 +159,7 @@ TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device h
 }
 
 TEST_CASE_METHOD(memory_for_windows,
-                 "expired limits and stop requests are detected before a lease is requested") {
+                 "lease calls with an expired limit or a stop request post nothing") {
   std::stop_source source;
   source.request_stop();
   const auto part = must(memory.region().window_part<both_ways>(0, 64));
@@ -167,7 +168,7 @@ TEST_CASE_METHOD(memory_for_windows,
   CHECK(failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64, source.get_token())) ==
         error_kind::cancelled);
   CHECK(bed.owner.is_connected());
-  // With these limits, leases are revoked without a request.
+  // Leases are revoked without posting a request if the limit has expired or a stop was requested.
   for (const bool by_stop : {false, true}) {
     auto lease = must(bed.owner.lease(part));
     must(by_stop ? lease.revoke(source.get_token()) : lease.revoke(std::chrono::seconds(-1)));
@@ -180,7 +181,7 @@ TEST_CASE_METHOD(memory_for_windows,
 }
 
 TEST_CASE_METHOD(memory_for_windows,
-                 "a timeout of a lease's wait ends the connection and the lease") {
+                 "a wait for a lease that times out ends the connection and the lease") {
   const buffer<> message(bed.domain, 8);
   const auto part = must(memory.region().window_part<both_ways>(0, 64));
   SECTION("when it is granted") {
@@ -249,7 +250,7 @@ TEST_CASE_METHOD(memory_for_windows, "the peer can return a lease by a message")
     CHECK_FALSE(lease.is_open());
     CHECK_THAT(failure_of(lease.remote()).message(), Catch::Contains("returned the lease"));
   } else {
-    // Linux's software driver sets another flag.
+    // Linux's software driver sets a different flag in the completion.
     WARN("the completion does not report the invalidated rkey");
   }
   CHECK(other.is_open());
@@ -262,7 +263,7 @@ TEST_CASE_METHOD(memory_for_windows, "the peer can return a lease by a message")
   check_closed(bed.peer, bed.domain, memory, far);
 }
 
-TEST_CASE("a lease can be notified of its return by a message of a hub") {
+TEST_CASE("a message of a hub reports that it returns a lease") {
   lease_bed bed;
   bed.need_windows();
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
@@ -287,7 +288,7 @@ TEST_CASE("a lease can be notified of its return by a message of a hub") {
   do static_cast<void>(must(hub.wait(slot, patience)));
   while (!slot[0].message);
   const auto told = slot[0].message.received()->invalidated_rkey();
-  // Linux's software driver sets another flag.
+  // Linux's software driver sets a different flag in the completion.
   if (!told) WARN("the completion does not report the invalidated rkey");
   CHECK(told.value_or(key) == key);
   CHECK_FALSE(other.note_invalidated(key));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: ownership of their memory.
+/// Leases that own or share their memory.
 #include "leases.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace verbspp::test::leases {
 
-TEST_CASE("a lease keeps the pages of a shared buffer") {
+TEST_CASE("a lease keeps the pages of a shared buffer registered") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     std::optional shared = must(must(whole_buffer::allocate(bed.domain, 4096)).share());
     auto watching = *shared;
@@ -30,7 +30,7 @@ TEST_CASE("a lease keeps the pages of a shared buffer") {
   });
 }
 
-TEST_CASE("a lease can be the last owner of a shared buffer") {
+TEST_CASE("a lease can have the last handle of a shared buffer") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     auto lease = must(
         bed.owner.lease<both_ways, By>(must(must(whole_buffer::allocate(bed.domain, 64)).share())));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: refused memory, failures of the driver, and leases that cannot be revoked.
+/// Leases that are refused, fail in the driver, or cannot be revoked.
 #include "failing_verb.hpp"
 #include "leases.hpp"
 
@@ -52,7 +52,7 @@ TEST_CASE("memory that cannot be leased is refused with a message") {
           error_kind::invalid_input);
   CHECK(failure_of(bed.owner.lease<both_ways, lease_by::connection>(of_another.region(), 0, 64)) ==
         error_kind::invalid_input);
-  // A new registration belongs to the domain of the channel.
+  // The registration is a new one, in the domain of the channel.
   auto lease = must(bed.owner.lease<both_ways, lease_by::registration>(of_another.region(), 0, 64));
   must(write(bed.peer, buffer<>(bed.domain, 64), must(lease.remote())));
 
@@ -128,7 +128,7 @@ TEST_CASE_METHOD(memory_for_windows,
                                     convention::returns_errno);
     CHECK(failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64)) ==
           error_kind::invalid_input);
-    // In this case, the lease is revoked without a request.
+    // The lease is revoked even though no request can be posted.
     must(lease.revoke());
   }
   CHECK(bed.owner.is_connected());
@@ -137,7 +137,7 @@ TEST_CASE_METHOD(memory_for_windows,
 }
 
 TEST_CASE("a lease in flight is revoked when it has completed even if no request can be posted") {
-  // After a receiver was not ready, Linux's software driver continues only when a request is
+  // If a receiver was not ready, Linux's software driver continues only when another request is
   // posted.
   if (!device_name().starts_with("soft")) SKIP("this may need a request that is refused here");
   lease_bed bed;
@@ -178,7 +178,7 @@ TEST_CASE_METHOD(memory_for_windows, "a lease that the device fails to revoke re
     const failing_operation refused(bed.context.native_handle()->ops.dealloc_mw, EIO,
                                     convention::returns_errno);
     SECTION("when it is revoked") { told = failure_of(lease.revoke(std::chrono::seconds(-1))); }
-    // Linux's software driver would wait for the window here.
+    // Linux's software driver would wait for the window in this case.
     if (!device_name().starts_with("rxe")) SECTION("when it is revoked after its channel") {
         bed.owner = channel();
         told = failure_of(lease.revoke());
@@ -202,15 +202,16 @@ TEST_CASE_METHOD(memory_for_windows, "a lease that the device fails to revoke re
   if (told) CHECK(*told == error_kind::driver);
 }
 
-TEST_CASE("memory is never freed while the device has failed to revoke its lease") {
-  // With other drivers, LeakSanitizer reports memory that stays registered forever.
+TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
+  // With other drivers, LeakSanitizer would report the memory that stays registered.
   if (!device_name().starts_with("soft"))
     SKIP("memory that stays registered forever is leaked on purpose");
   lease_bed bed;
   std::array<std::byte, 64> mark{};
   mark.fill(std::byte{0x33});
   reports.clear();
-  // Until the bed is destroyed: its domain stays, too, because of the registration.
+  // Set until the bed is destroyed, because the registration prevents the release of the bed's
+  // domain as well.
   set_destroy_failure_handler(
       [](const error& cause) noexcept { reports.push_back(cause.message()); });
   const std::byte* where = nullptr;

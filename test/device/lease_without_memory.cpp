@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases where the program has no memory left.
+/// Leases that are dropped while the program has no free memory.
 #include "../sanitized.hpp"
 #include "failing_verb.hpp"
 #include "leases.hpp"

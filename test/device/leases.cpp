@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: the access that they give to a channel's peer, and how it is revoked.
+/// Leases: the access that a channel's peer gets, and its revocation.
 #include "leases.hpp"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ TEST_CASE("a lease lets the peer access its part of the memory until it is revok
   });
 }
 
-TEST_CASE_METHOD(memory_for_windows, "leasing a part for a window uses a window") {
+TEST_CASE_METHOD(memory_for_windows, "a lease of a part for a window uses a memory window") {
   const buffer<> source(bed.domain, pattern(64, 2));
   const auto part = must(memory.region().window_part<both_ways>(16, 32));
   auto lease = must(bed.owner.lease(part));
@@ -54,7 +54,7 @@ TEST_CASE_METHOD(memory_for_windows, "leasing a part for a window uses a window"
   must(other.revoke());
 }
 
-TEST_CASE("a lease gives the rights that it names and no others") {
+TEST_CASE("a lease grants the rights that it names and no others") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     if constexpr (By !=
                   lease_by::connection) {  // a lease by the connection has the rights of the memory
@@ -73,7 +73,7 @@ TEST_CASE("a lease gives the rights that it names and no others") {
   });
 }
 
-TEST_CASE("a lease can give atomic access") {
+TEST_CASE("a lease can grant atomic access") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     if (bed.limits.atomic_cap == IBV_ATOMIC_NONE) {
       SKIP("the device has no atomic operations");
@@ -91,7 +91,7 @@ TEST_CASE("a lease can give atomic access") {
   });
 }
 
-TEST_CASE("after a revocation no write of the peer lands although the peer continues to write") {
+TEST_CASE("after a revocation no write reaches the memory although the peer continues to write") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     constexpr std::size_t size = 1 << 16;
     for (int round = 0; round < 5; ++round) {
@@ -117,8 +117,8 @@ TEST_CASE("after a revocation no write of the peer lands although the peer conti
       std::fill(memory.content().begin(), memory.content().end(), std::byte{0x5a});
       writer.join();
       must(revoked);
-      // rxe checks the key of a packet before it copies the packet, so one packet may land after
-      // its window is closed. None does after the peer's request has failed.
+      // rxe checks the key of a packet before it copies the packet, so it may write one more packet
+      // after the window is closed. It writes none after the peer's request has failed.
       if (By == lease_by::window && device_name().starts_with("rxe"))
         std::fill(memory.content().begin(), memory.content().end(), std::byte{0x5a});
       CHECK(std::all_of(memory.bytes().begin(), memory.bytes().end(),
@@ -147,7 +147,8 @@ TEST_CASE_METHOD(memory_for_windows,
   CHECK(failure_of(second.remote()) == error_kind::not_connected);
   must(second.revoke());
 
-  // Even if this side has not detected it yet.
+  // A lease can also be revoked if this end has not yet detected that the peer broke the
+  // connection.
   bed.connect();
   auto third = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   auto fourth = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
@@ -155,7 +156,7 @@ TEST_CASE_METHOD(memory_for_windows,
   must(third.revoke());
   CHECK(write(bed.peer, source, late).has_error());
   CHECK(bed.owner.is_connected());
-  // It may detect it now; the lease is revoked regardless.
+  // It may detect that now; the lease is revoked in either case.
   must(fourth.revoke());
   check_closed(bed.peer, bed.domain, memory, late);
 }
@@ -203,7 +204,7 @@ TEST_CASE_METHOD(memory_for_windows, "several leases of the same bytes can be op
   }
 }
 
-TEST_CASE("dropping a lease or assigning to it revokes it") {
+TEST_CASE("dropping a lease or assigning to it revokes its access") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 64);
     std::optional lease = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 64));
@@ -216,8 +217,8 @@ TEST_CASE("dropping a lease or assigning to it revokes it") {
         *lease = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 32));
         must(write(bed.peer, buffer<>(bed.domain, 64), must(lease->remote())));
       };
-      SECTION("a drop") { lease.reset(); }
-      SECTION("a drop with requests in the send queue") {
+      SECTION("dropping the lease") { lease.reset(); }
+      SECTION("dropping the lease while the send queue has requests") {
         const buffer<> message(bed.domain, 8);
         buffer<> inbox(bed.domain, 8);
         auto blocking = block(bed.owner, message);
@@ -227,7 +228,7 @@ TEST_CASE("dropping a lease or assigning to it revokes it") {
         must(blocking.wait(patience));
         must(received.wait(patience));
       }
-      SECTION("an assignment") { assigned(); }
+      SECTION("assigning to the lease") { assigned(); }
     }
     check_closed(bed.peer, bed.domain, memory, far);
   });

@@ -28,14 +28,14 @@ struct lease_bed : testbed {
     peer = std::move(ends.left);
     owner = std::move(ends.right);
   }
-  /// Returns whether the device has the memory windows that leases use by default.
+  /// True if the device has the memory windows that leases use by default.
   [[nodiscard]] bool has_windows() {
     buffer<access::local_write | access::window_bind> memory(domain, 64);
     const auto lease = owner.lease<access::remote_read>(memory.region(), 0, 64);
     if (lease.has_error()) REQUIRE(lease.error() == error_kind::not_supported);
     return lease.has_value();
   }
-  /// Skips the test on a device without them.
+  /// Skips the test if the device has no such windows.
   void need_windows() {
     if (!has_windows()) SKIP("the device has no memory windows of type 2");
   }
@@ -43,7 +43,7 @@ struct lease_bed : testbed {
   channel owner;
 };
 
-/// A fixture: memory to lease by windows.
+/// A fixture: memory that can be leased by windows. Skips the test if the device has none.
 struct memory_for_windows {
   memory_for_windows() { bed.need_windows(); }
 
@@ -69,7 +69,7 @@ void for_each_way(Test test) {
   }
 }
 
-/// Makes the peer write the front of a buffer.
+/// Writes the front of a buffer from the peer to the leased memory.
 template <class Buffer>
 [[nodiscard]] transport_result<completed_work> write(channel& peer, const Buffer& from,
                                                      const remote_memory<both_ways>& to,
@@ -78,7 +78,7 @@ template <class Buffer>
       {.elements = from.gather(0, static_cast<std::size_t>(to.length())), .remote = to}, limit);
 }
 
-/// Checks that the peer's writes no longer land there.
+/// Checks that writes of the peer do not reach the memory any more.
 inline void check_closed(channel& peer, const protection_domain& domain, leased_memory& memory,
                          const remote_memory<both_ways>& far, int line = __builtin_LINE()) {
   INFO("line " << line);
@@ -94,13 +94,15 @@ inline void check_closed(channel& peer, const protection_domain& domain, leased_
   return failed ? std::optional(failed->status()) : std::nullopt;
 }
 
-/// Hides from the compiler that the object was moved from or revoked.
+/// Returns the object. Compilers and analyzers then do not detect that it was moved from or
+/// revoked.
 template <class Object>
 [[nodiscard]] Object& anyhow(Object& object) {
   return object;
 }
 
-/// Puts a request that does not complete into the send queue of a channel.
+/// Fills the head of a channel's send queue with a request that does not complete, because the peer
+/// has posted no receive.
 [[nodiscard]] inline pending<> block(channel& sender, const buffer<>& memory) {
   return must(sender.post_send({.elements = memory.gather()}));
 }

@@ -12,7 +12,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// All objects that a queue pair needs, each of which can be dropped separately.
+/// All objects that a queue pair needs. Each of them can be destroyed separately.
 struct parts {
   parts()
       : opened(must(open_device(device_name()))),
@@ -121,19 +121,19 @@ TEST_CASE("assigning to a queue pair ends the receives of the previous one at on
   must(receiver.post_receive({.elements = inbox.scatter()}, {.id = 1}));
 
   receiver = std::move(active_replacement);
-  // No completion tells whether a datagram arrived; so one is sent, and gets time to arrive.
+  // Sends a datagram and waits for a moment, because no completion reports whether the datagram
+  // arrived.
   const sender_to<transport::ud> destination(sender, gone);
   const gather_element from = outbox.gather();
   destination.send(sender, 2, from);
   take_success(bed.right_queue, 2);
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   CHECK(inbox.bytes() == untouched);
-  // The previous queue pair no longer uses the memory, and the peer of a connection cannot reach
-  // it.
+  // The previous queue pair does not access the memory any more, so it can be deregistered.
   CHECK_NOTHROW(must(std::move(inbox.region()).deregister()));
 }
 
-TEST_CASE("a connected queue pair to which another is assigned is lost to its peer") {
+TEST_CASE("a peer loses its connection when another queue pair is assigned to the connected one") {
   const testbed bed;
   buffer<> inbox(bed.domain, 64);
   buffer<> outbox(bed.domain, pattern(16, 1));
@@ -237,14 +237,15 @@ TEST_CASE("a queue pair with requests in flight can be destroyed before its memo
         must(left.post_read({.elements = near->scatter(), .remote = far->remote()}, {.id = id}));
         must(right.post_write({.elements = far->gather(), .remote = near->remote()}, {.id = id}));
       }
-      // Polls different numbers of completions, so that the destruction comes at different points.
+      // Polls a different number of completions in each round, so that the queue pairs are
+      // destroyed at different points.
       std::array<work_completion, 4> slots;
       for (int i = 0; i < 3 * round; ++i) static_cast<void>(must(bed.left_queue.poll(slots)));
     }
     // If the device still used the memory, a sanitizer would report it.
     near.reset();
     far.reset();
-    // Completions of finished requests may still be in the queues; they are distinguished from
+    // Completions of finished requests may still be in the queues. Their ids differ from those of
     // later ones.
     std::array<work_completion, 16> slots;
     while (!must(bed.left_queue.poll(slots)).empty()) {
@@ -264,7 +265,7 @@ TEST_CASE_METHOD(two_queue_pairs, "memory can be released while a peer still wri
     must(left.post_write({.elements = near.gather(), .remote = remote}, {.id = id}));
   must(std::move(far->region()).deregister());
   far.reset();
-  // The late writes are refused, and the writes behind them flushed.
+  // The first late write is refused, and the writes after it are flushed.
   bool failed = false;
   for (const work_completion& each : take(bed.left_queue, 8)) {
     const work_status status = status_of(each);

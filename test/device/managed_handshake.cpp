@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Handshakes with the attributes that a connection manager supplies for the peer.
+/// Handshakes with attributes of the peer that a connection manager supplies.
 
 #include "channels.hpp"
 #include "failing_verb.hpp"
@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// The attributes that a connection manager would supply to an RC queue pair with this peer.
+/// Returns the attributes that a connection manager would supply to an RC queue pair for this peer.
 managed_attributes attributes_for_peer(const testbed& bed, const endpoint& local,
                                        const endpoint& remote, const path& way) {
   managed_attributes made;
@@ -126,7 +126,7 @@ TEST_CASE("reserved mask bits that older kernels use for RoCE are ignored") {
   must(std::move(pair).handshake(by));
 }
 
-TEST_CASE("a requested path MTU must match the connection manager's") {
+TEST_CASE("a requested path MTU must equal that of the connection manager") {
   const testbed bed;
   auto pair = must(bed.left().path_mtu(512).build());
   const error e = failure_of(std::move(pair).handshake(attributes_of_itself(bed, pair)));

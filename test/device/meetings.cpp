@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Two ends that connect to each other.
+/// Meetings: two ends that connect to each other, where both listen and both connect.
 
 #include "../held_port.hpp"
 #include "channels.hpp"
@@ -31,7 +31,7 @@ struct meeting_place {
   std::string port = std::to_string(listener.port());
 };
 
-/// A fixture: the listeners of two ends.
+/// A fixture: a listener for each of two ends.
 struct two_places {
   testbed bed;
   const meeting_place left{};
@@ -65,7 +65,8 @@ void check_connection(const testbed& bed, channel& from, channel& to) {
 }  // namespace
 
 TEST_CASE_METHOD(two_places, "two ends that connect to each other at once get one connection") {
-  // Reuses the same listeners: remains of an earlier meeting are skipped.
+  // The listeners are the same in all rounds, so connections left over from earlier meetings have
+  // to be skipped.
   for (int i = 0; i < 20; ++i) {
     auto other =
         std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, i, patience); });
@@ -73,7 +74,7 @@ TEST_CASE_METHOD(two_places, "two ends that connect to each other at once get on
     auto two = must(other.get());
     CHECK(one.met.theirs == i);
     CHECK(two.met.theirs == -i);
-    // Both ends also use the same TCP connection.
+    // Both ends also keep the same TCP connection of the two.
     REQUIRE(::send(one.socket.descriptor(), "x", 1, MSG_NOSIGNAL) == 1);
     char letter = 0;
     wait_until([&] { return ::recv(two.socket.descriptor(), &letter, 1, MSG_DONTWAIT) == 1; },
@@ -90,8 +91,8 @@ TEST_CASE("two ends meet even if only one can reach the other or one starts late
   const held_port unreachable;
   auto other = std::async(std::launch::async,
                           [&] { return meet_at(bed, right, unreachable.text(), 2, patience); });
-  // One end has been refused before the other one starts.
-  // steady: the first attempt has likely been refused; they meet in either order
+  // The first attempt to connect is refused, because the other end has not started.
+  // steady: that is likely, and the ends meet in either order
   std::this_thread::sleep_for(20ms);
   auto one = must(meet_at(bed, left, right.port, 1, patience));
   auto two = must(other.get());
@@ -115,8 +116,9 @@ TEST_CASE("a meeting skips strangers and times out with the reason") {
         error_kind::cancelled);
 }
 
-TEST_CASE_METHOD(two_places, "strangers that connect in each turn do not keep the peer out") {
-  // Only `right` can reach the other end. Strangers connect after it, before its hello is read.
+TEST_CASE_METHOD(two_places, "strangers that connect repeatedly do not displace the peer") {
+  // Only `right` can connect to the other end. In each turn, strangers connect before the hello of
+  // `right` is read.
   const held_port unreachable;
   auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
   auto coming = start_at(bed, right, "127.0.0.1", left.port, 2);
@@ -136,7 +138,7 @@ TEST_CASE_METHOD(two_places, "strangers that connect in each turn do not keep th
   CHECK(must(std::move(coming).finish()).met.theirs == 1);
 }
 
-TEST_CASE_METHOD(two_places, "silent strangers in all places make room for the peer") {
+TEST_CASE_METHOD(two_places, "silent strangers that fill all places are displaced by the peer") {
   const held_port unreachable;
   auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
   std::vector<tcp_socket> strangers;
@@ -150,8 +152,8 @@ TEST_CASE_METHOD(two_places, "silent strangers in all places make room for the p
   CHECK(must(other.get()).met.theirs == 1);
 }
 
-TEST_CASE_METHOD(two_places, "a meeting with oneself or with an unsuitable end is refused") {
-  SECTION("oneself") {
+TEST_CASE_METHOD(two_places, "a meeting with itself or with an unsuitable end is refused") {
+  SECTION("itself") {
     const error alone = failure_of(meet_at(bed, left, left.port, 1, patience));
     CHECK(alone == error_kind::mismatch);
     CHECK(alone.message().find("itself") != std::string::npos);
@@ -163,8 +165,8 @@ TEST_CASE_METHOD(two_places, "a meeting with oneself or with an unsuitable end i
       return meet_at(bed, right, unreachable.text(), 1, wait_limit(patience, stop.get_token()),
                      {.application = "one"});
     });
-    // An end that finds out on a connection of its own fails. The other end can't know whether the
-    // client was its peer, so it continues to wait, and reports it at the end.
+    // The end that connects detects the mismatch and fails. The other end can't know whether the
+    // client was its peer, so it continues to wait, and reports the mismatch when its wait ends.
     for (int i = 0; i < 2; ++i) {
       const error one =
           failure_of(meet_at(bed, left, right.port, 1, patience, {.application = "two"}));
@@ -202,7 +204,7 @@ TEST_CASE("an event loop drives many meetings at once on one thread") {
   for (std::size_t i = 0; i < count; ++i) {
     const int number = static_cast<int>(i);
     sessions.push_back(start_at(bed, left[i], "127.0.0.1", right[i].port, number));
-    // Names are resolved on another thread, and no thread waits for it.
+    // The host name is resolved on another thread; the loop does not wait for that.
     sessions.push_back(
         start_at(bed, right[i], i == 0 ? "localhost" : "127.0.0.1", left[i].port, -number));
   }

@@ -19,8 +19,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A separate page between two guard pages: after it is unmapped, the gap stays unmapped, because
-/// no other mapping fits into it.
+/// A page between two guard pages. After it is unmapped, its address range stays unmapped, because
+/// no other mapping fits into the gap.
 class lone_page {
  public:
   explicit lone_page(int protection)
@@ -43,7 +43,7 @@ class lone_page {
   void* all_;
 };
 
-/// Drops this thread's privilege to lock more memory than the limit, if it has it, for the scope.
+/// During its lifetime, this thread does not have the privilege to lock more memory than the limit.
 class unprivileged_locking {
  public:
   unprivileged_locking() {
@@ -61,7 +61,7 @@ class unprivileged_locking {
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> before_{};
 };
 
-/// Makes the device write bytes to a region from other memory.
+/// Makes the device write other memory to a region. Returns the status of the write.
 template <class Remote>
 work_status write_to(const testbed& bed, const Remote& remote,
                      const std::vector<std::byte>& bytes) {
@@ -71,7 +71,7 @@ work_status write_to(const testbed& bed, const Remote& remote,
   return status_of(take_one(bed.left_queue));
 }
 
-/// A page of zero bytes with the alignment of a page.
+/// A page-aligned page of zero bytes.
 struct alignas(4096) page {
   std::array<std::byte, 4096> bytes{};
 };
@@ -130,7 +130,7 @@ TEST_CASE("one memory can be registered several times") {
   CHECK(first.lkey() != second.lkey());
 }
 
-TEST_CASE("an empty span cannot be registered") {
+TEST_CASE("registering an empty span is refused") {
   const testbed bed;
   const error e = failure_of(register_memory(bed.domain, std::span<std::byte>{}));
   CHECK(e == error_kind::invalid_input);
@@ -243,7 +243,7 @@ TEST_CASE(
                               Catch::Contains("ulimit -l"));
 }
 
-TEST_CASE("an unlimited locked-memory limit is not blamed") {
+TEST_CASE("the error for memory that cannot be locked does not name a limit if it is unlimited") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   const failing_verb fails("ibv_reg_mr_iova2", ENOMEM);
@@ -270,7 +270,7 @@ TEST_CASE("a region can start at an address chosen by the program") {
     CHECK(must(region.scatter(16, 8)).address() == start + 16);
     CHECK(region.gather_unchecked(8, 8).address() == start + 8);
 
-    // Peers and elements use these addresses for the memory.
+    // Peers and elements address the memory by these addresses.
     const std::vector<std::byte> content = pattern(100, 1);
     CHECK(write_to(bed, must(must(region.remote()).slice(1000, 100)), content) ==
           work_status::success);
@@ -284,7 +284,7 @@ TEST_CASE("a region can start at an address chosen by the program") {
   }
 }
 
-TEST_CASE("a start that is too high or has another offset in its page than the memory is refused") {
+TEST_CASE("registering at an address that is misaligned with the memory or too high is refused") {
   const testbed bed;
   page memory;
   const auto refusal = [&](std::uint64_t start, std::span<std::byte> bytes) {
@@ -300,7 +300,7 @@ TEST_CASE("a start that is too high or has another offset in its page than the m
   CHECK_THAT(refusal(0, {}), Catch::Contains("0 bytes"));
 }
 
-TEST_CASE("memory can be registered with relaxed ordering whether the device knows it or not") {
+TEST_CASE("memory can be registered with relaxed ordering whether the device supports it or not") {
   const testbed bed;
   std::vector<std::byte> memory(200);
   const auto region =
@@ -397,14 +397,14 @@ TEST_CASE("unsupported changes of a region are refused before the device is call
         error_kind::invalid_input);
 }
 
-TEST_CASE("a region has the keys that its registration has after a change") {
+TEST_CASE("a region has the keys that its registration has after it was changed") {
   const testbed bed;
   std::vector<std::byte> memory(64);
   auto region = must(register_memory<access::local_write>(bed.domain, memory));
   ibv_mr& native = *region.native_handle();
   const std::uint32_t key = native.lkey;
   const auto changed = [&] {
-    // A driver that succeeds and changes the key.
+    // Simulates a driver whose call succeeds and changes the key.
     const failing_reregistration succeeds(0, 0);
     native.lkey = key + 1;
     return must(std::move(region).change_rights<all_rights>());
@@ -484,7 +484,7 @@ TEST_CASE("a driver's error about a dma-buf is reported") {
     CHECK(e.native_errno() == each.errnum);
     CHECK_THAT(e.message(), Catch::Contains("ibv_reg_dmabuf_mr") && Catch::Contains(each.word));
   }
-  // Standard input is not a dma-buf, or the device does not support dma-bufs.
+  // Standard input is not a dma-buf. Some devices do not support dma-bufs at all.
   const error e = failure_of(register_dmabuf(bed.domain, {.file_descriptor = 0, .length = 8}));
   INFO(e);
   CHECK(

@@ -9,7 +9,8 @@
 
 namespace verbspp::test {
 
-/// Changes the limit of locked memory for the scope; `changed` returns whether that was permitted.
+/// Changes the limit of locked memory during its lifetime. `changed` returns true if that was
+/// permitted.
 class memory_lock_limit {
  public:
   explicit memory_lock_limit(rlim_t soft) {

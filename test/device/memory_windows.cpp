@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory windows: the access that they give, and how they are closed.
+/// Memory windows: the access that they grant, and the ways to close them.
 #include "memory_windows.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace verbspp::test::windows {
 
-TEST_CASE("a window gives peers its own rights to a part of memory that itself gives none") {
+TEST_CASE("a window grants peers access to a part of memory that itself grants none") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
@@ -36,7 +36,7 @@ TEST_CASE("a window gives peers its own rights to a part of memory that itself g
   });
 }
 
-TEST_CASE("a window can give atomic access") {
+TEST_CASE("a window can grant atomic access") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     if (bed.limits.atomic_cap == IBV_ATOMIC_NONE) {
@@ -60,7 +60,7 @@ TEST_CASE("a window can give atomic access") {
   });
 }
 
-TEST_CASE("a window gives no right that it was not bound with") {
+TEST_CASE("a window grants no right that it was not bound with") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
@@ -77,7 +77,8 @@ TEST_CASE("a window gives no right that it was not bound with") {
 TEST_CASE("access outside of a window is refused") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
-    // If an access exceeds the region, this driver also drops a reference that it does not hold.
+    // If an access exceeds the region, rxe also releases a reference that it does not hold, so this
+    // is not tested there.
     if (device_name().starts_with("rxe")) {
       SKIP("Linux's software driver checks the bounds of the region, not those of the window");
     }
@@ -111,7 +112,8 @@ TEST_CASE_METHOD(two_queue_pairs,
   CHECK(memory.front(64) == std::vector<std::byte>(64));
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a type 1 window is open to any peer connected to its domain") {
+TEST_CASE_METHOD(two_queue_pairs,
+                 "any peer connected to the domain of a type 1 window can access it") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_1>(bed.domain);
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -153,7 +155,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   CHECK_NOTHROW(must(std::move(region).deregister()));
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a type 2 window that its own side closed can be bound again") {
+TEST_CASE_METHOD(two_queue_pairs, "a type 2 window that its owner has closed can be bound again") {
   shown_memory memory(bed.domain, 128);
   auto window = window_of<type_2>(bed.domain);
   const auto first = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -171,7 +173,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a type 2 window that its own side closed can 
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a type 2 window can be closed by a message of its peer that names it") {
+                 "a type 2 window can be closed by a message of the peer that contains its rkey") {
   shown_memory memory(bed.domain, 64);
   buffer<> inbox(bed.domain, 16);
   buffer<> source(bed.domain, pattern(64, 7));
@@ -183,7 +185,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   take_success(bed.left_queue, 2);
   const completed_work received = take_success(bed.right_queue, 1);
   CHECK(received.byte_count() == 16U);
-  // Linux's software driver sets another flag.
+  // Linux's software driver sets a different flag in the completion.
   if (device_name().starts_with("rxe") && !received.invalidated_rkey())
     WARN("the completion does not report the invalidated rkey");
   else
@@ -194,7 +196,7 @@ TEST_CASE_METHOD(two_queue_pairs,
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a type 2 window is open only to the peer of the queue pair that bound it") {
+                 "only the peer of the queue pair that bound a type 2 window can access it") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -232,14 +234,14 @@ TEST_CASE("a window that is destroyed is closed") {
   });
 }
 
-TEST_CASE("a region cannot be destroyed while a window is bound to it and reports why") {
+TEST_CASE("a region to which a window is bound cannot be destroyed and reports the reason") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
     std::vector<std::byte> bytes(64);
     auto window = window_of<Type>(bed.domain);
     const auto refused = [](error_kind kind) {
-      // Linux's software driver returns "invalid".
+      // Linux's software driver returns EINVAL.
       return is_one_of(kind, {error_kind::busy, error_kind::invalid_input});
     };
     const auto register_it = [&] {
@@ -254,7 +256,7 @@ TEST_CASE("a region cannot be destroyed while a window is bound to it and report
     CHECK_THAT(e.message(), Catch::Contains("stays registered") &&
                                 Catch::Contains("a memory window is still bound to it"));
 
-    // The destructor can report the failure only to the handler.
+    // A destructor can report the failure only to the handler.
     window.reset();
     REQUIRE(ibv_dereg_mr(native) == 0);
     window = window_of<Type>(bed.domain);

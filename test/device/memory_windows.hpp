@@ -22,8 +22,8 @@ inline constexpr access_flags both_ways = access::remote_read | access::remote_w
 /// Memory that peers can access only through windows.
 using shown_memory = buffer<access::local_write | access::window_bind>;
 
-/// A window, if the device has them. Declare it after the queue pairs that bind it, so that it is
-/// destroyed before them.
+/// Creates a window, or skips the test if the device has none. Declare it after the queue pairs
+/// that bind it, so that it is destroyed before them.
 template <memory_window_type Type>
 std::optional<memory_window<Type>> window_of(const protection_domain& domain) {
   return supported(memory_window<Type>::create(domain),
@@ -42,7 +42,7 @@ window_part<Rights> part_of(const shown_memory& memory, std::size_t offset, std:
   return must(memory.region().window_part<Rights>(offset, length));
 }
 
-/// Binds the window at the right end, and waits for the bind.
+/// Binds the window through the right end, and waits for the bind.
 template <class QueuePair, memory_window_type Type, access_flags Rights>
 remote_memory<Rights> bind(QueuePair& by, memory_window<Type>& window,
                            const window_part<Rights>& part, int line = __builtin_LINE()) {
@@ -57,7 +57,7 @@ remote_memory<Rights> bind(QueuePair& by, memory_window<Type>& window,
   return far;
 }
 
-/// Makes the left end write the front of a buffer.
+/// Writes the front of a buffer from the left end. Returns the status of the write.
 inline work_status write(const testbed& bed, connected& left, const remote_destination& to,
                          const buffer<>& from) {
   must(left.post_write(
@@ -70,21 +70,21 @@ inline std::vector<std::byte> written_by_another(std::uint64_t size) {
   return pattern(static_cast<std::size_t>(size), 9);
 }
 
-/// Writes by a separate queue pair, which breaks if the write is refused.
+/// Writes through a queue pair of its own, so that a refused write breaks no other connection.
 inline work_status write_by_another(const testbed& bed, const remote_destination& to) {
   connected_pair pair = connect(bed);
   const buffer<> source(bed.domain, written_by_another(to.memory().length()));
   return write(bed, pair.left, to, source);
 }
 
-/// A handle of the same bytes with another key, or with rights that were never granted.
+/// Returns a forged handle, with an rkey or rights that were never granted.
 inline remote_memory<access::remote_write> claimed(std::uint64_t address, std::uint64_t length,
                                                    remote_key rkey) {
   return {address, length, rkey};
 }
 
 /// Calls `test` with connected ends, once for each posting interface that the device has. The right
-/// end has everything required to post batches by that interface.
+/// end can post batches with that interface.
 template <class Test>
 void with_each_interface(Test test) {
   const testbed bed;
@@ -102,14 +102,14 @@ void with_each_interface(Test test) {
   run(supported(bed.right().extended_posting().build(), extended_posting));
 }
 
-/// Invalidates the window at the right end, and waits for it.
+/// Invalidates the window through the right end, and waits for the completion.
 inline void invalidate(connected& by, remote_key rkey, int line = __builtin_LINE()) {
   must(by.post_local_invalidate({.rkey = rkey}, {.id = 70}), line);
   CHECK(take_success(by.send_completion_queue(), 70, line).operation() ==
         work_operation::local_invalidate);
 }
 
-/// The errors about objects that could not be released.
+/// The reported errors of objects that could not be released.
 inline std::vector<std::string> reports;
 
 }  // namespace verbspp::test::windows

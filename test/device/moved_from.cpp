@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Objects that were moved from or deregistered are refused with a message when another object is
-/// created from them, and their printed form reports it.
+/// Objects that were moved from or deregistered: creating another object from them is refused with
+/// a message, and their printed form shows their state.
 
 #include "datagrams.hpp"
 
@@ -15,7 +15,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// An object from which everything has been moved.
+/// Moves everything out of the object, and returns it.
 template <class Object>
 [[nodiscard]] const Object& emptied(Object& object) {
   const Object taken(std::move(object));

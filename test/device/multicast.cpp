@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UD: multicast groups.
+/// Multicast groups of UD queue pairs.
 
 #include "datagrams.hpp"
 
@@ -16,9 +16,9 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Makes the host a member of an IP group, as `rdma_join_multicast` does. A RoCE v2 port receives a
-/// group's datagrams only if the host is a member. A software device with addresses of its own does
-/// not depend on the host.
+/// During its lifetime, makes the host a member of an IP group, as `rdma_join_multicast` does. A
+/// RoCE v2 port receives the datagrams of a group only if the host is a member. A software device
+/// that has addresses of its own does not need this.
 class host_membership {
  public:
   host_membership(const gid& group, const gid& local) {
@@ -84,8 +84,8 @@ TEST_CASE("a queue pair that is in multicast groups can be moved and destroyed")
     must(other.join_multicast(one.address, one.multicast_lid));
     std::swap(right, other);
     must(right.leave_multicast(one.address, one.multicast_lid));
-    other = right_of(bed);  // which destroys the queue pair in four groups
-    // A queue pair that a failing transition destroys.
+    other = right_of(bed);  // this destroys the queue pair in four groups
+    // A failed transition destroys this queue pair, which is also in a group.
     must(right.join_multicast(one.address, one.multicast_lid));
     move_to_error(right.native_handle());
     CHECK(failure_of(
@@ -167,7 +167,7 @@ TEST_CASE("a multicast reaches every member once and no other queue pair") {
   CHECK(count_within_a_moment(others_queue) == 0);
 }
 
-TEST_CASE("a queue pair that has left a multicast group receives nothing while others still do") {
+TEST_CASE("a queue pair that has left a multicast group receives nothing while members do") {
   const testbed bed;
   const multicast_group members = multicast_group::of(bed, 10);
   auto sender = left_of(bed);

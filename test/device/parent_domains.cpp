@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Thread domains, and protection domains that only one thread uses at a time.
+/// Thread domains, and parent domains, which let protection domains be used by one thread at a
+/// time.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -15,7 +16,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A thread domain; skips the test with a message if the device has none.
+/// Creates a thread domain. Skips the test with a message if the device has none.
 std::optional<thread_domain> threads_of(const context& opened) {
   auto created = thread_domain::create(opened);
   if (created.has_value()) return std::move(created).assume_value();
@@ -78,7 +79,7 @@ TEST_CASE("a parent domain keeps its domains alive and is released before them")
   std::optional<thread_domain> threads = threads_of(*opened);
   std::optional<protection_domain> domain = must(protection_domain::allocate(*opened));
   auto parent = must(protection_domain::create_parent(*domain, *threads));
-  // A parent of a parent domain becomes another parent of the domain below.
+  // The parent of a parent domain is created as another parent of the domain below.
   auto second = must(protection_domain::create_parent(parent, *threads));
   CHECK(second.below() == *domain);
   opened.reset();

@@ -21,14 +21,14 @@ namespace {
   return {what.bytes().begin(), what.bytes().end()};
 }
 
-/// A message with those bytes.
+/// Takes a message from the pool, and fills it with these bytes.
 [[nodiscard]] message filled(const message_pool& pool, const std::vector<std::byte>& bytes) {
   message made = must(pool.take());
   must(made.assign(bytes));
   return made;
 }
 
-/// Checks that all places of a pool are available, and that no two overlap.
+/// Checks that all places of a pool are available, and that no two of them overlap.
 void check_places(const message_pool& pool) {
   CHECK(pool.available() == pool.size());
   std::vector<message> all;
@@ -48,8 +48,7 @@ void check_places(const message_pool& pool) {
 
 }  // namespace
 
-TEST_CASE(
-    "a pool hands out its places as messages and gets them back when messages are destroyed") {
+TEST_CASE("a pool lends its places as messages until the messages are destroyed") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 3, 100));
   CHECK(pool.size() == 3);
@@ -64,7 +63,7 @@ TEST_CASE(
     message third = must(pool.take());
     CHECK(pool.available() == 0);
     CHECK(failure_of(pool.take()) == error_kind::would_block);
-    // Assignment returns the previous message's place.
+    // Assignment returns the place of the previous message.
     first = std::move(third);
     CHECK(pool.available() == 1);
     CHECK_FALSE(third);
@@ -113,7 +112,7 @@ TEST_CASE("messages outlive their pool") {
   CHECK(content_of(left) == pattern(64, 2));
 }
 
-TEST_CASE("a message that is sent returns its place to the pool by itself") {
+TEST_CASE("the place of a message returns to the pool when the request has finished") {
   const testbed bed;
   const channel_pair ends_before = connect_channels(bed);
   channel_pair ends = connect_channels(bed);
@@ -122,7 +121,7 @@ TEST_CASE("a message that is sent returns its place to the pool by itself") {
   auto receive = must(ends.right.post_receive({.elements = to.scatter()}));
   message what = filled(pool, pattern(77, 3));
 
-  SECTION("when its handle is waited for") {
+  SECTION("a send whose handle is waited for") {
     auto sending = must(ends.left.post_send(std::move(what), {.immediate = immediate_data(5)}));
     CHECK_FALSE(what);
     must(sending.wait(patience));
@@ -130,12 +129,12 @@ TEST_CASE("a message that is sent returns its place to the pool by itself") {
     CHECK(must(receive.wait(patience)).immediate() == immediate_data(5));
     CHECK(to.front(77) == pattern(77, 3));
   }
-  SECTION("when its handle is dropped") {
+  SECTION("a send whose handle is dropped") {
     CHECK(ends.left.post_send(std::move(what)).has_value());
     CHECK(must(receive.wait(patience)).byte_count() == 77);
     wait_until([&] { return ends.left.poll(), pool.available() == 2; }, "the place");
   }
-  SECTION("when it is written in a scope instead") {
+  SECTION("a write in a scope") {
     buffer<> theirs(bed.domain, 128);
     must(ends.left.scope([&](channel_scope& s) -> result<void> {
       VERBSPP_TRYV(s.post_write(std::move(what), {.remote = theirs.remote()}));
@@ -145,26 +144,26 @@ TEST_CASE("a message that is sent returns its place to the pool by itself") {
     CHECK(pool.available() == 2);
     must(ends.right.close());
   }
-  SECTION("when the peer has closed its channel") {
+  SECTION("a send after the peer has closed its channel") {
     must(ends.right.close());
     CHECK(ends.left.post_send(std::move(what)).has_value());
     CHECK(pool.available() == 1);
     must(ends.left.close());
     CHECK(pool.available() == 2);
   }
-  SECTION("and keeps it if it cannot be posted") {
+  SECTION("a message that cannot be posted keeps its place") {
     must(ends.left.close());
     CHECK(failure_of(ends.left.post_send(std::move(what))) == error_kind::not_connected);
     CHECK(content_of(what) == pattern(77, 3));
   }
-  SECTION("but not if it is received into or read into") {
+  SECTION("a read returns the message to the caller") {
     buffer<> theirs(bed.domain, pattern(128, 8));
     auto reading = must(ends.left.post_read(std::move(what), {.remote = theirs.remote()}));
     auto done = reading.wait(patience);
     must(done.result);
-    CHECK(content_of(done.memory) == theirs.bytes());  // has the length of the data
+    CHECK(content_of(done.memory) == theirs.bytes());  // the message has the length of the data
   }
-  SECTION("which a write with immediate data does not fill") {
+  SECTION("a write with immediate data does not fill the receive's message") {
     buffer<> theirs(bed.domain, 4096);
     buffer<> much(bed.domain, 4096);
     must(ends.left.send({.elements = much.gather(0, 1)}));
@@ -181,7 +180,7 @@ TEST_CASE("a message that is sent returns its place to the pool by itself") {
   check_places(pool);
 }
 
-TEST_CASE("an inbox returns messages in order and rings few doorbells") {
+TEST_CASE("an inbox returns messages in order and posts receives with few doorbells") {
   const testbed bed;
   auto left = must(bed.domain.build_channel().build());
   auto right = must(bed.domain.build_channel().max_receive_work_requests(16).build());
@@ -189,7 +188,7 @@ TEST_CASE("an inbox returns messages in order and rings few doorbells") {
   auto arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
   CHECK(arrivals.posted() == 8);
   channel_pair ends = connect_channels(std::move(left), std::move(right));
-  // Lambdas capture these references, because clang 14 cannot capture structured bindings.
+  // Lambdas capture these references instead of structured bindings, which clang 14 cannot capture.
   channel& here = ends.left;
   channel& there = ends.right;
   CHECK_FALSE(arrivals.next());
@@ -213,7 +212,7 @@ TEST_CASE("an inbox returns messages in order and rings few doorbells") {
     CHECK(what.received()->is_receive());
     CHECK(content_of(what) == from.front(1 + taken % 60));
     ++taken;
-    // Some messages are kept for a while, so that places return in any order.
+    // Some messages are kept for a while, so that their places return in a different order.
     if (taken % 3 == 0) kept.push_back(std::move(what));
     if (kept.size() == 10) kept.clear();
   }
@@ -251,7 +250,7 @@ TEST_CASE("an inbox returns messages in order and rings few doorbells") {
     CHECK(failure_of(arrivals.wait()) == error_kind::not_connected);
     CHECK(arrivals.posted() == 0);
     check_places(pool);
-    SECTION("which stays until the next connection") {
+    SECTION("the cause is reported until the channel is renewed") {
       static_cast<void>(must(there.renew()));
       CHECK_FALSE(arrivals.next());
       CHECK(arrivals.posted() == 8);
@@ -262,11 +261,11 @@ TEST_CASE("an inbox returns messages in order and rings few doorbells") {
       CHECK(must(arrivals.wait(patience)).size() == 5);
     }
   }
-  SECTION("an inbox that outlives its channel") {
+  SECTION("an inbox can outlive its channel") {
     there = channel();
     CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
   }
-  SECTION("a channel that outlives its inbox and drops later messages") {
+  SECTION("a channel can outlive its inbox and drops later messages") {
     {
       const auto gone = std::move(arrivals);
       CHECK(failure_of(*arrivals.next()) == error_kind::invalid_input);
@@ -294,24 +293,24 @@ TEST_CASE_METHOD(
     CHECK(filled.bytes().back() == theirs.bytes()[size - 1]);
   };
 
-  SECTION("received by a handle") {
+  SECTION("a message that is received by a handle") {
     auto receive = must(ends.left.post_receive(std::move(mine)));
     must(ends.right.send({.elements = theirs.gather(0, 40)}));
     auto done = receive.wait(patience);
     must(done.result);
     is_filled(done.memory, 40);
   }
-  SECTION("received by a call") {
+  SECTION("a message that is received by a blocking call") {
     auto send = must(ends.right.post_send({.elements = theirs.gather(0, 40)}));
     must(ends.left.receive(mine));
     is_filled(mine, 40);
     must(send.wait(patience));
   }
-  SECTION("read") {
+  SECTION("a message that is filled by a read") {
     must(ends.left.read(mine, {.remote = theirs.remote()}));
     is_filled(mine, 64);
   }
-  SECTION("not filled") {
+  SECTION("a message that is not filled") {
     auto receive = must(ends.left.post_receive(std::move(mine)));
     auto done = receive.wait(short_limit);
     CHECK(error(failure_of(done.result)) == error_kind::timed_out);
@@ -320,7 +319,7 @@ TEST_CASE_METHOD(
   }
 }
 
-TEST_CASE("repeated renewals of a channel with an inbox keep no earlier connection") {
+TEST_CASE("repeatedly renewing a channel with an inbox keeps no earlier connection alive") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
   channel_pair ends = connect_channels(bed);
@@ -332,13 +331,13 @@ TEST_CASE("repeated renewals of a channel with an inbox keep no earlier connecti
     static_cast<void>(messages.next());
     CHECK(core.sends().kept_connections() == 1);
   }
-  // A handle of a send keeps the send's connection.
+  // The handle of an unfinished send keeps the connection of the send alive.
   must(ends.right.renew());
   must(ends.left.handshake(ends.right.endpoint()));
   const auto kept = must(ends.left.post_send({.elements = from.gather()}));
   must(ends.left.renew());
   CHECK(core.sends().kept_connections() == 2);
-  // The next call posts receives to the new connection.
+  // The receives are posted to the new connection by the next call.
   CHECK(messages.posted() == 0);
   CHECK_FALSE(messages.next());
   CHECK(messages.posted() == 4);
@@ -359,7 +358,7 @@ TEST_CASE("an inbox with unsuitable arguments is refused with a message") {
   check_places(pool);
 }
 
-TEST_CASE("a write with immediate data gives an inbox a message of no bytes") {
+TEST_CASE("a write with immediate data arrives in an inbox as a message without bytes") {
   const testbed bed;
   auto left = must(bed.domain.build_channel().build());
   auto right = must(bed.domain.build_channel().build());
@@ -408,7 +407,7 @@ TEST_CASE("threads can pass messages to each other without losing a place") {
   check_places(pool);
 }
 
-TEST_CASE("all places return to the pool whatever the order in which channels are destroyed") {
+TEST_CASE("all places return to the pool in whatever order channels are destroyed") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 64, 256));
   std::mt19937 engine(7);
@@ -442,7 +441,7 @@ TEST_CASE("all places return to the pool whatever the order in which channels ar
             kept.pop_back();
           }
       }
-    // Destroys the objects with requests in flight, in any order and way.
+    // Destroys the objects while requests are in flight, in a random order and way.
     for (unsigned what : {random() % 6, random() % 6, random() % 6}) switch (what) {
         case 0:
           here = channel();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// The other device tests require the device, so this test reports if it is missing.
+// The other tests assume that the device exists. This test reports clearly if it is missing.
 TEST_CASE("the device under test exists") {
   const char* chosen = std::getenv("VERBSPP_TEST_DEVICE");
   const std::string wanted = chosen != nullptr ? chosen : "soft0";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Two processes: the peer is another instance of this program, which runs a test case reserved for
-/// it.
+/// Tests with two processes. The peer is another instance of this program, which runs a test case
+/// that is reserved for it.
 #include "channels.hpp"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ constexpr const char* socket_variable = "VERBSPP_TEST_PEER_SOCKET";
 constexpr const char* role_variable = "VERBSPP_TEST_PEER_ROLE";
 constexpr std::size_t message_size = 5000;
 
-/// One end of a stream between the two processes.
+/// This process's end of a stream between the two processes.
 class peer_link {
  public:
   explicit peer_link(int descriptor) : descriptor_(descriptor) {}
@@ -70,7 +70,7 @@ class peer_link {
     take(bytes);
     return must(Travelling::decode(bytes));
   }
-  /// Returns when the other process has reached the same point.
+  /// Waits until the other process has called this, too.
   void meet() const {
     const std::array<std::byte, 1> mine{std::byte{0x42}};
     std::array<std::byte, 1> theirs{};
@@ -84,7 +84,7 @@ class peer_link {
 
 using writable = remote_memory<access::remote_write | access::remote_read>;
 
-/// The other process, which is killed if it still runs at the end.
+/// The other process. The destructor kills it if it is still running.
 class peer_process {
  public:
   explicit peer_process(const char* role) : process_(start(role)) {}
@@ -100,7 +100,7 @@ class peer_process {
     ::waitpid(std::exchange(process_, -1), nullptr, 0);
   }
 
-  /// Returns whether it exits by itself without having detected an error.
+  /// True if the process exits normally and has detected no error.
   [[nodiscard]] bool ends_well() {
     int status = 0;
     wait_until([&] { return ::waitpid(process_, &status, WNOHANG) != 0; },
@@ -115,7 +115,8 @@ class peer_process {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
     link_.emplace(ends[0]);
     const peer_link theirs(ends[1]);
-    // Without close-on-exec, at a number that is free in the child.
+    // The child inherits this descriptor: it has no close-on-exec flag, and a number that is free
+    // in the child.
     const int inherited = ::fcntl(ends[1], F_DUPFD, 100);
     REQUIRE(inherited >= 0);
     const peer_link duplicate(inherited);
@@ -132,7 +133,7 @@ class peer_process {
     std::string test_case = "the other process";
     const std::array<char*, 3> arguments{program.data(), test_case.data(), nullptr};
     pid_t process = 0;
-    // Its output is discarded unless it fails, because the parent reports.
+    // The output of the child is discarded unless it fails, because the parent reports the results.
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
@@ -147,8 +148,8 @@ class peer_process {
   pid_t process_;
 };
 
-/// Connects to the other process over the stream. Then both meet, so that nothing is sent to a
-/// queue pair that is not ready.
+/// Connects to the other process over the stream. Returns when both have connected, so that nothing
+/// is sent to a queue pair that is not ready.
 connected connect_over(const peer_link& connection, prepared pair) {
   const endpoint remote = connection.exchange(pair.endpoint());
   connected result = must(std::move(pair).handshake(remote));
@@ -156,7 +157,7 @@ connected connect_over(const peer_link& connection, prepared pair) {
   return result;
 }
 
-// The role of the other process. It checks its own requests, and the parent checks the memory.
+// The part of the other process. It checks its own requests, and the parent checks the memory.
 
 void answer_messages(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, message_size);
@@ -180,7 +181,7 @@ void offer_memory(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, pattern(message_size, 60));
   connected right = connect_over(connection, must(bed.left().build()));
   connection.put(writable(memory.remote()).encode());
-  // Passive: it calls no verbs while the parent reads and writes.
+  // While the parent reads and writes, this process calls no verbs.
   connection.meet();
   if (memory.bytes() != pattern(message_size, 61))
     throw failure(__FILE__, __LINE__, "the parent's data was not written");
@@ -197,7 +198,7 @@ void swallow_messages(const testbed& bed, const peer_link& connection) {
   }
 }
 
-/// As above, for channels.
+/// Connects a channel in the same way.
 channel connect_over(const peer_link& connection, prepared_channel end) {
   const endpoint remote = connection.exchange(end.endpoint());
   channel result = must(std::move(end).handshake(remote));
@@ -284,7 +285,7 @@ TEST_CASE("a process that is killed in the middle of a stream is detected") {
   while (posted < window) post();
   std::optional<work_status> failed;
   auto deadline = clock::now() + patience;
-  // The first request that fails does so for lack of an acknowledgement; those behind it are
+  // The first request that fails has received no acknowledgement. The requests after it are
   // flushed.
   while (completed < posted) {
     if (clock::now() > deadline) FAIL("no request failed after the other process was killed");
@@ -308,7 +309,7 @@ TEST_CASE("a process that is killed in the middle of a stream is detected") {
   CHECK(completed >= 100);
   wait_for_error_state(left);
 
-  // The device still works for all other queue pairs.
+  // The device still works for other queue pairs.
   auto [other_left, other_right] = connect(bed);
   must(other_right.post_receive({.elements = memory.scatter()}, {.id = 1}));
   must(other_left.post_send({}, {.id = 2}));
@@ -348,9 +349,9 @@ TEST_CASE("another process can write to memory leased to it until the lease is r
     CHECK(clock::now() - start < soon);
     const std::vector<std::byte> expected = pattern(message_size, 64);
     std::ranges::copy(expected, memory.content().begin());
-    // Its next write is refused.
+    // The process exits when its next write is refused.
     if (!is_killed) CHECK(peer.ends_well());
-    // steady: gives a bug time to show; without one the test passes at any speed
+    // steady: gives an error time to show; a correct library passes at any speed
     std::this_thread::sleep_for(moment);
     CHECK(memory.bytes() == expected);
   }

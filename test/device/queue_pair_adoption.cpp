@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queue pairs that a C program created and that are adopted or borrowed, and queue pairs that are
-/// released to a C program.
+/// Queue pairs that a C program created and that the library adopts or borrows, and queue pairs
+/// that the library releases to a C program.
 
 #include "failing_verb.hpp"
 #include "transports.hpp"
@@ -32,7 +32,7 @@ ibv_qp* made_by_c(const testbed& bed, transport type, ibv_srq* receives = nullpt
   return made;
 }
 
-/// Brings a queue pair to INIT, like `rdma_create_qp`.
+/// Creates a queue pair and moves it to INIT, as `rdma_create_qp` does.
 ibv_qp* prepared_by_c(const testbed& bed, transport type) {
   ibv_qp* const made = made_by_c(bed, type);
   ibv_qp_attr attributes{};
@@ -61,8 +61,8 @@ auto parents(const testbed& bed) {
       .completion_queue(bed.left_queue);
 }
 
-/// Sends a message from a queue pair to itself. The send and the receive complete in one queue, in
-/// either order.
+/// Sends a message from a queue pair to itself. The send and the receive complete in the same
+/// queue, in either order.
 template <transport Transport>
 void check_talk(const testbed& bed, connected_queue_pair<Transport>& pair) {
   constexpr std::size_t header = header_of<Transport>;
@@ -116,7 +116,7 @@ TEST_CASE("an adopted queue pair is destroyed by the library") {
         prepared_by_c(bed, transport::rc), ownership::taken));
     CHECK(live_objects() == before + 1);
     auto connected = connect_to_itself(std::move(pair));
-    // It has the access rights with which it was created, even after it is prepared again.
+    // The queue pair keeps the access rights of its creation, even after it is prepared again.
     auto again = must(must(std::move(connected).to_reset()).prepare());
     CHECK(must(again.query()).access().contains(access::remote_write));
     CHECK_FALSE(must(again.query()).access().contains(access::remote_read));
@@ -185,7 +185,8 @@ TEST_CASE("a borrowed queue pair leaves the multicast groups that it joined") {
     auto pair = must(parents<transport::ud>(bed).from_native<init>(made, ownership::borrowed));
     must(pair.join_multicast(group, multicast_lid));
   }
-  // The kernel refuses to destroy a queue pair that is in a group.
+  // Checks indirectly that the group was left: the kernel refuses to destroy a queue pair that is
+  // in a group.
   destroy_by_c(made);
 }
 
@@ -244,8 +245,8 @@ TEST_CASE("a queue pair is adopted only with its actual type and state and paren
 
 namespace {
 
-/// The attributes that a connection manager supplies for a transition of an RC queue pair that is
-/// its own peer.
+/// The attributes that a connection manager supplies for a transition of an RC queue pair. The
+/// queue pair is connected to itself.
 struct step {
   ibv_qp_attr attributes{};
   int mask = IBV_QP_STATE;
@@ -324,7 +325,7 @@ TEST_CASE("the attributes of a connection manager are checked before a transitio
   CHECK(moved_from.error() == error_kind::invalid_input);
 }
 
-TEST_CASE("a queue pair outside the library can be modified with checked attributes") {
+TEST_CASE("a queue pair of a C program can be modified with checked attributes") {
   const testbed bed;
   ibv_qp* const made = made_by_c(bed, transport::rc);
   ibv_qp_attr attributes{};
@@ -336,7 +337,7 @@ TEST_CASE("a queue pair outside the library can be modified with checked attribu
   CHECK(std::string(incomplete.operation()) == "modify RESET -> INIT");
   CHECK_THAT(incomplete.message(), Catch::EndsWith("missing: port"));
   must(modify_native(made, attributes, complete));
-  // Within the state that the device reports.
+  // A modification without a target state applies to the state that the device reports.
   attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
   must(modify_native(made, attributes, IBV_QP_ACCESS_FLAGS));
   {

@@ -23,7 +23,7 @@ namespace {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// Checks that the state in the device matches the type.
+/// Checks that the state of the device's queue pair equals that of the type.
 template <class QueuePair>
 void check_state(const QueuePair& pair, int line = __builtin_LINE(),
                  const char* file = __builtin_FILE()) {
@@ -34,7 +34,7 @@ void check_state(const QueuePair& pair, int line = __builtin_LINE(),
                       to_string(QueuePair::state));
 }
 
-/// The attributes that each step requires, and no others.
+/// The functions return the attributes that each step requires, and no others.
 template <transport Transport>
 auto to_init(const testbed& bed) {
   const auto attributes =
@@ -80,7 +80,7 @@ void wait_until_drained(const queue_pair<Transport, send_queue_drained>& pair) {
   wait_until([&] { return !must(pair.query()).is_draining(); }, "the send queue has to drain");
 }
 
-/// A queue pair that is its own peer, brought to `State` step by step.
+/// Returns a queue pair that is connected to itself, brought to `State` step by step.
 template <transport Transport, queue_pair_state State>
 queue_pair<Transport, State> bring(const testbed& bed) {
   if constexpr (State == reset) {
@@ -106,7 +106,7 @@ queue_pair<Transport, State> bring(const testbed& bed) {
   }
 }
 
-/// RESET -> INIT -> INIT -> RTR -> RTS -> RTS -> SQD -> SQD -> RTS.
+/// Performs the transitions RESET -> INIT -> INIT -> RTR -> RTS -> RTS -> SQD -> SQD -> RTS.
 template <transport Transport>
 void go_the_long_way(const testbed& bed) {
   auto created = must(builder_of<Transport>(bed, bed.left_queue).create());
@@ -195,7 +195,7 @@ void leave_every_state(const testbed& bed) {
   leave_by_every_exit<Transport, queue_pair_state::error>(bed);
 }
 
-/// Two ends that have failed are recovered, and exchange messages again.
+/// Recovers two ends after a failure of one, and checks that they exchange messages again.
 template <transport Transport>
 void recover(const testbed& bed) {
   auto pair = connect_both<Transport>(bed);
@@ -203,7 +203,7 @@ void recover(const testbed& bed) {
   const endpoint left_before = pair.left.endpoint();
   const endpoint right_before = pair.right.endpoint();
 
-  // Requests in flight complete before RESET would discard them.
+  // The transition to RESET would discard requests in flight, so they have to complete before.
   buffer<> memory(bed.domain, 64);
   must(pair.left.post_receive({.elements = memory.scatter()}, {.id = 1}));
   auto failed = must(std::move(pair.left).to_error());
@@ -225,7 +225,8 @@ void recover(const testbed& bed) {
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-/// RTS -> SQD with requests in flight and the event, then a send that waits for RTS.
+/// Drains a queue pair that has requests in flight, waits for the event, and posts a send, which
+/// has to wait until the queue pair is in RTS again.
 template <transport Transport>
 void drain(const testbed& bed) {
   constexpr std::size_t size = 256;
@@ -253,7 +254,7 @@ void drain(const testbed& bed) {
   CHECK_FALSE(must(drained.query()).is_draining());
   check_state(drained);
 
-  // Requests that had started have completed. The others wait.
+  // Requests that had started have completed; the others wait.
   std::uint64_t sent = 0;
   for (std::array<work_completion, before> slots;;) {
     const auto arrived = must(bed.left_queue.poll(slots));
@@ -268,7 +269,7 @@ void drain(const testbed& bed) {
 
   auto resumed = must(
       std::move(drained).modify(attributes_for<Transport, send_queue_drained, ready_to_send>()));
-  // rxe continues only at the next post.
+  // rxe continues only when the next request is posted, so this is not checked there.
   if (!device_name().starts_with("rxe"))
     for (; sent < before + 1; ++sent) take_success(bed.left_queue, sent);
   destination.send(resumed, before + 1, from);
@@ -277,14 +278,15 @@ void drain(const testbed& bed) {
     CHECK(take_success(bed.right_queue, id).byte_count() == header + size);
 }
 
-/// A send that fails on this side stops only the send queue: SQE, on devices that have this state.
+/// Makes a send fail at this end. On devices that have the state SQE, this stops only the send
+/// queue.
 template <transport Transport>
 void recover_from_send_queue_error(const testbed& bed) {
   auto [left, right] = connect_both<Transport>(bed);
   const endpoint right_end = right.endpoint();
   const queue_pair_state state = fail_a_send<Transport>(bed, left, right_end);
   if (state == queue_pair_state::error) {
-    // Linux's rxe has no SQE, so the queue pair has to pass through RESET.
+    // Linux's rxe lacks the state SQE, so the queue pair has to pass through RESET.
     auto failed = std::move(left).template assume_state<queue_pair_state::error>();
     check_state(failed);
     auto prepared = must(must(std::move(failed).to_reset()).prepare());
@@ -295,7 +297,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   auto stopped = std::move(left).template assume_state<send_queue_error>();
   check_state(stopped);
 
-  // It still receives, and flushes its sends.
+  // In SQE, the queue pair still receives, and flushes its sends.
   constexpr std::size_t header = header_of<Transport>;
   buffer<> inbox(bed.domain, header + 16);
   buffer<> outbox(bed.domain, pattern(16, 4));
@@ -317,7 +319,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   check_message<Transport>(bed, resumed, right, 5);
   check_message<Transport>(bed, right, resumed, 6);
 
-  // The other transition from SQE.
+  // Checks the other transition from SQE, to ERR.
   REQUIRE(fail_a_send<Transport>(bed, resumed, right_end) == send_queue_error);
   auto failed = must(std::move(resumed).template assume_state<send_queue_error>().to_error());
   check_state(failed);
@@ -325,7 +327,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   check_state(must(std::move(right).template assume_state<send_queue_error>().to_reset()));
 }
 
-/// A transition of a moved-from queue pair is refused whatever its attributes are.
+/// Checks that a transition of a moved-from queue pair was refused, whatever its attributes were.
 template <class Outcome>
 void check_moved_from(Outcome outcome, int line = __builtin_LINE()) {
   CAPTURE(line);
@@ -335,12 +337,12 @@ void check_moved_from(Outcome outcome, int line = __builtin_LINE()) {
   CHECK_THAT(e.message(), Catch::Contains("moved from"));
 }
 
-// Makes a call on a queue pair that was moved from, as if by a second consuming call.
+// Makes a call on a moved-from queue pair, as if the program called a consuming function twice.
 template <class QueuePair, class Call>
 void check_second(QueuePair pair, Call call, int line = __builtin_LINE()) {
   const QueuePair taken = std::move(pair);
   check_moved_from(call(pair), line);  // NOLINT(bugprone-use-after-move)
-  check_state(taken);                  // and the target of the move is unaffected
+  check_state(taken);                  // the target of the move is not affected
 }
 
 template <transport Transport>
@@ -398,13 +400,13 @@ void use_after_move(const testbed& bed) {
 
 }  // namespace
 
-TEST_CASE("an RC queue pair takes every transition of the diagram") {
+TEST_CASE("an RC queue pair performs every transition of the diagram") {
   go_the_long_way<transport::rc>(testbed{});
 }
-TEST_CASE("a UC queue pair takes every transition of the diagram") {
+TEST_CASE("a UC queue pair performs every transition of the diagram") {
   go_the_long_way<transport::uc>(testbed{});
 }
-TEST_CASE("a UD queue pair takes every transition of the diagram") {
+TEST_CASE("a UD queue pair performs every transition of the diagram") {
   go_the_long_way<transport::ud>(testbed{});
 }
 
@@ -499,7 +501,7 @@ TEST_CASE("a failed transition destroys the queue pair and leaves nothing behind
       CHECK_FALSE(e.message().empty());
       CHECK(count_within_a_moment(bed.left_queue) == 0);
     };
-    // A queue pair in ERR, which its type does not reflect, and with receives posted.
+    // The queue pair is in ERR, which its type does not reflect, and has posted receives.
     const auto broken = [&](auto pair) {
       must(pair.post_receive({.elements = memory.scatter()}, {.id = 1}));
       must(pair.post_receive({.elements = memory.scatter()}, {.id = 2}));
@@ -515,7 +517,7 @@ TEST_CASE("a failed transition destroys the queue pair and leaves nothing behind
     fails(broken(bring<transport::ud, ready_to_send>(bed))
               .modify(attributes_for<transport::ud, ready_to_send, send_queue_drained>()));
     fails(broken(bring<transport::ud, init>(bed)).activate());
-    // Nothing uses the memory any more.
+    // The memory is not used any more.
     CHECK_NOTHROW(must(std::move(memory.region()).deregister()));
   }
   CHECK(watch.failures() == 0);
@@ -559,8 +561,8 @@ TEST_CASE("a modification that fails leaves the queue pair and its endpoint unch
   check_state(pair);
   auto connected = must(std::move(pair).handshake(before));
 
-  // Requests more reads than any device supports; the device may also refuse this in SQD for
-  // another reason.
+  // Requests more reads than any device supports. The device may also refuse this for another
+  // reason in SQD.
   if (bed.limits.max_qp_init_rd_atom < 255) {
     auto drained = must(std::move(connected).modify(
         attributes_for<transport::rc, ready_to_send, send_queue_drained>()));
@@ -603,7 +605,7 @@ TEST_CASE("an incorrectly assumed state makes the next transition fail") {
   CHECK(std::string(e.operation()) == "modify RTS -> SQD");
 }
 
-TEST_CASE("the type can be set to the state in which C code left a queue pair") {
+TEST_CASE("the type can be set to the state into which C code has moved a queue pair") {
   const testbed bed;
   auto pair = bring<transport::rc, ready_to_send>(bed);
   ibv_qp_attr attributes{};
@@ -625,13 +627,13 @@ TEST_CASE("every call on a moved-from UD queue pair fails") {
   use_after_move<transport::ud>(testbed{});
 }
 
-TEST_CASE("the endpoint follows a change of the port") {
+TEST_CASE("the endpoint reflects a change of the port") {
   const testbed bed;
   auto pair = bring<transport::rc, init>(bed);
   const endpoint before = pair.endpoint();
   must(pair.modify(attributes_for<transport::rc, init, init>().port(bed.port.number())));
   CHECK(pair.endpoint() == before);
-  // Most devices have one port; an active second port has its own addresses.
+  // Most devices have only one port. A second port that is active has its own addresses.
   for (std::uint8_t number = 1; number <= bed.limits.phys_port_cnt; ++number) {
     const port_attributes port = must(bed.context.query_port(must(port_number::from(number))));
     if (port.number() == bed.port.number() || port.state() != port_state::active) continue;
@@ -657,7 +659,7 @@ TEST_CASE("the endpoint has the LID and the link layer of the port to which the 
   CHECK(pair.endpoint().link_layer == bed.port.link_layer());
 }
 
-TEST_CASE("a path of the other link layer is refused before the device is called") {
+TEST_CASE("a path of the wrong link layer is refused before the device is called") {
   const testbed bed;
   auto pair = bring<transport::uc, init>(bed);
   const endpoint self = pair.endpoint();

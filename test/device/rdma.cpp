@@ -8,7 +8,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Checks that the memory outside of the `size` bytes at `offset` has not changed.
+/// Checks that the bytes before and after the `size` bytes at `offset` have this value.
 bool is_untouched_around(const std::vector<std::byte>& memory, std::size_t offset, std::size_t size,
                          std::byte value) {
   const auto at = [&](std::size_t i) { return memory.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -44,7 +44,7 @@ TEST_CASE_METHOD(two_queue_pairs, "an RDMA write changes exactly the bytes that 
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "an RDMA write leaves the peer's receives alone") {
+TEST_CASE_METHOD(two_queue_pairs, "an RDMA write consumes none of the peer's receives") {
   buffer<> memory(bed.domain, 64);
   must(right.post_receive({.elements = memory.scatter(0, 16)}, {.id = 1}));
   must(left.post_write(
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(
   buffer<> unused(bed.domain, std::vector<std::byte>(8, std::byte{0x11}));
   for (const std::size_t size : sizes) {
     INFO(size << " bytes");
-    // The receive's own memory is neither required nor changed.
+    // The memory of the receive is neither required nor changed.
     must(right.post_receive({.elements = unused.scatter()}, {.id = 1}));
     must(left.post_write({.elements = from.gather(0, size),
                           .remote = to.remote(),
@@ -184,7 +184,7 @@ TEST_CASE_METHOD(
   must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = 1}));
   must(left.post_read({.elements = back.scatter(), .remote = far.remote()}, {.id = 2}));
   must(left.post_send({.elements = near.gather(0, 16)}, {.id = 3}));
-  // The message has arrived, so earlier writes have taken effect.
+  // The message has arrived, so the earlier writes have been performed.
   take_success(bed.right_queue, 9);
   CHECK(far.bytes() == near.bytes());
   for (std::uint64_t id = 1; id <= 3; ++id) take_success(bed.left_queue, id);

@@ -30,7 +30,7 @@ using slots_buffer = registered_buffer<all_rights, slot>;
 
 [[nodiscard]] std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-/// Returns whether the page of an address is mapped, by any mapping.
+/// True if the page that contains the address is mapped.
 [[nodiscard]] bool is_mapped(const void* address) {
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) & ~(page_size() - 1);
   unsigned char resident = 0;
@@ -147,7 +147,7 @@ TEST_CASE("a registered buffer reports whether it got huge pages or normal ones"
     INFO(to_string(buffer.pages()));
     CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % (std::size_t{1} << 21) == 0);
     buffer[size - 1] = std::byte{1};
-    // The buffer works either way.
+    // The buffer works with either page size.
     auto [left, right] = connect(bed);
     auto other = must(bytes_buffer::allocate(bed.domain, size));
     must(left.post_read({.elements = must(other.scatter()), .remote = must(buffer.remote())},
@@ -241,7 +241,7 @@ TEST_CASE("the memory of a registered buffer that cannot be deregistered is not 
 TEST_CASE("a registered buffer that cannot be registered leaves no memory behind") {
   const testbed bed;
   const failing_verb fails("ibv_reg_mr_iova2", ENOMEM);
-  // Leaks of this size would soon make the allocation fail.
+  // A leak of this size would soon make the allocation itself fail.
   for (int i = 0; i < 100; ++i)
     CHECK(failure_of(bytes_buffer::allocate(bed.domain, std::size_t{1} << 41)) ==
           error_kind::resource_exhausted);

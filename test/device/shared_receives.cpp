@@ -14,13 +14,13 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A shared receive queue, if the device has them.
+/// Creates a shared receive queue. Skips the test if the device has none.
 std::optional<shared_receive_queue> shared_queue(const testbed& bed, work_request_count length) {
   return supported(shared_receive_queue::create(bed.domain, length), shared_receive_queues);
 }
 
-/// Causes an event of the queue's limit.
-/// \returns the queue pair that has taken the receive
+/// Makes the queue fall below its limit, so that an event is raised.
+/// \returns the queue pair that has consumed the receive
 auto reach_limit_of(const testbed& bed, shared_receive_queue& shared) {
   auto pair = connect_to_itself(must(bed.left().shared_receive_queue(shared).build()));
   buffer<> inbox(bed.domain, 8);
@@ -70,7 +70,7 @@ TEST_CASE("several queue pairs take receives from a queue that they share") {
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("a full shared receive queue would block") {
+TEST_CASE("posting to a full shared receive queue would block") {
   const testbed bed;
   const auto shared = shared_queue(bed, 2);
   buffer<> inbox(bed.domain, 8);
@@ -88,7 +88,7 @@ TEST_CASE("a full shared receive queue would block") {
   CHECK(*refused == error_kind::would_block);
 }
 
-TEST_CASE("a shared receive queue reports its limit") {
+TEST_CASE("a shared receive queue returns the limit that was set") {
   const testbed bed;
   const auto shared = shared_queue(bed, 8);
   CHECK(must(shared->query()).limit == 0);
@@ -167,7 +167,7 @@ TEST_CASE("a shared receive queue that falls below its limit reports it once and
     CAPTURE(round);
     must(shared->arm_limit(4));
     consume(1);
-    CHECK(no_event());  // four are not fewer than four
+    CHECK(no_event());  // four receives are not fewer than four
     consume(1);
     const auto event = must(bed.context.wait_async_event(clock::now() + patience));
     REQUIRE(event);
@@ -180,13 +180,13 @@ TEST_CASE("a shared receive queue that falls below its limit reports it once and
     CHECK_FALSE(event->concerns(bed.right_queue));
     CHECK(must(shared->query()).limit == 0);
     consume(2);
-    CHECK(no_event());  // reported only once
+    CHECK(no_event());  // the event is reported only once
     post(4);
   }
   consume(posted - taken);
 }
 
-TEST_CASE("the limit's event does not concern a later queue even at the same address") {
+TEST_CASE("an event of a limit does not concern a later queue at the same address") {
   const testbed bed;
   auto shared = shared_queue(bed, 4);
   std::optional<async_event> event;
@@ -216,7 +216,7 @@ TEST_CASE("a shared receive queue with an unread event of its limit can be destr
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-// NOLINTBEGIN(bugprone-use-after-move): this test is about what a moved-from handle still does
+// NOLINTBEGIN(bugprone-use-after-move): this test uses a handle after it was moved from
 TEST_CASE("a moved-from shared receive queue is empty and refused") {
   const testbed bed;
   auto shared = shared_queue(bed, 4);

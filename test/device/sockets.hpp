@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A file descriptor for waits to watch, and its peer.
+/// A file descriptor that waits can watch, and its peer.
 #pragma once
 
 #include "../catch.hpp"
@@ -13,7 +13,7 @@
 
 namespace verbspp::test {
 
-/// Two connected sockets: a wait watches one, and the test acts through the other.
+/// Two connected sockets. A wait watches one of them, and the test uses the other.
 class sockets {
  public:
   sockets() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) == 0); }

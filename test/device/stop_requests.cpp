@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Stop requests to waits.
+/// Stop requests that end waits.
 
 #include "../socket_pair.hpp"
 #include "../stopping.hpp"
@@ -24,7 +24,7 @@ using slots = std::array<work_completion, 4>;
 using queue_of_both =
     completion_queue_with<completion_feature::waitable | completion_feature::queue_pair_number>;
 
-/// The time that a wait sleeps after the stop request; the wait has to have slept before it.
+/// Requests a stop while the wait sleeps. Returns the time from the request until the wait ends.
 template <class Wait>
 [[nodiscard]] clock::duration sleeps_on(Wait wait) {
   std::stop_source source;
@@ -39,7 +39,7 @@ template <class Wait>
   const auto ended = clock::now().time_since_epoch();
   requester.join();
   CHECK(is_empty);
-  // It did not end before the request.
+  // The wait did not end before the request.
   CHECK(ended.count() >= requested_at);
   return ended - clock::duration(requested_at);
 }
@@ -68,7 +68,7 @@ TEST_CASE("a stop request ends a wait for completions") {
   check_requested_before(wait);
 }
 
-TEST_CASE("a stop request ends a wait for completions field by field") {
+TEST_CASE("a stop request ends a wait for completions that are read field by field") {
   const testbed bed;
   auto created = queue_of_both::create(bed.context, 4);
   if (!created.has_value()) SKIP(created.error().message());
@@ -97,7 +97,7 @@ TEST_CASE("a stop request ends a wait for asynchronous events") {
   check_requested_before(wait);
 }
 
-TEST_CASE("a stop request ends a wait that sleeps behind another wait of its channel") {
+TEST_CASE("a stop request ends a wait that relies on another wait to read events") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto first = must(waitable_completion_queue::create(channel, 4));
@@ -166,7 +166,7 @@ TEST_CASE("a stop request wakes a thread that sleeps for completions") {
         }).is_as_promised());
 }
 
-TEST_CASE("a stop request wakes a thread that sleeps for completions field by field") {
+TEST_CASE("a stop request wakes a thread that waits for completions read field by field") {
   const testbed bed;
   auto created = queue_of_both::create(bed.context, 4);
   if (!created.has_value()) SKIP(created.error().message());
@@ -191,7 +191,7 @@ TEST_CASE("a stop request wakes a thread that sleeps for asynchronous events") {
         }).is_as_promised());
 }
 
-TEST_CASE("a stop request wakes a thread that sleeps behind another of its channel") {
+TEST_CASE("a stop request wakes a thread that relies on another thread to read events") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto first = must(waitable_completion_queue::create(channel, 4));
@@ -201,7 +201,7 @@ TEST_CASE("a stop request wakes a thread that sleeps behind another of its chann
     slots into;
     static_cast<void>(first.wait(into, wait_limit(patience, end.get_token())));
   });
-  // Then it reads the events of the channel.
+  // When the callback exists, the other thread sleeps, and reads the events of the channel.
   while (end.callbacks() == 0) std::this_thread::yield();
   CHECK(stop_a_sleep([&](const wait_limit& until) {
           slots into;
@@ -276,7 +276,7 @@ TEST_CASE("a stop request wakes a thread that sleeps in an exchange") {
         }).is_as_promised());
 }
 
-TEST_CASE("a stop request wakes a thread that sleeps until the clients of an acceptor come") {
+TEST_CASE("a stop request wakes a thread that waits for clients of an acceptor") {
   const testbed bed;
   auto clients = must(accept_exchanges<std::uint32_t>(
       must(tcp_listener::open("0", "127.0.0.1")),
@@ -317,7 +317,7 @@ TEST_CASE("a stop request and a completion at the same time end a wait once") {
     const wait_limit until(patience, source.get_token());
     must(alone.post_write({.remote = memory.remote()}, {.id = round}));
     current = &source;
-    // The completion, the stop, or first one and then the other.
+    // Two waits, because the first one may return the completion, or be ended by the stop request.
     completions += static_cast<std::uint32_t>(must(queue.wait(into, until)).size());
     completions += static_cast<std::uint32_t>(must(queue.wait(into, until)).size());
     is_late = clock::now() >= until.deadline();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels that are tied to the socket of their exchange: how the peer sees that one has ended.
+/// Channels that own the socket of their exchange, and so are tied to it: how a peer detects that
+/// the other end was closed or destroyed.
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "transports.hpp"
@@ -32,7 +33,7 @@ struct tied_pair {
   channel right{};
 };
 
-/// Two channels that are connected by an exchange over the sockets.
+/// Connects two channels by an exchange over the sockets.
 [[nodiscard]] tied_pair exchange_channels(const testbed& bed, const socket_pair& sockets,
                                           wait_mode mode = wait_mode::spin(),
                                           const exchange_options& left = {},
@@ -46,7 +47,7 @@ struct tied_pair {
   return {std::move(made), other.get()};
 }
 
-/// A receive for which no message arrives ends because the peer's channel has ended.
+/// Checks that a receive without a message ends because the peer's channel was closed.
 void check_told(const testbed& bed, channel& alone) {
   buffer<> memory(bed.domain, 8);
   const auto ended = alone.receive({.elements = memory.scatter()}, patience);
@@ -67,7 +68,7 @@ void check_works(const testbed& bed, channel& sender, channel& receiver) {
   return ::poll(&entry, 1, 0) == 1;
 }
 
-/// The descriptors of this process that refer to the socket.
+/// Counts the descriptors of this process that refer to the socket.
 [[nodiscard]] int descriptors_of(int socket) {
   struct stat wanted{};
   REQUIRE(::fstat(socket, &wanted) == 0);
@@ -88,9 +89,9 @@ TEST_CASE("closing a channel notifies the peer even if the program keeps the soc
   const socket_pair sockets(GENERATE(socket_pair::kind::local, socket_pair::kind::tcp));
   auto [left, right] = exchange_channels(bed, sockets, mode);
   check_works(bed, left, right);
-  SECTION("close") { must(left.close()); }
-  SECTION("destruction") { left = channel(); }
-  SECTION("the destruction of a broken one") {
+  SECTION("closing the channel") { must(left.close()); }
+  SECTION("destroying the channel") { left = channel(); }
+  SECTION("destroying a channel that was broken before") {
     buffer<> memory(bed.domain, 8);
     CHECK(!left.receive({.elements = memory.scatter()}, short_limit).has_value());
     CHECK_FALSE(is_hung_up(sockets[1]));
@@ -99,7 +100,7 @@ TEST_CASE("closing a channel notifies the peer even if the program keeps the soc
   check_told(bed, right);
 }
 
-TEST_CASE("a channel goes on after the program has closed its sockets") {
+TEST_CASE("a channel continues to work after the program has closed its sockets") {
   const testbed bed;
   socket_pair sockets;
   auto [left, right] = exchange_channels(bed, sockets);
@@ -141,7 +142,7 @@ TEST_CASE("a channel that is renewed keeps its socket") {
   }
   must(right.close());
   check_told(bed, left);
-  // A socket that was hung up does not end the next connection.
+  // The first socket, whose peer has hung up, does not end the next connection.
   const socket_pair anew;
   must(left.renew());
   must(right.renew());
@@ -153,7 +154,7 @@ TEST_CASE("a channel that is renewed keeps its socket") {
   check_told(bed, right);
 }
 
-TEST_CASE("a channel that either end does not tie has no descriptor and leaves the socket open") {
+TEST_CASE("a channel that is not tied at both ends leaves the socket open") {
   const testbed bed;
   for (const bool is_left_loose : {true, false}) {
     const socket_pair sockets;
@@ -201,7 +202,7 @@ TEST_CASE("a child of fork does not end its parent's connection") {
   CHECK(is_hung_up(sockets[1]));
 }
 
-TEST_CASE("a client of an acceptor and its server see that the other has gone") {
+TEST_CASE("a client of an acceptor and its server detect that the other was destroyed") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 16, 64));
   const auto hub =
@@ -221,12 +222,12 @@ TEST_CASE("a client of an acceptor and its server see that the other has gone") 
                                 std::uint32_t{5}, patience))
           .channel;
     });
-    // The program drops the socket.
+    // The program does not keep the socket.
     auto taken = must(acceptor.next(patience)).met;
     must(clients.add(std::move(taken.channel), 7));
     return other.get();
   };
-  SECTION("the client") {
+  SECTION("the client is destroyed") {
     {
       const channel client = connect();
       CHECK(clients.size() == 1);
@@ -234,14 +235,14 @@ TEST_CASE("a client of an acceptor and its server see that the other has gone") 
     }
     while (clients.size() != 0) static_cast<void>(must(clients.wait(patience)));
   }
-  SECTION("the server") {
+  SECTION("the server removes the client") {
     channel client = connect();
     must(clients.wait(patience)).remove();
     check_told(bed, client);
   }
 }
 
-TEST_CASE("equals that have met see that the other has gone") {
+TEST_CASE("two ends of a meeting detect that the other was closed") {
   const testbed bed;
   const auto left_listens = must(tcp_listener::open("0"));
   const auto right_listens = must(tcp_listener::open("0"));
@@ -256,7 +257,7 @@ TEST_CASE("equals that have met see that the other has gone") {
   check_told(bed, right.met.channel);
 }
 
-TEST_CASE("the shutdown of a socket is seen at its other end") {
+TEST_CASE("the shutdown of a socket is detected at its other end") {
   const testbed bed;
   const auto listener = must(tcp_listener::open("0"));
   const auto near =

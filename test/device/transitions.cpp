@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The transition table against the device: every pair of states, with each required attribute
-/// omitted and each other attribute added. With the kernel's driver, the kernel decides.
+/// Compares the transition table with the device: for every pair of states, each required attribute
+/// is omitted, and each other attribute is added. With the kernel's driver, the kernel decides.
 
 #include "device.hpp"
 
@@ -25,7 +25,7 @@ constexpr int all_attributes =
     IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_PATH_MIG_STATE |
     IBV_QP_CAP | IBV_QP_DEST_QPN;
 
-/// A queue pair that is modified directly, below the library's types.
+/// A queue pair that is modified directly, without the library's types.
 class subject {
  public:
   subject(const testbed& bed, ibv_qp_type type) : bed_(bed), type_(type) {
@@ -36,7 +36,7 @@ class subject {
   [[nodiscard]] bool exists() const { return native_ != nullptr; }
   [[nodiscard]] int creation_errno() const { return errno_; }
 
-  /// \returns the errno
+  /// Modifies the queue pair with the attributes of the mask. \returns the errno value
   int modify(ibv_qp_state from, ibv_qp_state to, int mask) {
     ibv_qp_attr attributes = values();
     attributes.qp_state = to;
@@ -78,8 +78,8 @@ class subject {
     if (state == IBV_QPS_SQE) fail_a_send();
   }
 
-  /// A queue pair enters SQE only by a failure, after which RC queue pairs, and those of some
-  /// drivers, are in ERR.
+  /// True if the queue pair can enter SQE, which is possible only by a failure. RC queue pairs, and
+  /// those of some drivers, enter ERR instead.
   bool reaches_send_queue_error() {
     if (type_ == IBV_QPT_RC) return false;
     bring_to(IBV_QPS_SQE);
@@ -115,7 +115,7 @@ class subject {
     errno_ = errno;
   }
 
-  /// From memory that is not registered.
+  /// Sends from memory that is not registered.
   void fail_a_send() {
     ibv_ah_attr address = values().ah_attr;
     const std::unique_ptr<ibv_ah, destroy_address> handle(
@@ -138,7 +138,7 @@ class subject {
     wait_until([&] { return state() != IBV_QPS_RTS; }, "the queue pair to leave RTS");
   }
 
-  /// A valid value for every attribute: the queue pair is its own peer.
+  /// Returns a valid value for every attribute. The queue pair is connected to itself.
   [[nodiscard]] ibv_qp_attr values() const {
     ibv_qp_attr attributes{};
     attributes.qkey = 0x11111111;
@@ -178,7 +178,7 @@ class subject {
   std::unique_ptr<ibv_qp, destroy> native_;
 };
 
-/// The masks to try for one pair of states.
+/// Returns the attribute masks to try for one pair of states.
 std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken) {
   const int required = taken ? taken->required : 0;
   const int optional = taken ? taken->optional : 0;
@@ -191,15 +191,15 @@ std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken)
   return masks;
 }
 
-/// Returns whether Linux refuses a mask that the table allows, before it consults the table. Linux
-/// knows alternate paths only on InfiniBand. It treats a new address in SQD as a new port, which UC
-/// does not allow in that state.
+/// True if Linux refuses a mask that the table allows, before it consults the table: Linux supports
+/// alternate paths only on InfiniBand, and treats a new address in SQD as a new port, which UC does
+/// not allow in that state.
 bool linux_refuses(const testbed& bed, ibv_qp_type type, ibv_qp_state from, int mask) {
   return ((mask & IBV_QP_ALT_PATH) != 0 && bed.is_ethernet()) ||
          (type == IBV_QPT_UC && from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0);
 }
 
-/// \returns the number of results that were compared
+/// Compares all transitions. \returns the number of compared results
 unsigned compare_with_table(const testbed& bed, subject& queue_pair, ibv_qp_type type) {
   unsigned verdicts = 0;
   for (const ibv_qp_state from : states) {
@@ -226,7 +226,7 @@ unsigned compare_with_table(const testbed& bed, subject& queue_pair, ibv_qp_type
 
 }  // namespace
 
-TEST_CASE("the device takes exactly the transitions and attributes of the table") {
+TEST_CASE("the device accepts exactly the transitions and attributes of the table") {
   const testbed bed;
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
     subject queue_pair(bed, type);

@@ -17,7 +17,7 @@ using connected_datagram = connected_queue_pair<transport::ud>;
 /// The queue key of the tests' UD queue pairs.
 inline constexpr queue_key test_key = 0x11111111;
 
-/// A builder on which all required options are set.
+/// Returns a builder on which all required options are set.
 template <transport Transport>
 [[nodiscard]] auto builder_of(const testbed& bed, const completion_queue& queue) {
   const auto builder =
@@ -28,7 +28,7 @@ template <transport Transport>
     return builder.access(all_rights);
 }
 
-/// A prepared queue pair; a test that does not use the other end can drop it.
+/// Returns a prepared queue pair. A test that does not use it as the other end can destroy it.
 template <transport Transport>
 [[nodiscard]] prepared_queue_pair<Transport> prepared_of(const testbed& bed,
                                                          const completion_queue& queue,
@@ -37,8 +37,8 @@ template <transport Transport>
   return must(builder_of<Transport>(bed, queue).build(), line, file);
 }
 
-/// A prepared queue pair brought to RTS: connected to `remote`, or activated if its transport is
-/// UD.
+/// Brings a prepared queue pair to RTS: connects it to `remote`, or activates it if its transport
+/// is UD.
 template <transport Transport>
 [[nodiscard]] connected_queue_pair<Transport> connected_to(prepared_queue_pair<Transport> pair,
                                                            const endpoint& remote,
@@ -56,7 +56,7 @@ struct pair_of {
   connected_queue_pair<Transport> right;
 };
 
-/// Two ends in RTS, which are connected to each other unless their transport is UD.
+/// Returns two ends in RTS, which are connected to each other unless their transport is UD.
 template <transport Transport>
 [[nodiscard]] pair_of<Transport> connect_both(prepared_queue_pair<Transport> left,
                                               prepared_queue_pair<Transport> right,
@@ -76,7 +76,8 @@ template <transport Transport>
                                  file);
 }
 
-/// Sends between queue pairs of any transport: on UD, each datagram needs an address handle.
+/// Sends from one queue pair to another, with any transport. With UD, each datagram needs an
+/// address handle.
 template <transport Transport>
 class sender_to {
  public:
@@ -101,7 +102,7 @@ class sender_to {
   std::optional<datagram_destination> destination_;
 };
 
-/// The bytes before the payload in a receive.
+/// The number of bytes before the payload in a receive.
 template <transport Transport>
 inline constexpr std::size_t header_of = Transport == transport::ud ? datagram_header_size : 0;
 
@@ -133,7 +134,8 @@ void check_messages(const testbed& bed, pair_of<Transport>& pair, int line = __b
   check_message<Transport>(bed, pair.right, pair.left, 2, line, file);
 }
 
-/// Checks that the message names both ends' values of the field as different.
+/// Checks that the error is a mismatch whose message contains the field and the values of both
+/// ends.
 inline void check_names_both(const error& e, const std::string& field, const std::string& local,
                              const std::string& remote) {
   INFO(e);
@@ -142,7 +144,7 @@ inline void check_names_both(const error& e, const std::string& field, const std
              Catch::Contains(field) && Catch::Contains(local) && Catch::Contains(remote));
 }
 
-/// The endpoint with another address, which no port has.
+/// Returns the endpoint with a different address, which no port has.
 [[nodiscard]] inline endpoint at_address_of_nobody(const testbed& bed, endpoint remote) {
   if (bed.is_ethernet())
     remote.address.bytes[15] ^= 0x5a;
@@ -151,7 +153,7 @@ inline void check_names_both(const error& e, const std::string& field, const std
   return remote;
 }
 
-/// Memory whose registration no longer exists: a send from it fails on this side.
+/// Returns an element whose registration no longer exists. A send from it fails at this end.
 [[nodiscard]] inline gather_element stale_element(const protection_domain& domain,
                                                   std::vector<std::byte>& bytes) {
   auto region = must(register_memory<all_rights>(domain, bytes));
@@ -160,7 +162,7 @@ inline void check_names_both(const error& e, const std::string& field, const std
   return element;
 }
 
-/// Sends `message` from memory that the device no longer knows.
+/// Sends a message from memory that is no longer registered.
 /// \returns the state into which the device puts the queue pair: SQE for UC and UD, or ERR
 template <transport Transport>
 [[nodiscard]] queue_pair_state fail_a_send(const testbed& bed,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A device with two ports, one of which goes down. two_ports.conf describes such a device of
-/// softverbs.
+/// A device with two ports, one of which goes down. softverbs creates such a device from
+/// two_ports.conf.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -18,7 +18,7 @@ bool has_second_port(const testbed& bed) { return bed.limits.phys_port_cnt >= 2;
 
 constexpr port_number first = 1, second = 2;
 
-/// Two ends at that port with a short timeout.
+/// Connects two ends at this port, with a short ACK timeout.
 connected_pair connect_at(const testbed& bed, port_number port) {
   return connect(must(bed.left().port(port).ack_timeout(8).ack_retry_count(1).build()),
                  must(bed.right().port(port).build()));
@@ -97,7 +97,7 @@ TEST_CASE("the ports of one device have their own attributes and addresses", "[t
     for (const gid_entry& of_first : addresses) CHECK(each.address != of_first.address);
   if (one.link_layer() == link_layer::infiniband) CHECK(one.lid() != two.lid());
   if (device_name() != "soft0") return;
-  // The values in two_ports.conf.
+  // two_ports.conf contains these values.
   CHECK(one.active_mtu().bytes() == 2048);
   CHECK(two.active_mtu().bytes() == 1024);
 }

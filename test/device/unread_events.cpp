@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queues of unread events: nothing waits for them, none is lost, and the library itself does not
+/// Unread events in queues: no call waits for them, none is lost, and the library itself does not
 /// accumulate them.
 
 #include "device.hpp"
@@ -35,7 +35,7 @@ struct writer {
   connected pair;
 };
 
-/// The events of the channel, until there are no more.
+/// Returns the events of the channel, until no more arrive.
 std::vector<waitable_completion_queue> events_of(const completion_channel& channel) {
   std::vector<waitable_completion_queue> events;
   while (auto event = must(channel.wait(clock::now() + moment)))
@@ -66,7 +66,7 @@ struct late_arrivals {
     must(current->pair.right.post_receive({}, {.id = 1}));
     must(current->pair.left.post_send({}, {.id = 2}));
     take_success(current->sent, 2);
-    // The sender sees the completion before the receiver's program can: allow a moment for it.
+    // The send may complete before the receive does, so allow a moment.
     // steady: the completion has likely arrived; if it arrives later, its event ends the wait
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return returned;
@@ -129,7 +129,7 @@ TEST_CASE("a wait leaves no events behind when completions arrive before it slee
   constexpr int rounds = 50;
   for (int round = 0; round < rounds; ++round)
     REQUIRE(must(arrivals.queue.wait(slots, clock::now() + patience)).size() == 1);
-  // The event of the last round may have been too late.
+  // An event may still arrive after the wait of the last round has ended.
   CHECK(events_of(channel).size() <= 2);
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("unread asynchronous events delay nothing and can be read later in ord
     pairs.push_back(connect(bed));
     start_draining(pairs.back().left);
   }
-  // Events of destroyed queue pairs have been dropped.
+  // Events of destroyed queue pairs have been dropped, so only those of `pairs` are left.
   for (const connected_pair& each : pairs) {
     const auto event = must(bed.context.wait_async_event(clock::now() + patience));
     REQUIRE(event);
@@ -152,6 +152,6 @@ TEST_CASE("unread asynchronous events delay nothing and can be read later in ord
     CHECK(event->concerns(each.left));
   }
   CHECK_FALSE(must(bed.context.poll_async_event()));
-  // A context can be closed with unread events.
+  // A context can be closed while events are unread.
   start_draining(pairs.front().right);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UC: messages that arrive, and messages that are lost without notice.
+/// UC: messages that arrive, and messages that are lost without an error.
 
 #include "transports.hpp"
 
@@ -30,14 +30,15 @@ error refused_before_the_device(const testbed& bed, const endpoint& remote) {
   return e;
 }
 
-/// Checks that both ends still work.
+/// Checks that both ends are still connected.
 void check_whole(const testbed& bed, ends& pair) {
   CHECK(must(pair.left.query_state()) == queue_pair_state::ready_to_send);
   CHECK(must(pair.right.query_state()) == queue_pair_state::ready_to_send);
   check_messages(bed, pair);
 }
 
-/// Makes a write that the peer refuses: the writer is not notified, and nothing is written.
+/// Makes a write that the peer refuses. Checks that the writer is not notified, and that nothing is
+/// written.
 void check_write_is_lost(const testbed& bed, ends& pair, buffer<>& target,
                          const remote_memory<access::remote_write>& far) {
   buffer<> outbox(bed.domain, pattern(static_cast<std::size_t>(far.length()), 7));
@@ -119,7 +120,7 @@ TEST_CASE("UC: an RDMA write of any size arrives in both directions and consumes
           {.elements = outbox.gather(0, size), .remote = must(target.remote().slice(9, size))},
           {.id = 1}));
       take_success(from.send_completion_queue(), 1);
-      // There is no notice when it has arrived; but a later request arrives after it.
+      // The arrival of the write is not reported, but a later request arrives after it.
       must(from.post_write({.remote = target.remote(), .immediate = immediate_data(1)}, {.id = 2}));
       take_success(from.send_completion_queue(), 2);
       CHECK(take_success(to.receive_completion_queue(), 9).byte_count() == 0U);
@@ -194,7 +195,7 @@ TEST_CASE("UC: a message longer than its receive fails at the receiver only") {
   take_success(bed.left_queue, 1);
   const work_completion receive = take_one(bed.right_queue);
   CHECK(receive.wr_id() == 11);
-  // Linux 6.1's rxe treats the receive as malformed.
+  // Linux 6.1's rxe reports that the receive is malformed.
   CHECK(is_one_of(status_of(receive), {local_length_error, local_queue_pair_operation_error,
                                        remote_invalid_request_error}));
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
@@ -208,7 +209,7 @@ TEST_CASE("UC: unsignaled sends with several elements and thousands of messages 
   buffer<> outbox(bed.domain, window * 16);
   buffer<> inbox(bed.domain, window * 16);
   const auto slot = [](std::uint64_t id) { return static_cast<std::size_t>(id % window) * 16; };
-  // A message is sent only after its receive was posted, so none is lost.
+  // A message is sent only after its receive was posted, so no message is lost.
   for (std::uint64_t id = 0; id < count; ++id) {
     const auto content = outbox.content().subspan(slot(id), 16);
     content[0] = std::byte(id);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks how memory that the device uses is marked for AddressSanitizer and Valgrind, and that
-/// the device's own accesses are never reported. The tests run without these tools, too, which
-/// shows that they are not required. The mistakes that they find are in ../watched.
+/// Checks that memory that the device uses is marked correctly for AddressSanitizer and Valgrind,
+/// and that accesses by the device itself are never reported. The tests also run without these
+/// tools, which shows that they are not required. ../watched tests the mistakes that the tools
+/// find.
 #include "channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 
@@ -28,7 +29,7 @@ void returns(const gather_element& element) { device_returns(element.address(), 
 }  // namespace
 
 TEST_CASE_METHOD(two_queue_pairs, "a device may access memory that the program must not access") {
-  constexpr std::size_t size = 100'003;  // several packets, and not a multiple of 8
+  constexpr std::size_t size = 100'003;  // this takes several packets, and is not a multiple of 8
   buffer<> from(bed.domain, pattern(size, 1));
   buffer<> received(bed.domain, size);
   buffer<> written(bed.domain, size);
@@ -53,7 +54,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a device may access memory that the program m
   CHECK(read.bytes() == from.bytes());
 }
 
-TEST_CASE("a peer may access by atomics memory that the program must not access") {
+TEST_CASE("a peer's atomic operations may access memory that the program must not access") {
   const testbed bed;
   constexpr access_flags rights = all_rights | access::remote_atomic;
   connected_pair pair = connect(must(bed.builder(bed.left_queue).access(rights).build()),
@@ -86,7 +87,7 @@ TEST_CASE("a peer may access by atomics memory that the program must not access"
   }
 }
 
-TEST_CASE("the program may use memory that the device returned even if requests overlapped") {
+TEST_CASE("the program may use memory that the device has returned even if requests overlapped") {
   std::vector<std::byte> memory(64);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   device_takes(address, 40);
@@ -101,7 +102,8 @@ TEST_CASE("the program may use memory that the device returned even if requests 
 }
 
 TEST_CASE("only ranges within the program's memory are watched") {
-  // Values of an invalid element, which the device refuses: no memory of the program may be marked.
+  // The addresses and lengths of invalid elements, which the device refuses. No memory of the
+  // program may be marked.
   for (const std::uint64_t address :
        {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x1000}, std::uint64_t{0x7fff8000},
         std::uint64_t{0xdeadbeef}, std::uint64_t{0xdeadbeef000}, std::uint64_t{1} << 47,
@@ -135,7 +137,7 @@ TEST_CASE_METHOD(two_channels, "memory of a channel's sends can be written in al
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t size = 8 * page;
   buffer<> theirs(bed.domain, size);
-  // The peer has no receive yet.
+  // The peer has not posted a receive yet.
   const auto send = [&](const auto& memory) { return must(ends.left.post_send(memory)); };
   const auto receive = [&] {
     must(must(ends.right.post_receive({.elements = theirs.scatter()})).wait(patience));
@@ -198,7 +200,7 @@ TEST_CASE_METHOD(two_channels, "memory of a channel's sends can be written in al
     must(first.wait(patience));
     std::ranges::fill(shared, std::byte{1});
   }
-  SECTION("as a message in a place that an earlier message was sent from") {
+  SECTION("by filling a new message that uses the place of a sent one") {
     auto pool = must(message_pool::create(bed.domain, 2, 2 * static_cast<std::uint32_t>(page)));
     for (int i = 0; i < 4; ++i) {
       auto message = must(pool.take());

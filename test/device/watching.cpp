@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Waits for completions that also watch a file descriptor of the program, and the device.
+/// Waits for completions that also watch a file descriptor of the program and the state of the
+/// device.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 using slots = std::array<work_completion, 8>;
 
-/// Far more than the promised 100 ms, to allow for other load on the machine.
+/// Far more than the promised 100 ms, because other load on the machine may delay the test.
 constexpr std::chrono::milliseconds soon{10000};
 
 /// A queue pair that writes to itself and completes in its own queue.
@@ -34,7 +35,8 @@ struct writer {
       : writer(bed, must(waitable_completion_queue::create(bed.context, capacity))) {}
 
   void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
-  /// Completes more requests than the queue has room for, however fast it is polled.
+  /// Posts more requests than the queue has room for, however fast it is polled, so that it
+  /// overruns.
   void overrun(const std::atomic<bool>& enough) {
     for (const auto until = clock::now() + patience; !enough && clock::now() < until;)
       if (!pair.post_write({.remote = memory.remote()}).has_value()) std::this_thread::yield();
@@ -45,11 +47,11 @@ struct writer {
   connected pair;
 };
 
-/// Waits until the queue fails; completions may arrive before.
+/// Waits until the queue fails. Completions that arrive before are ignored.
 [[nodiscard]] result<watched_completions> wait_for_failure(const waitable_completion_queue& queue) {
   slots into;
   for (;;) {
-    // It sleeps through completions that are not solicited.
+    // Completions that are not solicited do not wake the wait.
     VERBSPP_TRY(outcome, queue.wait_watching(into, patience, -1, notify_for::solicited_only));
     if (outcome.ended_by != wait_end::completions) return outcome;
   }
@@ -102,7 +104,7 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable or hung u
         must(alone.queue.wait_watching(into, wait_limit::forever(), peer.watched()));
     other.join();
     CHECK(outcome.ended_by == wait_end::file_descriptor);
-    // It ends even a wait that would not block, unless there are completions.
+    // A wait whose limit has expired reports the descriptor as well, unless there are completions.
     CHECK(
         must(alone.queue.wait_watching(into, clock::time_point::min(), peer.watched())).ended_by ==
         wait_end::file_descriptor);
@@ -144,8 +146,8 @@ TEST_CASE("a queue that overruns during a wait ends the wait with the event") {
   REQUIRE(outcome.event);
   CHECK(outcome.event->type() == async_event_type::completion_queue_error);
   CHECK(outcome.event->concerns(alone.queue));
-  // The program gets the event, too, perhaps with others. Linux's software driver repeats it for
-  // each completion that found no room.
+  // The program gets the event as well, and possibly more than one: Linux's software driver repeats
+  // it for each completion that found no room.
   int told = 0;
   while (const auto event = must(bed.context.poll_async_event()))
     if (event->type() == async_event_type::completion_queue_error) ++told;
@@ -172,14 +174,15 @@ TEST_CASE("a wait is ended by a failure even if another thread reads its event")
     writer alone(bed, 1);
     std::atomic<bool> enough{false};
     std::thread overruns([&] {
-      // steady: overruns before, during and after the start of the wait; each order has to pass
+      // steady: overruns before, during and after the start of the wait; the test passes in each
+      // order
       std::this_thread::sleep_for(std::chrono::microseconds(50 * (round % 10)));
       alone.overrun(enough);
     });
     outcomes.push_back(wait_for_failure(alone.queue));
     enough = true;
     overruns.join();
-    // Destroying the queue drops its unread event.
+    // Wait for the event, because destroying the queue would drop it.
     const auto until = clock::now() + patience;
     while (told <= round && clock::now() < until) std::this_thread::yield();
   }
@@ -268,7 +271,8 @@ TEST_CASE("threads with and without a watched descriptor can wait for the queues
           const auto outcome = queue.wait_watching(into, until, peer.watched());
           if (outcome.has_value()) taken = outcome.assume_value().completions.size();
         }
-        // Completions at the deadline are taken, but should have woken the wait earlier.
+        // A wait that takes the completion only at the deadline has failed: the completion should
+        // have woken it earlier.
         if (taken == 0 || clock::now() >= until) return;
         got[which] += taken;
       }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Binds of memory windows: in batches, together with other requests, and to which memory.
+/// Binds of memory windows: in batches, together with other requests, and to different kinds of
+/// memory.
 #include "memory_windows.hpp"
 #include "transports.hpp"
 
@@ -19,7 +20,7 @@ TEST_CASE("either interface can bind a window and send its handle in one batch")
     buffer<> inbox(bed.domain, outbox.size());
     buffer<> source(bed.domain, pattern(64, 10));
     auto window = window_of<type_2>(bed.domain);
-    // The second round closes the window in the same batch.
+    // In the second round, the same batch closes the window that the first round opened.
     for (const std::size_t offset : {0U, 64U}) {
       const remote_key before = window->rkey();
       must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));
@@ -28,7 +29,7 @@ TEST_CASE("either interface can bind a window and send its handle in one batch")
         const auto far =
             batch.post_bind(*window, part_of<both_ways>(memory, offset, 64), {.signaled = false});
         CHECK(far.rkey() != before);
-        CHECK(window->rkey() == before);  // the driver has not processed it yet
+        CHECK(window->rkey() == before);  // the driver has not processed the bind yet
         const auto encoded = far.encode();
         std::copy(encoded.begin(), encoded.end(), outbox.content().begin());
         batch.post_send({.elements = outbox.gather()}, {.id = 2});
@@ -46,7 +47,7 @@ TEST_CASE("either interface can bind a window and send its handle in one batch")
   });
 }
 
-TEST_CASE("a window in a refused batch is unchanged") {
+TEST_CASE("a window in a batch that is refused is unchanged") {
   with_each_interface([](const testbed& bed, connected left, auto right) {
     shown_memory memory(bed.domain, 64);
     buffer<> source(bed.domain, 64);
@@ -77,7 +78,7 @@ TEST_CASE("a window in a refused batch is unchanged") {
                }),
                Catch::Contains("of the batch") && Catch::Contains("larger template arguments"));
     CHECK(count_within_a_moment(bed.right_queue) == 0);
-    // The key is the one that the device expects.
+    // The window still has the key that the device expects.
     bind(right, *window, part);
     CHECK(write(bed, left, part.remote(window->rkey()), source) == work_status::success);
   });
@@ -108,7 +109,7 @@ TEST_CASE("a window bound by an accepted request of a failed batch has its new k
   for (std::uint64_t id = 0; id < e.accepted(); ++id) take_success(bed.right_queue, id);
   buffer<> source(bed.domain, pattern(64, 11));
   CHECK(write(bed, pair.left, part.remote(bound->rkey()), source) == work_status::success);
-  // Both windows have the key that the device expects.
+  // Both windows have the keys that the device expects.
   invalidate(pair.right, bound->rkey());
   bind(pair.right, *bound, part);
   bind(pair.right, *refused, part);

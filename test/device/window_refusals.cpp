@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory windows: refusals by the library, the device and the driver.
+/// Memory windows: calls that the library, the device or the driver refuses.
 #include "failing_verb.hpp"
 #include "memory_windows.hpp"
 
@@ -14,7 +14,8 @@ namespace verbspp::test::windows {
 
 namespace {
 
-/// Replaces one of the functions through which libibverbs' inline calls reach the driver.
+/// During its lifetime, replaces one of the functions of the driver that libibverbs' inline
+/// functions call.
 template <class Function>
 class replaced {
  public:
@@ -28,7 +29,7 @@ class replaced {
   Function before_;
 };
 
-int next_errno = 0;  // the errno of the replacements
+int next_errno = 0;  // the errno value that the replacements report
 
 ibv_mw* fail_to_allocate(ibv_pd*, ibv_mw_type) {
   errno = next_errno;
@@ -66,7 +67,8 @@ TEST_CASE("a bind by a queue pair of another domain fails") {
   const auto elsewhere = must(protection_domain::allocate(bed.context));
   connected_pair pair = connect(bed);
   shown_memory memory(elsewhere, 64);
-  auto window = window_of<type_2>(elsewhere);  // not every device checks this for type 1
+  // Not every device checks the domain for type 1.
+  auto window = window_of<type_2>(elsewhere);
   must(pair.right.post_bind(*window, part_of<both_ways>(memory, 0, 64), {.id = 1}));
   const work_error refused = failure_of(take_one(bed.right_queue).get());
   CHECK(refused.status() == work_status::memory_window_bind_error);
@@ -131,7 +133,7 @@ TEST_CASE("a driver's refusal to bind is reported and leaves the window unchange
   });
 }
 
-TEST_CASE("a failed bind and the bind behind it are both reported") {
+TEST_CASE("a failed bind and the bind after it are both reported") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);
@@ -176,11 +178,11 @@ TEST_CASE("the error about a missing window type names the available type") {
   const error empty_claim = refusal(second_type::create, first | second, EOPNOTSUPP);
   CHECK(empty_claim == error_kind::not_supported);
   CHECK_THAT(empty_claim.message(), Catch::Contains("its driver has none"));
-  // Other errors are reported unchanged.
+  // Errors with other causes are reported unchanged.
   CHECK(refusal(second_type::create, first | second, EINVAL) == error_kind::invalid_input);
   CHECK(refusal(second_type::create, 0, ENOMEM) == error_kind::resource_exhausted);
 
-  // libibverbs does this for a driver without windows.
+  // libibverbs uses a null pointer for a driver without windows.
   const replaced missing(driver.alloc_mw, decltype(driver.alloc_mw){nullptr});
   CHECK(failure_of(first_type::create(bed.domain)) == error_kind::not_supported);
 }

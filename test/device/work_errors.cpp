@@ -12,8 +12,8 @@ namespace {
 
 using enum work_status;
 
-/// Checks a failed completion: its status, which is one of `statuses` (devices differ), its class,
-/// and its queue pair.
+/// Checks a failed completion: its class, its queue pair, and its status. The status has to be one
+/// of `statuses`, because devices differ.
 void check_failed(const work_completion& completion, std::uint64_t id, const connected& pair,
                   std::initializer_list<work_status> statuses, work_error_class error_class) {
   REQUIRE_FALSE(completion.is_success());
@@ -27,26 +27,27 @@ void check_failed(const work_completion& completion, std::uint64_t id, const con
   CHECK(std::string(failed.hint()).size() > 10);
 }
 
-/// After a failure, the queue pair is in ERR, and requests posted later are flushed.
+/// Checks that a queue pair that has failed is in ERR, and that requests posted later are flushed.
 void check_broken(connected& pair, const completion_queue& queue) {
   wait_for_error_state(pair);
   must(pair.post_send({}, {.id = 901, .signaled = false}));
   check_failed(take_one(queue), 901, pair, {flushed}, work_error_class::flushed);
 }
 
-/// After a failure of the other end only, the queue pair still works.
+/// Checks that a queue pair whose peer has failed still works.
 void check_whole(const connected& pair) {
   CHECK(must(pair.query_state()) == queue_pair_state::ready_to_send);
 }
 
-/// Hardware reports a local mistake as a protection error; rxe reports some as an invalid request.
+/// The statuses of a local mistake. Hardware reports a protection error; rxe reports some mistakes
+/// as an invalid request.
 constexpr auto local_mistakes = {local_protection_error, local_queue_pair_operation_error};
-/// For violations of a region's rights or bounds. If the queue pair lacks a right, rxe reports an
-/// invalid request.
+/// The statuses for a violation of a region's rights or bounds, and for a right that the queue pair
+/// lacks. For the latter, rxe reports an invalid request.
 constexpr auto access_refusals = {remote_access_error};
 constexpr auto queue_pair_refusals = {remote_access_error, remote_invalid_request_error};
 
-/// Writes to (or reads from) memory that the peer refuses, and checks the result on both ends.
+/// Writes to (or reads from) memory that the peer refuses, and checks the results at both ends.
 void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t address,
                    std::uint64_t length, remote_key rkey, bool reads,
                    std::initializer_list<work_status> statuses) {
@@ -64,9 +65,9 @@ void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t addre
                          {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, statuses, work_error_class::remote);
   check_broken(left, bed.left_queue);
-  // The connection breaks at the accessed end, too.
+  // The connection breaks at the accessed end as well.
   wait_for_error_state(right);
-  // rxe reports the cause in its next receive; others flush that receive.
+  // rxe reports the cause in the status of the next receive; other devices flush that receive.
   const work_completion receive = take_one(bed.right_queue);
   CHECK(receive.wr_id() == 11);
   CHECK_FALSE(receive.is_success());
@@ -84,7 +85,7 @@ void check_read_refused(const testbed& bed, const remote_memory<access::remote_r
   check_refused(bed, pair, far.address(), far.length(), far.rkey(), true, statuses);
 }
 
-/// Memory whose keys the device no longer knows.
+/// Memory whose registration no longer exists.
 struct stale_memory {
   std::vector<std::byte> bytes;
   gather_element from;
@@ -101,7 +102,7 @@ struct stale_memory {
   }
 };
 
-/// A send from memory that the sending device refuses.
+/// Checks a send from memory that the sending device refuses.
 void check_send_refused_here(const testbed& bed, const gather_element& from) {
   auto [left, right] = connect(bed);
   buffer<> inbox(bed.domain, 4096);
@@ -114,7 +115,7 @@ void check_send_refused_here(const testbed& bed, const gather_element& from) {
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-/// A receive into memory that the receiving device refuses.
+/// Checks a receive into memory that the receiving device refuses.
 void check_receive_refused_there(const testbed& bed, const scatter_element& into) {
   auto [left, right] = connect(bed);
   buffer<> outbox(bed.domain, 64);
@@ -137,7 +138,8 @@ TEST_CASE_METHOD(two_queue_pairs, "a message longer than its receive fails on bo
   must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 1}));
   must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 2}));
 
-  // Linux 6.1's rxe treats the receive as malformed; later versions report the same to both sides.
+  // Linux 6.1's rxe reports that the receive is malformed; later versions report the same status to
+  // both ends.
   const work_completion receive = take_one(bed.right_queue);
   check_failed(receive, 11, right,
                {local_length_error, local_queue_pair_operation_error, remote_invalid_request_error},
@@ -171,7 +173,7 @@ TEST_CASE("a wrong rkey is refused") {
 
 TEST_CASE("access beyond the bounds of a region is refused and writes nothing") {
   const testbed bed;
-  // Between memory of the process that must not change.
+  // The region lies between other memory of the process, which must not change.
   std::vector<std::byte> memory(192, std::byte{0x77});
   const auto region =
       must(register_memory<all_rights>(bed.domain, std::span(memory).subspan(64, 64)));
@@ -356,7 +358,8 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is detected") {
   for (std::uint64_t id = 0; id < 8; ++id)
     must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = id}));
   pair.reset();
-  // The first writes may have completed in time. One fails, and those behind it are flushed.
+  // The first writes may have completed in time. The next one fails, and those after it are
+  // flushed.
   std::size_t succeeded = 0, exceeded = 0, flushed_behind = 0;
   for (const work_completion& each : take(bed.left_queue, 8)) {
     CHECK(each.wr_id() == succeeded + exceeded + flushed_behind);
@@ -381,7 +384,7 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is detected") {
 TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes requests in flight in order") {
   buffer<> memory(bed.domain, 64);
   constexpr std::uint64_t count = 8;
-  // Nothing completes: the peer has no receives, and the sends wait for one without end.
+  // Nothing completes: the peer has no receives, and the sends are retried forever.
   for (std::uint64_t id = 0; id < count; ++id) {
     must(left.post_send({.elements = memory.gather(0, 32)}, {.id = id, .signaled = id % 2 == 0}));
     must(left.post_receive({.elements = memory.scatter(32, 32)}, {.id = 100 + id}));
@@ -389,7 +392,7 @@ TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes requests in flight in o
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   move_to_error(left.native_handle());
   std::uint64_t sends = 0, receives = 0;
-  // Unsignaled requests complete as well.
+  // When they are flushed, unsignaled requests complete as well.
   for (const work_completion& each : take(bed.left_queue, 2 * count)) {
     const std::uint64_t expected = each.wr_id() < 100 ? sends++ : 100 + receives++;
     check_failed(each, expected, left, {flushed}, work_error_class::flushed);
@@ -411,8 +414,7 @@ TEST_CASE_METHOD(two_queue_pairs, "requests posted in ERR are flushed") {
     check_failed(take_one(bed.left_queue), id, left, {flushed}, work_error_class::flushed);
 
   must(left.post_receive({.elements = memory.scatter()}, {.id = 4}));
-  // rxe posts receives without a call to the kernel, which therefore does not see them until the
-  // next call.
+  // rxe posts receives without a call to the kernel. The kernel processes them at the next call.
   if (!device_name().starts_with("soft")) move_to_error(left.native_handle());
   check_failed(take_one(bed.left_queue), 4, left, {flushed}, work_error_class::flushed);
 }

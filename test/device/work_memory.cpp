@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory that requests can own or keep: parts of a buffer that own it, and shared buffers.
+/// Memory that requests own or keep: parts of a buffer that own the whole buffer, and shared
+/// buffers.
 #include "device.hpp"
 #include "failing_verb.hpp"
 #include <verbspp/memory/buffer_part.hpp>
@@ -46,7 +47,7 @@ void check_gone(Outcome outcome) {
   CHECK_THAT(failure_of(std::move(outcome)).message(), Catch::Contains("was moved from"));
 }
 
-/// An object from which everything has been moved.
+/// Moves everything out of the object, and returns it.
 template <class Object>
 const Object& emptied(Object& object) {
   const Object taken(std::move(object));
@@ -107,7 +108,7 @@ TEST_CASE("a moved-from part and a part of a moved-from buffer are refused") {
   check_gone(gone.remote());
 }
 
-TEST_CASE("assigning one part to another frees the other's buffer") {
+TEST_CASE("assigning one part to another frees the buffer of the other") {
   const testbed bed;
   auto first = must(must(slots::allocate(bed.domain, 10)).part(2, 2));
   auto second = must(must(slots::allocate(bed.domain, 20)).part(3, 3));
@@ -147,7 +148,7 @@ TEST_CASE("copies of a shared buffer refer to the same elements") {
   CHECK(failure_of(shared.scatter(11, 0)) == error_kind::invalid_input);
 }
 
-TEST_CASE("parts of a shared buffer keep all of it") {
+TEST_CASE("parts of a shared buffer keep the whole buffer") {
   const testbed bed;
   const slot* start = nullptr;
   std::optional<shared_part<rights, slot>> kept;
@@ -260,7 +261,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a shared read-only buffer can be sent") {
   CHECK(target.bytes()[5] == std::byte{5});
 }
 
-TEST_CASE("several threads can share a buffer and the last of them frees it") {
+TEST_CASE("several threads can share a buffer and the last one frees it") {
   const testbed bed;
   auto shared = must(must(slots::allocate(bed.domain, 10)).share());
   const slot* const start = shared.data();

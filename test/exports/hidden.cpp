@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks that a program that hides its symbols can catch the library's exceptions by type: some C++
-// libraries compare types by address.
+// Checks that a program that hides its symbols can catch the library's exceptions by type. Some C++
+// libraries compare types by address, which would fail for hidden types.
 
 #include <verbspp/verbspp.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: for any bytes from a peer, a decoder returns an error, or a value that
-/// encodes to the same bytes. The corpus contains one example of each kind.
+/// A libFuzzer target: for any bytes from a peer, a decoder returns either an error, or a value
+/// that encodes to the same bytes. The corpus contains one example of each kind of value.
 
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/qp/endpoint.hpp>
@@ -21,7 +21,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// Checks that the error's message is meaningful, and has the length that it claims.
+/// Checks that the error has a message, and that it is as long as `format` reports.
 void require_words(const verbspp::error& e) {
   require(e.message().size() > 10 && e.message().size() == e.format({}));
 }
@@ -32,11 +32,12 @@ void decode(std::span<const std::byte> bytes) {
   if (decoded.has_error()) return require_words(decoded.error());
   const auto encoded = decoded.value().encode();
   require(Decoded::decode(encoded).value() == decoded.value());
-  // Rights of the peer that the type lacks are dropped.
+  // The decoder drops rights of the peer that the type does not have.
   constexpr std::size_t rights_at = 2, behind_rights = 4;
   const bool keeps_all = std::same_as<Decoded, verbspp::endpoint>;
   const std::size_t compared_from = keeps_all ? rights_at : behind_rights;
-  // The previous format of endpoints is the beginning of the current one with another version.
+  // An endpoint in the previous format is the beginning of one in the current format, with another
+  // version number.
   const bool is_former = keeps_all && bytes.size() < encoded.size();
   require(is_former ||
           std::ranges::equal(std::span(encoded).first(rights_at), bytes.first(rights_at)));
@@ -45,7 +46,7 @@ void decode(std::span<const std::byte> bytes) {
                          bytes.subspan(compared_from)));
 }
 
-/// The 40 bytes before a datagram come from the network as well.
+/// Reads a datagram: its header of 40 bytes comes from the network as well.
 void read_datagram(std::span<const std::byte> bytes) {
   std::vector<std::byte> memory(bytes.begin(), bytes.end());
   ibv_wc native{};

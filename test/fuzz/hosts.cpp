@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: any file is either a valid list of hosts, or an error with a line number.
+/// A libFuzzer target: any file is either accepted as a list of hosts, or refused with an error
+/// that has a line number.
 
 #include <verbspp/ranks/host_list.hpp>
 

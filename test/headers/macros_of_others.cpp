@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's headers after macros that other code defines: Qt, X11, <sys/sysmacros.h>, Windows
-// and test frameworks. The headers that they include come first, because they are not under test.
+// Includes the library's headers after defining macros that other code may define: Qt, X11,
+// <sys/sysmacros.h>, Windows and test frameworks. Headers of other libraries come first, because
+// they are not under test.
 #include <boost/outcome/success_failure.hpp>
 #include <infiniband/verbs.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// All headers at once, with strict warnings; alone.py compiles each of them with the same options.
+// Includes all headers at once, with strict warnings. alone.py compiles each header separately,
+// with the same options.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/cm.hpp>
@@ -11,12 +12,12 @@
 
 #include <tuple>
 
-// g++ warns about a defaulted constructor of a template where it is used.
+// Uses a defaulted constructor of a template, because g++ warns about it only where it is used.
 [[nodiscard]] verbspp::pending<verbspp::message> empty_request();
 verbspp::pending<verbspp::message> empty_request() { return {}; }
 
-// A program pays for an exchange only if it uses one: the headers must not instantiate one, or
-// these specializations would come too late.
+// A program should pay for exchanges only if it uses them, so the headers must not instantiate an
+// exchange. If they did, these specializations would come too late to compile.
 template <>
 class verbspp::exchange_session<std::tuple<>, verbspp::detail::channel_in_place>;
 template <>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The pairs of hosts as softverbs' devices: the addresses that the library reads from each, and
-/// those at which two of them connect.
+/// Uses pairs of hosts as devices of softverbs. Checks the addresses that the library reads from
+/// each host, and the addresses at which two of them connect.
 ///
-/// softverbs' file contains the GID tables with the numbers of their interfaces. The interfaces
-/// themselves, with subnets and VLANs, are simulated by this program, which answers in place of the
-/// kernel. So neither privileges nor a network are required.
+/// softverbs reads the GID tables, with the numbers of the interfaces, from a file. The interfaces
+/// themselves, with subnets and VLANs, are simulated by this program, which replaces a function of
+/// the C library. So neither privileges nor a network are required.
 
 #include "../catch.hpp"
 #include "../device/device.hpp"
@@ -41,7 +41,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// An entry that getifaddrs returns, and that owns its data.
+/// An entry that getifaddrs returns. It owns its data.
 struct interface_entry {
   std::string name;
   sockaddr_in6 address{};
@@ -49,7 +49,8 @@ struct interface_entry {
   ifaddrs native{};
 };
 
-/// All hosts are in this process, each with its own interface numbers.
+/// The interfaces of all hosts: they are all in this process, and each has its own interface
+/// numbers.
 std::vector<interface_address> interfaces;
 
 bool is_ours(const char* name) { return std::strncmp(name, "host", 4) == 0; }
@@ -83,7 +84,7 @@ gid mask_of(unsigned bits) {
 
 }  // namespace
 
-// Overrides the system's function.
+// Replaces the function of the C library.
 extern "C" int getifaddrs(ifaddrs** list) {
   auto entries = std::make_unique<std::vector<interface_entry>>(interfaces.size());
   for (std::size_t i = 0; i < interfaces.size(); ++i) {
@@ -109,7 +110,7 @@ extern "C" int getifaddrs(ifaddrs** list) {
   *list = nullptr;
   if (entries->empty()) return 0;
   *list = &entries->front().native;
-  // For freeifaddrs.
+  // `freeifaddrs` below deletes the entries through this pointer.
   entries->front().native.ifa_data = entries.get();
   static_cast<void>(entries.release());
   return 0;
@@ -141,15 +142,15 @@ extern "C" int ioctl(int descriptor, unsigned long request, ...) {
 
 namespace {
 
-/// The result of a separate process. Each result needs one, because a process has one file of
-/// devices.
+/// The result of a pair of hosts. A process reads the file of devices only once, so a separate
+/// process determines each result.
 struct seen {
-  std::string left;  ///< the address, or the failure
+  std::string left;  ///< the address at the left end, or its failure
   std::string right;
   std::string type;
-  std::string words;  ///< the failures' messages
+  std::string words;  ///< the messages of the failures
   bool is_connected = false;
-  bool is_routed = false;  ///< whether the route has a GID, as it always does on Ethernet
+  bool is_routed = false;  ///< true if the route has a GID, as it always does on Ethernet
   bool is_received = false;
 };
 
@@ -172,7 +173,7 @@ void add_interfaces(const host& of, std::uint32_t first_interface) {
   }
 }
 
-/// One end: all objects required to build a queue pair on the named device.
+/// All objects of one end that are required to build a queue pair on the named device.
 struct end {
   explicit end(const char* name)
       : context(must(open_device(name))),
@@ -204,7 +205,7 @@ seen connect_devices(std::uint8_t left_port) {
   const end right("soft1");
   prepared one = must(left.builder().port(must(port_number::from(left_port))).build());
   prepared other = must(right.builder().build());
-  // The endpoints as the network would carry them.
+  // Encode and decode the endpoints, as if they had been sent over a network.
   const endpoint one_end = must(endpoint::decode(one.endpoint().encode()));
   const endpoint other_end = must(endpoint::decode(other.endpoint().encode()));
   auto met = std::move(one).handshake(other_end);
@@ -246,10 +247,10 @@ seen parsed(const std::string& lines) {
   return outcome;
 }
 
-/// Runs in a child process, and never returns.
+/// Determines a result in a child process, and exits.
 [[noreturn]] void report(int output, const std::string& devices, std::uint8_t left_port) {
   const char* const folder = std::getenv("TMPDIR");
-  // steady: the process's number is part of the name
+  // steady: the name contains the process ID
   const std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/verbspp-hosts-" +
                            std::to_string(::getpid()) + ".conf";
   std::string text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Hosts as the kernel describes them: the addresses of their interfaces, and the GID table of
-/// their RoCE port.
+/// Hosts as the kernel presents them: the addresses of their interfaces, and the GID table of their
+/// RoCE port.
 #pragma once
 
 #include <verbspp/device/gid.hpp>
@@ -14,24 +14,24 @@
 
 namespace verbspp::test {
 
-/// Parses the usual text form of an IPv6 or IPv4 address.
+/// Parses the usual text form of an IPv4 or IPv6 address.
 [[nodiscard]] gid address_of(const std::string& text);
 
-/// A host with one RoCE port: the addresses of its interfaces, and the GID table that the kernel
-/// creates from them, which contains every address as v1 and as v2.
+/// A host with one RoCE port. It consists of the addresses of its interfaces, and the GID table
+/// that the kernel creates from them. The table contains every address twice, for RoCE v1 and v2.
 class host {
  public:
-  /// Adds an address like "192.0.2.1/24" to the interface with that index.
+  /// Adds an address such as "192.0.2.1/24" to an interface and to the table.
   host& has(std::uint32_t interface, const std::string& address, std::uint16_t vlan = 0);
   host& on_interface(std::uint32_t interface, const std::string& address, std::uint16_t vlan = 0);
-  /// Adds an address to the table but not to an interface; a prefix length is ignored.
+  /// Adds an address to the table, but not to an interface. A prefix length is ignored.
   host& in_table(std::uint32_t interface, const std::string& address);
   host& down(std::uint32_t interface);
   host& loopback(std::uint32_t interface);
-  /// Leaves an empty entry, as if an address was removed.
+  /// Adds an empty entry to the table, as if an address had been removed.
   host& gap();
   enum class only : std::uint8_t { none, v1, v2 };
-  /// Applies to addresses that are added later.
+  /// Restricts the addresses that are added later to one RoCE version.
   host& version(only which);
 
   [[nodiscard]] address_offer offer(unusable_addresses* unusable = nullptr) const {
@@ -49,15 +49,15 @@ class host {
   only versions_ = only::none;
 };
 
-/// The expected result at both ends: the addresses at which they connect, or the reason why they
-/// don't.
+/// The expected result at both ends: the addresses at which they connect, or the reason for which
+/// they don't connect.
 struct meeting {
   std::string left{};
   std::string right{};
   gid_type type = gid_type::roce_v2;
   address_reach reach = address_reach::same_subnet;
   bool is_doubtful = false;
-  std::string refusal{};  ///< part of the reason, if they don't connect
+  std::string refusal{};  ///< a part of the reason, if they don't connect
 };
 
 struct host_pair {
@@ -67,7 +67,7 @@ struct host_pair {
   meeting wanted;
 };
 
-/// GID tables of real hosts in pairs, with the expected result.
+/// Pairs of hosts with GID tables of real hosts, and the expected results.
 [[nodiscard]] const std::vector<host_pair>& host_pairs();
 
 }  // namespace verbspp::test

@@ -28,7 +28,7 @@ from held_port import hold_port  # noqa: E402
 SKIPPED = 77
 DEADLINE = 90  # for any process: limits hangs even on a busy machine, not the speed
 LISTENS, IS_CONNECTED = "0A", "01"  # states in /proc/net/tcp
-NOTICED = 15  # until a death is detected: retries take a second, the rest allows for a busy machine
+NOTICED = 15  # the limit for detecting a death: retries take a second, the rest allows for a busy machine
 
 TOPIC, SAMPLE, SOFTVERBS = sys.argv[1:4]
 SLOW = "--slow" in sys.argv
@@ -181,7 +181,7 @@ def ibv_rc_pingpong():
         server, client = start_pair(
             stack, [SAMPLE, "--ibv-exchange", "-g", 1, "--check"], [IBV, "-g", 1])
         server.fail("the data differs from the expected message")
-        client.kill()  # it would wait forever
+        client.kill()  # otherwise it would wait forever
 
     yield "data that is not as it should be", unchecked_client
 
@@ -208,7 +208,7 @@ def killed():
         server = Process(stack, *end, "--port", port)
         wait_for_socket(port, server)
         if victim_is_server:
-            # The server cannot answer any more, but the kernel accepts the connection for it.
+            # The stopped server cannot answer any more, but the kernel still accepts connections for it.
             server.child.send_signal(signal.SIGSTOP)
             client = Process(stack, *end, "--port", port, "localhost")
             client.wait_for_output("local:")
@@ -242,7 +242,7 @@ def killed():
         time.sleep(random.uniform(0, 0.3))
         victim.child.kill()
         if survivor.finish(NOTICED) == 0:
-            check("iters in" in survivor.output, survivor)  # then the victim was killed after its last iteration
+            check("iters in" in survivor.output, survivor)  # the victim was killed only after its last iteration
         else:
             survivor.fail(gone)
 
@@ -384,7 +384,7 @@ def malformed():
 
     def say(peer, said):
         peer.settimeout(DEADLINE)
-        if callable(said):  # computes its message from the one it received, which contains a reachable endpoint
+        if callable(said):  # a function computes the message from the received one, which contains a reachable endpoint
             said = said(peer.recv(ENCODED_SIZE, socket.MSG_WAITALL))
         with contextlib.suppress(OSError):  # the program may have ended
             peer.sendall(said)

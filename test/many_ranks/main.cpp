@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Ranks that are processes: measures the time and memory that a rank takes until it is connected
-/// to all others, and checks that all ranks complete each step, and that the others learn of a rank
+/// Runs ranks as processes. Measures the time until a rank is connected to all others, and the
+/// memory that it uses. Checks that all ranks complete each step, and that the others detect a rank
 /// that is killed.
 ///
 ///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
-///     many_ranks --meet [--ranks=1000]    only meets, and reads the values of some others
-///     many_ranks --kill [--ranks=4]       kills a rank before, in and behind each step
+///     many_ranks --meet [--ranks=1000]    only meets, and reads the values of some other ranks
+///     many_ranks --kill [--ranks=4]       kills a rank before, in and behind (after) each step
 ///     many_ranks --stop [--ranks=4]       stops a rank for some seconds: it is late but not lost
 ///
-/// If a rank is killed, the others have to blame that rank, rather than ranks that leave because of
-/// it, and to notice before their timeout, unless the killed rank never arrived.
+/// If a rank is killed, the others have to report that rank, and not ranks that exit because of it.
+/// They have to detect it before their timeout, unless the killed rank never arrived.
 ///
-/// With --lazy, ranks connect at their first use, and the measurement includes the ranks with which
-/// the first barrier communicates. With --csv, prints a line for each rank: its number, the
-/// milliseconds until it was connected, and the KiB of its own memory. For a plot, run it for
-/// several sizes.
+/// With --lazy, ranks connect when they first communicate, and the measurement includes the
+/// connections of the first barrier. With --csv, prints a line for each rank: its number, the
+/// milliseconds until it was connected, and its private memory in KiB. To plot this, run the
+/// program for several sizes.
 
 #include "../held_port.hpp"
 #include <verbspp/ranks.hpp>
@@ -65,7 +65,7 @@ struct options {
   bool only_meets = false;
 };
 
-/// The report of a rank to the parent.
+/// The report that a rank sends to the parent.
 struct report {
   std::uint32_t rank = 0;
   std::uint32_t has_passed = 0;
@@ -74,11 +74,11 @@ struct report {
   std::array<char, 400> words{};
 };
 
-/// When a rank is killed, and at which step.
+/// The time at which a rank is killed: before, in, or after (behind) a step.
 struct killing {
   enum class when : std::uint8_t { never, before, in, behind } at = when::never;
   std::size_t step = 0;
-  std::uint32_t victim = 0;  ///< stopped instead with --stop
+  std::uint32_t victim = 0;  ///< with --stop, it is stopped instead
 };
 
 void require(bool holds, const std::string& what) {
@@ -101,11 +101,11 @@ std::uint64_t own_kib() {
   return sum;
 }
 
-/// A step that ranks perform together.
+/// A collective step of the ranks.
 struct step {
   const char* name;
   std::function<group_result<void>(world&, const wait_limit&)> run;
-  bool is_with_all = false;  ///< no rank leaves it before all have arrived
+  bool is_with_all = false;  ///< true if no rank finishes it before all have arrived
 };
 const std::vector<step>& steps() {
   static const std::vector<step> all{
@@ -154,7 +154,7 @@ const std::vector<step>& steps() {
 
 bool blames(const group_error& failed, std::uint32_t victim) { return failed.peer() == victim; }
 
-/// The first two steps: to meet, and to connect. A world exists only after them.
+/// The first two steps, meeting and connecting. The world exists only after them.
 constexpr std::size_t meeting = 0;
 constexpr std::size_t connecting = 1;
 constexpr std::size_t first_step = 2;
@@ -165,10 +165,10 @@ class rank_process {
                const std::string& place)
       : given_(given), kills_(kills), rank_(rank), place_(place) {}
 
-  /// Runs the rank. It then stays until the parent has closed its end, so that no rank loses a peer
-  /// that has finished. If a rank is killed, the others leave as soon as they have noticed, and
-  /// none of those may be taken for the killed rank.
-  /// \returns whether everything succeeded
+  /// Runs the rank. It then stays until the parent has closed its end of the pipe, so that no rank
+  /// loses a peer that has merely finished. If a rank is killed, the others close their connections
+  /// as soon as they have detected it; they must not be mistaken for the killed rank.
+  /// \returns true if everything succeeded
   [[nodiscard]] bool run(int tell, int stay) {
     report told;
     told.rank = rank_;
@@ -193,35 +193,37 @@ class rank_process {
   void die_if(std::size_t step, killing::when when) const {
     if (is_victim() && is_at(step, when)) std::raise(SIGKILL);
   }
-  /// Delays other ranks if the victim is to die during the step; the victim delays itself in `end`.
+  /// If the victim is to die during the step, delays the other ranks. The victim waits in `end`
+  /// until it is killed.
   void begin(std::size_t step) {
     die_if(step, killing::when::before);
-    // All ranks have left earlier steps when the victim dies, so that it owes them nothing from
-    // those.
+    // Waits until all ranks have finished the earlier steps, so that no rank still needs the victim
+    // for them when it dies.
     if (world_ && kills_.at != killing::when::never && kills_.step == step)
       world_->exchange(rank_, given_.limit).value();
     if (!is_at(step, killing::when::in)) return;
     if (is_victim())
       std::thread([] {
-        // steady: the others have likely begun the step; any order has to pass
+        // steady: the others have likely begun the step; the test passes in any order
         std::this_thread::sleep_for(50ms);
         std::raise(SIGKILL);
       }).detach();
     else if (rank_ == 0)
-      // steady: the others likely wait for this rank when the victim dies; any order has to pass
+      // steady: the others likely wait for this rank when the victim dies; the test passes in any
+      // order
       std::this_thread::sleep_for(150ms);
   }
   void end(std::size_t step) const {
     die_if(step, killing::when::behind);
-    // steady: the victim is killed here; it does not wait for the time to pass
+    // steady: the victim is killed while it sleeps
     if (is_victim() && is_at(step, killing::when::in)) std::this_thread::sleep_for(1h);
   }
-  /// Returns whether a rank may be dead when this step ends.
+  /// True if a rank may be dead when this step ends.
   [[nodiscard]] bool may_fail(std::size_t step) const {
     return kills_.at != killing::when::never && kills_.step <= step;
   }
 
-  /// Returns whether the victim dies before it has met the others.
+  /// True if the victim dies before it has met the others.
   [[nodiscard]] bool may_be_missing() const {
     return kills_.step == meeting && kills_.at != killing::when::behind;
   }
@@ -234,7 +236,8 @@ class rank_process {
         tcp_bootstrap::join({.rank = rank_, .size = given_.ranks, .meeting_point = place_}, limit);
     require(launched.has_value(),
             "meeting: " + (launched.has_value() ? "" : launched.error().message()));
-    // A rank that arrives after rank 0 has detected the death and left would find no meeting point.
+    // Waits for all ranks: one that arrives after rank 0 has detected the death and exited would
+    // find no meeting point.
     if (kills_.at != killing::when::never && !may_be_missing())
       launched.value().fence(limit).value();
     end(meeting);
@@ -293,7 +296,7 @@ class rank_process {
     }
   }
 
-  /// The number of posted receives does not depend on the number of ranks.
+  /// Checks that the number of posted receives does not depend on the number of ranks.
   void check_receives(world& mine, const message_pool& pool) const {
     for (const std::uint32_t rank : mine.peers().all())
       require(mine.peers()[rank].capacities().max_receive_work_requests == 0,
@@ -328,15 +331,15 @@ class run_of_ranks {
   ~run_of_ranks() {
     let_go();
     ::close(tell_[0]);
-    // Ranks that have not finished have failed already.
+    // Ranks that still run have failed.
     for (const pid_t each : processes_) {
       ::kill(each, SIGKILL);
       ::waitpid(each, nullptr, 0);
     }
   }
 
-  /// Waits until the victim has stopped, while the others continue and wait for it; resumes it
-  /// after that time.
+  /// Waits until the victim has stopped. Lets the others wait for it for this time, and then
+  /// resumes it.
   void hold_victim(std::chrono::seconds time) {
     const pid_t victim = processes_.at(kills_.victim);
     int status = 0;
@@ -358,7 +361,7 @@ class run_of_ranks {
     std::ranges::sort(all, {}, &report::rank);
     for (const report& each : all)
       require(each.has_passed != 0, "rank " + std::to_string(each.rank) + ": " + each.words.data());
-    // The ranks leave together, and by themselves.
+    // Permits all ranks to exit at the same time, and waits for them.
     let_go();
     for (const pid_t each : std::exchange(processes_, {})) {
       int status = 0;
@@ -372,7 +375,7 @@ class run_of_ranks {
   }
 
  private:
-  /// Descriptors of this and other runs, which a forked child inherits but must not keep open.
+  /// Descriptors of this run and of other runs, which a forked child inherits and has to close.
   static std::vector<int>& ends_of_parent() {
     static std::vector<int> all;
     return all;
@@ -438,7 +441,7 @@ options read_options(int count, char** arguments) {
   return given;
 }
 
-/// One run of ranks, one of which is killed.
+/// A planned run of ranks, in which one rank is killed.
 struct planned {
   options given;
   killing kills;
@@ -452,15 +455,15 @@ std::vector<planned> plans_for(const options& given) {
   for (std::size_t number = meeting; number < first_step + steps().size(); ++number)
     for (std::size_t i = 0; i < whens.size(); ++i) {
       const bool is_last = number + 1 == first_step + steps().size();
-      // "Before" a step equals "behind" the previous one; after the last step, no rank would
-      // notice.
+      // "Before" a step is the same as "behind" (after) the previous step. After the last step, no
+      // rank would detect the death.
       if (whens[i] == killing::when::before && number != meeting) continue;
       if (whens[i] == killing::when::behind && is_last) continue;
       const char* const name = number == meeting      ? "meeting"
                                : number == connecting ? "connecting"
                                                       : steps()[number - first_step].name;
-      // The meeting point dies with rank 0: as long as others may need it, they would report that
-      // instead.
+      // The meeting point is in rank 0. Kill rank 0 only after all ranks have passed it; before,
+      // they would report that the meeting point is missing.
       const bool is_meeting_over = number >= first_step && steps()[number - first_step].is_with_all;
       for (const std::uint32_t victim : {2U, 0U}) {
         if (victim == 0 && (whens[i] != killing::when::behind || !is_meeting_over)) continue;
@@ -468,7 +471,7 @@ std::vector<planned> plans_for(const options& given) {
             .given = given,
             .kills = {.at = whens[i], .step = number, .victim = victim},
             .words = "rank " + std::to_string(victim) + " is killed " + names[i] + ' ' + name});
-        // That a rank never arrives is known only when the limit expires.
+        // Only the limit shows that a rank never arrives, so it is short.
         if (number == meeting && whens[i] != killing::when::behind)
           made.given.limit = given.limit_of_missing;
       }
@@ -491,8 +494,8 @@ void finish(std::span<const planned> plans,
   }
 }
 
-/// Starts a few runs at a time, because they mostly wait; those that wait for a timeout run in
-/// parallel to all others.
+/// Starts several runs at a time, because they mostly wait. Runs that wait for a timeout are
+/// started first, and continue in parallel to all others.
 void kill_at_each_step(const options& given) {
   constexpr std::size_t at_a_time = 4;
   std::vector<planned> until_limit;
@@ -511,7 +514,7 @@ void kill_at_each_step(const options& given) {
 void connect_all(const options& given) {
   const killing none{.victim = 2};
   run_of_ranks run(given, none);
-  // Longer than several checks for lost ranks take.
+  // This takes longer than several checks for lost ranks.
   if (given.stops) run.hold_victim(4s);
   const std::vector<report> all = run.reports();
   if (given.is_csv) {
@@ -527,8 +530,8 @@ void connect_all(const options& given) {
             << largest.own_kib << " KiB each\n";
 }
 
-/// Runs ranks as threads that meet, publish as many bytes as a rank of a world does, and read the
-/// values of as many ranks as they share steps with.
+/// Runs ranks as threads that meet. Each publishes as many bytes as a rank of a world does, and
+/// reads the values of as many ranks as it has common steps with.
 void meet_all(const options& given) {
   const test::held_port port;
   const std::string place = place_at(port);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Headers that nearly every test of a program includes, parsed once for all of them. The tests
-// include them as well, so that they also compile without precompiled headers.
+// Headers that nearly every test of a program includes, precompiled once for all of them. The tests
+// include them as well, so that they also compile without a precompiled header.
 
 #include "../catch.hpp"
 #include <verbspp/verbspp.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The library, parsed once for the checks that compile many small files.
+// The library's headers, precompiled once for the checks that compile many small files.
 
 #include <verbspp/verbspp.hpp>

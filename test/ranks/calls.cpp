@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The datagrams of ranks that connect, one at a time.
+/// The datagrams by which ranks connect, delivered one at a time.
 
 #include "../device/failing_device.hpp"
 #include "worlds.hpp"
@@ -17,7 +17,7 @@ namespace {
 
 [[nodiscard]] void* function_of_device(const char* name) { return ::dlsym(RTLD_DEFAULT, name); }
 
-/// Suspends the software device until the end of the scope. Skips the test on other devices.
+/// During its lifetime, the software device is suspended. Skips the test on other devices.
 class held_device {
  public:
   held_device() {
@@ -30,7 +30,7 @@ class held_device {
   ~held_device() { reinterpret_cast<void (*)()>(function_of_device("softverbs_go_on"))(); }
   held_device(const held_device&) = delete;
   held_device& operator=(const held_device&) = delete;
-  /// Delivers all posted requests.
+  /// Makes the device process all posted requests.
   static void deliver() noexcept {
     auto* const step = reinterpret_cast<int (*)()>(function_of_device("softverbs_step"));
     while (step() != 0) {
@@ -38,7 +38,8 @@ class held_device {
   }
 };
 
-/// Stops a wait when the condition holds; the waiting thread evaluates it.
+/// A stop token that requests a stop when a condition holds. The waiting thread evaluates the
+/// condition.
 template <class Condition>
 class when {
  public:
@@ -65,7 +66,8 @@ TEST_CASE(
       return !calls.is_due(1);
     };
     CHECK(calls.connect({1}, wait_limit(clock::now() + patience, when(is_connected))));
-    // The last datagram of 0 says that it is connected. It has arrived, but 1 has not polled.
+    // The last datagram of rank 0 reports that it is connected. The datagram has arrived, but rank
+    // 1 has not polled.
     held_device::deliver();
   }
   CHECK(answers.is_due(0));
@@ -75,7 +77,7 @@ TEST_CASE(
   CHECK(answers[0].endpoint().generation == before);
 }
 
-TEST_CASE("a connected rank goes on calling a peer that does not know it yet") {
+TEST_CASE("a connected rank continues to call a peer that does not know of the connection") {
   lazy_worlds all(2);
   group& calls = all.ranks[0].peers();
   group& answers = all.ranks[1].peers();
@@ -84,7 +86,7 @@ TEST_CASE("a connected rank goes on calling a peer that does not know it yet") {
   const auto goes_on = [&] {
     {
       std::optional<failing_device> failing;
-      // The datagram that 0 sends when it is connected.
+      // Loses the datagram that rank 0 sends when it is connected.
       if (!has_lost && !calls.is_due(1)) {
         failing.emplace("packet:*=lost");
         has_lost = true;

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Text of a fixed size, which shows the order in which it was combined.
+/// A text of fixed size. It shows the order in which values were combined.
 struct text {
   std::array<char, 256> letters{};
 
@@ -31,7 +31,8 @@ struct text {
   return text("(" + std::string(left.view()) + " " + std::string(right.view()) + ")");
 }
 
-/// A function of numbers: composing them is associative, but the order matters.
+/// A linear function. Composition of linear functions is associative but not commutative, so the
+/// order of ranks matters.
 struct line {
   std::uint64_t factor = 1;
   std::uint64_t offset = 0;
@@ -53,7 +54,7 @@ struct line {
 }  // namespace
 
 TEST_CASE("collective steps have the right values for each size and root") {
-  // With and without room for inline data.
+  // The values are sent with and without inline data.
   for (const std::uint32_t inline_bytes : {0U, 64U})
     for (std::uint32_t count = 1; count <= 9; ++count) {
       local_worlds all(count, inline_bytes);
@@ -61,7 +62,7 @@ TEST_CASE("collective steps have the right values for each size and root") {
         world& mine = all.ranks[rank];
         for (std::uint32_t round = 0; round < 2 * count; ++round) {
           const std::uint32_t root = round % count;
-          // steady: makes this rank late in most rounds; any order has to pass
+          // steady: makes this rank late in most rounds; the test passes in any order
           if (round == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           const line own = line_of(rank, round);
           require(must(mine.broadcast(own, root, patience)) == line_of(root, round),
@@ -84,7 +85,7 @@ TEST_CASE("collective steps have the right values for each size and root") {
     }
 }
 
-TEST_CASE("values are combined in an order that depends on the size alone") {
+TEST_CASE("values are combined in an order that depends only on the number of ranks") {
   const std::array<std::string_view, 9> expected{"0",
                                                  "(0 1)",
                                                  "((0 1) 2)",
@@ -110,9 +111,9 @@ TEST_CASE("a slow rank gets each value and a fast one waits for it") {
   std::atomic<std::uint32_t> at_root{0};
   on_threads(4, [&](std::uint32_t rank) {
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      // The value of rank 1 comes from the root, which has two places for it.
+      // Rank 1 gets its value from the root, which can be up to two rounds ahead of it.
       if (rank == 1 && round == 0) wait_until([&] { return at_root == 2; }, "the root to go ahead");
-      // steady: makes this rank late in most rounds; any order has to pass
+      // steady: makes this rank late in most rounds; the test passes in any order
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
       require(must(all.ranks[rank].broadcast(text(std::to_string(round)), 0, patience)).view() ==
                   std::to_string(round),
@@ -121,7 +122,7 @@ TEST_CASE("a slow rank gets each value and a fast one waits for it") {
       if (rank == 1) require(at_root <= round + 3, "the root to wait");
     }
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      // steady: makes this rank late in most rounds; any order has to pass
+      // steady: makes this rank late in most rounds; the test passes in any order
       if (rank == 3) std::this_thread::sleep_for(std::chrono::microseconds(200));
       const auto values = must(all.ranks[rank].gather(rank + round, 3, patience));
       for (std::uint32_t each = 0; each < values.size(); ++each)
@@ -130,7 +131,7 @@ TEST_CASE("a slow rank gets each value and a fast one waits for it") {
   });
 }
 
-TEST_CASE("a collective step that timed out names the missing rank and the next steps work",
+TEST_CASE("a collective step that times out names the missing rank and later steps work",
           "[long]") {
   constexpr std::uint32_t count = 5;
   const std::vector<std::function<group_result<void>(world&, const wait_limit&)>> steps{
@@ -152,7 +153,7 @@ TEST_CASE("a collective step that timed out names the missing rank and the next 
       },
   };
   local_worlds all(count);
-  // More rounds than there are places for values.
+  // More rounds than there are buffers for values, so the buffers are used again.
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const bool is_for_all = i < 2;
@@ -161,7 +162,7 @@ TEST_CASE("a collective step that timed out names the missing rank and the next 
         if (rank == 2) wait_until([&] { return done == count - 1; }, "the others to be done");
         const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 3000ms);
         ++done;
-        // In the other steps, a rank that only forwards or gives a value succeeds.
+        // In the other steps, a rank that only contributes or forwards a value succeeds.
         const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);
         if (rank == 2) return;
         require(stepped.has_value() != has_to_fail, "the ranks that wait for rank 2 to fail");
@@ -185,7 +186,7 @@ TEST_CASE("a collective step that timed out names the missing rank and the next 
   }
 }
 
-TEST_CASE("a rank that is late to a broadcast gets the value of that broadcast") {
+TEST_CASE("a rank that enters a broadcast late gets the value of that broadcast") {
   local_worlds all(2);
   std::atomic<bool> is_ahead{false};
   on_threads(2, [&](std::uint32_t rank) {
@@ -193,7 +194,7 @@ TEST_CASE("a rank that is late to a broadcast gets the value of that broadcast")
     if (rank == 0) {
       must(mine.broadcast(1, 0, patience));
       must(mine.broadcast(2, 0, patience));
-      // Rank 1 has not even received the first value.
+      // Rank 1 has not received the first value yet.
       require(blames(failure_of(mine.broadcast(3, 0, 100ms)), 1, error_kind::timed_out),
               "1 to be missing");
       is_ahead = true;
@@ -203,7 +204,7 @@ TEST_CASE("a rank that is late to a broadcast gets the value of that broadcast")
     wait_until([&] { return is_ahead.load(); }, "the root to go ahead");
     require(must(mine.broadcast(0, 0, patience)) == 1, "the first");
     require(must(mine.broadcast(0, 0, patience)) == 2, "the second");
-    // The third value was never sent, as the fourth shows.
+    // The third value was never sent: the next step returns the fourth one.
     require(blames(failure_of(mine.broadcast(0, 0, patience)), 0, error_kind::timed_out),
             "the third to be aborted");
     require(must(mine.broadcast(0, 0, patience)) == 4, "the fourth");
@@ -216,13 +217,13 @@ TEST_CASE("collective steps work again after broken connections are reconnected"
     break_link(all.ranks[0], all.ranks[4]);
     on_threads(5, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
-      // 0 and 4 are neighbours in the tree; the results of the others depend on which one fails
-      // first.
+      // Ranks 0 and 4 are neighbours in the tree and both fail. The results of the other ranks
+      // depend on which of the two fails first.
       const auto sum = mine.all_reduce(rank, std::plus<>(), 3s);
       require(sum.has_value() || (rank != 0 && rank != 4) || sum.assume_error().peer() == 4 - rank,
               "the other end to be blamed");
       require(!sum.has_value() || (rank != 0 && rank != 4), "both ends to fail");
-      // Rank 3 calls one step more than the others.
+      // Rank 3 enters one more step than the other ranks.
       if (rank == 3) static_cast<void>(mine.broadcast(rank, 3, 50ms));
       must(mine.mend(patience));
       require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 10, "the sum");
@@ -237,7 +238,8 @@ TEST_CASE("collective steps work again after broken connections are reconnected"
 TEST_CASE(
     "after a world is reconnected values arrive at ranks that have entered different numbers of "
     "steps") {
-  // The root, whose values are not taken; and the other rank, whose expected values do not arrive.
+  // Either the root enters more steps, so that its values are not received, or the other rank does,
+  // so that the values that it expects do not arrive.
   for (const std::uint32_t ahead : {0U, 1U}) {
     local_worlds all(2);
     const auto comes_alone = [&] {
@@ -254,7 +256,8 @@ TEST_CASE(
       for (std::uint32_t round = 0; round < 5; ++round)
         require(must(mine.broadcast(round, 0, patience)) == round, "the root's value");
     });
-    // Each rank enters three more steps alone, and there is still room for later values.
+    // Each rank in turn enters three more steps that the other does not enter. There is still room
+    // for later values.
     comes_alone();
     for (std::uint32_t round = 0; round < 3; ++round)
       static_cast<void>(all.ranks[1 - ahead].broadcast(2000 + round, 0, patience));
@@ -267,12 +270,12 @@ TEST_CASE(
 
 namespace {
 
-/// The exception of combining in this test; a failed requirement throws another type.
+/// Thrown by the combining function in this test. A failed requirement throws another type.
 struct no_sum {};
 
-/// Sums in which combining throws at one rank, as all ranks learn, between two sums that succeed.
-/// The first sum connects the ranks: a rank that waits for a connection does not get the other
-/// rank's reports.
+/// Performs three sums in which the combining function throws at one rank, and checks that all
+/// other ranks report that. A successful sum comes first, to connect the ranks, because a rank that
+/// waits for a connection does not get reports. Another successful sum comes last.
 void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
   const auto count = static_cast<std::uint32_t>(ranks.size());
   std::atomic<std::uint32_t> done{0};
@@ -308,15 +311,15 @@ void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
 
 }  // namespace
 
-TEST_CASE("an exception from combining leaves the step and the others are notified") {
+TEST_CASE("an exception from combining is passed on and the other ranks are notified") {
   local_worlds all(4);
   throw_in_sums(all.ranks, 2);
-  // It is connected only to two other ranks, which forward its report.
+  // The rank that throws is connected only to two other ranks, which forward its report.
   lazy_worlds some(8);
   throw_in_sums(some.ranks, 6);
 }
 
-TEST_CASE("ranks that execute different steps detect it", "[long]") {
+TEST_CASE("ranks that call different steps detect it", "[long]") {
   local_worlds all(2);
   const auto differ = [&](auto first, auto second) {
     on_threads(2, [&](std::uint32_t rank) {

@@ -23,12 +23,12 @@ namespace {
 [[nodiscard]] host_list list_of(std::vector<host_entry> hosts, std::uint16_t port) {
   return must(host_list::from(hosts, port));
 }
-// steady: a number in a list of hosts; no socket is opened
+// steady: a port number in a list of hosts, at which no socket is opened
 [[nodiscard]] error why_not_from(std::vector<host_entry> hosts, std::uint16_t port = 4711) {
   return failure_of(host_list::from(hosts, port));
 }
 
-/// A temporary file with that text.
+/// A temporary file with the given text.
 class file_of {
  public:
   explicit file_of(std::string_view text) {
@@ -55,7 +55,7 @@ void forget_launch() {
 
 }  // namespace
 
-TEST_CASE("a list of hosts gives the host of each rank") {
+TEST_CASE("a list of hosts contains the host of each rank") {
   const host_list hosts = list_of({{"node1", 1}, {"node2", 3}, {"::1", 2}}, 4711);
   CHECK(hosts.size() == 6);
   CHECK(hosts.port() == 4711);
@@ -202,7 +202,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
     return "{\"port\": " + port.text() + ", \"hosts\": [" + hosts + "]}";
   };
   {
-    // As the only host, found by its name; then as the first of several.
+    // A list that contains only this host, by its name, is tested first; then a list of two hosts.
     const file_of alone(with_hosts("\"" + std::string(own.data()) + "\""));
     ::setenv("VERBSPP_HOSTS", alone.path(), 1);
     CHECK(must(find_bootstrap(patience)).size() == 1);
@@ -220,7 +220,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
   CHECK(why_not().message().find("VERBSPP_WORLD_SIZE") != std::string::npos);
   ::unsetenv("VERBSPP_WORLD_SIZE");
   ::unsetenv("VERBSPP_RANK");
-  CHECK(why_not() == error_kind::not_found);  // not this host's own name
+  CHECK(why_not() == error_kind::not_found);  // the list does not contain this host's own name
   ::setenv("VERBSPP_MEETING_POINT", "localhost:1", 1);
   CHECK(why_not().message().find("VERBSPP_MEETING_POINT") != std::string::npos);
   forget_launch();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Worlds whose ranks are connected at their first use.
+/// Worlds whose ranks connect lazily: when they first communicate.
 
 #include "../device/failing_device.hpp"
 #include "worlds.hpp"
@@ -33,7 +33,8 @@ namespace {
   return {all.begin(), all.end()};
 }
 
-/// Stops a wait of that rank when it is connected to all of those ranks.
+/// A stop token for a wait of a rank. It requests a stop when the rank is connected to all of the
+/// given ranks.
 class when_none_is_due {
  public:
   when_none_is_due(world& of, const std::vector<std::uint32_t>& ranks) : of_(&of), ranks_(&ranks) {}
@@ -46,7 +47,7 @@ class when_none_is_due {
 
 using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
 
-/// The memory of each rank, in which each other rank has a cell.
+/// Allocates the memory of each rank. Each other rank has a cell in it.
 [[nodiscard]] std::vector<cells> cells_of(const lazy_worlds& all) {
   const auto count = static_cast<std::uint32_t>(all.ranks.size());
   std::vector<cells> made;
@@ -57,7 +58,7 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return made;
 }
 
-/// The write of a rank into its cell at a peer.
+/// Returns a write from a rank into its cell at a peer.
 [[nodiscard]] result<write_operation> into_cell(std::vector<cells>& of, std::uint32_t from,
                                                 std::uint32_t to) {
   VERBSPP_TRY(memory, of[to].remote());
@@ -66,7 +67,7 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return write_operation{.elements = elements, .remote = place};
 }
 
-/// A bootstrap that delays rank 1 once when it asks for rank 0.
+/// A bootstrap that delays rank 1 once, when it requests a value of rank 0.
 struct slow_bootstrap {
   struct notes {
     std::optional<std::chrono::nanoseconds> limit{};  ///< the limit of the delayed call
@@ -98,7 +99,7 @@ struct slow_bootstrap {
 
 }  // namespace
 
-TEST_CASE("no ranks are connected before the first use which connects only the two involved") {
+TEST_CASE("ranks are not connected before they communicate and then only to each other") {
   lazy_worlds all(4);
   for (world& each : all.ranks) {
     CHECK(each.size() == 4);
@@ -117,7 +118,7 @@ TEST_CASE("no ranks are connected before the first use which connects only the t
   CHECK(connected_of(all.ranks[3]) == std::vector<std::uint32_t>{1, 3});
   CHECK(connected_of(all.ranks[0]) == std::vector<std::uint32_t>{0});
   CHECK_FALSE(all.ranks[1].name(3).empty());
-  // Only once: the queue pair stays the same.
+  // A second call does not connect again: the queue pair stays the same.
   const ibv_qp* const before = all.ranks[1].peers()[3].native_handle();
   CHECK(all.ranks[1].peers().connect({3, 1, 3}, patience));
   CHECK(all.ranks[1].peers()[3].native_handle() == before);
@@ -129,7 +130,7 @@ TEST_CASE("no ranks are connected before the first use which connects only the t
   CHECK(into.bytes() == from.bytes());
 }
 
-TEST_CASE("both ends start at once many times and get one connection") {
+TEST_CASE("two ranks that connect to each other at the same time get one connection") {
   for (std::uint32_t round = 0; round < 50; ++round) {
     lazy_worlds all(2);
     buffer<> memory[]{buffer<>(all.bed.domain, 64), buffer<>(all.bed.domain, 64)};
@@ -142,7 +143,7 @@ TEST_CASE("both ends start at once many times and get one connection") {
       buffer<> news(all.bed.domain, pattern(64, rank));
       auto receive =
           must(mine.peers()[1 - rank].post_receive({.elements = memory[rank].scatter()}));
-      // The device waits for a receive that is not posted yet.
+      // If the peer has not posted its receive yet, the device retries the send.
       must(mine.peers()[1 - rank].send({.elements = news.gather()}, patience));
       must(receive.wait(patience));
     });
@@ -160,7 +161,7 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         std::vector<cells> memory = cells_of(all);
         on_threads(count, [&](std::uint32_t rank) {
           use(all, memory, rank);
-          // A rank that is served late is served here.
+          // A rank whose calls have not been answered yet is served during this barrier.
           require(all.ranks[rank].barrier(patience, last).has_value(), "the last barrier");
         });
       };
@@ -183,8 +184,9 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         connected += static_cast<std::uint32_t>(all.ranks[rank].peers().connected().size());
       };
       with(use, kind);
-      // Each rank to itself; at both ends, the edges of the tree or the star; or those 1, 2 and 4
-      // ranks away, on a ring of 6.
+      // Each rank is connected to itself. In a star or a tree, each of the 5 edges counts at both
+      // ends; in a dissemination barrier, each of the 6 ranks is connected to those at distances 1,
+      // 2 and 4 on a ring.
       CHECK(connected == count + (kind == barrier_kind::dissemination ? 6U * 4 : 2U * 5));
     }
   }
@@ -202,7 +204,7 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
     with([&](lazy_worlds& all, std::vector<cells>& memory, std::uint32_t rank) {
       world& mine = all.ranks[rank];
       const auto to = [&](std::uint32_t peer) { return into_cell(memory, rank, peer); };
-      // Only every second rank starts.
+      // Only the ranks with even numbers scatter.
       if (rank % 2 == 0)
         require(mine.peers().scatter(mine.peers().all(), to, patience).has_value(), "the scatter");
       require(mine.barrier(patience).has_value(), "the barrier");
@@ -210,7 +212,7 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         require(memory[rank][other] == 100 + other, "the others' values");
     });
   }
-  SECTION("unpolled and in scopes") {
+  SECTION("unpolled requests and requests in scopes") {
     with([&](lazy_worlds& all, std::vector<cells>& memory, std::uint32_t rank) {
       world& mine = all.ranks[rank];
       const auto to = [&](std::uint32_t peer) { return into_cell(memory, rank, peer); };
@@ -240,11 +242,11 @@ TEST_CASE("a rank that does not answer is reported by number and called again at
   world& mine = all.ranks[0];
   const auto to = [&](std::uint32_t peer) { return into_cell(memory, 0, peer); };
   const auto first_rank_serves = [&] { all.ranks[1].serve(); };
-  // In two seconds, it may not get a processor on a busy machine.
+  // With a limit of two seconds, rank 1 might not get a processor in time on a busy machine.
   while_served(first_rank_serves,
                [&] { require(mine.peers().connect({1}, patience).has_value(), "1 to answer"); });
   while_served(first_rank_serves, [&] {
-    // 1 has answered, 2 and 3 do not; there is no rank 7.
+    // Rank 1 is connected, and ranks 2 and 3 do not answer. A rank 7 does not exist.
     const group_results reached = mine.peers().connect({1, 2, 0, 3, 7}, 2s);
     require(reached.size() == 5 && reached.failed() == 3, "the number of failures");
     require(kind_of(reached[1]) == error_kind::timed_out, "2 to be late");
@@ -283,7 +285,7 @@ TEST_CASE("ranks that do not answer do not prevent calls to others") {
     for (const std::uint32_t rank : answering) all.ranks[rank].serve();
   };
   while_served(serve, [&] {
-    // The wait ends when all answering ranks are connected.
+    // The wait ends when all ranks that answer are connected.
     const wait_limit until(clock::now() + 3 * patience, when_none_is_due(all.ranks[0], answering));
     const group_results reached = all.ranks[0].peers().connect(others, until);
     require(reached.size() == others.size() && reached.failed() == silent,
@@ -293,7 +295,7 @@ TEST_CASE("ranks that do not answer do not prevent calls to others") {
   });
 }
 
-TEST_CASE("the program's own channels are left alone and take no rank's number") {
+TEST_CASE("the program's own channels are not changed and do not occupy the number of a rank") {
   const testbed bed;
   std::vector<local_bootstrap> launched = local_bootstrap::create(3);
   std::vector<std::optional<world>> made(3);
@@ -308,7 +310,7 @@ TEST_CASE("the program's own channels are left alone and take no rank's number")
   const auto build = [&](group& in) {
     return channel(must(bed.domain.build_channel().hub(in.hub()).build()));
   };
-  // Gets a number beyond those of the ranks, which are reserved for them.
+  // The channel gets a number beyond those of the ranks, which are reserved.
   const std::uint32_t added = must(peers.add(build(peers)));
   CHECK(added == 3);
   must(peers[added].handshake(peers[added].endpoint()));
@@ -318,7 +320,7 @@ TEST_CASE("the program's own channels are left alone and take no rank's number")
   CHECK(peers.all().size() == 5);
   CHECK(peers.remove(4).state() == channel_state::prepared);
   CHECK(peers.all().size() == 4);
-  // A channel that the program itself connects, at both ends.
+  // The program itself connects this channel, at both ends.
   must(peers.put(1, build(peers)));
   must(theirs.put(0, build(theirs)));
   const ibv_qp* const own = peers[1].native_handle();
@@ -338,7 +340,7 @@ TEST_CASE("the program's own channels are left alone and take no rank's number")
   });
   CHECK(peers[1].native_handle() == own);
   CHECK(theirs.connect({0}, 100ms));
-  // A rank with a channel of the program in that place does not answer with another one.
+  // A rank refuses a call from a rank for which the program has put its own channel.
   must(made[2]->peers().put(1, build(made[2]->peers())));
   while_served([&] { made[2]->serve(); },
                [&] {
@@ -350,8 +352,7 @@ TEST_CASE("the program's own channels are left alone and take no rank's number")
   CHECK(made[2]->peers()[1].state() == channel_state::prepared);
 }
 
-TEST_CASE(
-    "a scope refuses requests to a rank that did not answer and the rank can be called again") {
+TEST_CASE("a scope refuses requests to a rank that did not answer and later calls can succeed") {
   lazy_worlds all(2);
   buffer<> memory(all.bed.domain, 64);
   group& peers = all.ranks[0].peers();
@@ -384,18 +385,18 @@ TEST_CASE("a rank that has left does not answer and its connections break") {
   CHECK_FALSE(barrier[2].result);
 }
 
-TEST_CASE("the ranks that a rank waits for report why they did not arrive", "[long]") {
+TEST_CASE("ranks that wait for a late rank report to the ranks that wait for them", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
   const std::vector<std::uint32_t> others{0, 1, 2, 3, 4, 5, 6, 8};
-  // The rank that each one waits for, in a tree: 6 waits for `first` up to its limit, and the
-  // others until that rank has given up.
+  // In the tree, each rank waits for the rank given here. Rank 6 waits for rank `first` until its
+  // limit expires, and each other rank until the rank that it waits for has given up.
   const std::array<std::uint32_t, count> waits_for{4, 0, 0, 2, 6, 4, first, first, 0};
   std::array<std::atomic<bool>, count> has_given_up{};
   lazy_worlds all(count);
   std::atomic<std::uint32_t> ready{0};
   on_threads(count, [&](std::uint32_t rank) {
-    // It answers no rank, and only the rank that waits for it calls it.
+    // Rank `first` answers no other rank.
     if (rank == first) return;
     world& mine = all.ranks[rank];
     require(mine.peers().connect(others, patience).has_value(), "the others");
@@ -410,12 +411,12 @@ TEST_CASE("the ranks that a rank waits for report why they did not arrive", "[lo
   });
 }
 
-TEST_CASE("ranks connected at their first use are reconnected and the others left alone") {
+TEST_CASE("ranks that were connected lazily are reconnected and others stay unconnected") {
   lazy_worlds all(4);
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     if (rank < 2) require(mine.peers().connect({1 - rank}, patience).has_value(), "0 and 1");
-    // 2 has called 3, which did not answer, so only one end has started.
+    // Rank 2 has called rank 3, which did not answer, so only rank 2 has prepared its end.
     if (rank == 2) require(!mine.peers().connect({3}, 50ms).has_value(), "3 not to answer");
     require(must(mine.exchange(rank, patience)).size() == 4, "all to be there");
   });
@@ -431,7 +432,7 @@ TEST_CASE("ranks connected at their first use are reconnected and the others lef
 
 TEST_CASE("ranks connect over a network that loses and duplicates and reorders datagrams",
           "[long]") {
-  // With higher rates, a request may be lost as often as the channels retransmit it.
+  // At higher rates, a request may be lost in all of the channel's retransmissions.
   const failing_device bad("packet:10%=lost; packet:10%=doubled; packet:10%=swapped");
   for (int round = 0; round < 10; ++round) {
     lazy_worlds all(3);
@@ -451,7 +452,7 @@ TEST_CASE("ranks connect over a network that loses and duplicates and reorders d
   }
 }
 
-/// Stops `mend` when the channel to that rank has been renewed.
+/// A stop token for `mend`. It requests a stop when the channel to the given rank has been renewed.
 class when_renewed {
  public:
   when_renewed(world& of, std::uint32_t rank)
@@ -465,7 +466,7 @@ class when_renewed {
   std::uint32_t before_;
 };
 
-TEST_CASE("after an incomplete reconnection ranks connect at the next use", "[long]") {
+TEST_CASE("ranks connect when they communicate even after an incomplete reconnection", "[long]") {
   lazy_worlds all(3);
   on_threads(2, [&](std::uint32_t rank) {
     require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(), "0 and 1");
@@ -495,7 +496,7 @@ TEST_CASE("after an incomplete reconnection ranks connect at the next use", "[lo
 
 TEST_CASE("the reason why the other end could not connect is reported") {
   lazy_worlds all(2);
-  // The first queue pair belongs to the calling end, which may call several times.
+  // The first queue pair is created at the calling end, which may call several times.
   std::optional<failing_device> failing(std::in_place, "ibv_create_qp:2+=ENOMEM");
   group& peers = all.ranks[0].peers();
   while_served(
@@ -520,7 +521,7 @@ TEST_CASE("a refusal of an earlier call is not mistaken for one of this call") {
   CHECK(kind_of(unanswered[0]) == error_kind::timed_out);
   {
     const failing_device failing("ibv_create_qp:1+=ENOMEM");
-    // Time for a defect to show: without one, the test passes whatever was refused by then.
+    // Gives a defect time to show. A correct library passes in any case.
     const wait_limit until = 50ms;
     while (!until.has_passed()) all.ranks[1].serve();
   }
@@ -528,7 +529,7 @@ TEST_CASE("a refusal of an earlier call is not mistaken for one of this call") {
                [&] { require(peers.connect({1}, patience).has_value(), "1 to be connected"); });
 }
 
-TEST_CASE("failing datagrams of this end are not mistaken for silence of the others") {
+TEST_CASE("failing datagrams of this end are not reported as silence of the other rank") {
   lazy_worlds all(2);
   const failing_device failing("send-completion:1=local_protection_error");
   const group_results reached = all.ranks[0].peers().connect({1}, patience);
@@ -539,7 +540,7 @@ TEST_CASE("failing datagrams of this end are not mistaken for silence of the oth
   CHECK(kind_of(again[0]) == kind_of(reached[0]));
 }
 
-TEST_CASE("with a pool a rank that waits for messages answers calls") {
+TEST_CASE("with a pool a rank that waits for messages also answers calls") {
   const testbed bed;
   std::vector<local_bootstrap> launched = local_bootstrap::create(3);
   std::vector<std::uint32_t> seen;
@@ -563,7 +564,7 @@ TEST_CASE("with a pool a rank that waits for messages answers calls") {
   CHECK(seen == std::vector<std::uint32_t>{1, 2});
 }
 
-TEST_CASE("a rank that waits for an answer heeds reports of others about the step", "[long]") {
+TEST_CASE("a rank that waits for an answer processes reports about the step", "[long]") {
   lazy_worlds all(4);
   constexpr std::uint32_t gone = 2;
   constexpr std::uint32_t silent = 3;
@@ -573,7 +574,7 @@ TEST_CASE("a rank that waits for an answer heeds reports of others about the ste
   {
     const world leaves = std::move(all.ranks[gone]);
   }
-  // 0 waits for the silent one, and 1 for the one that has left.
+  // Rank 0 waits for the silent rank, and rank 1 for the rank that has left.
   on_threads(2, [&](std::uint32_t rank) {
     const auto start = std::chrono::steady_clock::now();
     const group_results none =
@@ -584,7 +585,7 @@ TEST_CASE("a rank that waits for an answer heeds reports of others about the ste
   });
 }
 
-TEST_CASE("a slow bootstrap delays a serving rank only briefly and is not asked again soon") {
+TEST_CASE("a slow bootstrap delays a serving rank only briefly and is not queried again soon") {
   const testbed bed;
   std::vector<local_bootstrap> launched = local_bootstrap::create(2);
   slow_bootstrap::notes noted;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The reports of ranks about aborted steps and the ranks to blame. They disturb no other ranks,
-/// and are not mistaken for reports about another step.
+/// If a rank aborts a step, it reports to the other ranks which rank has caused this (the blamed
+/// rank). These tests check the reports: they do not disturb other ranks, and are not mistaken for
+/// reports about another step.
 
 #include "../device/failing_device.hpp"
 #include "../sanitized.hpp"
@@ -28,7 +29,7 @@ namespace {
 
 using numbers = std::vector<std::uint32_t>;
 
-/// A meeting of threads, which can be repeated any number of times.
+/// A meeting of threads: each call waits until all threads have called. It can be used again.
 class meeting {
  public:
   explicit meeting(std::uint32_t size) : size_(size) {}
@@ -47,8 +48,8 @@ void require_blamed(const group_results& done, const numbers& ranks, int line = 
           done.has_value() ? "no rank is blamed" : done.error().message().c_str(), line);
 }
 
-/// Breaks the connection of two ranks at both ends, and creates another one between the same
-/// processes, as programs may.
+/// Breaks the connection of two ranks at both ends, and replaces it by another one between the same
+/// processes, as programs may do.
 void renew_link(world& one, world& other) {
   channel& here = one.peers()[other.rank()];
   channel& there = other.peers()[one.rank()];
@@ -60,7 +61,7 @@ void renew_link(world& one, world& other) {
 
 using memory_of_ranks = registered_buffer<access::local_write | access::remote_write>;
 
-/// Fills the send queue of that channel with sends that the other end receives later.
+/// Fills the channel's send queue with sends, for which the other end posts receives later.
 [[nodiscard]] std::vector<pending<>> fill(channel& with, const memory_of_ranks& memory) {
   std::vector<pending<>> filled;
   for (;;) {
@@ -69,7 +70,7 @@ using memory_of_ranks = registered_buffer<access::local_write | access::remote_w
     filled.push_back(std::move(posted).assume_value());
   }
 }
-/// Receives them at the other end.
+/// Receives these sends at the other end.
 void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled) {
   for (pending<>& each : filled) {
     must(with.receive({.elements = must(memory.scatter(24, 8))}, patience));
@@ -77,7 +78,7 @@ void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled
   }
 }
 
-/// A bootstrap that records the address of each rank's memory for steps, as it is introduced.
+/// A bootstrap that records the address of the memory that a rank publishes for steps.
 struct watched_bootstrap {
   local_bootstrap of;
   std::vector<std::byte>* introduced;
@@ -96,8 +97,7 @@ struct watched_bootstrap {
 
 }  // namespace
 
-TEST_CASE("after a rank has left the others learn it in each later step long before the limit",
-          "[long]") {
+TEST_CASE("a rank that has left is detected in each later step long before the limit", "[long]") {
   constexpr std::uint32_t gone = 7;
   constexpr std::uint32_t count = 9;
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
@@ -132,13 +132,14 @@ TEST_CASE("after a rank has left the others learn it in each later step long bef
   });
 }
 
-TEST_CASE("questions and reports do not wait for requests and break no other connection",
+TEST_CASE("questions and reports to ranks do not wait for requests and break no other connection",
           "[long]") {
   local_worlds all(5);
   constexpr std::uint32_t gone = 4;
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   world& mine = all.ranks[0];
-  // Requests that are not received yet: one request, and a full send queue.
+  // There are requests that are not received yet: one to rank 2, and as many to rank 3 as its send
+  // queue holds.
   auto waits = must(mine.peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
   std::vector<pending<>> filled = fill(mine.peers()[3], memory);
   const auto all_are_connected = [&] {
@@ -146,13 +147,13 @@ TEST_CASE("questions and reports do not wait for requests and break no other con
         numbers{1, 2, 3}, [&](std::uint32_t rank) { return mine.peers()[rank].is_connected(); });
   };
 
-  // It waits only for 1.
+  // In this step, rank 0 waits only for rank 1.
   const group_results late = mine.barrier({0, 1, 2, 3}, 50ms, barrier_kind::binary_tree);
   CHECK(kind_of(late) == error_kind::timed_out);
   CHECK(std::ranges::count(blamed(late), 1U) == 1);
   CHECK(all_are_connected());
 
-  // It waits only for the rank that has left.
+  // In this step, rank 0 waits only for the rank that has left.
   {
     const world leaves = std::move(all.ranks[gone]);
   }
@@ -167,8 +168,9 @@ TEST_CASE("questions and reports do not wait for requests and break no other con
 
 namespace {
 
-/// A step of 1, 2 and 0, in that order. `spoil` makes rank 2 leave or abort it, while 0 has no room
-/// to signal 1, which waits for 2.
+/// Performs a step of the ranks 1, 2 and 0, in that order, in a tree. `spoil` makes rank 2 leave
+/// the world or abort the step. Rank 1 waits for rank 2, and rank 0 has no room in its queue to
+/// signal rank 1.
 void learn_without_room(const std::function<void(world&, const numbers&)>& spoil) {
   local_worlds all(3, 0, 1);
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
@@ -185,16 +187,16 @@ void learn_without_room(const std::function<void(world&, const numbers&)>& spoil
 
 }  // namespace
 
-TEST_CASE("a rank that waits for room to post its part of a step heeds reports of others") {
+TEST_CASE("a rank that waits for room to post its part of a step processes the reports of others") {
   learn_without_room([](world& mine, const numbers& list) {
     const failing_device failing("ibv_post_send:1=EIO");
     CHECK(mine.barrier(list, patience, barrier_kind::binary_tree).has_error());
   });
 }
 
-// Not on rxe, which counts retries even while the receiver is not ready: there, 0 has closed the
-// connection to 1 by the time that 1 detects the loss of 2.
-TEST_CASE("a rank that waits for room learns from a receiver that is not ready which rank has left",
+// Not on rxe, which counts retries even if the receiver is not ready: there, rank 0 has closed the
+// connection to rank 1 before rank 1 detects the loss of rank 2.
+TEST_CASE("a rank that waits for room is notified by a rank whose receiver is not ready",
           "[long]") {
   learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });
 }
@@ -214,10 +216,10 @@ TEST_CASE("a rank that does not receive requests is reported missing and stays c
   });
 }
 
-TEST_CASE("a report about a later step does not fail an earlier one for a late rank") {
+TEST_CASE("a report about a later step does not make an earlier step of a late rank fail") {
   for (const numbers& list : {numbers{1, 2}, numbers{2, 1}}) {
     local_worlds all(3);
-    // 1 aborts a step with 2, and one with all ranks, before 2 enters the first.
+    // Rank 1 aborts a step with rank 2, and one with all ranks, before rank 2 enters the first one.
     for (const numbers& ranks : {list, numbers{0, 1, 2}}) {
       const group_results done = all.ranks[1].barrier(ranks, 50ms);
       CHECK(kind_of(done) == error_kind::timed_out);
@@ -229,22 +231,22 @@ TEST_CASE("a report about a later step does not fail an earlier one for a late r
   }
 }
 
-TEST_CASE("a late rank learns which rank made another one abort the step and the next one too",
+TEST_CASE("a late rank reports which rank made another rank abort this step and the next one",
           "[long]") {
   for (const barrier_kind kind : {barrier_kind::binary_tree, barrier_kind::dissemination}) {
     local_worlds all(3);
     const numbers list{1, 0, 2};
     for (int round = 0; round < 2; ++round)
       CHECK(blamed(all.ranks[1].barrier(list, 50ms, kind)) == numbers{0, 2});
-    // A part of these limits suffices to learn that the other ranks have arrived.
+    // Rank 0 needs only a part of the limit to detect that rank 1 has arrived.
     CHECK(blamed(all.ranks[0].barrier(list, 2s, kind)) == numbers{2});
-    // When the last rank arrives, all have arrived.
+    // Rank 2 is the last to arrive, so it finds that all ranks have arrived.
     const group_results last = all.ranks[2].barrier(list, 2s, kind);
     CHECK(blamed(last) == numbers{0});
     CHECK(kind_of(last) == error_kind::timed_out);
   }
 }
-TEST_CASE("a late rank notices at once that another one has gone on") {
+TEST_CASE("a late rank detects at once that another rank has continued with a later step") {
   for (const bool has_report : {true, false}) {
     local_worlds all(3);
     const numbers list{1, 2, 0};
@@ -252,9 +254,9 @@ TEST_CASE("a late rank notices at once that another one has gone on") {
       CHECK(kind_of(all.ranks[1].barrier(list, 50ms, barrier_kind::binary_tree)) ==
             error_kind::timed_out);
     };
-    // Rank 1 abandons the step because of rank 2, and reports this to rank 0. After one more step,
-    // rank 0 has reports of both steps. After two more, the last report has replaced the first one,
-    // and there was none of the second step, which went well.
+    // Rank 1 abandons the step because of rank 2, and reports this to rank 0. If it abandons a
+    // second step as well, rank 0 has reports of both. If a successful step comes between, the
+    // report of the third step replaces that of the first, and there is none of the second.
     give_up();
     if (!has_report) CHECK(must(all.ranks[1].broadcast(7U, 1, patience)) == 7);
     give_up();
@@ -266,7 +268,7 @@ TEST_CASE("a late rank notices at once that another one has gone on") {
   }
 }
 
-TEST_CASE("a rank that was lost and is back is not named when another one leaves", "[long]") {
+TEST_CASE("a rank that has returned is not blamed when another rank leaves", "[long]") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[2]);
   meeting every(4);
@@ -289,7 +291,7 @@ TEST_CASE("a rank that was lost and is back is not named when another one leaves
   });
 }
 
-TEST_CASE("neither of two ranks that have left is excused because of the other", "[long]") {
+TEST_CASE("neither of two ranks that have left hides that the other one has left", "[long]") {
   local_worlds all(5);
   for (const std::uint32_t gone : {2U, 3U}) {
     const world leaves = std::move(all.ranks[gone]);
@@ -298,7 +300,7 @@ TEST_CASE("neither of two ranks that have left is excused because of the other",
   meeting others(3);
   on_threads(5, [&](std::uint32_t rank) {
     if (rank == 2 || rank == 3) return;
-    // 0 and 1 share each step with both of them.
+    // Ranks 0 and 1 take part in each step with both of the ranks that have left.
     bool has_seen_2 = false;
     bool has_seen_3 = false;
     for (int round = 0; round < 4; ++round) {
@@ -317,7 +319,7 @@ TEST_CASE("neither of two ranks that have left is excused because of the other",
   });
 }
 
-TEST_CASE("a step ends on a stop request even if all ranks have arrived by then") {
+TEST_CASE("a stop request ends a step even if all ranks have arrived") {
   local_worlds all(2);
   auto shortest = std::chrono::steady_clock::duration::max();
   for (int attempt = 0; attempt < 5; ++attempt) {
@@ -327,7 +329,7 @@ TEST_CASE("a step ends on a stop request even if all ranks have arrived by then"
     on_threads(2, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       if (rank == 0) {
-        // Delays the middle of the step, when the value of the other rank has arrived.
+        // Stops in the middle of the step, after the value of the other rank has arrived.
         const auto hold = [&](std::uint32_t a, std::uint32_t b) {
           held = std::chrono::steady_clock::now();
           is_held = true;
@@ -345,16 +347,16 @@ TEST_CASE("a step ends on a stop request even if all ranks have arrived by then"
       shortest = std::min(shortest, std::chrono::steady_clock::now() - held);
     });
   }
-  // There is nothing to report, so no rank waits for that.
+  // There is nothing to report, so the step does not wait for reports.
   CHECK(shortest < 1s);
 }
 
-TEST_CASE("a step ends by its limit even if ranks are silent", "[long]") {
+TEST_CASE("the limit of a step ends it even if ranks are silent", "[long]") {
   local_worlds all(3);
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
-  // Rank 2 has posted no receive for it, so each read of its memory waits behind this send.
+  // Rank 2 has posted no receive for this send, so each read of its memory waits behind the send.
   auto waits = must(all.ranks[0].peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
-  // Each attempt leaves two requests behind that send; the send queue has room for them.
+  // Each attempt leaves two requests in the queue behind that send, which has room for them.
   auto shortest = clock::duration::max();
   for (int attempt = 0; attempt < 5; ++attempt) {
     const auto start = clock::now();
@@ -363,7 +365,7 @@ TEST_CASE("a step ends by its limit even if ranks are silent", "[long]") {
     CHECK(kind_of(done) == error_kind::timed_out);
     CHECK(std::ranges::count(blamed(done), 1U) == 1);
   }
-  // Far less than the sum of the limit and the longest time for answers.
+  // This is far less than the sum of the limit and the longest time to wait for answers.
   CHECK(shortest < 1s);
   must(all.ranks[2].peers()[0].receive({.elements = must(memory.scatter(8, 8))}, patience));
   must(waits.wait(patience));
@@ -373,12 +375,12 @@ TEST_CASE("the reason for an aborted step is reported before the requests of the
   local_worlds all(4);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   break_link(all.ranks[0], all.ranks[3]);
-  // The send is never received, so 0's signal to 1 is queued behind it.
+  // This send is never received, so the signal of rank 0 to rank 1 waits behind it.
   auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   std::atomic<bool> has_left{false};
   std::atomic<bool> is_over_at_0{false};
   on_threads(3, [&](std::uint32_t rank) {
-    // 0 waits for 3, and 2 for 0.
+    // Rank 0 waits for rank 3, and rank 2 for rank 0.
     const auto start = clock::now();
     const auto until_2_has_left =
         wait_limit(clock::now() + 6 * patience, when_set(std::as_const(has_left)));
@@ -397,7 +399,7 @@ TEST_CASE("the reason for an aborted step is reported before the requests of the
 
 namespace {
 
-/// Stops a wait on request, and counts the queries, which happen only during a wait.
+/// A stop token that also counts the calls of `stop_requested`, which occur only during a wait.
 class watched_wait {
  public:
   watched_wait(std::atomic<std::uint32_t>& asked, const std::atomic<bool>& is_over)
@@ -414,16 +416,16 @@ class watched_wait {
 
 }  // namespace
 
-TEST_CASE("no rank is blamed on a guess while requests to another rank are in flight") {
+TEST_CASE("a rank is not blamed without evidence while requests to another rank are in flight") {
   local_worlds all(4);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
-  // The send is never received, so 0 cannot find out that 1 has not arrived.
+  // This send is never received, so rank 0 cannot detect that rank 1 has not arrived.
   auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   std::array<std::atomic<std::uint32_t>, 4> asked{};
   std::atomic<bool> is_over_at_0{false};
   on_threads(4, [&](std::uint32_t rank) {
     if (rank == 1) return;
-    // 0 waits for 2, and 2 and 3 for 1.
+    // Rank 0 waits for rank 2, and ranks 2 and 3 wait for rank 1.
     const auto until = [&](const auto& stop) { return wait_limit(clock::now() + patience, stop); };
     if (rank != 0) {
       static_cast<void>(all.ranks[rank].barrier(until(watched_wait(asked[rank], is_over_at_0)),
@@ -442,8 +444,8 @@ TEST_CASE("no rank is blamed on a guess while requests to another rank are in fl
 
 namespace {
 
-/// Checks that these ranks learn in a barrier of all, long before its limit, that a rank has
-/// aborted it.
+/// Checks that a barrier of all ranks fails at the given ranks, long before its limit, because the
+/// rank `culprit` has aborted it.
 void require_told(local_worlds& all, const numbers& ranks, std::uint32_t culprit, error_kind why,
                   barrier_kind kind) {
   on_threads(static_cast<std::uint32_t>(all.ranks.size()), [&](std::uint32_t rank) {
@@ -475,19 +477,21 @@ TEST_CASE("a rank that cannot post its part of a step notifies the others") {
 namespace {
 
 constexpr std::size_t all_there_is = SIZE_MAX;
-/// The number of further allocations on this thread that succeed, among those that may fail.
+/// The number of allocations on this thread that will still succeed. Counts only allocations with
+/// std::nothrow.
 thread_local std::size_t allocations_left = all_there_is;
 
 }  // namespace
 
-// Replaces only allocations that may fail; calls the usual function if they are to succeed.
+// Replaces only the allocations with std::nothrow. Calls the usual function for those that have to
+// succeed.
 void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
   if (allocations_left == 0) return nullptr;
   if (allocations_left != all_there_is) --allocations_left;
   return ::operator new[](size);
 }
 
-TEST_CASE("a rank that lacks the memory for a step blames no rank and goes on counting") {
+TEST_CASE("a rank without memory for a step blames no rank and still counts the step") {
   local_worlds all(3);
   meeting every(3);
   on_threads(3, [&](std::uint32_t rank) {
@@ -515,7 +519,7 @@ TEST_CASE("a rank that lacks the memory for a step blames no rank and goes on co
   });
 }
 
-TEST_CASE("a rank that lacks the memory for a step notifies the others") {
+TEST_CASE("a rank without memory for a step notifies the others") {
   for (const barrier_kind kind : {barrier_kind::centralized, barrier_kind::dissemination}) {
     local_worlds all(4);
     allocations_left = 0;
@@ -526,16 +530,16 @@ TEST_CASE("a rank that lacks the memory for a step notifies the others") {
   }
 }
 
-TEST_CASE("the culprit of an aborted step is reported even without memory for all results",
+TEST_CASE("the rank that made a step fail is reported even without memory for the results",
           "[long]") {
   local_worlds all(4);
-  // In a tree, only 1 waits for 3, and writes to it.
+  // In a tree, only rank 1 waits for rank 3, and writes to it.
   {
     const world leaves = std::move(all.ranks[3]);
   }
   on_threads(3, [&](std::uint32_t rank) {
     if (rank == 1) {
-      // The allocation for the scope.
+      // Only one allocation succeeds: that for the scope.
       allocations_left = 1;
       const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::binary_tree);
       allocations_left = all_there_is;
@@ -565,21 +569,21 @@ TEST_CASE("an invalid report of a rank is ignored") {
   const place steps = must(place::decode(std::span(introduced).first(place::encoded_size)));
   registered_buffer<access::local_write, std::uint64_t> word =
       must(registered_buffer<access::local_write, std::uint64_t>::allocate(bed.domain, 1));
-  // Invalid kinds of error, and ranks that do not exist.
+  // Reports with invalid kinds of error, or about ranks that do not exist.
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> nonsense{
       {1, 2}, {1, 0xffff}, {0x7f, 1}, {13, 1}};
   for (std::uint32_t step = 1; step < 9; ++step) {
-    // 1 aborts the step and goes on to the next, for which there is no valid report.
+    // Rank 1 aborts the step, and enters the next one, about which there is no valid report.
     for (int round = 0; round < 2; ++round)
       CHECK(kind_of(made[1]->barrier({0, 1}, 1ms)) == error_kind::timed_out);
-    // The report is the fifth or sixth of the words for each rank.
+    // The report is the fifth or sixth word of the words for each rank.
     const std::uint64_t joined = 2 * std::uint64_t{step} - 1;
     const std::size_t at = (joined % 2 == 0 ? 5 : 6) * 2 + 1;
     const auto [kind, culprit] = nonsense[step / 2 % nonsense.size()];
     word[0] = joined << 24U | (step % 2 == 0 ? 1U << 23U : 0U) | kind << 16U | culprit;
     must(made[1]->peers()[0].write(
         {.elements = must(word.gather(0, 1)), .remote = must(steps.slice(8 * at, 8))}));
-    // 0 only sees one more report of the same step.
+    // Rank 0 finds one more report about the same step, which is invalid.
     for (int round = 0; round < 2; ++round) {
       const group_results late = made[0]->barrier({0, 1}, patience);
       INFO((late.has_value() ? "" : late.error().message()));
@@ -588,7 +592,7 @@ TEST_CASE("an invalid report of a rank is ignored") {
   }
 }
 
-TEST_CASE("a lost rank is detected by a rank that has posted a receive from it") {
+TEST_CASE("a lost rank is detected by a rank that has only posted a receive from it") {
   local_worlds all(2);
   world& mine = all.ranks[0];
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
@@ -601,10 +605,10 @@ TEST_CASE("a lost rank is detected by a rank that has posted a receive from it")
   CHECK_FALSE(waits.wait(patience).has_value());
 }
 
-TEST_CASE("a rank that is lost to another one leaves the step whichever rank it waits for") {
+TEST_CASE("a rank that another rank has lost aborts the step whichever rank it waits for") {
   local_worlds all(8);
   break_link(all.ranks[0], all.ranks[1]);
-  // Ranks that wait for the last one abort the step, and other ranks wait for those.
+  // Some ranks wait for the last rank and abort the step; other ranks wait for those.
   constexpr std::uint32_t late = 7;
   std::atomic<std::uint32_t> done{0};
   on_threads(8, [&](std::uint32_t rank) {

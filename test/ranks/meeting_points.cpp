@@ -37,8 +37,8 @@ namespace {
 
 using socket_name = int (*)(int, sockaddr*, socklen_t*);
 
-/// The port of a socket at this end, with `getsockname`, or at the other end, with `getpeername`; 0
-/// if it is not an internet socket.
+/// Returns the port of a socket: its own, with `getsockname`, or its peer's, with `getpeername`.
+/// Returns 0 if it is not an internet socket.
 [[nodiscard]] in_port_t port_by(socket_name name, int descriptor) {
   sockaddr_storage end{};
   socklen_t size = sizeof end;
@@ -48,7 +48,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   if (end.ss_family == AF_INET6) port = reinterpret_cast<const sockaddr_in6&>(end).sin6_port;
   return ntohs(port);
 }
-/// The descriptor of the connection's other end, in this process.
+/// Returns the descriptor of the connection's other end, which is in this process.
 [[nodiscard]] int other_end_of(const tcp_socket& of) {
   const in_port_t here = port_by(::getsockname, of.descriptor());
   const in_port_t there = port_by(::getpeername, of.descriptor());
@@ -60,7 +60,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   throw failure(__FILE__, __LINE__, "the other end is not in this process");
 }
 
-/// Writes zeros until the socket accepts no more. \returns the number of bytes
+/// Writes zeros until the socket accepts no more. \returns the number of bytes written
 [[nodiscard]] std::size_t fill(int descriptor) {
   const std::array<char, 4096> zeros{};
   std::size_t filled = 0;
@@ -68,7 +68,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   const auto has_filled = [&] {
     is_full = true;
     for (ssize_t sent = 0; sent >= 0;) {
-      // Fills it to the last byte.
+      // Single bytes fill the remaining room.
       for (const std::size_t size : {zeros.size(), std::size_t{1}}) {
         sent = ::send(descriptor, zeros.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent <= 0) continue;
@@ -77,7 +77,8 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
         break;
       }
     }
-    // Until the kernel has probed the other end in vain, room may still be announced.
+    // The other end may still announce room. It has none once the kernel's probes have been
+    // unsuccessful.
     tcp_info told{};
     socklen_t size = sizeof told;
     ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &told, &size);
@@ -86,7 +87,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   wait_until(has_filled, "the other end to accept no more data");
   return filled;
 }
-/// Receives up to that number of bytes, or until the connection ends.
+/// Receives up to `size` bytes; fewer if the connection ends before.
 [[nodiscard]] std::vector<std::uint8_t> receive(const tcp_socket& from, std::size_t size) {
   std::vector<std::uint8_t> bytes(size);
   std::size_t got = 0;
@@ -110,8 +111,8 @@ TEST_CASE("ranks meet by TCP in any order") {
   const std::string place = place_at(port);
   constexpr std::uint32_t count = 4;
   on_threads(count, [&](std::uint32_t rank) {
-    // The meeting point starts last.
-    // steady: the others likely try to connect before; any order has to pass
+    // The meeting point starts after the other ranks.
+    // steady: the others likely try to connect before; the test passes in any order
     if (rank == 0) std::this_thread::sleep_for(100ms);
     auto launched = must(tcp_bootstrap::join(launch(rank, count, place), patience));
     require(launched.rank() == rank && launched.size() == count, "rank and size");
@@ -122,7 +123,7 @@ TEST_CASE("ranks meet by TCP in any order") {
   });
 }
 
-TEST_CASE("after a fence ranks get the values that others have put unchanged") {
+TEST_CASE("after a fence ranks get the values of other ranks unchanged") {
   const held_port port;
   const std::string place = place_at(port);
   on_threads(3, [&](std::uint32_t rank) {
@@ -150,7 +151,7 @@ TEST_CASE("after a fence ranks get the values that others have put unchanged") {
   });
 }
 
-TEST_CASE("a fence names missing ranks and ranks that have left") {
+TEST_CASE("the error of a fence names missing ranks and ranks that have left") {
   const held_port port;
   const std::string place = place_at(port);
   std::atomic<bool> is_told{false};
@@ -164,7 +165,7 @@ TEST_CASE("a fence names missing ranks and ranks that have left") {
       require(static_cast<error>(missing).kind() == error_kind::timed_out, "the kind");
       is_told = true;
     } else {
-      // The late rank reaches the fence that was aborted, and continues with the next.
+      // The late rank enters the fence that was aborted, and then the next one.
       wait_until([&] { return is_told.load(); }, "rank 0 to be notified");
       must(mine.fence(patience));
     }
@@ -196,7 +197,7 @@ TEST_CASE("a stop request wakes a rank that waits at a fence") {
         }).is_as_promised());
 }
 
-TEST_CASE("a client that is not a rank of the world is refused and disturbs no rank") {
+TEST_CASE("a client that is not a rank of the world is refused and does not disturb ranks") {
   const held_port port;
   const std::string place = place_at(port);
   std::optional<tcp_bootstrap> first(must(tcp_bootstrap::join(launch(0, 3, place), patience)));
@@ -204,13 +205,13 @@ TEST_CASE("a client that is not a rank of the world is refused and disturbs no r
 
   CHECK(why_not(launch(1, 3, place)) == error_kind::busy);
   CHECK(why_not(launch(1, 3, place)).message().find("rank: 1") != std::string::npos);
-  CHECK(why_not(launch(0, 3, place)) == error_kind::busy);  // another world's rank 0
+  CHECK(why_not(launch(0, 3, place)) == error_kind::busy);  // rank 0 of another world
   CHECK(why_not(launch(2, 4, place)) == error_kind::mismatch);
   tcp_launch named = launch(2, 3, place);
   named.name = "another";
   CHECK(why_not(named) == error_kind::mismatch);
 
-  // Strangers: one is silent, one speaks another protocol, one sends too much.
+  // Strangers of three kinds: one is silent, one uses another protocol, and one sends too much.
   const auto silent = must(tcp_socket::connect("localhost", port.text(), patience));
   for (const std::string& words :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\1')}) {
@@ -232,7 +233,7 @@ TEST_CASE("a client that is not a rank of the world is refused and disturbs no r
   });
 }
 
-TEST_CASE("ranks of a large world may connect all at once before any has sent its rank") {
+TEST_CASE("all ranks of a large world may connect before any of them has sent its rank") {
   const held_port port;
   const std::string place = place_at(port);
   auto first = must(tcp_bootstrap::join(launch(0, 400, place), patience));
@@ -243,21 +244,21 @@ TEST_CASE("ranks of a large world may connect all at once before any has sent it
   CHECK(second.rank() == 1);
 }
 
-TEST_CASE("silent strangers do not keep ranks from the meeting point") {
+TEST_CASE("silent strangers do not keep ranks from connecting to the meeting point") {
   const held_port port;
   const std::string place = place_at(port);
   auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
-  // More connections than a meeting point accepts.
+  // These are more connections than a meeting point accepts.
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 300; ++i)
     silent.push_back(must(tcp_socket::connect("localhost", port.text(), patience)));
   const auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
   CHECK(second.rank() == 1);
-  // The first one was refused because of them.
+  // The first stranger was refused to make room.
   CHECK(receive(silent.front(), 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0});
 }
 
-TEST_CASE("a rank connects again to a meeting point where strangers took its place") {
+TEST_CASE("a rank whose connection strangers displaced connects to the meeting point again") {
   const auto listener = must(tcp_listener::open("0"));
   const std::string place = "localhost:" + std::to_string(listener.port());
   std::optional<tcp_bootstrap> joined;
@@ -281,20 +282,21 @@ TEST_CASE("a rank with another version of the protocol is refused") {
   const held_port port;
   const std::string place = place_at(port);
   const auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
-  // The first frame of rank 1 in a later version: type, number, lengths of key and value, and then
-  // the magic number, the version, and the number of ranks.
+  // The first frame of rank 1 in a later version of the protocol. It consists of the type, a number
+  // and the lengths of key and value, followed by the magic number, the version and the number of
+  // ranks.
   const std::array<std::uint8_t, 23> hello{1,    0,    0,    0, 1, 0, 0, 0, 0, 0, 12, 0x76,
                                            0x78, 0x72, 0x77, 0, 0, 0, 2, 0, 0, 0, 2};
   const auto later = must(tcp_socket::connect("localhost", port.text(), patience));
   REQUIRE(::send(later.descriptor(), hello.data(), hello.size(), MSG_NOSIGNAL) == 23);
-  // It was refused because of its version.
+  // The rank was refused because of its version.
   CHECK(receive(later, 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0});
   const auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
   CHECK(second.rank() == 1);
 }
 
-TEST_CASE("a meeting point of another version or another service is recognized") {
-  // The listener there is not a meeting point: it refuses, or sends unknown bytes.
+TEST_CASE("a meeting point of another version or another service is detected") {
+  // The listener is not a meeting point: it refuses, or sends unknown bytes.
   const auto why = [](std::vector<std::uint8_t> says, std::chrono::milliseconds limit) {
     const auto listener = must(tcp_listener::open("0"));
     const std::string place = "localhost:" + std::to_string(listener.port());
@@ -319,8 +321,8 @@ TEST_CASE("a meeting point of another version or another service is recognized")
         error_kind::invalid_input);
 }
 
-TEST_CASE("a fence that was not sent by its limit is sent with the next one") {
-  // A meeting point that accepts no data for a while.
+TEST_CASE("a fence that was not sent before its limit is sent with the next one") {
+  // This meeting point accepts no data for a while.
   const auto listener = must(tcp_listener::open("0"));
   const std::string place = "localhost:" + std::to_string(listener.port());
   std::optional<tcp_bootstrap> joined;
@@ -338,7 +340,7 @@ TEST_CASE("a fence that was not sent by its limit is sent with the next one") {
   const std::size_t filled = fill(other_end_of(*visitor));
   CHECK(static_cast<error>(failure_of(joined->fence(50ms))) == error_kind::timed_out);
   CHECK(receive(*visitor, filled).size() == filled);
-  // Both fences were reached by all ranks.
+  // Sends that all ranks have reached both fences.
   const std::array<std::uint8_t, 11> released{6, 0, 0, 0, 2};
   ::send(visitor->descriptor(), released.data(), released.size(), MSG_NOSIGNAL);
   CHECK(joined->fence(patience));
@@ -348,7 +350,7 @@ TEST_CASE("a fence that was not sent by its limit is sent with the next one") {
   CHECK(receive(*visitor, 23) == fences);
 }
 
-TEST_CASE("invalid launches are refused with an explanation") {
+TEST_CASE("invalid launch parameters are refused with an explanation") {
   CHECK(why_not(launch(0, 0, "localhost:1")) == error_kind::invalid_input);
   CHECK(why_not(launch(3, 3, "localhost:1")) == error_kind::invalid_input);
   for (const char* place : {"", ":", "host", "host:", ":1", "::1:5", "a:b:c"})
@@ -357,7 +359,7 @@ TEST_CASE("invalid launches are refused with an explanation") {
   const std::string name(65, 'n');
   long_name.name = name;
   CHECK(why_not(long_name) == error_kind::invalid_input);
-  // No meeting point is there.
+  // There is no meeting point at this port.
   const held_port port;
   CHECK(why_not(launch(1, 2, place_at(port)), 50ms) == error_kind::timed_out);
 
@@ -379,7 +381,7 @@ TEST_CASE("invalid launches are refused with an explanation") {
   CHECK(from_environment() == error_kind::invalid_input);
 }
 
-TEST_CASE("a process that was not started as a rank gets an error that says so") {
+TEST_CASE("the error of a process that was not started as a rank says so") {
   for (const char* each : {"VERBSPP_RANK", "VERBSPP_WORLD_SIZE", "VERBSPP_MEETING_POINT",
                            "PMIX_RANK", "PMIX_NAMESPACE"})
     ::unsetenv(each);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels under ranks' numbers that programs replace, connect to other peers, or remove.
+/// Programs that use the number of a rank for a channel of their own: they replace its channel,
+/// connect it to another peer, or remove it.
 
 #include "worlds.hpp"
 
@@ -21,7 +22,7 @@ using numbers = std::vector<std::uint32_t>;
 }  // namespace
 
 TEST_CASE("steps do not use a channel that the program has put under a rank's number", "[long]") {
-  // Before its first use, and after it.
+  // The program replaces the channel before it was used, or after.
   for (const bool is_connected_before : {false, true}) {
     lazy_worlds all(4);
     const auto on_ranks = [&](const std::vector<std::uint32_t>& ranks, const auto& function) {
@@ -55,7 +56,7 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
       require(with_2 != none.end() && !with_2->result.has_value(), "2 to be blamed");
       require(kind_of(*with_2) == error_kind::not_connected, "the kind");
     });
-    // 0 waits for 3 and then for 1, and reports to all the others.
+    // Rank 0 waits for rank 3 and then for rank 1, and reports to all other ranks.
     {
       const world leaves = std::move(all.ranks[3]);
     }
@@ -69,9 +70,9 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
   }
 }
 
-TEST_CASE("steps send nothing to a process that is not a rank over any channel") {
+TEST_CASE("steps send nothing over a channel to a process that is not a rank") {
   local_worlds all(4);
-  // It has none of the memory that the ranks have registered.
+  // The stranger has none of the memory that the ranks have registered.
   const testbed elsewhere;
   channel stranger(must(elsewhere.domain.build_channel().build()));
   world& mine = all.ranks[0];
@@ -90,17 +91,18 @@ TEST_CASE("steps send nothing to a process that is not a rank over any channel")
   CHECK(kind_of(none[1]) == error_kind::not_connected);
   CHECK(are_connected());
 
-  // It gets no questions and no reports about another rank, either: 0 waits for 3, and then for 1.
+  // The stranger does not get questions or reports about another rank either. Rank 0 waits for rank
+  // 3, and then for rank 1.
   CHECK(blamed(mine.barrier({0, 3, 1, 2}, 50ms, barrier_kind::binary_tree)) == numbers{3, 1});
   CHECK(are_connected());
 }
 
-TEST_CASE("a channel taken out of a world outlives it with the world's requests in flight",
+TEST_CASE("a channel taken out of a world outlives it even with requests of the world in flight",
           "[long]") {
   local_worlds all(3);
   auto memory = must(registered_buffer<>::allocate(all.bed.domain, 64));
   std::optional<world> mine(std::move(all.ranks[0]));
-  // The send is not received yet, so questions and reports to the rank are delayed.
+  // This send is not received yet, so questions and reports to the rank wait behind it.
   auto waits = must(mine->peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   for (int round = 0; round < 2; ++round)
     CHECK(blamed(mine->barrier({0, 2, 1}, 50ms, barrier_kind::binary_tree)) == numbers{2});
@@ -110,7 +112,7 @@ TEST_CASE("a channel taken out of a world outlives it with the world's requests 
   channel& there = all.ranks[1].peers()[0];
   must(there.receive({.elements = must(memory.scatter(8, 8))}, patience));
   must(waits.wait(patience));
-  // Another send follows these requests.
+  // Another send is posted after these requests.
   auto receive = must(there.post_receive({.elements = must(memory.scatter(16, 8))}));
   const auto sent = kept.send({.elements = must(memory.gather(0, 8))}, patience);
   INFO((sent.has_value() ? "" : sent.error().message()));

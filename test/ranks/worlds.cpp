@@ -23,20 +23,20 @@ namespace {
 constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_tree,
                                barrier_kind::dissemination, barrier_kind::by_size};
 
-/// The number of barriers of each kind; VERBSPP_TEST_BARRIERS sets it for a longer test.
+/// The number of barriers of each kind. VERBSPP_TEST_BARRIERS can set it for a longer test.
 [[nodiscard]] std::uint32_t rounds_of_barriers() {
   const char* const given = std::getenv("VERBSPP_TEST_BARRIERS");
   return given != nullptr ? static_cast<std::uint32_t>(std::stoul(given)) : 30;
 }
 
-/// Memory that has been deregistered: requests that access it fail.
+/// Returns memory that has been deregistered, so that requests that access it fail.
 [[nodiscard]] auto memory_that_is_gone(const local_worlds& all) {
   return must(buffer<>(all.bed.domain, 64).region().remote());
 }
 
 }  // namespace
 
-TEST_CASE("the ranks of a world know and reach each other") {
+TEST_CASE("the ranks of a world have each other's names and can communicate") {
   for (const std::uint32_t count : {1U, 2U, 5U}) {
     local_worlds all(count);
     for (std::uint32_t rank = 0; rank < count; ++rank) {
@@ -89,8 +89,8 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
       std::atomic<std::uint32_t> come{0};
       on_threads(count, [&](std::uint32_t rank) {
         for (std::uint32_t round = 1; round <= rounds; ++round) {
-          // One rank is late, another one in each round.
-          // steady: makes this rank late in most rounds; any order has to pass
+          // In each round, another rank is late.
+          // steady: makes this rank late in most rounds; the test passes in any order
           if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           ++come;
           const group_results done = all.ranks[rank].barrier(patience, kind);
@@ -102,7 +102,7 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
   }
 }
 
-TEST_CASE("barriers of any mixture of parts of the world") {
+TEST_CASE("barriers of any sequence of subsets of a world work") {
   local_worlds all(5);
   const std::vector<std::uint32_t> odd{1, 3};
   const std::vector<std::uint32_t> even{4, 0, 2};
@@ -151,7 +151,7 @@ TEST_CASE("after a barrier inside a scope all ranks' writes of the scope have ar
             VERBSPP_TRYV(mine.barrier(scope, patience, kind));
             for (std::uint32_t other = 0; other < count; ++other)
               require(own[other] == std::uint64_t{round} * count + other, "the others' values");
-            // No rank writes the next values before all have read these.
+            // This barrier ensures that no rank writes the next values before all have read these.
             VERBSPP_TRYV(mine.barrier(scope, mine.peers().all(), patience, kind));
             return success();
           },
@@ -160,7 +160,7 @@ TEST_CASE("after a barrier inside a scope all ranks' writes of the scope have ar
   });
 }
 
-TEST_CASE("a rank whose work in a scope failed does not join the barrier there") {
+TEST_CASE("a rank whose request in a scope has failed does not join the barrier in the scope") {
   local_worlds all(3);
   buffer<> from(all.bed.domain, pattern(64, 1));
   const auto gone = memory_that_is_gone(all);
@@ -183,7 +183,7 @@ TEST_CASE("a rank whose work in a scope failed does not join the barrier there")
   });
 }
 
-TEST_CASE("a rank that skips a barrier because its work in the scope failed reports it") {
+TEST_CASE("a rank that skips a barrier because its request in the scope has failed reports it") {
   local_worlds all(4);
   buffer<> from(all.bed.domain, pattern(64, 1));
   const auto gone = memory_that_is_gone(all);
@@ -191,7 +191,7 @@ TEST_CASE("a rank that skips a barrier because its work in the scope failed repo
     world& mine = all.ranks[rank];
     const auto done = mine.peers().scope(
         [&](group_scope& scope) -> group_result<void> {
-          // Posted to the rank that is not in the barrier.
+          // The failing request goes to rank 3, which does not take part in the barrier.
           if (rank == 1)
             VERBSPP_TRYV(scope[3].post_write({.elements = from.gather(), .remote = gone}));
           const auto start = clock::now();
@@ -209,13 +209,13 @@ TEST_CASE("a rank that skips a barrier because its work in the scope failed repo
   });
 }
 
-TEST_CASE("a barrier that timed out names the missing ranks and the next one works", "[long]") {
+TEST_CASE("a barrier that times out names the missing ranks and the next one works", "[long]") {
   local_worlds all(5);
   const std::vector<std::uint32_t> late{2, 4};
   for (const barrier_kind kind : all_kinds) {
     std::atomic<int> given_up{0};
     on_threads(5, [&](std::uint32_t rank) {
-      // 2 and 4 arrive when the others have given up.
+      // Ranks 2 and 4 arrive when the others have given up.
       const bool is_late = rank == 2 || rank == 4;
       if (is_late) wait_until([&] { return given_up == 3; }, "the others to give up");
       const group_results done = all.ranks[rank].barrier(is_late ? 50ms : 2000ms, kind);
@@ -256,10 +256,11 @@ TEST_CASE("a broken connection is reported with its rank and reconnected") {
   CHECK(failed >= 2);
 }
 
-TEST_CASE("ranks that leave because of another one are not blamed for it", "[long]") {
+TEST_CASE("ranks that leave because another rank has left are not blamed", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
-  // The ranks are far from one another, so most of them learn it from ranks that leave.
+  // Few ranks are directly connected to the rank that has left. The others detect that ranks in
+  // between leave.
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) {
         return mine.barrier(limit, barrier_kind::binary_tree).error();
@@ -282,22 +283,22 @@ TEST_CASE("ranks that leave because of another one are not blamed for it", "[lon
       require(failed.failed() == 1, failed.message().c_str());
       require(std::chrono::steady_clock::now() < start + 9 * patience,
               "a rank to notice before the limit");
-      // The same applies to a later step, in which other ranks no longer take part.
+      // A later step, in which other ranks do not take part any more, reports the same rank.
       const group_results next = mine.barrier(10 * patience);
       require(blamed(next) == std::vector<std::uint32_t>{first}, next.message().c_str());
     });
   }
 }
 
-TEST_CASE("a rank lost to another one fails the steps of both until they are reconnected") {
+TEST_CASE("if two ranks lose their connection steps of both fail until they are reconnected") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[2]);
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
-    // A rank with all connections learns it from one end or the other.
+    // A rank with intact connections gets a report from one end or the other.
     const group_error failed = failure_of(mine.all_gather(rank, patience));
     require(failed.peer() == 1U || failed.peer() == 2U, failed.message().c_str());
-    // Without both ends, nothing is wrong.
+    // Steps in which not both of these ranks take part succeed.
     if (rank == 0 || rank == 3) {
       const group_results among = mine.barrier({0, 3}, patience);
       require(among.has_value(), among.message().c_str());
@@ -308,7 +309,7 @@ TEST_CASE("a rank lost to another one fails the steps of both until they are rec
   });
 }
 
-TEST_CASE("collective steps give each rank the values of all") {
+TEST_CASE("collective steps return the values of all ranks to each rank") {
   struct sample {
     std::uint32_t rank;
     double value;
@@ -318,7 +319,7 @@ TEST_CASE("collective steps give each rank the values of all") {
     on_threads(count, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       for (std::uint32_t round = 0; round < 20; ++round) {
-        // steady: makes this rank late in most rounds; any order has to pass
+        // steady: makes this rank late in most rounds; the test passes in any order
         if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
         const auto values = must(mine.all_gather(sample{rank, round + 0.5}, patience));
         for (std::uint32_t each = 0; each < count; ++each)
@@ -354,10 +355,10 @@ TEST_CASE("invalid worlds are refused") {
   CHECK(refused(0, 0) == error_kind::invalid_input);
   CHECK(refused(2, 2) == error_kind::invalid_input);
   CHECK(refused(0, 65'536) == error_kind::invalid_input);
-  // A world whose ranks have put invalid values.
+  // The ranks of this world have published invalid values.
   CHECK(refused(0, 1) == error_kind::invalid_input);
 
-  // A rank that never arrives.
+  // Ranks 0 and 2 of this world never arrive.
   std::vector<local_bootstrap> launched = local_bootstrap::create(3);
   const auto alone = failure_of(world::join(std::move(launched[1]), bed.domain.build_channel(),
                                             std::chrono::milliseconds(50)));

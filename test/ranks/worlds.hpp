@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Shared code of the tests of worlds, whose ranks are threads.
+/// Shared code of the tests of worlds. The ranks are threads of one process.
 #pragma once
 
 #include "../device/device.hpp"
@@ -16,7 +16,7 @@
 
 namespace verbspp::test {
 
-/// Calls the function with each rank's number, each on its own thread. Rethrows the first
+/// Calls the function on `count` threads, with the number of a rank each. Rethrows the first
 /// exception.
 inline void on_threads(std::uint32_t count, const std::function<void(std::uint32_t)>& function) {
   std::vector<std::exception_ptr> thrown(count);
@@ -34,7 +34,7 @@ inline void on_threads(std::uint32_t count, const std::function<void(std::uint32
     if (each) std::rethrow_exception(each);
 }
 
-/// Calls the function while another thread serves, until it has returned or thrown.
+/// Calls `function`, while another thread calls `serve` repeatedly.
 inline void while_served(const std::function<void()>& serve,
                          const std::function<void()>& function) {
   std::atomic<bool> is_done{false};
@@ -51,7 +51,7 @@ inline void while_served(const std::function<void()>& serve,
   });
 }
 
-/// A world of `count` ranks in one process, with their use of the device.
+/// A world of `count` ranks in one process, with a testbed of their own.
 struct local_worlds {
   explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0,
                         std::uint32_t sends = 16) {
@@ -72,7 +72,7 @@ struct local_worlds {
   std::vector<world> ranks{};
 };
 
-/// A world of `count` ranks in one process, none of which is connected to another yet.
+/// A world of `count` ranks in one process, which are not connected to each other yet.
 struct lazy_worlds {
   explicit lazy_worlds(std::uint32_t count) {
     std::vector<local_bootstrap> launched = local_bootstrap::create(count);
@@ -88,7 +88,7 @@ struct lazy_worlds {
   std::vector<world> ranks{};
 };
 
-/// Stops a wait when the flag is set.
+/// A stop token that requests a stop when the flag is set.
 class when_set {
  public:
   explicit when_set(const std::atomic<bool>& flag) : flag_(&flag) {}
@@ -98,7 +98,7 @@ class when_set {
   const std::atomic<bool>* flag_;
 };
 
-/// The ranks that the results blame.
+/// Returns the ranks whose results are errors.
 [[nodiscard]] inline std::vector<std::uint32_t> blamed(const group_results& results) {
   std::vector<std::uint32_t> found;
   for (const peer_result& each : results)
@@ -119,7 +119,7 @@ inline void break_link(world& one, world& other) {
   static_cast<void>(other.peers()[one.rank()].close());
 }
 
-/// Throws unless the condition holds; on any thread.
+/// Throws a failure unless the condition holds. May be called on any thread.
 inline void require(bool holds, const char* what, int line = __builtin_LINE(),
                     const char* file = __builtin_FILE()) {
   if (!holds) throw failure(file, line, what);

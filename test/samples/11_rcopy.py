@@ -24,7 +24,7 @@ PROGRAM = sys.argv[1]
 ENVIRONMENT = dict(os.environ, LD_PRELOAD=os.environ.get("PAIR_PRELOAD", ""))
 PATIENCE = 30
 SIZE = (12 << 20) + 12345
-# Slow enough to kill an end during the copy, which takes a second.
+# Limits the rate so that the copy takes a second, and an end can be killed during it.
 RATE = ["--rate", "12"]
 
 

@@ -21,12 +21,12 @@ from held_port import hold_port  # noqa: E402
 
 PROGRAM, LAUNCHERS = sys.argv[1], sys.argv[2:]
 PRELOAD = os.environ.get("PAIR_PRELOAD", "")
-# Seconds in which everything is done even on a slow machine; and the ranks' own timeout of each wait.
+# In seconds: the limit of a whole run, which suffices even on a slow machine, and the ranks' own limit of each wait.
 PATIENCE = 120
 LIMIT = 30
 # Small plates, whose parts are uneven, and some of which have one column or row.
 PLATES = [(40, 24, 120), (6, 5, 20)]
-# Runs until a rank is killed.
+# These options make the ranks run until one is killed.
 ENDLESS = ["--residual", "3000", "--rows", "64", "--columns", "64", "--steps", "100000000", "--no-check", "--limit", "5"]
 
 
@@ -95,8 +95,8 @@ def run(size, plate):
 
 
 def kill(size, victim):
-    """Checks that all others exit, and name the rank that they have lost: the given rank, or one that left
-    because of it before they could notice."""
+    """Checks that all other ranks exit, and name the rank that they have lost: the given rank, or another one that
+    exited because of it before they detected the loss of the given rank."""
     with World(size, ENDLESS) as world:
         # Printed when all ranks are connected and the steps begin.
         if "ranks as" not in world.ranks[0].stdout.readline():

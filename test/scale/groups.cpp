@@ -30,10 +30,10 @@ constexpr std::uint32_t many = 64;
   return now.uordblks + now.hblkhd;
 }
 
-/// Returns the growth of the heap by the object that the function creates.
+/// Returns the growth of the heap that is caused by the object that the function creates.
 template <class Make>
 [[nodiscard]] std::uint64_t growth_by(Make make) {
-  // The first call creates shared objects, which later calls use.
+  // The first call creates shared objects, which must not be counted.
   static_cast<void>(make());
   const std::uint64_t before = heap();
   const auto made = make();
@@ -49,7 +49,8 @@ template <class Make>
       .max_receive_elements(must(element_count::from(size.receive_elements)));
 }
 
-/// The memory of each member by which `many` exceeds `few`, as measured and according to the model.
+/// The memory per member, measured and calculated: the difference between `many` and `few` members,
+/// divided by their number.
 struct per_member {
   std::uint64_t measured;
   std::uint64_t said;
@@ -71,7 +72,7 @@ void check(const per_member& found) {
         Approx(static_cast<double>(found.said)).epsilon(model::tolerance));
 }
 
-/// Sanitizers and Valgrind have their own heap, which glibc does not know.
+/// False with sanitizers and Valgrind, whose heap glibc cannot measure.
 [[nodiscard]] bool heap_is_known() {
   const std::uint64_t before = heap();
   const std::vector<std::byte> some(100000);

@@ -41,11 +41,11 @@ class Server:
 
 
 class Leaving(RuntimeError):
-    """The page was left during a call."""
+    """Raised if the browser leaves the page during a call."""
 
 
 class Browser:
-    """One tab. `problems` has the exceptions and failed requests of its pages, `requests` all addresses that it has asked for."""
+    """One tab. `problems` contains the exceptions and failed requests of its pages, `requests` all requested addresses."""
 
     def __init__(self):
         self.profile = tempfile.TemporaryDirectory(prefix="verbspp-chromium-", ignore_cleanup_errors=True)
@@ -53,7 +53,7 @@ class Browser:
         from_browser, to_us = os.pipe()
 
         def place():
-            # The protocol wants the pipes as descriptors 3 and 4.
+            # The protocol requires the pipes at descriptors 3 and 4.
             read, write = os.dup(to_browser), os.dup(to_us)
             os.dup2(read, 3)
             os.dup2(write, 4)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the site, and looks at it in headless Chromium: pages, code, search and pictures, light and dark, on a telephone
-and on a desk. Without Chromium these tests are skipped.
+"""Builds the site, and checks it in headless Chromium: pages, code, search and pictures, in light and dark colours, and in
+windows of the size of a telephone and of a desktop. Without Chromium these tests are skipped.
 
     site_test.py ROOT [--screenshots FOLDER]
 

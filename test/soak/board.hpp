@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The state that the two ends of the soak share, in addition to the requests between them.
+/// The soak is a long test with random operations. This is the state that its two ends share, in
+/// addition to the requests between them.
 #pragma once
 
 #include <verbspp/qp/endpoint.hpp>
@@ -16,17 +17,17 @@
 
 namespace verbspp::soak {
 
-/// The steps of a connection, which both ends take together.
+/// The steps of a connection. Each end waits until the other end has reached the same step.
 enum class step : std::uint32_t {
-  ready = 1,  ///< this end has an endpoint, and has posted receives
+  ready = 1,  ///< this end has an endpoint and has posted receives
   connected,
-  leaving,  ///< this end posts nothing more
+  leaving,  ///< this end posts no more requests
   drained,  ///< all messages of both ends have arrived
-  closed,   ///< no peer accesses this end's memory any more
+  closed,   ///< peers cannot access this end's memory any more
 };
 
-/// A short text that another process may read at any time; while it changes, the reader sees parts
-/// of both texts.
+/// A short text that another process may read at any time. A reader may see a mixture of the old
+/// and the new text.
 class public_words {
  public:
   public_words& operator=(std::string_view words) {
@@ -51,33 +52,39 @@ class public_words {
 /// The state that one end publishes. Both ends number their connections, starting with 1.
 struct board_end {
   std::atomic<std::uint64_t> reached{0};  ///< the connection's number times 8, plus the step
-  /// The last connection that this end has ended on purpose, or is about to: by a limit, a request
-  /// to stop, or closing it. It explains the failures of both ends.
+  /// The last connection that this end has ended on purpose, or is about to end: by a limit, by a
+  /// stop request, or by closing it. It explains failures at both ends.
   std::atomic<std::uint64_t> ended{0};
-  std::atomic<std::uint64_t> broken{0};  ///< the last connection that this end has found broken
-  std::atomic<std::uint64_t> taken{0};   ///< messages that this end has taken in this connection
-  std::atomic<std::uint64_t> sent{0};    ///< messages that this end has sent, once it is leaving
-  std::atomic<std::uint64_t> added{0};   ///< the sum of completed additions to the peer's word
+  std::atomic<std::uint64_t> broken{0};  ///< the last connection that this end found broken
+  /// The number of messages that this end has received in this connection.
+  std::atomic<std::uint64_t> taken{0};
+  /// The number of messages that this end has sent, valid from `leaving` on.
+  std::atomic<std::uint64_t> sent{0};
+  std::atomic<std::uint64_t> added{0};  ///< the sum of the completed additions to the peer's word
   std::atomic<std::uint64_t> added_most{0};  ///< the sum of posted additions
   public_words doing{};
   std::atomic<bool> wants_to_stop{false};
   std::atomic<std::uint64_t> operations{0};
-  /// The number of the lease to the other end; 0 if there is none.
+  /// The number of the lease that this end grants to the other end; 0 if there is none.
   std::atomic<std::uint64_t> lease{0};
   std::atomic<std::uint64_t> lease_address{0};
   std::atomic<std::uint32_t> lease_key{0};
-  std::atomic<bool> may_give_back{false};     ///< true if the other end may invalidate its key
-  std::atomic<std::uint64_t> using_lease{0};  ///< the lease from the other end that is in use
-  std::atomic<std::uint64_t> gave_back{0};    ///< the last lease that it invalidated by a message
+  /// True if the other end may invalidate the key of the lease.
+  std::atomic<bool> may_give_back{false};
+  /// The lease from the other end that this end is using.
+  std::atomic<std::uint64_t> using_lease{0};
+  /// The last lease that this end returned by a message.
+  std::atomic<std::uint64_t> gave_back{0};
   /// The encoded endpoint, valid from `ready` on.
   std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};
-  std::array<std::byte, 24> memory{};  ///< the encoded remote memory, likewise
-  std::array<char, 400> why{};  ///< the reason why the connection broke, valid from `closed` on
+  std::array<std::byte, 24> memory{};  ///< the encoded remote memory, valid from `ready` on
+  /// The reason for which the connection broke, valid from `closed` on.
+  std::array<char, 400> why{};
 };
 
-/// The end of the soak, and its first failure.
+/// The state of the whole soak: whether it is over, and its first failure.
 struct verdict {
-  std::atomic<bool> is_over{false};  ///< the time or the number of operations is reached
+  std::atomic<bool> is_over{false};  ///< the time is over, or the number of operations is reached
   std::atomic<bool> failed{false};
   std::array<char, 1000> failure{};
 
@@ -88,7 +95,7 @@ struct verdict {
   }
 };
 
-/// Shared by the two ends, which are threads, or processes that map it.
+/// The memory that the two ends share. The ends are threads, or processes that map it.
 struct board : verdict {
   std::array<board_end, 2> ends{};
 };

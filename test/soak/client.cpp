@@ -24,7 +24,7 @@ void client::claim(bool holds, const std::string& what) const {
                 std::to_string(connection_) + ": " + what);
 }
 
-/// Fills the places of the pool between connections: nothing may land there from now on.
+/// Fills the places of the pool while there is no connection, so that late writes are detected.
 void client::fill_places() {
   claim(pool_.available() == pool_.size(),
         "the pool has lost " + std::to_string(pool_.size() - pool_.available()) + " places");
@@ -51,7 +51,7 @@ void client::note(const error& cause, const char* where) {
   claim(has_ended() || wanted_.faults, std::string(where) + ": " + cause.message());
 }
 
-/// \returns true if the server has admitted this client
+/// Connects to the server. \returns true if the server has admitted this client
 bool client::connect() {
   const wait_mode mode = once_in(2) ? wait_mode::spin() : wait_mode::spin_then_sleep(20us);
   prepared_channel prepared = must(domain_.build_channel()
@@ -82,7 +82,7 @@ bool client::connect() {
 
 void client::ask() {
   auto taken = pool_.take();
-  if (!taken.has_value()) return;  // the inbox and kept messages hold all places
+  if (!taken.has_value()) return;  // the inbox and the kept messages use all places
   message request = std::move(taken).assume_value();
   const request_head head{number_, connection_, sent_};
   must(request.resize(head.size(request.capacity())), "shorten a message");
@@ -127,7 +127,7 @@ void client::look(bool waits) {
   take(std::move(*next).assume_value());
 }
 
-/// Checks that kept messages are unchanged, and drops them.
+/// Checks that kept messages are unchanged, and releases all but `most`.
 void client::let_go(std::size_t most) {
   while (kept_.size() > most) {
     static_cast<void>(request_head::read(kept_.front().bytes(), hall_message_size));
@@ -176,7 +176,7 @@ void client::run(std::uint64_t first_connection) {
   for (; !hall_.is_over.load() && !hall_.failed.load(); ++connection_) {
     sent_ = 0;
     if (connect()) {
-      // When the server stops, the rest is left out.
+      // If the server stops, the remaining requests are skipped.
       for (std::uint64_t left = any(600); left != 0 && link_.is_connected(); --left) {
         if (unanswered_.size() < client_window && !once_in(3))
           ask();

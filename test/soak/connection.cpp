@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The life of a connection.
+/// Connections of the soak: connecting, leaving and closing.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -55,7 +55,7 @@ prepared_channel end::build() {
 void end::prepare() {
   doing_ = "preparing";
   ++connection_;
-  // UC does not retransmit lost messages, so it is left out with faults.
+  // UC does not retransmit lost messages, so it is not used with faults.
   wants_uc_ = !wanted_.faults && connection_ % 6 == 2;
   for (const place& each : mine_blocks_)
     claim(each.is_untouched(),
@@ -174,7 +174,7 @@ void end::step_at_random() {
     channel_.poll();
 }
 
-/// Ends a connection without failures: all messages have to arrive.
+/// Ends a connection without failures, so all messages have to arrive.
 void end::take_leave() {
   doing_ = "leaving in order";
   while (!held_.empty()) {
@@ -240,7 +240,7 @@ void end::finish() {
               "a request is in flight although its connection has ended");
     }
   };
-  // Polling collects the flushed requests.
+  // Polls until all flushed requests have been collected.
   const auto drain = [&] {
     const auto deadline = clock::now() + wanted_.patience;
     while (channel_.outstanding() != 0) {
@@ -250,7 +250,7 @@ void end::finish() {
   };
   const bool asks = once_in(2);
   const bool settles_before = once_in(2);
-  // A connected channel has outstanding receives that would never complete.
+  // Receives of a connected channel would never complete.
   if (channel_.is_connected()) must(channel_.close(), "close");
   if (once_in(2)) drain();
   if (settles_before) {
@@ -277,7 +277,7 @@ void end::finish() {
   settle_held();
   drop_receives(asks);
   look_after_shared();
-  // A lease has ended with its connection, but its handle may exist longer.
+  // The lease has ended with its connection, but its handle may still exist.
   mine_.lease = 0;
   if (granted_) {
     claim(granted_->where.data != nullptr, "a lease without memory");
@@ -290,7 +290,7 @@ void end::finish() {
   take_memory_back();
   copy_text(mine_.why, why_);
   ++counts_["connections"];
-  // When both ends are closed, both see the same state, and so end together.
+  // When both ends have reached `closed`, both see the same numbers, so both decide to stop.
   if (board_.is_over.load() ||
       mine_.operations.load() + other_.operations.load() >= wanted_.operations)
     mine_.wants_to_stop = true;
@@ -304,7 +304,8 @@ void end::finish() {
                 "\", the other \"" + other_.why.data() + '"');
 }
 
-/// Checks the word that the peer's atomics have changed; the peer knows only a part of its value.
+/// Checks the word that the peer's atomic operations have changed. The peer knows only bounds for
+/// its value.
 void end::judge(bool was_orderly) {
   if (peer_was_killed_) return;
   std::uint64_t word = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The steps of both ends, and the reports of failures.
+/// Steps that both ends reach together, and the reports of failures.
 #include "end.hpp"
 
 #include "layout.hpp"
@@ -123,7 +123,8 @@ void end::note_standstill() {
   will_end("a request that the driver never finished");
 }
 
-/// A request of a channel fails only together with the channel, which then reports the cause.
+/// Checks that the channel is broken or closed and reports the cause. Requests do not fail in any
+/// other way.
 void end::must_be_broken(const char* where) const {
   const channel_state now = channel_.state();
   claim(now != channel_state::connected && now != channel_state::prepared,
@@ -135,7 +136,8 @@ void end::must_be_broken(const char* where) const {
         "a broken channel with an empty message");
 }
 
-/// Posting may be refused for lack of room, because of a failing device, or by a broken channel.
+/// Checks the reason for which a request was not posted: no room in the queue, a failing device, or
+/// a broken channel.
 void end::check_refused(const error& cause, const char* where) const {
   if (cause.kind() == error_kind::would_block) return;
   if (wanted_.faults && channel_.is_connected()) return;

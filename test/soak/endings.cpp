@@ -112,7 +112,7 @@ void end::give_up_at_random() {
       return;
     }
     case 7: {
-      if (wants_uc_) return;  // the target of a failed UC write does not respond
+      if (wants_uc_) return;  // the target of a failed UC write sends no response
       will_end("a wrong key");
       const peer_memory wrong_key(far_->address(), far_->length(),
                                   remote_key(far_->rkey().value() ^ 0x5a5a));

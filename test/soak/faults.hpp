@@ -14,7 +14,7 @@
 
 namespace verbspp::soak {
 
-/// Sets faults at random if the device is softverbs.
+/// Injects random faults if the device is softverbs.
 class fault_maker {
  public:
   explicit fault_maker(std::uint64_t seed) : random_(seed) {

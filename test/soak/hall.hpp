@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A server with many clients, which connect, send requests, and disconnect or die in every way.
+/// The soak with a server: its clients connect, send requests, and disconnect or die in all ways.
 #pragma once
 
 #include "board.hpp"
@@ -28,13 +28,13 @@
 
 namespace verbspp::soak {
 
-/// The state that a client and the server share, in addition to the messages between them. Each
+/// The state that one client and the server share, in addition to the messages between them. Each
 /// client numbers its connections, starting with 1.
 struct desk {
   std::atomic<std::uint64_t> asked{0};    ///< the last connection that the client has requested
   std::atomic<std::uint64_t> granted{0};  ///< the last connection that the server has built
-  /// The last connection that either of them has ended on purpose, or is about to. It explains the
-  /// failures of both.
+  /// The last connection that either of them has ended on purpose, or is about to end. It explains
+  /// failures at both ends.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> operations{0};
   /// The client's encoded endpoint, valid from `asked` on.
@@ -46,19 +46,19 @@ struct desk {
   }
 };
 
-/// Shared by the server and its clients, which are threads, or processes that map it.
+/// The memory that the server and its clients share. They are threads, or processes that map it.
 struct hall : verdict {
   std::array<desk, 8> desks{};
 };
 
-/// The header of every message; the bytes after it are derived from it.
+/// The header of every message. The bytes after it are generated from it.
 struct request_head {
   std::uint64_t client = 0;
   std::uint64_t connection = 0;
   std::uint64_t number = 0;
 
   [[nodiscard]] std::uint64_t content() const { return mix(client, connection, number); }
-  /// The size of the whole message, in a place of that size.
+  /// The size of the whole message, which depends on the header and on the size of the place.
   [[nodiscard]] std::size_t size(std::size_t place) const {
     const std::uint64_t chance = content();
     return sizeof(request_head) +
@@ -70,7 +70,7 @@ struct request_head {
     if (!rest.empty())
       std::memcpy(rest.data(), bytes_of(content(), 0, rest.size()).data(), rest.size());
   }
-  /// Reads and checks a message.
+  /// Decodes the header of a message, and checks its bytes.
   [[nodiscard]] static request_head read(std::span<const std::byte> from, std::size_t place) {
     request_head found;
     if (from.size() < sizeof(found)) throw wrong("a message shorter than its header");
@@ -91,21 +91,23 @@ struct request_head {
 inline constexpr std::size_t client_window = 8;
 inline constexpr std::uint32_t hall_message_size = 2048;
 
-/// Answers every message from the place in which it arrived, on several threads.
+/// Answers every message from the place of the pool in which it arrived. Uses several threads.
 class server {
  public:
   server(const options& wanted, hall& shared, unsigned clients);
-  /// Admits clients until the soak is over, and then ends their connections under load.
+  /// Admits clients until the soak is over. Then ends their connections while they are still
+  /// sending.
   void run();
   [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
   [[nodiscard]] const punctuality& limits() const { return limits_; }
 
  private:
-  /// The state of a client; any thread may get one of its messages.
+  /// The state of a client. Any thread may receive one of its messages.
   struct row {
     std::mutex lock;
     channel link;
-    std::deque<message> unanswered;  ///< messages for whose answers there was no room
+    /// Messages that could not be answered yet because the send queue was full.
+    std::deque<message> unanswered;
     unsigned client = 0;
     std::uint64_t connection = 0;
     std::uint64_t taken = 0;
@@ -116,7 +118,7 @@ class server {
   void take(arrival& arrived, std::mt19937_64& chance);
   void answer(row& client);
   void judge(row& client);
-  /// \pre the row is locked
+  /// Destroys the client's channel. \pre the row is locked
   void drop(row& client, std::mt19937_64& chance);
   void count(const std::string& what);
 
@@ -168,7 +170,7 @@ class client {
   verbspp::context context_;
   protection_domain domain_;
   message_pool pool_;
-  /// All places of the pool, between connections.
+  /// All places of the pool while there is no connection; empty otherwise.
   std::vector<std::pair<message, place>> places_;
   channel link_;
   std::optional<inbox> answers_;

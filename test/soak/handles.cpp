@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Requests by blocking calls and with handles.
+/// Requests by blocking calls, and requests with handles.
 #include "operations.hpp"
 
 #include <type_traits>
@@ -21,7 +21,7 @@ void end::block() {
     return settle(job, true);
   }
   note_failure(done.error(), "a blocking call");
-  // The limit that watches the peer had already expired, so nothing was posted.
+  // The limit, which also ends if the peer gives up, had already expired, so nothing was posted.
   if (channel_.is_connected() && peer_has_given_up() &&
       error(done.error()).kind() == error_kind::cancelled)
     return undo(job);
@@ -74,7 +74,7 @@ bool end::take(held& one, bool waits) {
       one.handle);
 }
 
-/// Drops the handle: after that, its memory belongs to the program, or only to the request.
+/// Drops a handle. After that, its memory belongs to the program again, or only to the request.
 void end::drop(held& one) {
   doing_ = "dropping a handle";
   const bool was_shared = one.shared.has_value();
@@ -90,7 +90,7 @@ void end::drop(held& one) {
     one.shared.reset();
     return;
   }
-  if (was_owned) {  // its memory was destroyed
+  if (was_owned) {  // its memory was destroyed with the handle
     if (one.job.what == kind::read) --readers_[one.job.block];
     return;
   }
@@ -110,8 +110,8 @@ void end::look_after_shared() {
   }
 }
 
-/// Takes results of connections that have ended, and of destroyed channels: they belong to these
-/// handles, whichever requests use the places now.
+/// Takes results through handles of earlier connections and destroyed channels. The results have to
+/// belong to these handles, even if other requests use the same slots now.
 void end::take_late(bool all) {
   doing_ = "taking late results";
   while (!late_.empty() && (all || once_in(3))) {
@@ -165,7 +165,7 @@ void end::post_one() {
       return;
     }
     case 4: {
-      // Moved over another handle, which drops the latter.
+      // Assigns the handle to another one, which drops the previous request of the latter.
       for (held& each : held_)
         if (std::holds_alternative<pending<>>(each.handle)) {
           std::get<pending<>>(each.handle) = std::move(std::get<pending<>>(one.handle));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The definitions that both ends share: the layout of the peer's memory, and the contents of
-/// messages.
+/// Definitions that both ends use: the layout of the peer's memory, and the contents of messages.
 #pragma once
 
 #include "patterns.hpp"
@@ -18,7 +17,8 @@ inline constexpr std::uint32_t inline_limit = 64;
 inline constexpr std::array<std::size_t, 8> block_sizes{8, 40, 64, 256, 1000, 4096, longest, 512};
 inline constexpr std::size_t gap_size = 64;
 inline constexpr std::size_t leased_size = 4096;
-inline constexpr std::size_t words_size = 64;  ///< the words for atomics, and unused space
+/// The size of the words for atomics and the unused space after them.
+inline constexpr std::size_t words_size = 64;
 inline constexpr std::size_t exposed_size = [] {
   std::size_t all = words_size + gap_size;
   for (const std::size_t each : block_sizes) all += (each + 7) / 8 * 8 + gap_size;
@@ -32,12 +32,12 @@ inline constexpr std::size_t exposed_size = [] {
   return at;
 }
 
-/// The content of a message, which both ends can compute.
+/// The plan of a message, which both ends can compute.
 struct message_plan {
   std::uint64_t content;
   std::size_t size;
   std::optional<std::uint32_t> immediate;
-  unsigned block;  ///< if it is a write with immediate data
+  unsigned block;  ///< the block to write, if it is a write with immediate data
 };
 [[nodiscard]] inline message_plan plan_of(std::uint64_t connection, unsigned sender,
                                           std::uint64_t number) {

@@ -9,7 +9,7 @@ namespace verbspp::soak {
 
 void end::grant_lease() {
   doing_ = "granting a lease";
-  // A lease whose end is the end of the connection.
+  // Sometimes, grants a lease by connection, which can be revoked only by ending the connection.
   if (once_in(16)) return grant_lease_by_connection();
   place where;
   std::optional<leased_memory> memory;
@@ -66,7 +66,7 @@ void end::grant_lease(leased_memory memory, place where) {
         return note(std::move(leased), std::move(memory));
       }
       auto leased = channel_.post_lease<leased_rights, By>(memory.region(), 0, leased_size);
-      // The peer is notified through shared memory, so the bind has to be done first.
+      // The peer is notified through shared memory, so wait until the window is bound.
       if (const auto done = channel_.write(
               {.remote = must(far_->slice(0, 0), "name an empty part")}, wanted_.patience);
           leased.has_value() && !done.has_value()) {
@@ -78,7 +78,7 @@ void end::grant_lease(leased_memory memory, place where) {
   }
 }
 
-/// Leases memory by its own key.
+/// Leases memory under the key of its registration, until the connection ends.
 void end::grant_lease_by_connection() {
   if (!direct_) {
     direct_.emplace(must(directly_leased_memory::allocate(domain_, leased_size),
@@ -97,7 +97,7 @@ void end::grant_lease_by_connection() {
     check_refused(leased.error(), "granting a lease by connection");
 }
 
-/// Notifies the peer.
+/// Stores the granted lease, and notifies the peer.
 void end::announce_lease(granted given) {
   granted_.emplace(std::move(given));
   granted_->number = ++leases_;
@@ -105,7 +105,7 @@ void end::announce_lease(granted given) {
   const auto far = std::visit(
       [](const auto& each) -> result<remote_memory<leased_rights>> { return each.remote(); },
       granted_->right);
-  if (!far.has_value()) {  // something else has ended the connection
+  if (!far.has_value()) {  // the connection has ended for another reason
     note_failure(far.error(), "naming the leased memory");
     claim(far.error().kind() == error_kind::not_connected,
           "a granted lease: " + far.error().message());
@@ -113,12 +113,12 @@ void end::announce_lease(granted given) {
   }
   mine_.lease_address = far.assume_value().address();
   mine_.lease_key = far.assume_value().rkey().value();
-  // rxe dereferences a null pointer if both ends invalidate the key of a window.
+  // rxe dereferences a null pointer if both ends invalidate the rkey of a window.
   mine_.may_give_back = granted_->by() == lease_by::window && !is_rxe_;
   mine_.lease = granted_->number;
 }
 
-/// Revokes the lease: from then on, no byte of the peer may land there.
+/// Revokes the lease. After that, no byte of the peer may reach the memory.
 void end::end_lease() {
   doing_ = "ending a lease";
   mine_.lease = 0;
@@ -140,7 +140,7 @@ void end::end_lease() {
   };
   if (auto* owning = std::get_if<0>(&ended.right)) {
     if (once_in(4)) {
-      const auto gone = std::move(*owning);  // and its memory
+      const auto gone = std::move(*owning);  // destroys the memory as well
       return;
     }
     auto [result, memory] = std::move(*owning).revoke(patient_limit());
@@ -170,20 +170,20 @@ void end::end_lease() {
 void end::look_after_lease() {
   if (!granted_) return grant_lease();
   if (other_.gave_back.load() == granted_->number) {
-    // The channel knows this when it has the message with the invalidation.
+    // The peer has returned the lease, but the lease ends here only when the message arrives.
     mine_.lease = 0;
     if (granted_->is_open()) return;
     ++counts_["leases returned by a message"];
     return end_lease();
   }
   if (granted_->is_closing) {
-    // The peer has been notified, and does not use the lease.
+    // The peer has been requested to stop using the lease, and does not use it now.
     if (other_.using_lease.load() == 0 && other_.gave_back.load() != granted_->number) end_lease();
     return;
   }
   if (once_in(2)) return;
   if (once_in(20)) {
-    // Revoked while the peer uses it, which breaks the connection.
+    // Revokes the lease while the peer may be using it, which breaks the connection.
     will_end("a lease revoked while in use");
     return end_lease();
   }
@@ -209,7 +209,7 @@ void end::use_lease() {
       each.parts = 1;
       each.ranges[0] = {any(longest - leased_size + 1), leased_size};
     }
-    // The last request reads the bytes written by the one before it.
+    // The last request reads bytes that the previous one has written.
     if (jobs.size() > 1 && !wants_uc_) {
       jobs.back().what = kind::read;
       jobs.back().content = jobs[jobs.size() - 2].content;
@@ -250,12 +250,12 @@ void end::use_lease() {
   mine_.using_lease = 0;
 }
 
-/// Returns a lease by a message that invalidates its key at the other end. After that, only the
-/// other end's channel may close the window: the second invalidation would fail.
+/// Returns a lease by a message that invalidates its rkey at the other end. After that, this end
+/// must not invalidate the rkey again, because that would fail.
 void end::give_back_lease(std::uint64_t number) {
   doing_ = "returning a lease";
   const message_plan plan = plan_of(connection_, which_, sent_);
-  // Such a message has no immediate data: the key takes its place.
+  // A message that invalidates an rkey cannot have immediate data.
   if (plan.immediate || sent_ >= other_.taken.load() + credits) return;
   work job;
   job.number = sent_;
@@ -267,7 +267,8 @@ void end::give_back_lease(std::uint64_t number) {
   job.ranges[0] = {any(longest - job.size + 1), job.size};
   job.where.put(job.elements(), job.content);
   const auto at = static_cast<std::size_t>(job.where.data - arena_.data()) + job.ranges[0].offset;
-  // Announced first, since the message may be taken before this end knows that it has arrived.
+  // Published before the message is posted, since the other end may receive the message before this
+  // call returns.
   mine_.gave_back = number;
   auto sent = channel_.post_send_with_invalidate(
       {.elements = must(arena_.gather(at, job.size), "name the source of a send"),

@@ -38,7 +38,7 @@ constexpr const char* help =
     "                    is three times as long\n"
     "  --quiet           prints only the summary\n";
 
-/// Parses the number after `name=`, if the argument starts with that.
+/// If the argument starts with `name=`, parses the number after it.
 template <class Number>
 bool take_number(std::string_view argument, std::string_view name, Number& number) {
   if (!argument.starts_with(name)) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Mistakes that are refused with an error, and change nothing.
+/// Mistakes that are refused with an error and have no effect.
 #include "operations.hpp"
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace verbspp::soak {
 
-/// An expired limit: nothing is posted, and the channel is unchanged.
+/// Makes calls with an expired limit: nothing is posted, and the channel is unchanged.
 void end::use_passed_limit() {
   doing_ = "an expired limit";
   std::stop_source source;
@@ -28,7 +28,7 @@ void end::use_passed_limit() {
   claim(channel_.is_connected(), "an expired limit has broken the channel");
 }
 
-/// Mistakes that are refused with an error, and change nothing.
+/// Makes mistakes that are refused with an error and have no effect.
 void end::misuse() {
   doing_ = "misuse";
   channel other(std::move(channel_));

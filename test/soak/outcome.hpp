@@ -8,16 +8,16 @@
 
 namespace verbspp::soak {
 
-/// A failure, with a description.
+/// Thrown if the soak fails, with a description.
 struct wrong : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// The other end has found a failure.
+/// Thrown if the other end has failed.
 struct stopped : std::runtime_error {
   stopped() : std::runtime_error("the other end has failed") {}
 };
 
-/// The value of a call that has to succeed.
+/// Returns the value of a call that has to succeed.
 template <class Outcome>
 auto must(Outcome outcome, const char* what) {
   if (!outcome.has_value()) throw wrong(std::string(what) + ": " + outcome.error().message());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Bytes that are generated from a number, so that every end that knows the number can check them.
+/// Bytes that are generated from a number (their tag), so that each end that knows the number can
+/// check them.
 #pragma once
 
 #include <array>
@@ -13,10 +14,10 @@
 
 namespace verbspp::soak {
 
-/// The longest message, block and part of memory.
+/// The largest size of messages, blocks and parts of memory.
 inline constexpr std::size_t longest = 9216;
 
-/// Splitmix64 of several numbers.
+/// A hash (splitmix64) of one or several numbers.
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
@@ -28,7 +29,8 @@ template <class... More>
   return mix(value ^ mix(static_cast<std::uint64_t>(more)...));
 }
 
-/// `size` bytes of `tag`, starting at `offset`; at most `longest` in total.
+/// Returns `size` bytes generated from `tag`, starting at `offset`. `offset` + `size` is at most
+/// `longest`.
 [[nodiscard]] inline std::span<const std::byte> bytes_of(std::uint64_t tag, std::size_t offset,
                                                          std::size_t size) {
   constexpr std::size_t all = 1 << 16;
@@ -46,14 +48,14 @@ struct range {
   std::size_t size = 0;
 };
 
-/// Memory that belongs alternately to the program and to the device. In the program's possession,
-/// it holds the bytes of its own tag, which any late write destroys.
+/// Memory that belongs alternately to the program and to the device. While the program has it, it
+/// is filled with the bytes of its own tag, so that a late write of the device is detected.
 struct place {
   std::byte* data = nullptr;
   std::size_t size = 0;
   std::uint64_t tag = 0;
 
-  /// Fills returned memory with the bytes of a new tag.
+  /// Fills the memory with the bytes of a new tag, when the program gets it back.
   void fill() {
     tag = mix(tag);
     std::memcpy(data, bytes_of(tag, 0, size).data(), size);
@@ -62,8 +64,8 @@ struct place {
     return part.size == 0 ||
            std::memcmp(data + part.offset, bytes_of(which, from, part.size).data(), part.size) == 0;
   }
-  /// True if only the first `count` bytes of the concatenated ranges have changed, and hold the
-  /// bytes of `content`.
+  /// True if the first `count` bytes of the concatenated ranges are the bytes of `content`, and all
+  /// other bytes are unchanged.
   [[nodiscard]] bool is_as_filled(std::span<const range> ranges, std::uint64_t content,
                                   std::size_t skipped, std::size_t count) const {
     std::size_t at = 0;

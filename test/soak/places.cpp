@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory that is taken and returned, and checked in between.
+/// Memory for requests: it is taken, returned, and checked.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -46,7 +46,8 @@ void end::give_owned(private_memory memory, place where) {
   if (owned_.size() < 8) owned_.push_back({std::move(memory), where});
 }
 
-/// Called after the connection has ended: nothing lands there any more, whatever the peer assumes.
+/// Called after the connection has ended, when the peer must not write to the memory any more.
+/// Fills the memory with known bytes, so that late writes are detected.
 void end::take_memory_back() {
   for (place& each : mine_blocks_) each.fill();
   std::memset(exposed_.data(), 0xa5, words_size);

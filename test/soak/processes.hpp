@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Other processes that run this program, and the memory that they share.
+/// Processes that run this program with other arguments, and the memory that they share.
 #pragma once
 
 #include "outcome.hpp"
@@ -27,7 +27,7 @@ extern char** environ;
 
 namespace verbspp::soak {
 
-/// Another process of this program, with its own arguments.
+/// A child process that runs this program, with arguments of its own.
 class other_process {
  public:
   other_process() = default;
@@ -51,7 +51,7 @@ class other_process {
     ::kill(process_, SIGKILL);
     ::waitpid(std::exchange(process_, -1), nullptr, 0);
   }
-  /// Waits until it exits. \returns a description of the failure, or nothing
+  /// Waits until the process exits. \returns a description of the failure; empty if there is none
   [[nodiscard]] std::string end(std::chrono::seconds patience) {
     const auto deadline = clock::now() + patience;
     while (process_ > 0) {
@@ -76,7 +76,8 @@ class other_process {
 template <class Shared>
 class mapped {
  public:
-  /// Creates it, or maps existing memory, which holds zeros or was created by another process.
+  /// Creates the memory, or maps existing memory, which contains zeros or an object of another
+  /// process.
   explicit mapped(int descriptor = -1) : is_new_(descriptor < 0), descriptor_(descriptor) {
     if (is_new_) {
       descriptor_ = ::memfd_create("soak", 0);
@@ -104,8 +105,8 @@ class mapped {
   Shared* shared_ = nullptr;
 };
 
-/// Ends this process when the one that started it has exited. (A parent-death signal is not used:
-/// it would arrive when the thread that started this process ends.)
+/// Ends this process when its parent has exited. A parent-death signal is not used, because it is
+/// sent when the thread that started this process ends.
 inline void end_with_parent() {
   std::thread([parent = ::getppid()] {
     // steady: polls until the parent has exited

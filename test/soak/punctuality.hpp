@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Measures how late waits end after their limits.
+/// Measures by how much waits exceed their limits.
 #pragma once
 
 #include "soak.hpp"
@@ -16,21 +16,21 @@
 
 namespace verbspp::soak {
 
-/// Compares the ends of waits with their limits, and with the time that an almost idle thread loses
-/// at the same time because the machine is busy. Ending a wait takes several turns of several
-/// threads, which have to wait for a processor like that one. So a wait may be late by the 100 ms
-/// that the library promises, plus ten times that loss. Thread-safe, except for `latest` and
-/// `too_late`.
+/// Checks that waits end in time, taking into account that the machine may be busy. A control
+/// thread that is almost idle measures the time that it loses to other load. The end of a wait may
+/// be late by the 100 ms that the library promises, plus ten times that loss, because ending a wait
+/// involves several threads, each of which may have to wait for a processor several times.
+/// Thread-safe, except for `latest` and `too_late`.
 class punctuality {
  public:
   punctuality() : control_([this](const std::stop_token& stop) { lose(stop); }) {}
 
-  /// Called before a wait.
+  /// Called before a wait. Returns a mark for `note`.
   [[nodiscard]] std::chrono::nanoseconds mark() const { return lost(); }
-  /// Called when a wait with that limit has ended.
+  /// Called when a wait with this limit has ended.
   void note(clock::time_point limit, std::chrono::nanoseconds marked, const char* what) {
     const auto late = clock::now() - limit;
-    if (late < 0ns) return;  // ended by another event
+    if (late < 0ns) return;  // the wait was ended by another event
     const auto excused = lost() - marked;
     ++waits_;
     if (late > latest_) {
@@ -43,7 +43,7 @@ class punctuality {
                   milliseconds(excused) + " ms";
   }
 
-  /// A description of a wait that ended too late; empty if there is none.
+  /// The description of a wait that ended too late; empty if there is none.
   [[nodiscard]] const std::string& too_late() const { return too_late_; }
   [[nodiscard]] std::string text() const {
     return std::to_string(waits_) + " waits ended by their limits, the latest " +
@@ -56,7 +56,7 @@ class punctuality {
     return std::to_string(time.count() / 1'000'000) + '.' +
            std::to_string(time.count() / 100'000 % 10);
   }
-  /// The time lost so far, including a current delay; never decreases.
+  /// The time that the control thread has lost so far, including a current delay. Never decreases.
   [[nodiscard]] std::chrono::nanoseconds lost() const {
     const std::lock_guard guard(lock_);
     return lost_ + (std::max)(clock::now() - began_ - step, clock::duration(0));
@@ -66,11 +66,11 @@ class punctuality {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
   }
-  /// Sleeps and works in turns, and counts the additional time.
+  /// Sleeps and works alternately, and adds up the time by which this takes too long.
   void lose(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       const auto worked = processor_time();
-      // steady: a step of the measurement: it counts by how much sleeps are too long
+      // steady: a part of the measurement, which determines by how much sleeps are too long
       std::this_thread::sleep_for(step - work);
       while (processor_time() - worked < work) {
       }

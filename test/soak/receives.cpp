@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Receives.
+/// Receives of the soak.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -124,11 +124,12 @@ void end::take_receives() {
     receives_.pop_front();
   }
   post_receives();
-  // Published only now, when new receives have been posted in place of those taken.
+  // The number is published only after new receives have been posted in place of those taken.
   mine_.taken = taken_;
 }
 
-/// The connection has ended: takes the results of the receives, or drops their handles.
+/// Called after the connection has ended. Takes the results of the receives, or drops their
+/// handles.
 void end::drop_receives(bool asks) {
   while (!receives_.empty()) {
     awaited one = std::move(receives_.front());

@@ -26,13 +26,14 @@ void end::split(work& job, std::size_t size) {
   }
 }
 
-/// Chooses a request, and updates the model as if it were posted. \returns false if there is none
+/// Chooses a request, and updates the model as if it were posted. \returns false if no request is
+/// possible
 bool end::choose(work& job, bool may_be_inline) {
   const std::uint64_t taken = other_.taken.load();
   const auto is_free = [&](unsigned block) {
     return readers_[block] == 0 && busy_[block] <= taken;
   };
-  // UC carries only sends and writes.
+  // UC supports only sends and writes.
   const std::uint64_t chance = any(wants_uc_ ? 65 : 100);
   if (chance < 40 && sent_ < taken + credits) {
     const message_plan plan = plan_of(connection_, which_, sent_);
@@ -102,7 +103,7 @@ bool end::choose(work& job, bool may_be_inline) {
       mine_.added_most = sum_;
       break;
     case kind::swap:
-      // Every second one finds a value other than the expected one.
+      // Half of the swaps compare with a wrong value, so they change nothing.
       job.expected = swapped_;
       job.number = once_in(2) ? swapped_ : random_();
       job.before = swapped_;
@@ -112,7 +113,7 @@ bool end::choose(work& job, bool may_be_inline) {
   return true;
 }
 
-/// Reverts the model: the request was not posted, nor were any after it.
+/// Restores the model, because neither this request nor later ones were posted.
 void end::undo(work& job) {
   switch (job.what) {
     case kind::write_immediate:
@@ -166,7 +167,7 @@ void end::check(const work& job) const {
                                : "the source of a send has changed");
 }
 
-/// The request is done, and its memory belongs to the program.
+/// Updates the model for a request that has finished, whose memory belongs to the program again.
 void end::settle(work& job, bool has_succeeded) {
   if (job.what == kind::read) --readers_[job.block];
   if (has_succeeded) {

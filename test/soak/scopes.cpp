@@ -9,7 +9,7 @@ namespace verbspp::soak {
 
 namespace {
 
-/// The exception that a scope's function throws.
+/// Thrown by the function of a scope.
 struct thrown_in_scope {};
 
 }  // namespace
@@ -17,7 +17,7 @@ struct thrown_in_scope {};
 void end::use_scope(unsigned depth) {
   doing_ = "a scope";
   std::vector<work> jobs;
-  std::vector<std::size_t> taken;  // settled jobs
+  std::vector<std::size_t> taken;  // indexes of jobs that have been settled
   const std::uint64_t count = any(16);
   const std::uint64_t stop_at = once_in(4) ? any(count + 1) : UINT64_MAX;
   const bool throws = once_in(2);
@@ -34,7 +34,7 @@ void end::use_scope(unsigned depth) {
       }
       if (depth < 2 && once_in(30)) use_scope(depth + 1);
       if (once_in(5)) {
-        // Some requests are posted with one doorbell.
+        // Sometimes, posts several requests with one doorbell.
         const std::size_t first = jobs.size();
         const auto posted = scope.post_batch<4, 12, 4 * inline_limit>([&](auto& batch) {
           for (std::uint64_t k = any(4) + 1; k != 0; --k) {
@@ -78,7 +78,7 @@ void end::use_scope(unsigned depth) {
         std::swap(handles[at], handles.back());
         auto [index, handle] = std::move(handles.back());
         handles.pop_back();
-        if (once_in(3)) continue;  // dropped
+        if (once_in(3)) continue;  // the handle is dropped
         const auto done = handle.wait(patient_limit());
         --left;
         taken.push_back(index);

@@ -13,7 +13,8 @@ server::server(const options& wanted, hall& shared, unsigned clients)
       random_(mix(wanted.seed, 1000)),
       context_(must(open_device(wanted.device), "open the device")),
       domain_(must(protection_domain::allocate(context_), "allocate a protection domain")),
-      // Fewer than the clients can have in flight, so that receives run out, and senders wait.
+      // Fewer places than the clients can have messages in flight, so that receives run out and
+      // senders have to wait.
       pool_(must(message_pool::create(domain_, 40, hall_message_size), "create a pool")),
       rows_(2 * std::size_t{clients}),
       ids_(clients) {
@@ -31,12 +32,12 @@ void server::count(const std::string& what) {
   ++counts_[what];
 }
 
-/// Builds a channel for a client that requests one, in place of its last channel.
+/// Builds a channel for a client that requests one. It replaces the client's last channel.
 void server::admit(unsigned client) {
   desk& own = hall_.desks[client];
   const std::uint64_t asked = own.asked.load();
   const auto remote = endpoint::decode(own.client);
-  // A killed client may have a successor that writes the endpoint right now.
+  // The client was killed, and its successor may be writing a new endpoint at this moment.
   if (!remote.has_value() && own.ended.load() >= asked) return;
   if (ids_[client] != channel_id()) {
     row& last = rows_[ids_[client].index];
@@ -69,7 +70,7 @@ void server::admit(unsigned client) {
   count("clients admitted");
 }
 
-/// Answers received messages as far as the send queue has room.
+/// Answers received messages until the send queue is full.
 void server::answer(row& client) {
   while (!client.unanswered.empty()) {
     const auto posted = client.link.post_send(std::move(client.unanswered.front()));
@@ -82,7 +83,8 @@ void server::answer(row& client) {
   }
 }
 
-/// A broken channel has a reason, which one of the two ends has announced.
+/// Checks that a broken channel reports a reason, and that one of the two ends has announced the
+/// end of the connection.
 void server::judge(row& client) {
   const auto failure = client.link.failure();
   if (!failure) throw wrong("a channel refuses requests, but reports no failure");
@@ -117,7 +119,7 @@ void server::drop(row& client, std::mt19937_64& chance) {
 void server::take(arrival& arrived, std::mt19937_64& chance) {
   row& client = rows_[arrived.source.index];
   const std::lock_guard guard(client.lock);
-  if (client.link.id() != arrived.source) return;  // from a client that was dropped
+  if (client.link.id() != arrived.source) return;  // the message is from an earlier channel
   client.link.poll();
   if (arrived.message) {
     const auto head = request_head::read(arrived.message.bytes(), hall_message_size);
@@ -174,7 +176,7 @@ void server::run() {
     // steady: polls until the soak is over
     std::this_thread::sleep_for(100us);
   }
-  // Under load: the clients continue until their channels break.
+  // The channels are closed under load: clients continue to send until their channels break.
   for (unsigned i = 0; i < clients_; ++i) hall_.desks[i].give_up(UINT64_MAX);
   for (std::jthread& each : threads) each.request_stop();
   threads.clear();

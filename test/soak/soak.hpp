@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Two channels that send each other random requests, and check every byte.
+/// The soak: two channels that send each other random requests, and check every byte.
 #pragma once
 
 #include <chrono>
@@ -15,42 +15,43 @@ using namespace std::chrono_literals;
 struct options {
   std::string device = "soft0";
   std::uint64_t seed = 1;
-  /// The soak ends when both ends together have posted this many operations, or after this time.
+  /// The soak ends when both ends together have posted this many operations, or after `time`.
   std::uint64_t operations = 1'000'000;
   std::chrono::seconds time = std::chrono::hours(24);
-  /// On a busy machine, it does not end before this many operations.
+  /// The minimum number of operations. On a busy machine, the soak continues after `time` until it
+  /// is reached.
   std::uint64_t at_least = 0;
-  /// The longest wait of an end for its own request; an emulated machine is slow. For a step of the
-  /// other end, it waits three times as long.
+  /// The longest wait of an end for its own request. It is long because an emulated machine is
+  /// slow. An end waits three times as long for a step of the other end.
   std::chrono::seconds patience{60};
-  /// The peer is a separate process, which is killed at random.
+  /// True if the peer is a separate process, which is killed at random.
   bool kills = false;
-  /// The code of the ACK timeout. Linux's software driver may hang when it retransmits reads and
-  /// atomics, which must not happen only because a machine is slow.
+  /// The code of the ACK timeout. It can be raised, because Linux's software driver may hang when
+  /// it retransmits reads and atomics, and a slow machine must not cause retransmissions.
   unsigned ack_timeout = 14;
-  /// The peer is started separately, as another process, and this is the descriptor of the memory
-  /// that both share, initially all zero; negative if there is none.
+  /// If not negative, the peer is a process that is started separately, and this is the descriptor
+  /// of the memory that both share. The memory initially contains zeros.
   int board = -1;
-  /// Sets faults at random if the device is softverbs.
+  /// Injects random faults if the device is softverbs.
   bool faults = false;
-  /// Runs a server with this many clients, at most 8, instead of two ends. With `kills`, the
-  /// clients are processes.
+  /// If not 0, runs a server with this many clients, at most 8, instead of two ends. If `kills` is
+  /// set, the clients are processes.
   unsigned clients = 0;
   /// Prints the progress at intervals.
   bool talks = false;
 };
 
-/// The result. Any failure is described in `failure`.
+/// The result of the soak.
 struct summary {
-  std::string failure;  ///< empty if there was no failure
-  std::string text;     ///< counts, one in each line
+  std::string failure;  ///< a description of the failure; empty if there was none
+  std::string text;     ///< counts of events, one per line
   std::uint64_t operations = 0;
 };
 
 [[nodiscard]] summary run(const options& wanted);
 [[nodiscard]] summary run_clients(const options& wanted);
 
-/// The main functions of the other processes.
+/// The main functions of child processes.
 [[nodiscard]] int run_peer(const options& wanted, int board_descriptor);
 [[nodiscard]] int run_client(const options& wanted, unsigned number, int hall_descriptor);
 

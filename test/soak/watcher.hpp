@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Watches a running soak.
+/// Watches a soak while it runs.
 #pragma once
 
 #include "../sanitized.hpp"
@@ -48,7 +48,7 @@ struct footprint {
       ++found.descriptors;
     return found;
   }
-  /// The larger value of each resource.
+  /// Returns, for each resource, the larger of the two values.
   [[nodiscard]] footprint or_more(const footprint& other) const {
     return {std::max(resident, other.resident), std::max(allocated, other.allocated),
             std::max(descriptors, other.descriptors)};
@@ -59,8 +59,8 @@ struct footprint {
   }
 };
 
-/// Watches a soak until it is done: ends it in time, and aborts the program if there is no more
-/// progress, since a hanging thread cannot be stopped.
+/// Watches a soak until it is over. Ends it in time. Aborts the program if there is no progress any
+/// more, since a hanging thread cannot be stopped.
 class watcher {
  public:
   /// \param operations returns the number of operations so far
@@ -89,8 +89,8 @@ class watcher {
         std::abort();
       }
       const bool is_warm = is_past(4, count, now - started);
-      // Channels and their descriptors vary. The base is the largest use over a while: compared
-      // with a quiet moment, any other one would look like a leak.
+      // The number of channels and descriptors varies. So the base is the largest use within a
+      // period. If it were a single sample at a quiet moment, any later one would look like a leak.
       if (is_warm &&
           (!has_base_ || (!is_past(2, count, now - started) && now - last_look > 20ms))) {
         base_ = base_.or_more(footprint::now());
@@ -107,13 +107,13 @@ class watcher {
     last_ = footprint::now();
   }
   [[nodiscard]] std::uint64_t operations() const { return operations_(); }
-  /// A description of resources whose use has grown too much; empty if there are none.
+  /// A description of the resources whose use has grown too much; empty if there are none.
   [[nodiscard]] std::string growth(std::uint64_t kills) const {
-    // A sleeping channel has descriptors, and softverbs keeps a socket to each process to which it
-    // has sent.
+    // Each sleeping channel has descriptors, and softverbs keeps one socket for each process to
+    // which it has sent.
     const std::size_t sockets = 8 + kills;
-    // The memory kept by the allocator varies; a leak of one object per connection, or one byte per
-    // operation, exceeds this.
+    // The memory that the allocator keeps varies by less than this. A leak of one object per
+    // connection, or of one byte per operation, would exceed it.
     constexpr std::size_t wavering = 4 << 20;
     if (!has_base_) return {};
     if (last_.descriptors > base_.descriptors + sockets ||
@@ -125,7 +125,7 @@ class watcher {
   [[nodiscard]] std::string text() const { return base_.text() + "; at the end " + last_.text(); }
 
  private:
-  /// True if a fraction of the operations, or of the time, is over.
+  /// True if the given fraction of the operations, or of the time, is over.
   [[nodiscard]] bool is_past(unsigned part, std::uint64_t count, clock::duration time) const {
     return count > wanted_.operations / part || time > wanted_.time / part;
   }

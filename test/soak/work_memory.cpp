@@ -62,7 +62,8 @@ void end::post_owned() {
   }
 }
 
-/// Posts a request that shares its memory, with handles that are dropped before it is done.
+/// Posts a request that shares its memory. The program's handles may be dropped before it has
+/// finished.
 void end::post_shared() {
   doing_ = "posting shared memory";
   if (left_alone_.size() > 8) return look_after_shared();
@@ -102,7 +103,8 @@ void end::post_shared() {
   }
   count_posted(job);
   if (!is_read && once_in(2)) {
-    // Only the request owns the memory now: a use after free would show at the peer, or as a crash.
+    // Only the request keeps the memory alive now. A use after free would be detected by the peer,
+    // or crash.
     const kept_pending gone = std::move(posted).assume_value();
     return;
   }

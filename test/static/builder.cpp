@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The parameters that a queue pair builder has received are part of its type.
+// The type of a queue pair builder contains the parameters that it has received.
 
 #include <verbspp/qp/builder.hpp>
 
@@ -54,7 +54,8 @@ static_assert(!CanBuild<all_given - rights>);
 static_assert(std::is_same_v<decltype(std::declval<builder<all_given>>().build()),
                              result<prepared_queue_pair<transport::rc>>>);
 
-// Each setter adds only its own parameter, whichever are set, and can be called only once.
+// Each setter adds only its own parameter, whichever other parameters are set, and can be called
+// only once.
 
 template <class Setter, class First, class Again, class Others, class All>
 concept Gives =
@@ -155,7 +156,7 @@ static_assert(TakesOneQueueForBoth<nothing>);
 static_assert(!TakesOneQueueForBoth<send_cq>);
 static_assert(!TakesOneQueueForBoth<receive_cq>);
 
-// No two parameters share a bit.
+// Parameters do not share bits.
 static_assert(queue_pair_parameter_set(queue_pair_parameter::traffic_class).bits == 1U << 24);
 
 }  // namespace

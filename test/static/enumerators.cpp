@@ -140,8 +140,8 @@ static_assert(path_mtu(1024).native() == IBV_MTU_1024);
 static_assert(path_mtu(2048).native() == IBV_MTU_2048);
 static_assert(path_mtu(4096).native() == IBV_MTU_4096);
 
-// An enumerator does not convert to a number implicitly, nor a flag of one set to a flag of
-// another.
+// Enumerators do not convert to numbers implicitly. Flags of one set do not convert to flags of
+// another set.
 static_assert(!std::is_convertible_v<transport, int>);
 static_assert(!std::is_convertible_v<access_flag, unsigned>);
 static_assert(!std::is_convertible_v<unsigned, access_flags>);
@@ -161,7 +161,7 @@ static_assert(!CanBeJoined<port_state, port_state>, "not a set of bits");
 
 }  // namespace
 
-// Names that only newer versions of libibverbs have.
+// Enumerators that exist only in newer versions of libibverbs.
 #if defined(VERBSPP_TEST_HAS_ATOMIC_WRITE)
 static_assert(operation_traits<atomic_write_operation>::capability == IBV_QP_EX_WITH_ATOMIC_WRITE);
 static_assert(same(work_operation::atomic_write, IBV_WC_ATOMIC_WRITE));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The forward declarations match the definitions, whichever is first, and suffice for a header that
-// only mentions the types.
+// The forward declarations match the definitions, whichever comes first. They are sufficient for a
+// header that only names the types.
 
 #include <verbspp/fwd.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The language version that users of the library get without requesting it.
+// Checks the language version that programs get from the library's build files without requesting
+// it.
 
 #include <verbspp/base/config.hpp>
 

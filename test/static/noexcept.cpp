@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions that can fail report it by their result, and none of them throws.
+// Functions that can fail return a result, and do not throw.
 
 #include <verbspp/verbspp.hpp>
 
@@ -16,7 +16,7 @@ using namespace verbspp;
 constexpr access_flags all = access::local_write | access::all_remote;
 constexpr auto everything_given = queue_pair_parameter_set::from_bits((1U << 25) - 1);
 
-// Never called.
+// Yields an object in unevaluated expressions; never called.
 template <class Object>
 Object& an() noexcept;
 using bytes = std::span<const std::byte>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls that are refused with a message do not exist for concepts and traits: a program can ask
-// whether they would compile.
+// Calls that are refused with a message do not exist for concepts and traits, so a program can test
+// whether a call would compile.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/qp/queue_pair.hpp>
@@ -20,7 +20,7 @@ using namespace verbspp;
 using region = memory_region<access::local_write>;
 using remote = remote_memory<access::all_remote>;
 
-// Elements.
+// Elements
 static_assert(std::is_convertible_v<gather_element, gather_list>);
 static_assert(std::is_convertible_v<scatter_element, gather_list>);
 static_assert(std::is_convertible_v<scatter_element, scatter_list>);
@@ -39,7 +39,7 @@ static_assert(!std::is_convertible_v<std::span<std::byte>, scatter_list>);
 static_assert(!std::is_default_constructible_v<gather_element>);
 static_assert(!std::is_default_constructible_v<scatter_element>);
 
-// Remote memory.
+// Remote memory
 static_assert(std::is_convertible_v<remote, remote_destination>);
 static_assert(!std::is_convertible_v<result<remote>, remote_destination>);
 static_assert(!std::is_convertible_v<result<remote>, remote_source>);
@@ -53,7 +53,7 @@ static_assert(!std::is_default_constructible_v<datagram_destination>);
 static_assert(!std::is_default_constructible_v<write_operation>);
 static_assert(!std::is_default_constructible_v<fetch_and_add_operation>);
 
-// Immediate data.
+// Immediate data
 static_assert(std::is_convertible_v<immediate_data, optional_immediate_data>);
 static_assert(std::is_convertible_v<std::optional<immediate_data>, optional_immediate_data>);
 static_assert(!std::is_convertible_v<int, optional_immediate_data>);
@@ -63,11 +63,11 @@ static_assert(!std::is_constructible_v<immediate_data, double>);
 static_assert(sizeof(optional_immediate_data) == sizeof(std::optional<immediate_data>));
 static_assert(std::is_trivially_copyable_v<send_operation>);
 
-// Numbers.
+// Numbers
 static_assert(!std::is_constructible_v<retry_count, bool>);
 static_assert(!std::is_constructible_v<path_mtu, char>);
 
-// Calls.
+// Calls
 using connected = connected_queue_pair<transport::rc>;
 
 template <class QueuePair, class Elements>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Ownership: shared handles are copyable, owners are move-only, and neither throws.
+// Shared handles can be copied, and owners only moved. Neither operation throws.
 
 #include <verbspp/channel.hpp>
 
@@ -10,21 +10,21 @@ namespace {
 
 using namespace verbspp;
 
-/// A handle of an object that several children share.
+/// A handle of an object that several other objects share.
 template <class Handle>
 concept SharedHandle =
     std::is_nothrow_copy_constructible_v<Handle> && std::is_nothrow_copy_assignable_v<Handle> &&
     std::is_nothrow_move_constructible_v<Handle> && std::is_nothrow_move_assignable_v<Handle> &&
     std::is_nothrow_destructible_v<Handle> && !std::is_default_constructible_v<Handle>;
 
-/// The only owner of an object, or of none.
+/// The only owner of an object; it may be empty.
 template <class Owner>
 concept MoveOnly =
     !std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner> &&
     std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_move_assignable_v<Owner> &&
     std::is_nothrow_destructible_v<Owner>;
 
-/// The only owner of an object.
+/// The only owner of an object; it cannot be created empty.
 template <class Owner>
 concept SoleOwner = MoveOnly<Owner> && !std::is_default_constructible_v<Owner>;
 
@@ -47,7 +47,7 @@ static_assert(sizeof(completion_channel) == sizeof(void*));
 static_assert(std::is_convertible_v<const waitable_completion_queue&, const completion_queue&>);
 static_assert(sizeof(waitable_completion_queue) == sizeof(completion_queue));
 static_assert(!std::is_constructible_v<waitable_completion_queue, completion_queue>);
-// Or to a queue with fewer features.
+// It also converts to a queue with fewer features.
 using timed_queue = extended_completion_queue<completion_feature::timestamp>;
 using waitable_timed_queue =
     completion_queue_with<completion_feature::waitable | completion_feature::timestamp>;
@@ -59,7 +59,7 @@ static_assert(std::is_convertible_v<waitable_timed_queue, timed_queue>);
 static_assert(!std::is_constructible_v<waitable_timed_queue, waitable_completion_queue>);
 static_assert(!std::is_constructible_v<waitable_timed_queue, timed_queue>);
 static_assert(!std::is_constructible_v<waitable_completion_queue, timed_queue>);
-// A completion stays in its session; the values read from it can leave.
+// A completion cannot be copied out of its session, but the values read from it can.
 static_assert(!std::is_copy_constructible_v<extended_completion<completion_feature::timestamp>>);
 static_assert(std::is_trivially_copyable_v<extended_completed_work<completion_feature::timestamp>>);
 
@@ -81,20 +81,20 @@ static_assert(SoleOwner<gid_table>);
 static_assert(!std::is_constructible_v<memory_region<access::local_write>, memory_region<>>);
 static_assert(!std::is_constructible_v<memory_region<>, memory_region<access::local_write>>);
 static_assert(!std::is_constructible_v<memory_region<>, dmabuf_region<>>, "no bytes to look at");
-// Their common base cannot be constructed from them, so nothing is sliced.
+// The common base of memory regions cannot be constructed from them, so they cannot be sliced.
 static_assert(!std::is_constructible_v<registered_region<access::local_read>, memory_region<>>);
 
 // A memory window does not convert to one of another type.
 static_assert(!std::is_constructible_v<memory_window<memory_window_type::type_1>,
                                        memory_window<memory_window_type::type_2>>);
 
-// A queue pair reaches another state only by its handshake.
+// A queue pair does not convert to one in another state; only the handshake connects it.
 static_assert(!std::is_constructible_v<connected_queue_pair<transport::rc>,
                                        prepared_queue_pair<transport::rc>>);
 static_assert(!std::is_constructible_v<prepared_queue_pair<transport::rc>,
                                        connected_queue_pair<transport::rc>>);
 
-// A builder can be kept as a template for several queue pairs.
+// A builder can be copied, and so used for several queue pairs.
 static_assert(std::is_copy_constructible_v<queue_pair_builder<transport::rc>>);
 
 // A C handle does not convert to an owner implicitly, nor an owner to a C handle or a number.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A parameter cannot hold a value out of its range, and cannot be confused with another one.
+// A parameter cannot have a value out of its range, and is not confused with another parameter.
 
 #include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>
@@ -59,7 +59,7 @@ static_assert(ack_timeout(1h).code() == 30);
 static_assert(min_rnr_timer().duration() == 640us);
 static_assert(ack_timeout().duration() == 67108864ns);
 
-// A run-time value is checked; the check is constexpr, too.
+// Run-time values are checked. The check also works at compile time.
 static_assert(retry_count::from(7).has_value());
 static_assert(retry_count::from(8).has_error());
 static_assert(path_mtu::from(1024).has_value());

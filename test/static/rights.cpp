@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The permitted uses of memory follow from the rights in its type.
+// The rights in the type of memory determine its permitted uses.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/remote_memory.hpp>
@@ -27,7 +27,7 @@ using access::remote_read;
 using access::remote_write;
 using access::window_bind;
 
-// Local memory.
+// Local memory
 
 template <access_flags Rights>
 concept CanGather = requires(const memory_region<Rights>& region) {
@@ -137,8 +137,7 @@ static_assert(!std::is_constructible_v<window_part<remote_read>, ibv_mw_bind_inf
               "its rights are not known");
 static_assert(!std::is_convertible_v<window_part<remote_read>, window_part<all_remote>>);
 
-// Only memory of non-const elements can be registered with local write, by any kind of
-// registration.
+// Memory with const elements cannot be registered with local write, whatever function registers it.
 
 template <access_flags Rights, class Memory>
 concept CanRegisterAt = requires(const protection_domain& domain, Memory memory) {
@@ -175,7 +174,7 @@ static_assert(std::is_convertible_v<remote_array<int, remote_write>, remote_dest
 static_assert(!std::is_constructible_v<remote_object<int, remote_read>, remote_memory<remote_read>>,
               "bounds and alignment are checked");
 
-// The peer's memory.
+// The peer's memory
 
 template <access_flags From, access_flags To>
 concept Becomes = std::is_convertible_v<remote_memory<From>, remote_memory<To>>;
@@ -207,7 +206,7 @@ static_assert(!CanBeRead < remote_write | remote_atomic >);
 static_assert(!std::is_convertible_v<remote_destination, remote_source>);
 static_assert(!std::is_convertible_v<remote_source, remote_destination>);
 
-// Elements and lists of them.
+// Elements and lists of elements
 
 static_assert(std::is_convertible_v<scatter_element, gather_element>);
 static_assert(!std::is_convertible_v<gather_element, scatter_element>);

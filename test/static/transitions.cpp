@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For every transport, every pair of states and every attribute: the setter exists if the table
-// contains the attribute, and the queue pair accepts the attributes exactly if none is missing.
+// Checks, for every transport, every pair of states and every attribute: a setter exists if the
+// table contains the attribute, and a queue pair accepts the attributes if and only if no required
+// one is missing.
 
 #include <verbspp/qp/queue_pair.hpp>
 
@@ -56,7 +57,7 @@ concept Modifies = requires(QueuePair& queue_pair, const Attributes& attributes)
   queue_pair.modify(attributes);
 };
 
-/// The setter exists exactly if the table contains the attribute, and can be called only once.
+/// The setter exists if and only if the table contains the attribute, and can be called only once.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Which>
 constexpr bool setter_follows_table() {
@@ -68,7 +69,7 @@ constexpr bool setter_follows_table() {
          !Sets<queue_pair_attributes<Transport, From, To, queue_pair_attribute_set(Which)>, Which>;
 }
 
-/// If there is a transition, the required attributes suffice, and each of them is necessary.
+/// If the transition exists, its required attributes are sufficient, and each of them is necessary.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Which>
 constexpr bool requirement_follows_table() {
@@ -127,7 +128,7 @@ constexpr bool transport_follows_table(std::index_sequence<Pair...>) {
           ...);
 }
 
-// Only attributes that the transition does not require accept an optional.
+// Only the attributes that are optional for the transition accept a std::optional.
 template <class Attributes>
 concept TakesOptionalPort =
     requires(const Attributes& attributes, const std::optional<port_number>& number) {

@@ -92,7 +92,7 @@ static_assert(sizeof(gather_list) == 4 * sizeof(void*));
 static_assert(endpoint::encoded_size == 368);
 static_assert(remote_memory<access::remote_read>::encoded_size == 24);
 
-// The rights cost nothing.
+// The rights in the type use no memory.
 static_assert(sizeof(memory_region < access::all_remote | access::local_write >) ==
               sizeof(memory_region<>));
 

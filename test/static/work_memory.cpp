@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The types of memory that requests can own, keep and fill.
+// The types of memory that requests can own, keep alive and fill.
 
 #include <verbspp/memory/buffer_part.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
@@ -19,7 +19,7 @@ using shared = shared_buffer<access::local_write, int>;
 using constant_shared = shared_buffer<access::local_read>;
 using part_of_shared = shared_part<access::local_write, int>;
 
-// Owners must be moved in.
+// Owners must be moved into the request.
 static_assert(WorkMemory<buffer> && WorkMemory<buffer&&> && WorkMemory<part>);
 static_assert(WorkMemory<constant_buffer>);
 static_assert(!WorkMemory<buffer&> && !WorkMemory<const buffer&> && !WorkMemory<const buffer>);
@@ -28,12 +28,12 @@ static_assert(!WorkMemory<shared> && !WorkMemory<part_of_shared>);
 static_assert(!WorkMemory<memory_region<access::local_write>> && !WorkMemory<scatter_element>);
 static_assert(!WorkMemory<int>);
 
-// Shared handles are kept, whether they are moved or copied.
+// Requests keep shared handles, whether these are moved or copied.
 static_assert(SharedMemory<shared> && SharedMemory<shared&> && SharedMemory<const shared&>);
 static_assert(SharedMemory<part_of_shared> && SharedMemory<constant_shared>);
 static_assert(!SharedMemory<buffer> && !SharedMemory<part> && !SharedMemory<gather_element>);
 
-// Memory that the device may write.
+// Memory that the device is permitted to write.
 static_assert(FillableMemory<buffer> && FillableMemory<part> && FillableMemory<shared>);
 static_assert(FillableMemory<part_of_shared>);
 static_assert(!FillableMemory<constant_buffer> && !FillableMemory<constant_shared>);
@@ -46,7 +46,7 @@ static_assert(std::is_nothrow_copy_constructible_v<shared> &&
               std::is_nothrow_copy_assignable_v<shared> &&
               std::is_nothrow_copy_constructible_v<part_of_shared>);
 static_assert(sizeof(shared) == sizeof(void*));
-// The sizes of objects that move with each request that owns its memory.
+// The sizes of the objects that are moved into a request that owns its memory.
 static_assert(sizeof(buffer) == 2 * sizeof(void*));
 static_assert(sizeof(part) == 4 * sizeof(void*));
 static_assert(sizeof(detail::kept_memory) == 2 * sizeof(void*));

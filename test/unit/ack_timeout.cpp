@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Durations in nanoseconds of the codes from 1 on.
+// The durations in nanoseconds of codes 1 to 31.
 constexpr std::array<std::int64_t, 31> durations{
     8192,          16384,        32768,        65536,         131072,        262144,
     524288,        1048576,      2097152,      4194304,       8388608,       16777216,
@@ -41,7 +41,7 @@ TEST_CASE("each ACK timeout code has the duration 4.096 us x 2^code") {
   CHECK(code == 31);
 }
 
-TEST_CASE("an ACK timeout of at least a duration is the shortest such timeout") {
+TEST_CASE("an ACK timeout created from a duration has the smallest code that is not shorter") {
   int code = 0;
   nanoseconds shorter{-1};
   for (const std::int64_t count : durations) {
@@ -55,7 +55,7 @@ TEST_CASE("an ACK timeout of at least a duration is the shortest such timeout") 
   }
 }
 
-TEST_CASE("an ACK timeout cannot be negative or longer than the longest") {
+TEST_CASE("an ACK timeout cannot be negative or longer than that of the largest code") {
   for (const nanoseconds duration :
        {-1ns, nanoseconds::min(), nanoseconds(8796093022209), nanoseconds::max()}) {
     const auto timeout = ack_timeout::at_least(duration);
@@ -66,7 +66,7 @@ TEST_CASE("an ACK timeout cannot be negative or longer than the longest") {
         "parameter: ACK timeout, ns (0..8796093022208): -1000 is out of range");
 }
 
-TEST_CASE("a duration that exceeds the range of nanoseconds is too long for an ACK timeout") {
+TEST_CASE("a duration beyond the range of nanoseconds is too long for an ACK timeout") {
   CHECK(ack_timeout::at_least(std::chrono::seconds::max()).has_error());
   CHECK(ack_timeout::at_least(std::chrono::hours(5124096)).has_error());
   CHECK(ack_timeout::at_least(std::chrono::seconds::min()).has_error());
@@ -79,7 +79,7 @@ TEST_CASE("an ACK timeout can be created from any unit and is rounded up") {
   CHECK(constant.code() == 18);
 }
 
-TEST_CASE("an ACK timeout code is 1 to 31 and 0 must be requested as infinite") {
+TEST_CASE("an ACK timeout code is 1 to 31 and code 0 must be requested as infinite") {
   for (const int code : {-1, 0, 32, 256, 257, std::numeric_limits<int>::max()}) {
     CAPTURE(code);
     CHECK(ack_timeout::from(code).error() == error_kind::invalid_input);

@@ -29,7 +29,8 @@ using verbspp::test::host_pairs;
 using verbspp::test::meeting;
 using verbspp::test::printed;
 
-TEST_CASE("both ends of two hosts choose the expected addresses or report the reason against all") {
+TEST_CASE(
+    "two hosts choose the expected pair of addresses or both report why they cannot connect") {
   for (const host_pair& pair : host_pairs()) {
     INFO(pair.name);
     const meeting& wanted = pair.wanted;
@@ -60,8 +61,8 @@ TEST_CASE("both ends of two hosts choose the expected addresses or report the re
 }
 
 TEST_CASE("a container does not offer the addresses of its host") {
-  // The GID table contains the addresses of all the port's interfaces; this namespace has only one
-  // of the interfaces.
+  // The GID table contains the addresses of all interfaces of the port, but only one of the
+  // interfaces is in this network namespace.
   const host left =
       host().in_table(7, "192.0.2.1").in_table(9, "192.0.2.100").on_interface(9, "192.0.2.100/24");
   unusable_addresses unusable;
@@ -69,7 +70,7 @@ TEST_CASE("a container does not offer the addresses of its host") {
   CHECK(unusable.foreign == 2);
 }
 
-TEST_CASE("entries without an interface are not offered if others have one") {
+TEST_CASE("addresses without an interface are not offered if others have one") {
   const host left = host().in_table(0, "192.0.2.9").has(2, "192.0.2.1/24");
   unusable_addresses unusable;
   const address_offer offer = left.offer(&unusable);
@@ -78,7 +79,7 @@ TEST_CASE("entries without an interface are not offered if others have one") {
   CHECK(offer[0].index.value() == 3);
 }
 
-TEST_CASE("addresses that are down or loopback or stale are counted and not offered") {
+TEST_CASE("addresses that are down, loopback or stale are counted and not offered") {
   const host odd = host()
                        .has(2, "192.0.2.1/24")
                        .has(3, "192.0.2.5/24")
@@ -160,7 +161,7 @@ TEST_CASE("both ends choose the same pair from any two offers") {
   CHECK(met > 5000);
 }
 
-TEST_CASE("an offered address prints all its known properties") {
+TEST_CASE("an offered address prints all of its properties") {
   const host tagged = host().version(host::only::v2).has(3, "2001:db8::1/64", 100);
   CHECK(printed(tagged.offer()[0]) == "2001:db8::1/64 (RoCE v2, VLAN 100)");
   const host plain = host().version(host::only::v1).in_table(0, "fe80::1");

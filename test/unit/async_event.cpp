@@ -18,7 +18,7 @@ using verbspp::test::printed;
 
 namespace {
 
-/// An event as a driver returns it, which may know more types than the header.
+/// Returns an event as a driver would. The type may be unknown to the header.
 ibv_async_event native_event(std::uint32_t type) {
   ibv_async_event event{};
   std::memcpy(&event.event_type, &type, sizeof type);
@@ -31,7 +31,7 @@ async_event about_port(async_event_type type, int port) {
   return async_event::from_native(event);
 }
 
-/// Stands in for a queue pair, of which only the number matters.
+/// A replacement for a queue pair, of which only the number is used.
 struct numbered {
   verbspp::queue_pair_number own;
   [[nodiscard]] verbspp::queue_pair_number number() const { return own; }
@@ -47,7 +47,7 @@ TEST_CASE("every event of the verbs has its own name and an element and a hint")
   for (unsigned type = 0; type < known; ++type) {
     CAPTURE(type);
     ibv_async_event native = native_event(type);
-    native.element.qp = &pair;  // also stands for objects that have only an address
+    native.element.qp = &pair;  // also used for objects that are identified by their address
     const async_event event = async_event::from_native(native);
     CHECK(static_cast<unsigned>(event.type()) == type);
     CHECK(event.element() != async_event_element::unknown);
@@ -71,7 +71,7 @@ TEST_CASE("an event of a later driver keeps its number") {
   }
 }
 
-TEST_CASE("an event about a port has its number and no other") {
+TEST_CASE("an event about a port has the number of the port and no queue pair number") {
   for (const async_event_type type :
        {async_event_type::port_active, async_event_type::port_error, async_event_type::lid_change,
         async_event_type::pkey_change, async_event_type::subnet_manager_change,
@@ -119,7 +119,7 @@ TEST_CASE("an event about a shared receive queue or work queue is identified by 
   CHECK_FALSE(async_event::from_native(native).concerns(&shared));
 }
 
-TEST_CASE("an event that is not about a queue pair concerns none regardless of its number") {
+TEST_CASE("an event that is not about a queue pair concerns no queue pair whatever its number") {
   CHECK_FALSE(about_port(async_event_type::port_error, 5).concerns(numbered{5}));
   CHECK_FALSE(async_event::from_native(native_event(IBV_EVENT_DEVICE_FATAL)).concerns(numbered{0}));
 }

@@ -15,7 +15,7 @@ using verbspp::test::contains;
 
 namespace {
 
-/// A parameter type, its range, and the name with range that the message uses.
+/// A parameter type, its range, and its name and range in the text of error messages.
 template <class Parameter, std::int64_t Minimum, std::int64_t Maximum>
 struct range_of {
   using type = Parameter;
@@ -63,7 +63,7 @@ TEMPLATE_TEST_CASE("a parameter accepts exactly its range", "",
   CHECK(parameter::maximum == maximum);
 }
 
-TEST_CASE("the error of a parameter out of range contains its name and range and value") {
+TEST_CASE("the error for a parameter that is out of range contains its name, range and value") {
   CHECK(verbspp::retry_count::from(8).error().message() ==
         "parameter: ACK retry count (0..7): 8 is out of range");
   CHECK(verbspp::port_number::from(0U).error().message() ==

@@ -22,7 +22,7 @@ TEST_CASE("a lock admits one thread at a time and wakes sleeping threads") {
       for (int i = 0; i < rounds; ++i) {
         const brief_guard guard(lock);
         if (++inside != 1) ++together;
-        // While this thread lets others run, these find the lock taken, and sleep.
+        // While this thread yields, the other threads find the lock taken, and sleep.
         if (i % 8 == 0) sched_yield();
         ++total;
         --inside;
@@ -33,7 +33,7 @@ TEST_CASE("a lock admits one thread at a time and wakes sleeping threads") {
   CHECK(total == 4 * rounds);
 }
 
-TEST_CASE("trying to take a lock that another thread holds fails") {
+TEST_CASE("trying to take a lock that another thread has fails") {
   brief_lock lock;
   bool was_taken = true;
   std::thread([&] {

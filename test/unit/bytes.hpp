@@ -6,7 +6,7 @@
 
 namespace verbspp::test {
 
-/// The bytes with one of them changed.
+/// Returns the bytes with the byte at `offset` changed.
 template <std::size_t Size>
 std::array<std::byte, Size> with(std::array<std::byte, Size> bytes, std::size_t offset,
                                  unsigned value) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::nanoseconds default_limit = hours(1);
 
-/// A condition whose state the test sets.
+/// A condition whose state the test can set.
 struct probe : condition {
   probe() : condition([](continuation& self) noexcept { ++static_cast<probe&>(self).calls; }, is) {}
   static state is(condition& self) noexcept { return static_cast<probe&>(self).seen; }
@@ -46,7 +46,7 @@ TEST_CASE("continuations of requests are due in the order of their requests") {
   CHECK(waiting.is_empty());
 }
 
-TEST_CASE("continuations of sends and receives are independent") {
+TEST_CASE("continuations of sends and those of receives are independent of each other") {
   continuations waiting;
   probe send;
   probe receive;
@@ -57,7 +57,7 @@ TEST_CASE("continuations of sends and receives are independent") {
   CHECK(waiting.take_due(4, 0) == &send);
 }
 
-TEST_CASE("a continuation that is cancelled, destroyed or used again waits once at most") {
+TEST_CASE("a continuation that is cancelled, destroyed or added again waits at most once") {
   continuations waiting;
   probe moved;
   auto gone = std::make_unique<probe>();
@@ -72,7 +72,7 @@ TEST_CASE("a continuation that is cancelled, destroyed or used again waits once 
   CHECK(waiting.take_any() == nullptr);
 }
 
-TEST_CASE("conditions that are met precede requests") {
+TEST_CASE("conditions that are met come before requests") {
   continuations waiting;
   probe request;
   probe met;
@@ -87,7 +87,7 @@ TEST_CASE("conditions that are met precede requests") {
   CHECK(waiting.take_any() == &unmet);
 }
 
-TEST_CASE("a condition that an event without a wakeup may meet brings the alarm forward") {
+TEST_CASE("the alarm is set early for a condition that may be met without a wakeup") {
   continuations waiting;
   probe unmet;
   waiting.add_condition(unmet, default_limit);
@@ -109,7 +109,7 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   waiting.add_send(own, 1, default_limit);
   CHECK(waiting.alarm() == now + hours(2));
   waiting.add_send(usual, 2, default_limit);
-  // The default limit begins at the next alarm, which is a quarter of the limit away.
+  // The default limit starts at the next alarm, which comes after a quarter of the limit.
   CHECK(waiting.take_expired(now, default_limit) == nullptr);
   CHECK_FALSE(own.has_expired());
   CHECK(usual.is_default());
@@ -120,7 +120,7 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   usual.cancel();
   CHECK(waiting.take_expired(now + hours(2), default_limit) == &own);
   CHECK_FALSE(own.is_default());
-  // It can be used again, and its limit begins again.
+  // The continuation can be added again, and then has a new limit.
   waiting.add_send(usual, 3, default_limit);
   CHECK_FALSE(usual.has_expired());
   CHECK_FALSE(usual.has_limit());
@@ -128,7 +128,7 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   own.cancel();
 }
 
-TEST_CASE("all continuations expire whose limits are reached at the same time") {
+TEST_CASE("all continuations whose limits have expired are returned") {
   continuations waiting;
   std::vector<std::unique_ptr<probe>> all;
   const auto now = clock_type::now();
@@ -139,7 +139,7 @@ TEST_CASE("all continuations expire whose limits are reached at the same time") 
   }
   for (const auto& each : all) {
     CHECK(waiting.alarm() <= now);
-    // A condition no longer waits after it has expired.
+    // After a condition has expired, it does not wait any more.
     CHECK(waiting.take_expired(now, default_limit) == each.get());
     CHECK_FALSE(each->is_waiting());
   }
@@ -147,7 +147,7 @@ TEST_CASE("all continuations expire whose limits are reached at the same time") 
   CHECK(waiting.is_empty());
 }
 
-TEST_CASE("the conditions of an object that ends forget it") {
+TEST_CASE("conditions of an object that is destroyed lose their reference to it") {
   continuations waiting;
   int subject = 0;
   int other = 0;
@@ -159,7 +159,7 @@ TEST_CASE("the conditions of an object that ends forget it") {
   waiting.add_condition(of_other, default_limit);
   CHECK(waiting.alarm() > clock_type::now() + std::chrono::minutes(1));
   waiting.end_subject(&subject);
-  // So that an event loop notices it.
+  // The alarm is due at once, so that an event loop polls.
   CHECK(waiting.alarm() <= clock_type::now());
   CHECK(of_subject.subject() == nullptr);
   CHECK(of_other.subject() == &other);

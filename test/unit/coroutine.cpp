@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// VERBSPP_CO_TRY and VERBSPP_CO_TRYV in a minimal coroutine, which runs at once and to its end.
+// VERBSPP_CO_TRY and VERBSPP_CO_TRYV in a minimal coroutine, which never suspends.
 
 #include "../catch.hpp"
 #include "../eager.hpp"

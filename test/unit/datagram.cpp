@@ -22,7 +22,7 @@ memory of_bytes(std::initializer_list<unsigned> values) {
 
 void append(memory& to, const memory& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// 198.18.83.1 to 198.18.83.2; the checksum was calculated by hand (RFC 1071).
+/// A header from 198.18.83.1 to 198.18.83.2. Its checksum was calculated by hand (RFC 1071).
 const memory ipv4_header = of_bytes({0x45, 0,  0,  60, 0,   0,  0x40, 0, 64, 17, 0x08, 0x89,  //
                                      198,  18, 83, 1,  198, 18, 83,   2});
 const gid ipv4_source{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 83, 1}};
@@ -121,11 +121,11 @@ TEST_CASE("RoCE v2 over IPv4 has its header in the last 20 bytes") {
   CHECK(received(bytes).destination_address() == ipv4_destination);
 }
 
-TEST_CASE("the checksum identifies an IPv4 header whatever precedes it") {
+TEST_CASE("the checksum identifies an IPv4 header whatever the bytes before it are") {
   memory bytes = ipv4_after(of_bytes({0x60}));
   CHECK(received(bytes).source_address() == ipv4_source);
 
-  // An IPv6 header whose addresses look like an IPv4 header at that place.
+  // An IPv6 header whose addresses look like the beginning of an IPv4 header.
   memory alike = global_route_header();
   alike[20] = std::byte{0x45};
   const auto address = received(alike).source_address();

@@ -26,7 +26,7 @@ void keep(const error& failure) noexcept {
 }
 void ignore(const error&) noexcept {}
 
-/// Restores the previous handler, whatever the test does.
+/// Restores the previous handler at the end of the test.
 class handler_for_this_test {
  public:
   explicit handler_for_this_test(verbspp::destroy_failure_handler handler)
@@ -63,7 +63,7 @@ std::string captured_stderr(Function function) {
 
 }  // namespace
 
-TEST_CASE("a release that fails is reported to the handler with errno and operation and hint") {
+TEST_CASE("a release that fails is reported to the handler with errno, operation and hint") {
   const handler_for_this_test handler(&keep);
   report_destroy(EBUSY, "ibv_dealloc_pd", "something uses it");
   CHECK(reports == 1);

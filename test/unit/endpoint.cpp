@@ -62,7 +62,7 @@ constexpr endpoint ethernet_end{.type = transport::uc,
                                 .owner = 0x8102fe0c,
                                 .generation = 0x01234567};
 
-/// Offers addresses of two networks, one of which is a VLAN.
+/// An endpoint that offers addresses of two networks, one of which is a VLAN.
 constexpr endpoint offering_end = [] {
   endpoint end = ethernet_end;
   end.is_mtu_asked_for = true;
@@ -86,13 +86,13 @@ constexpr endpoint datagram_end{.type = transport::ud,
                                 .reads_as_target = 0,
                                 .qkey = 0x81234567};
 
-/// An encoding that begins with these bytes; zeros follow.
+/// Returns an encoding that begins with these bytes and is filled with zeros.
 template <class... Bytes>
 constexpr encoded encoding(Bytes... bytes) {
   return {static_cast<std::byte>(bytes)...};
 }
 
-// Written by hand from the table in the documentation of endpoint::encode.
+// Written by hand from the format table in the documentation of endpoint::encode.
 constexpr encoded infiniband_bytes = encoding(  //
     0x76, 3,                                    // magic, version
     2, 1, 0, 5,                                 // RC, InfiniBand, InfiniBand GID, 4096
@@ -135,8 +135,8 @@ constexpr encoded offering_bytes = [] {
   return bytes;
 }();
 
-/// Decoding any bytes returns an error with a message, or an endpoint whose encoding is exactly
-/// these bytes.
+/// True if decoding the bytes returns an error with a message, or an endpoint whose encoding is
+/// exactly these bytes.
 bool is_refused_or_round_trips(std::span<const std::byte> bytes) {
   const auto decoded = endpoint::decode(bytes);
   if (decoded.has_error())
@@ -234,7 +234,7 @@ TEST_CASE("every valid endpoint is unchanged after encoding and decoding") {
   }
 }
 
-TEST_CASE("an encoding with any one byte changed is refused or decodes to exactly these bytes") {
+TEST_CASE("a changed encoding is refused or decodes to an endpoint with these bytes") {
   random_endpoints random;
   for (int i = 0; i < 6; ++i) {
     const encoded valid = i == 0   ? infiniband_bytes
@@ -250,13 +250,13 @@ TEST_CASE("an encoding with any one byte changed is refused or decodes to exactl
   }
 }
 
-TEST_CASE("arbitrary bytes that are not an endpoint are refused") {
+TEST_CASE("random bytes are refused unless they are the encoding of an endpoint") {
   random_endpoints random;
   for (std::size_t length = 0; length <= 100; ++length)
     for (int i = 0; i < 200; ++i) {
       std::vector<std::byte> bytes(length);
       for (auto& byte : bytes) byte = random.byte();
-      // Valid first bytes, which random bytes almost never have.
+      // Half of the inputs begin with valid bytes, which random bytes almost never do.
       if (i % 2 == 1)
         std::copy_n(ethernet_bytes.begin(), std::min<std::size_t>(length, 6), bytes.begin());
       if (is_refused_or_round_trips(bytes)) continue;
@@ -276,7 +276,7 @@ TEST_CASE("a truncated or overlong encoding is refused with its length") {
   }
 }
 
-TEST_CASE("bytes of another protocol are refused as such") {
+TEST_CASE("bytes of another protocol are reported as such") {
   CHECK(contains(why_refused(with(infiniband_bytes, 0, 0x6d)), "not a verbspp endpoint"));
 }
 
@@ -335,7 +335,7 @@ TEST_CASE("two ends choose among their offers unless an address was set by hand"
   const auto by_offer = verbspp::choose_addresses(local, remote);
   REQUIRE(by_offer.has_value());
   CHECK(by_offer.value().remote.address == mapped_gid);
-  remote.address.bytes[15] = 7;  // is not in its offer
+  remote.address.bytes[15] = 7;  // this address is not in its offer
   const auto by_hand = verbspp::choose_addresses(local, remote);
   REQUIRE(by_hand.has_value());
   CHECK(by_hand.value().remote.address == remote.address);
@@ -427,7 +427,7 @@ TEST_CASE("an endpoint whose GID type does not fit its link layer is refused") {
   }
 }
 
-TEST_CASE("endpoints are equal if all fields are") {
+TEST_CASE("endpoints are equal if all of their fields are equal") {
   CHECK(infiniband_end == infiniband_end);
   const auto differs = [](auto change) {
     endpoint end = infiniband_end;
@@ -464,7 +464,7 @@ TEST_CASE("printing an endpoint does not change the stream") {
   CHECK(out.str().ends_with(" 255"));
 }
 
-TEST_CASE("an endpoint prints alike whatever the stream's format is") {
+TEST_CASE("the printed form of an endpoint does not depend on the stream's format flags") {
   CHECK(printed_by_a_hex_stream(infiniband_end) == printed(infiniband_end));
 }
 

@@ -218,7 +218,7 @@ TEST_CASE("a message longer than expected is still complete") {
   CHECK(failure.message() == "operation: driver; " + hint);
 }
 
-TEST_CASE("an error equals its kind and no other") {
+TEST_CASE("an error equals its own kind and no other kind") {
   for (const error_kind one : all_kinds)
     for (const error_kind other : all_kinds) {
       CHECK((error(one, "o", nullptr) == other) == (one == other));
@@ -293,7 +293,7 @@ TEST_CASE("the errno of a failed call is found for each error convention") {
   CHECK(errno_of(-1) == ENOMEM);
 }
 
-TEST_CASE("a call that returns -1 without setting errno has still failed") {
+TEST_CASE("a call that returns -1 without setting errno is reported as a failure") {
   errno = 0;
   CHECK(verbspp::detail::errno_of(-1) == EIO);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The protocol of an exchange without a device: both sides over a pair of sockets, and peers that
-/// behave in any way.
+/// The protocol of an exchange, without a device: two correct sides over a pair of sockets, and
+/// peers that send anything.
 
 #include "exchange_sides.hpp"
 
@@ -41,7 +41,8 @@ namespace {
 
 using writable = remote_memory<access::remote_write>;
 
-/// Sends bytes of a foreign program to a side, which has to fail. \returns the side's message
+/// Sends bytes of another program to a side, which has to fail. \returns the error message of the
+/// side
 std::string answer_to(std::string_view bytes, bool closes = false) {
   socket_pair sockets;
   bool is_late = false;
@@ -68,7 +69,7 @@ std::string_view text_of(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-TEST_CASE("both sides of an exchange get the other's endpoint and values") {
+TEST_CASE("each side of an exchange gets the other side's endpoint and values") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 10s, {}, 100);
   plain_side right(sockets[1], {8, "right", readable(0x2000, 128, remote_key(std::uint32_t{6}))},
@@ -142,9 +143,9 @@ TEST_CASE("a value longer than its bound is refused and both ends report it") {
   using bounded = bounded_text<4>;
   side<std::tuple<>, bounded> liar(sockets[0], "four", 10s);
   side<bounded, std::tuple<>> honest(sockets[1], {}, 10s);
-  // Its length is wrong, although the announced bound is right.
-  SECTION("with a length beyond the end") { liar.core().values()[1] = std::byte{5}; }
-  SECTION("with bytes after the value") { liar.core().values()[1] = std::byte{3}; }
+  // The announced bound of the value is right, but its length is wrong.
+  SECTION("a length beyond the end of the value") { liar.core().values()[1] = std::byte{5}; }
+  SECTION("bytes after the value") { liar.core().values()[1] = std::byte{3}; }
   run(liar, honest);
   CHECK(honest.failure() == error_kind::invalid_input);
   CHECK(!honest.theirs());
@@ -158,7 +159,7 @@ TEST_CASE("an exchange reads no bytes after its own") {
   plain_side right(sockets[1], some, 10s);
   while (!left.advance()) static_cast<void>(right.advance());
   REQUIRE(left.is_done());
-  // The end that finishes first continues with the program's own protocol.
+  // The end that finishes first sends data of the program's own protocol.
   REQUIRE(::send(sockets[0], "next", 4, 0) == 4);
   while (!right.advance()) {
   }
@@ -198,14 +199,14 @@ TEST_CASE("another application or version is refused at both ends") {
   }
 }
 
-TEST_CASE("a peer that sends other values receives the difference") {
+TEST_CASE("a peer that sends values of other types is notified of the difference") {
   socket_pair sockets;
   const auto both = [&](auto& left, auto& right) {
     run(left, right);
     CHECK(left.failure() == error_kind::mismatch);
     CHECK(right.failure() == error_kind::mismatch);
     CHECK(right.message().find("the peer refused, with the message") != std::string::npos);
-    // One end finds the difference, and the other end receives it from that end.
+    // One end detects the difference, and reports it to the other end.
     const std::string found = left.message().substr(left.message().find("value "));
     CHECK(right.message().find(found) != std::string::npos);
     return found;
@@ -246,7 +247,7 @@ TEST_CASE("the failure of one side is reported to the other") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 10s);
   plain_side right(sockets[1], some, 10s);
-  SECTION("an error") {
+  SECTION("a side fails with an error") {
     static_cast<void>(left.advance());
     left.refuse(error::mismatch("compare endpoints", "GID type", "RoCE v1", "RoCE v2"));
     run(left, right);
@@ -254,7 +255,7 @@ TEST_CASE("the failure of one side is reported to the other") {
     CHECK(right.message().find("GID type differs: local RoCE v1, remote RoCE v2") !=
           std::string::npos);
   }
-  SECTION("the end of the session") {
+  SECTION("a side destroys its session") {
     static_cast<void>(left.advance());
     left.give_up();
     while (!right.advance()) {
@@ -262,11 +263,11 @@ TEST_CASE("the failure of one side is reported to the other") {
     CHECK(right.failure() == error_kind::not_connected);
     CHECK(right.message().find("the program aborted the exchange") != std::string::npos);
   }
-  // The failure persists.
+  // Later calls return the same failure.
   CHECK(!right.core().advance().has_value());
 }
 
-TEST_CASE("a refusal is read even though the peer has closed its socket") {
+TEST_CASE("the reason of a refusal is read even if the peer has closed its socket") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 10s);
   plain_side right(sockets[1], some, 10s);
@@ -324,7 +325,7 @@ TEST_CASE("an exchange times out") {
   plain_side left(sockets[0], some, 5ms);
   while (!left.advance()) REQUIRE(left.core().wait().has_value());
   CHECK(left.failure() == error_kind::timed_out);
-  // The peer is notified.
+  // The peer was notified of the timeout.
   CHECK(text_of(drain(sockets[1])).find("timed out") != std::string_view::npos);
 }
 
@@ -359,7 +360,7 @@ TEST_CASE("invalid arguments of an exchange are refused") {
   ::close(pipe[1]);
 }
 
-TEST_CASE("a side that is connected to itself detects it") {
+TEST_CASE("a side that is connected to itself detects this") {
   socket_pair sockets;
   plain_side left(sockets[0], some, 10s);
   static_cast<void>(left.advance());
@@ -369,7 +370,7 @@ TEST_CASE("a side that is connected to itself detects it") {
   CHECK(left.message().find("connected to itself") != std::string::npos);
 }
 
-TEST_CASE("the text of an error is kept until many later errors") {
+TEST_CASE("the text of an error is kept until many later errors have occurred") {
   socket_pair sockets;
   std::optional<error> first;
   std::string message;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Faults of the network between the two sides of an exchange, and the protection by a secret.
+/// Faults of the network between the two sides of an exchange, and protection by a secret.
 
 #include "exchange_sides.hpp"
 
@@ -24,7 +24,7 @@ using detail::exchange_core;
 
 namespace {
 
-/// Returns whether the other end of the socket is closed, with nothing left to read.
+/// True if the other end of the socket is closed, and all data has been read.
 bool is_hung_up(int socket) {
   std::byte byte{};
   ssize_t count = 0;
@@ -33,28 +33,28 @@ bool is_hung_up(int socket) {
   return count == 0 || errno == ECONNRESET;
 }
 
-/// The fault that a proxy causes in one direction.
+/// The fault that a proxy causes in one direction, at a given byte.
 enum class wrong : std::uint8_t {
   cut,      ///< closes all connections
-  reset,    ///< as above, by a TCP reset, which discards bytes in flight
-  damaged,  ///< changes the byte
-  silent,   ///< forwards nothing more in this direction
-  late,     ///< holds the byte until nothing else moves, then forwards everything
+  reset,    ///< closes all connections by a TCP reset, which discards bytes in flight
+  damaged,  ///< inverts the byte
+  silent,   ///< forwards neither this byte nor later bytes of this direction
+  late,     ///< holds the byte back until both sides wait, then forwards everything
 };
 struct fault {
   std::size_t direction;
-  std::size_t at;  ///< the offset of the byte
+  std::size_t at;  ///< the offset of the byte in its direction
   wrong kind;
 };
 
 struct outcome_of_proxy {
   std::array<bool, 2> succeeded{};
   std::array<bool, 2> hung_up{};
-  std::array<std::size_t, 2> passed{};  ///< bytes in each direction
-  std::array<std::string, 2> seen{};    ///< the bytes themselves
+  std::array<std::size_t, 2> passed{};  ///< the number of bytes in each direction
+  std::array<std::string, 2> seen{};    ///< the forwarded bytes
 };
 
-/// The same options for the accepting end.
+/// Returns the options for the accepting end.
 exchange_options accepting(exchange_options options) {
   options.role = exchange_role::accepting;
   return options;
@@ -66,10 +66,11 @@ struct ends_of_proxy {
   bool are_equals = false;
 };
 
-/// Runs both sides with a proxy between them; once nothing moves any more, both time out.
+/// Runs both sides with a proxy between them. When neither side makes progress any more, both time
+/// out.
 outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& ends = {}) {
   const bool is_by_tcp = given && given->kind == wrong::reset;
-  // Bytes may take a while over TCP.
+  // Over TCP, bytes may take a while to arrive.
   const int patience = is_by_tcp ? 1000 : 3;
   const auto kind = is_by_tcp ? socket_pair::kind::tcp : socket_pair::kind::local;
   socket_pair left_sockets(kind);
@@ -87,8 +88,8 @@ outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& 
     const bool is_wrong_here = given && given->direction == direction;
     const bool is_there = is_wrong_here && given->at == passed;
     if (is_cut || (is_there && (given->kind == wrong::silent || is_held))) return false;
-    // Without a fault, forwards single bytes; otherwise forwards as much as possible up to the
-    // fault.
+    // Without a fault, forwards single bytes. Otherwise forwards as many bytes as possible before
+    // the faulty one.
     std::array<char, 4096> bytes{};
     std::size_t most = given ? bytes.size() : 1;
     if (is_wrong_here && given->at >= passed) most = is_there ? 1 : given->at - passed;
@@ -128,7 +129,7 @@ outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& 
   return outcome;
 }
 
-/// Injects the fault at each byte of each direction.
+/// Injects the fault at each byte of each direction, and checks the outcome.
 template <class Check>
 void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
   const auto whole = through_proxy({}, ends);
@@ -137,19 +138,19 @@ void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
     for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
       CAPTURE(direction, at);
       const auto outcome = through_proxy(fault{direction, at, kind}, ends);
-      // Only a fault in the last frame leaves one of the two sides unaware of it.
+      // Only with a fault in the last frame may one of the two sides succeed.
       const std::size_t last_frame = 8 + (ends.options.secret.empty() ? 0 : 16);
       check(outcome, direction, at >= whole.passed[direction] - last_frame);
     }
 }
 
-/// A secret of 32 bytes.
+/// Returns options with a secret of 32 bytes.
 exchange_options with_secret(std::string_view secret) {
   return {.secret = std::as_bytes(std::span(secret))};
 }
 constexpr std::string_view secret = "a secret of thirty-two bytes ...";
 
-/// Returns whether the library was built with libcrypto, which secrets require.
+/// True if the library was built with libcrypto, which is required for secrets.
 bool has_secrets() {
   socket_pair sockets;
   const auto made =
@@ -162,19 +163,19 @@ bool has_secrets() {
 
 TEST_CASE("an exchange detects a cut at any byte and tolerates delays") {
   ends_of_proxy ends;
-  SECTION("with client and server") {}
-  SECTION("with equals") { ends.are_equals = true; }
-  SECTION("with a secret") {
+  SECTION("client and server") {}
+  SECTION("equals") { ends.are_equals = true; }
+  SECTION("client and server with a secret") {
     if (!has_secrets()) SKIP("built without libcrypto");
     ends.options = with_secret(secret);
   }
-  SECTION("with equals and a secret") {
+  SECTION("equals with a secret") {
     if (!has_secrets()) SKIP("built without libcrypto");
     ends = {.options = with_secret(secret), .are_equals = true};
   }
   for (const wrong how : {wrong::cut, wrong::reset})
     at_each_byte(how, ends, [](const auto& seen, std::size_t direction, bool is_last) {
-      // The receiver of that direction lacks a byte.
+      // The receiver in that direction lacks a byte, so it has to fail.
       CHECK(!seen.succeeded[1 - direction]);
       if (!seen.succeeded[direction]) return;
       CHECK(is_last);
@@ -196,7 +197,7 @@ TEST_CASE("an exchange detects a cut at any byte and tolerates delays") {
     if (!seen.succeeded[1 - direction]) ++found;
     if (!is_last) CHECK(seen.succeeded[0] == seen.succeeded[1]);
   });
-  // Without a secret, changes to a nonce, value or number cannot be detected.
+  // Without a secret, changes of a nonce, a value or a number cannot be detected.
   CHECK(found >= (is_sealed ? all : all / 2));
 }
 
@@ -210,7 +211,7 @@ TEST_CASE("a secret that is too short or too long is refused") {
   CHECK(failure_with(std::string(257, 'x')) == error_kind::invalid_input);
 }
 
-TEST_CASE("both ends that know the secret connect and an observer learns no key") {
+TEST_CASE("both ends connect if they have the secret and an observer gets no key") {
   if (!has_secrets()) SKIP("built without libcrypto");
   const auto plain = through_proxy({});
   CHECK(plain.succeeded == std::array{true, true});
@@ -224,7 +225,7 @@ TEST_CASE("both ends that know the secret connect and an observer learns no key"
   CHECK(sealed.seen[0].find(address) == std::string::npos);
 }
 
-TEST_CASE("two ends of the same role are refused if they use a secret") {
+TEST_CASE("two ends with a secret and the same role are refused") {
   if (!has_secrets()) SKIP("built without libcrypto");
   socket_pair sockets;
   exchange_options options = with_secret(secret);
@@ -248,7 +249,7 @@ TEST_CASE("the roles do not matter without a secret") {
   CHECK(right.is_done());
 }
 
-TEST_CASE("an end that does not know the secret gets no values") {
+TEST_CASE("an end without the secret gets no values") {
   if (!has_secrets()) SKIP("built without libcrypto");
   socket_pair sockets;
   SECTION("another secret") {

@@ -18,7 +18,7 @@ using values = std::tuple<std::uint32_t, bounded_text<16>, readable>;
 
 inline const values some{7, "left", readable(0x1000, 64, remote_key(std::uint32_t{5}))};
 
-/// A stop request by a variable, which stands in for an expired limit.
+/// A stop token that reads a variable. It is used in place of a limit that expires.
 struct shared_stop {
   const bool* requested;
   [[nodiscard]] bool stop_requested() const noexcept { return *requested; }
@@ -34,7 +34,7 @@ inline endpoint some_endpoint(std::uint32_t number) {
   return end;
 }
 
-/// One side of an exchange, which connects nothing.
+/// One side of an exchange, which only exchanges data and connects nothing.
 template <class Theirs, class Mine>
 class side {
  public:
@@ -57,7 +57,7 @@ class side {
     core_->set_mine(some_endpoint(number), out.size());
   }
 
-  /// Advances by a step. \returns true once the side has succeeded or failed
+  /// Advances by one step. \returns true once the side has succeeded or failed
   bool advance() {
     if (is_done_ || failure_) return true;
     const auto step = core_->advance();

@@ -15,7 +15,8 @@ using verbspp::test::printed;
 
 namespace {
 
-// Only the 32 bits that a device assigns can become a key, and only by an explicit conversion.
+// True if a key can be created only from the 32 bits that a device assigns, by an explicit
+// conversion.
 template <class Key>
 inline constexpr bool is_held_right =
     std::is_constructible_v<Key, std::uint32_t> && !std::is_convertible_v<std::uint32_t, Key> &&
@@ -30,7 +31,7 @@ static_assert(!std::is_constructible_v<local_key, remote_key>);
 
 }  // namespace
 
-TEST_CASE("keys have the device's number and compare by it") {
+TEST_CASE("keys contain the device's number and are compared by it") {
   constexpr remote_key key(0x123456ffU);
   static_assert(key.value() == 0x123456ff);
   CHECK(key == remote_key(0x123456ffU));

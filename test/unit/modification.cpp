@@ -26,7 +26,7 @@ void check_refused(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mas
 
 }  // namespace
 
-TEST_CASE("a modification is refused exactly if the table refuses it") {
+TEST_CASE("a modification is refused if and only if the table refuses it") {
   int refused = 0;
   int accepted = 0;
   for (const ibv_qp_type type : types)
@@ -35,8 +35,8 @@ TEST_CASE("a modification is refused exactly if the table refuses it") {
         const auto before = static_cast<ibv_qp_state>(from);
         const auto after = static_cast<ibv_qp_state>(to);
         const auto taken = transition(type, before, after).value_or(transition_attributes{});
-        // The required attributes, all permitted attributes, and each with one attribute added or
-        // removed.
+        // Tries the required attributes, and the permitted attributes, each as they are and with
+        // one attribute added or removed.
         for (const int base : {taken.required, taken.required | taken.optional})
           for (int bit = -1; bit < 31; ++bit) {
             const int mask = bit < 0 ? base : base ^ (1 << bit);
@@ -66,7 +66,7 @@ TEST_CASE("the error about a refused modification names the attribute") {
                 "see the state diagram in docs/queue_pair_states.md");
 }
 
-TEST_CASE("an unknown state is refused before anything else") {
+TEST_CASE("an unknown state is refused before any other check") {
   const auto checked =
       check_modification(IBV_QPT_RC, IBV_QPS_RESET, static_cast<ibv_qp_state>(7), 0);
   REQUIRE(checked.has_error());

@@ -16,7 +16,7 @@ using namespace verbspp;
 
 namespace {
 
-/// A directory that stands in for /sys.
+/// A temporary directory in place of /sys.
 class sysfs {
  public:
   sysfs() : root_(std::filesystem::temp_directory_path() / "verbspp-sysfs-XXXXXX") {
@@ -62,7 +62,7 @@ class sysfs {
   return -1;
 }
 
-/// Runs the test on a separate thread, which may be bound.
+/// Runs the test on a separate thread, because binding affects the calling thread.
 template <class Test>
 void on_a_thread(Test test) {
   std::thread(test).join();
@@ -74,7 +74,7 @@ using enum numa_binding;
 
 TEST_CASE("the NUMA node of a device is the node that the kernel reports") {
   sysfs sys;
-  CHECK_FALSE(sys.node().value());  // no such device
+  CHECK_FALSE(sys.node().value());  // there is no such device
   sys.node_of_device("3\n");
   CHECK(sys.node().value() == numa_node(3));
   sys.node_of_device("0");
@@ -131,7 +131,7 @@ TEST_CASE("a thread that cannot be bound returns an error or stays unbound") {
     sys.node_of_device("0\n");
     sys.processors_of(0, "8190-8191\n");
     check(error_kind::invalid_input);
-    sys.processors_of(0, "\n");  // a node with memory only
+    sys.processors_of(0, "\n");  // a node without processors
     check(error_kind::invalid_input);
   });
 }
@@ -141,7 +141,7 @@ TEST_CASE("an invalid list of processors is an error and binds nothing") {
     const cpu_set_t before = affinity();
     sysfs sys;
     sys.node_of_device("0\n");
-    CHECK(sys.bind(strict).error() == error_kind::driver);  // not a list
+    CHECK(sys.bind(strict).error() == error_kind::driver);  // the text is not a list
     for (const char* const list : {"x", "0-", "-1", "0,", ",0", "0 1", "1-0", "8192", "0-8192",
                                    "0-4294967296", "0--1", "0-1-2"}) {
       INFO(list);

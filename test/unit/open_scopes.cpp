@@ -33,7 +33,7 @@ TEST_CASE("a request finds its scope among the open scopes") {
   scopes.close(inner);
   CHECK(scopes.innermost() == &outer);
   CHECK(scopes.of(late) == nullptr);
-  // When it is opened again, it is a different scope.
+  // A scope that is opened again counts as a different scope.
   scopes.open(inner, 7);
   CHECK(scopes.of(late) == nullptr);
 }
@@ -51,7 +51,7 @@ TEST_CASE("scopes can be closed in any order") {
   CHECK(scopes.innermost() == nullptr);
 }
 
-TEST_CASE("the serials of scopes wrap around and skip the serial for no scope") {
+TEST_CASE("the serial numbers of scopes wrap around to one, because zero means no scope") {
   open_scopes scopes;
   scope_state one;
   for (std::uint32_t count = 1; count < scope_serials; ++count) {

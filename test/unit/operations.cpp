@@ -27,7 +27,7 @@ TEST_CASE("immediate data is the same number at both ends") {
   CHECK_FALSE(immediate_data(1) == immediate_data(2));
 }
 
-TEST_CASE("a request by default asks only for a completion") {
+TEST_CASE("a request requests nothing but a completion by default") {
   const verbspp::work_tag tag;
   CHECK(tag.id == 0);
   CHECK(tag.signaled);
@@ -102,7 +102,7 @@ TEST_CASE(
 
 namespace {
 
-/// The `ibv_qp_ex` of a possibly newer libibverbs, and the arguments that it received.
+/// The `ibv_qp_ex` of a newer libibverbs that has flushes, and a record of the arguments of a call.
 struct newer_queue_pair : ibv_qp_ex {
   void (*wr_flush)(ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, std::size_t length,
                    std::uint8_t placement, std::uint8_t scope);
@@ -153,7 +153,7 @@ TEST_CASE("a flush requests its range and placement if the peer granted them") {
   CHECK(flush_traits::is_sound({.remote = both, .placement = flush_placement::persistent}));
 }
 
-TEST_CASE("a bind has the window's next key and its part but no immediate data") {
+TEST_CASE("a bind request contains the window's next key and its part and no immediate data") {
   using namespace verbspp;
   ibv_mw window{};
   window.rkey = 0x123456ff;

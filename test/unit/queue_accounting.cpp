@@ -9,7 +9,7 @@
 using verbspp::completion_queue_accounting;
 using verbspp::send_queue_accounting;
 
-TEST_CASE("a send queue is full exactly when all places are taken") {
+TEST_CASE("a send queue is full if and only if all places are taken") {
   send_queue_accounting room(4);
   for (std::uint64_t i = 0; i < 4; ++i) {
     CHECK_FALSE(room.is_full());
@@ -21,7 +21,7 @@ TEST_CASE("a send queue is full exactly when all places are taken") {
   CHECK(room.is_full());
   CHECK_FALSE(room.take(true));
   CHECK(room.outstanding() == 4);
-  room.completed(1);  // and the request before it
+  room.completed(1);  // also completes the request before it
   CHECK(room.outstanding() == 2);
   CHECK(room.take(false));
 }
@@ -33,7 +33,7 @@ TEST_CASE("unsignaled requests do not fill the queue forever") {
     for (int i = 0; i < 1000; ++i) {
       auto ticket = room.take(false);
       if (!ticket) {
-        // A full queue always contains a signaled request that will free places.
+        // A full queue always contains a signaled request, whose completion will free places.
         INFO("capacity " << capacity);
         REQUIRE_FALSE(signaled.empty());
         room.completed(signaled.front());
@@ -46,7 +46,7 @@ TEST_CASE("unsignaled requests do not fill the queue forever") {
   }
 }
 
-TEST_CASE("signals are not forced if the program signals often enough") {
+TEST_CASE("the library does not signal requests by itself if the program signals often enough") {
   send_queue_accounting room(16);
   for (int i = 0; i < 100; ++i) {
     const auto ticket = room.take(i % 4 == 3);
@@ -56,12 +56,12 @@ TEST_CASE("signals are not forced if the program signals often enough") {
   }
 }
 
-TEST_CASE("a place that is returned counts as never taken") {
+TEST_CASE("a place that is returned without a request counts as never taken") {
   send_queue_accounting room(4);
   static_cast<void>(room.take(false));
   const auto ticket = room.take(false);
   REQUIRE(ticket);
-  CHECK(ticket->signaled);  // half of the queue
+  CHECK(ticket->signaled);  // because half of the queue is unsignaled
   room.give_back(*ticket);
   CHECK(room.outstanding() == 1);
   const auto again = room.take(false);
@@ -70,7 +70,7 @@ TEST_CASE("a place that is returned counts as never taken") {
   CHECK(again->signaled);
 }
 
-TEST_CASE("late or repeated completions free nothing twice") {
+TEST_CASE("late or repeated completions do not free places twice") {
   send_queue_accounting room(4);
   for (int i = 0; i < 3; ++i) static_cast<void>(room.take(true));
   room.completed(2);
@@ -83,7 +83,7 @@ TEST_CASE("late or repeated completions free nothing twice") {
   CHECK(room.take(true)->position == 0);
 }
 
-TEST_CASE("a completion queue is counted so that it cannot overrun") {
+TEST_CASE("the room of a completion queue is counted so that it cannot overrun") {
   completion_queue_accounting room(4);
   CHECK(room.take(3));
   CHECK_FALSE(room.take(2));

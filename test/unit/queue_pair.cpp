@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The properties of queue pairs that need no device: causes of failed posts, and names of states.
+// Functions of queue pairs that need no device: the causes of failed posts, and the names of
+// states.
 
 #include "../catch.hpp"
 #include "text.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parts of steps between ranks that need no device.
+/// The parts of steps between ranks that need no device. A rank that leaves or aborts a step writes
+/// its reason, a "farewell", to the memory of other ranks.
 
 #include "../catch.hpp"
 
@@ -55,7 +56,7 @@ TEST_CASE("numbers and farewells of two consecutive steps have separate places")
   }
 }
 
-TEST_CASE("a farewell reports the cause of its own step only") {
+TEST_CASE("a farewell reports its reason only for its own step") {
   const std::uint64_t step = 0x123456789U;
   for (const farewell& each : {farewell{0, error_kind::timed_out, false, false},
                                farewell{0xfffe, error_kind::driver, true, false},
@@ -74,7 +75,7 @@ TEST_CASE("a farewell reports the cause of its own step only") {
   }
 }
 
-TEST_CASE("an invalid word is not taken for a farewell") {
+TEST_CASE("an invalid word is not read as a farewell") {
   CHECK_FALSE(farewell::decode(0, 0));
   CHECK_FALSE(farewell::decode(0, 1));
   CHECK_FALSE(farewell::is_later(0, 1));
@@ -82,14 +83,14 @@ TEST_CASE("an invalid word is not taken for a farewell") {
   CHECK_FALSE(farewell::decode(std::uint64_t{4} << 24U | no_kind << 16U | 1U, 4));
 }
 
-TEST_CASE("a farewell is later even if the low bits of the count have wrapped") {
+TEST_CASE("a farewell counts as later even if the low bits of the step's number have wrapped") {
   const std::uint64_t last = (std::uint64_t{1} << 40U) - 1;
   const farewell left{1, error_kind::timed_out, false, false};
   CHECK(farewell::is_later(left.encode(last + 1), last));
   CHECK_FALSE(farewell::is_later(left.encode(last), last + 1));
 }
 
-TEST_CASE("two ranks that agree continue from the higher of their counts") {
+TEST_CASE("two ranks that reconnect continue from the higher of their counts") {
   signal_counts here{.signaled = 5, .awaited = 2, .joined = 7, .given = 3, .expected = 1};
   signal_counts there{.signaled = 1, .awaited = 6, .joined = 4, .given = 2, .expected = 2};
   std::uint64_t all_gathers_here = 9;
@@ -111,7 +112,7 @@ TEST_CASE("two ranks that agree continue from the higher of their counts") {
 
 namespace {
 
-/// One action of a rank in a barrier.
+/// One action of a rank in a barrier: it signals a rank, or waits for one.
 struct act {
   bool signals;
   std::uint32_t with;
@@ -133,14 +134,14 @@ TEST_CASE("a rank leaves each kind of barrier only after all ranks have arrived"
        {barrier_kind::centralized, barrier_kind::binary_tree, barrier_kind::dissemination})
     for (std::uint32_t count = 1; count <= 17; ++count) {
       CAPTURE(static_cast<int>(kind), count);
-      // Numbers from 10 on, in descending order.
+      // The ranks have the numbers from 10 on, in descending order.
       std::vector<std::uint32_t> list(count);
       std::iota(list.rbegin(), list.rend(), 10U);
       const std::uint32_t late = list[count / 2];
       std::map<std::uint32_t, std::deque<act>> open;
       for (const std::uint32_t rank : list) open[rank] = acts_of(kind, list, rank);
       std::map<std::pair<std::uint32_t, std::uint32_t>, int> sent;
-      // Runs until every rank waits or has finished.
+      // Simulates the ranks until each of them waits or has finished.
       const auto run = [&](bool has_come) {
         for (bool moves = true; moves;) {
           moves = false;
@@ -165,7 +166,7 @@ TEST_CASE("a rank leaves each kind of barrier only after all ranks have arrived"
     }
 }
 
-TEST_CASE("the kind of barrier for a size is the documented one") {
+TEST_CASE("the kind of barrier that is chosen for a size is the documented one") {
   CHECK(kind_for(barrier_kind::by_size, 64) == barrier_kind::dissemination);
   CHECK(kind_for(barrier_kind::by_size, 65) == barrier_kind::binary_tree);
   CHECK(kind_for(barrier_kind::centralized, 65) == barrier_kind::centralized);

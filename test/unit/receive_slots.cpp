@@ -11,7 +11,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// Slots for a receive queue with the given capacity.
+/// The slots of a connection whose receive queue has this capacity.
 struct open_slots {
   explicit open_slots(std::uint32_t capacity) {
     slots.set_capacity(capacity);
@@ -39,7 +39,7 @@ struct open_slots {
 
 }  // namespace
 
-TEST_CASE("receives keep their slots until their results are taken") {
+TEST_CASE("receives occupy their slots until their results are taken") {
   open_slots receives(4);
   std::set<receive_slot*> posted;
   for (int i = 0; i < 4; ++i) posted.insert(&receives.post());
@@ -48,7 +48,7 @@ TEST_CASE("receives keep their slots until their results are taken") {
   CHECK(receives.slots.outstanding() == 4);
   for (receive_slot* slot : posted) receives.complete(*slot);
   CHECK(receives.slots.outstanding() == 0);
-  // Receives whose results were not taken still have their slots.
+  // Slots of receives whose results were not taken are not used again.
   for (int i = 0; i < 4; ++i) CHECK_FALSE(posted.contains(&receives.post()));
   for (receive_slot* slot : posted) {
     CHECK(slot->is_done());
@@ -70,7 +70,7 @@ TEST_CASE("the number of slots exceeds the capacity of the queue but is limited"
   CHECK(receives.slots.has_room());
 }
 
-TEST_CASE("a late completion finds no slot") {
+TEST_CASE("a late completion of an earlier receive finds no slot") {
   open_slots receives(1);
   receive_slot& slot = receives.post();
   const std::uint64_t first = open_slots::wr_id(slot);
@@ -84,7 +84,7 @@ TEST_CASE("a late completion finds no slot") {
   CHECK(receives.slots.find(wr_id_of(work_operation::receive, no_slot)) == nullptr);
 }
 
-TEST_CASE("a scope counts its receives until they complete") {
+TEST_CASE("a scope counts its receives that have not completed") {
   open_slots receives(4);
   scope_state scope;
   receive_slot& held = receives.post(&scope);
@@ -93,13 +93,13 @@ TEST_CASE("a scope counts its receives until they complete") {
   receives.complete(held);
   CHECK(scope.receives == 1);
   CHECK(held.is_done());
-  // A receive without a handle is freed when it completes.
+  // The slot of a receive without a handle is freed when it completes.
   receives.complete(unheld);
   CHECK(scope.receives == 0);
   CHECK(unheld.is == receive_slot::state::free);
 }
 
-TEST_CASE("a receive releases kept memory when it completes unless the device still has access") {
+TEST_CASE("a receive that completes releases its memory unless the device still has access") {
   static int given_back = 0;
   given_back = 0;
   memory_keeper keeper{[](memory_keeper&, std::uint32_t place) noexcept { given_back += place; }};
@@ -126,7 +126,8 @@ TEST_CASE("a receive of an inbox has neither a handle nor the scope of an earlie
   open_slots receives(4);
   scope_state scope;
   receives.complete(receives.post(&scope, false));
-  inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);  // never dereferenced
+  // This pointer is never dereferenced.
+  inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);
   receive_slot& slot = receives.slots.commit(*owner, 7);
   CHECK(slot.is_in_inbox());
   CHECK(slot.inbox == owner);
@@ -137,7 +138,7 @@ TEST_CASE("a receive of an inbox has neither a handle nor the scope of an earlie
   CHECK(scope.receives == 0);
 }
 
-TEST_CASE("a receive that was rejected leaves its slot and its room") {
+TEST_CASE("a receive that cannot be posted returns its slot and its room") {
   open_slots receives(4);
   inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);
   receive_slot& slot = receives.slots.commit(*owner, 1);
@@ -152,7 +153,7 @@ TEST_CASE("the room for several receives is limited by the queue and by free slo
   open_slots receives(4);
   CHECK(receives.slots.room_for(3) == 3);
   CHECK(receives.slots.room_for(9) == 4);
-  // Results that were not taken occupy slots, but no room in the queue.
+  // Results that were not taken occupy slots, but not the queue.
   for (std::uint32_t i = 0; i + 2 < receives.slots.size(); ++i) receives.complete(receives.post());
   CHECK(receives.slots.room() == 4);
   CHECK(receives.slots.room_for(9) == 2);

@@ -35,8 +35,8 @@ constexpr auto bytes_of(Bytes... bytes) {
   return std::array<std::byte, sizeof...(Bytes)>{static_cast<std::byte>(bytes)...};
 }
 
-// Written by hand from the documentation of remote_memory::encode. ibv_access_flags: 2 is remote
-// write, 4 is remote read.
+// Written by hand from the documentation of remote_memory::encode. The rights are ibv_access_flags,
+// in which 2 is remote write and 4 is remote read.
 constexpr auto some_bytes = bytes_of(0x6d, 1, 0, 6,           // magic, version, rights
                                      0xa1, 0xb2, 0xc3, 0xd4,  // rkey
                                      0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,  // address
@@ -70,7 +70,7 @@ TEST_CASE("a handle with more rights decodes to a handle with fewer") {
   CHECK(memory.value() == readable(some_memory));
 }
 
-TEST_CASE("a handle that lacks a requested right is refused as permission") {
+TEST_CASE("a handle that lacks a requested right is refused with the error kind permission") {
   CHECK(everything::decode(some_bytes).error() == error_kind::permission);
   CHECK(remote_memory<access::remote_atomic>::decode(some_bytes).error() == error_kind::permission);
   CHECK(read_write::decode(readable(0, 8, remote_key(1U)).encode()).error() ==
@@ -116,7 +116,7 @@ TEST_CASE("bytes of another format or version are reported as such") {
 TEST_CASE("a handle with rights that a peer cannot have is refused") {
   for (const unsigned rights : {1U, 7U, 16U, 128U, 255U})
     CHECK(readable::decode(with(some_bytes, 3, rights)).error() == error_kind::invalid_input);
-  for (const unsigned rights : {4U, 0x10U, 0x80U, 0xffU})  // 1 and 2 are the rights for flushes
+  for (const unsigned rights : {4U, 0x10U, 0x80U, 0xffU})  // 1 and 2 are the rights of flushes
     CHECK(readable::decode(with(some_bytes, 2, rights)).error() == error_kind::invalid_input);
   CHECK(contains(readable::decode(with(some_bytes, 3, 7)).error().message(),
                  "rights: 7 is out of range"));
@@ -129,7 +129,7 @@ TEST_CASE("arbitrary bytes are refused or are the encoding of the handle that th
     const auto memory = read_write::decode(bytes);
     if (memory.has_error()) return memory.error().hint() != nullptr;
     auto again = memory.value().encode();
-    again[2] = bytes[2];  // rights that the type does not request are dropped
+    again[2] = bytes[2];  // the decoder drops rights that the type does not have
     again[3] = bytes[3];
     return std::equal(again.begin(), again.end(), bytes.begin(), bytes.end());
   };
@@ -163,7 +163,7 @@ TEST_CASE("a slice of remote memory has the requested range") {
 static_assert(everything(0x1000, 64, remote_key(7U)).slice_unchecked(16, 48) ==
               everything(0x1010, 48, remote_key(7U)));
 
-TEST_CASE("a slice must lie within its memory for any numbers") {
+TEST_CASE("a slice must lie within its memory whatever its offset and length") {
   struct request {
     std::uint64_t offset;
     std::uint64_t length;
@@ -208,7 +208,7 @@ TEST_CASE("a handle with fewer rights refers to the same memory") {
   CHECK(fewer.rkey() == some_memory.rkey());
 }
 
-TEST_CASE("a write and a read take the memory of their handle") {
+TEST_CASE("a write and a read operation use the memory of their handle") {
   const verbspp::remote_destination destination = some_memory;
   CHECK(destination.memory().address() == some_memory.address());
   CHECK(destination.memory().length() == some_memory.length());

@@ -67,7 +67,7 @@ TEST_CASE("value() of a success is the value") {
   done().value();
 }
 
-TEST_CASE("error() of a success throws instead of inventing an error") {
+TEST_CASE("error() of a success throws instead of returning an invented error") {
   CHECK_THROWS_AS(one().error(), verbspp::exception);
 }
 
@@ -208,7 +208,7 @@ TEST_CASE("assignment destroys the previous content") {
 
 namespace {
 
-/// Neither copyable nor movable.
+/// A type that can be neither copied nor moved.
 struct pinned {
   explicit pinned(int value) noexcept : number(value) {}
   pinned(const pinned&) = delete;
@@ -266,7 +266,7 @@ namespace {
 
 namespace outcome = BOOST_OUTCOME_V2_NAMESPACE;
 
-/// The error and result of another library.
+/// The error and result types of another library.
 struct foreign_error {
   foreign_error() = default;
   foreign_error(const error& cause) : text(cause.message()) {}
@@ -308,7 +308,7 @@ TEST_CASE("VERBSPP_TRY accepts a result of Outcome whose error converts") {
   CHECK(tried_by_us([]() -> foreign_result { return refused; }).error() == error_kind::not_found);
 }
 
-TEST_CASE("VERBSPP_TRY works twice on a line and in a macro and in its own argument") {
+TEST_CASE("VERBSPP_TRY can be used twice on a line, in a macro, and in its own argument") {
 #define ADDED(sum, left, right)    \
   VERBSPP_TRY(sum##_left, left);   \
   VERBSPP_TRYV(done());            \

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How a receiver that is not ready is handled: the timer that it requests, and the sender's
-// retries.
+// RNR ("receiver not ready"): the timer that the receiver requests, and the sender's retries.
 
 #include "../catch.hpp"
 #include <verbspp/qp/parameters.hpp>
@@ -25,7 +24,7 @@ struct timer_code {
   nanoseconds duration;
 };
 
-// In order of duration. The architecture's table is in milliseconds.
+// The codes in the order of their durations. The architecture's table gives them in milliseconds.
 constexpr std::array<timer_code, 32> timers{{
     {1, 10us},      {2, 20us},     {3, 30us},      {4, 40us},      {5, 60us},      {6, 80us},
     {7, 120us},     {8, 160us},    {9, 240us},     {10, 320us},    {11, 480us},    {12, 640us},
@@ -47,7 +46,7 @@ TEST_CASE("each min RNR timer code has the duration of the architecture's table"
   }
 }
 
-TEST_CASE("a min RNR timer of at least a duration is the shortest such timer") {
+TEST_CASE("a min RNR timer created from a duration has the shortest one that is not shorter") {
   nanoseconds shorter{-1};
   for (const auto& [code, duration] : timers) {
     CAPTURE(code);
@@ -58,7 +57,7 @@ TEST_CASE("a min RNR timer of at least a duration is the shortest such timer") {
   }
 }
 
-TEST_CASE("a min RNR timer cannot be negative or longer than the longest") {
+TEST_CASE("a min RNR timer cannot be negative or longer than that of the longest code") {
   for (const nanoseconds duration : {-1ns, nanoseconds::min(), 655360001ns, nanoseconds::max()}) {
     const auto timer = min_rnr_timer::at_least(duration);
     REQUIRE(timer.has_error());
@@ -68,7 +67,7 @@ TEST_CASE("a min RNR timer cannot be negative or longer than the longest") {
         "parameter: min RNR NAK timer, ns (0..655360000): 656000000 is out of range");
 }
 
-TEST_CASE("a duration that exceeds the range of nanoseconds is too long for a min RNR timer") {
+TEST_CASE("a duration beyond the range of nanoseconds is too long for a min RNR timer") {
   CHECK(min_rnr_timer::at_least(std::chrono::seconds::max()).has_error());
   CHECK(min_rnr_timer::at_least(std::chrono::hours(5124096)).has_error());
   CHECK(min_rnr_timer::at_least(std::chrono::seconds::min()).has_error());

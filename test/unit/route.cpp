@@ -46,7 +46,7 @@ TEST_CASE("the route to each address of this host starts at that address") {
   }
 }
 
-TEST_CASE("there is no route to an address that is not a host's") {
+TEST_CASE("an address that no host has is reported as having no route") {
   check_invalid(gid{});
   check_invalid(mapped(0, 0, 0, 0));
   check_invalid(mapped(224, 0, 0, 1));

@@ -30,7 +30,7 @@ gather_element gathered(std::uint64_t address, std::uint32_t length, std::uint32
   return gather_element::from_native({address, length, lkey});
 }
 
-/// Checks that the list contains exactly these elements, for C++ and for libibverbs.
+/// True if the list contains exactly these elements, both for C++ and for libibverbs.
 template <class Element>
 bool shows(const verbspp::element_list<Element>& list, std::span<const Element> elements) {
   return list.begin() == elements.data() && list.end() == elements.data() + elements.size() &&
@@ -40,7 +40,7 @@ bool shows(const verbspp::element_list<Element>& list, std::span<const Element> 
 
 }  // namespace
 
-TEST_CASE("an element encloses the ranges that lie within it") {
+TEST_CASE("an element can check whether a range lies within it") {
   const auto element = gathered(0x1000, 0x100);
   CHECK(element.encloses(0x1000, 0x100));
   CHECK(element.encloses(0x10ff, 1));
@@ -56,7 +56,7 @@ TEST_CASE("an element encloses the ranges that lie within it") {
   CHECK_FALSE(last.encloses(UINT64_MAX, 2));
 }
 
-TEST_CASE("an element encloses another element of the same region only") {
+TEST_CASE("an element contains only elements of the same region") {
   const auto element = gathered(0x1000, 0x100, 7);
   CHECK(element.encloses(element));
   CHECK(element.encloses(gathered(0x1080, 0x80, 7)));
@@ -64,7 +64,7 @@ TEST_CASE("an element encloses another element of the same region only") {
   CHECK_FALSE(element.encloses(gathered(0x1080, 0x80, 8)));
 }
 
-TEST_CASE("an element has an address and length and lkey") {
+TEST_CASE("an element has an address, a length and an lkey") {
   const auto element = gathered(0x1000, 64, 0xabc);
   CHECK(element.address() == 0x1000);
   CHECK(element.length() == 64);
@@ -114,7 +114,7 @@ TEST_CASE("a list of one element contains a copy of it") {
   CHECK(static_cast<const void*>(copy.native()) != &element);
 }
 
-TEST_CASE("bytes and text and objects can be sent inline") {
+TEST_CASE("bytes, text and objects can be sent inline") {
   struct header {
     std::uint32_t length;
     std::uint32_t kind;
@@ -146,7 +146,7 @@ TEST_CASE("bytes and text and objects can be sent inline") {
   CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::vector<int>>);
 }
 
-TEST_CASE("libibverbs gets a list of elements unchanged") {
+TEST_CASE("a list of elements is passed to libibverbs unchanged") {
   const std::array<gather_element, 2> two{gathered(0x1000, 10, 1), gathered(0x2000, 20, 2)};
   const gather_list list = two;
   const ibv_sge* const native = list.native();
@@ -167,7 +167,7 @@ TEST_CASE("the length of a list is the sum of its elements even above 32 bits") 
   CHECK(scatter_list(elements).total_length() == 11);
 }
 
-TEST_CASE("an element of a region must lie within it for any numbers") {
+TEST_CASE("an element must lie within its region whatever its offset and length") {
   constexpr verbspp::detail::registered_range region{
       .start = 0x10000, .length = 0x1000, .lkey = 0x77};
   struct request {

@@ -15,7 +15,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// Counts the places that it gets back.
+/// Records the places that are returned to it.
 struct counting_keeper : memory_keeper {
   counting_keeper() noexcept
       : memory_keeper{[](memory_keeper& self, std::uint32_t place) noexcept {
@@ -24,7 +24,7 @@ struct counting_keeper : memory_keeper {
   std::vector<std::uint32_t> places{};
 };
 
-/// The window of a connection with the given capacity.
+/// The send window of a connection whose send queue has this capacity.
 struct open_window {
   explicit open_window(std::uint32_t capacity) {
     REQUIRE(window.begin_connection(false, false).has_value());
@@ -50,7 +50,7 @@ struct open_window {
 
 }  // namespace
 
-TEST_CASE("a send window accepts as many requests as the queue holds and more as they complete") {
+TEST_CASE("a send window has as much room as the queue and more when requests complete") {
   open_window sends(4);
   CHECK(sends.window.next() == 1);
   CHECK(sends.window.room() == 4);
@@ -59,7 +59,7 @@ TEST_CASE("a send window accepts as many requests as the queue holds and more as
   CHECK(sends.window.outstanding() == 3);
   sends.post(1);
   CHECK_FALSE(sends.window.has_room());
-  // The completion of a signaled request covers those before it.
+  // The completion of a signaled request covers the requests before it.
   sends.complete(2);
   CHECK(sends.window.room() == 2);
   CHECK(sends.window.is_done(2));
@@ -83,7 +83,7 @@ TEST_CASE("a send window ignores completions of a channel's previous queue pair"
   }
 }
 
-TEST_CASE("a send window releases kept memory once when its request has completed") {
+TEST_CASE("a send window releases the memory of a request once when the request has completed") {
   open_window sends(8);
   counting_keeper keeper;
   sends.post(3);
@@ -93,15 +93,15 @@ TEST_CASE("a send window releases kept memory once when its request has complete
   sends.complete(2);
   CHECK(keeper.places == std::vector<std::uint32_t>{7});
   CHECK(sends.window.needs_care());
-  SECTION("if the device releases it") {
+  SECTION("the device has finished with the memory") {
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7, 9});
   }
-  SECTION("but never if the device has not destroyed the queue pair") {
+  SECTION("the queue pair could not be destroyed, so the memory is never released") {
     sends.guard.set_lost(true);
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7});
-    // A later request whose record is in the same place does not release it, either.
+    // A later request whose record is at the same index does not release the memory either.
     sends.guard.set_lost(false);
     sends.window.need_care();
     sends.post(20);
@@ -112,7 +112,7 @@ TEST_CASE("a send window releases kept memory once when its request has complete
   CHECK_FALSE(sends.window.needs_care());
 }
 
-TEST_CASE("a send window keeps separate records for a whole round of numbers") {
+TEST_CASE("a send window has separate records for all numbers that may be in use") {
   open_window sends(4);
   counting_keeper keeper;
   for (std::uint32_t number = 1; number <= 40; ++number) {
@@ -124,7 +124,7 @@ TEST_CASE("a send window keeps separate records for a whole round of numbers") {
   CHECK_FALSE(sends.window.needs_care());
 }
 
-TEST_CASE("a send window knows the scope of each request in flight") {
+TEST_CASE("a send window finds the scope of each request in flight") {
   open_window sends(16);
   open_scopes scopes;
   scope_state outer;
@@ -142,7 +142,7 @@ TEST_CASE("a send window knows the scope of each request in flight") {
   CHECK(scope_of(5) == nullptr);
 }
 
-TEST_CASE("the scopes of many requests that fail one after the other are found quickly") {
+TEST_CASE("the scopes of many requests that fail one after another are found quickly") {
   constexpr std::uint32_t count = 400'000;
   open_window sends(count + 2);
   open_scopes scopes;
@@ -153,7 +153,7 @@ TEST_CASE("the scopes of many requests that fail one after the other are found q
   scopes.open(inner, sends.window.next());
   sends.post(1, &inner);
   sends.post(1, &outer);
-  // Looking through the whole run for each request would take minutes.
+  // Searching the whole run of requests each time would take minutes.
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::uint32_t found = 0;
   for (std::uint64_t number = 1; number <= count; ++number) {
@@ -164,7 +164,7 @@ TEST_CASE("the scopes of many requests that fail one after the other are found q
   CHECK(sends.window.scope_of(count + 1, scopes) == &inner);
 }
 
-TEST_CASE("a send window finds a run that ended after another search") {
+TEST_CASE("a send window finds the scope of a run that ended after an earlier search") {
   open_window sends(8);
   open_scopes scopes;
   scope_state outer;
@@ -185,7 +185,7 @@ TEST_CASE("a send window finds a run that ended after another search") {
     CHECK(sends.window.scope_of(number, scopes) == &inner);
 }
 
-TEST_CASE("a send window does not confuse the scopes of an earlier and a later request") {
+TEST_CASE("a send window does not confuse the scopes of requests that use the same record") {
   open_window sends(4);
   open_scopes scopes;
   counting_keeper keeper;
@@ -212,12 +212,12 @@ TEST_CASE("a send window does not confuse the scopes of an earlier and a later r
   CHECK(sends.window.scope_of(unscoped + 1, scopes) == &second);
 }
 
-TEST_CASE("a batch can be filled while the send window is full") {
+TEST_CASE("a batch can be prepared while the send window is full") {
   for (const std::uint32_t capacity : {1U, 3U, 4U, 100U})
     CHECK(open_window(capacity).window.places() >= 2 * std::size_t{capacity});
 }
 
-TEST_CASE("a send window knows the first failed request and the cause of its failure") {
+TEST_CASE("a send window stores the first failed request and the cause of its failure") {
   open_window sends(8);
   sends.post(4);
   sends.complete(1);
@@ -249,7 +249,7 @@ TEST_CASE("a send window reports failures of an earlier connection while handles
   CHECK((sends.window.failure_of(1) != nullptr) == has_handles);
   CHECK((sends.window.failure_of(2) != nullptr) == has_handles);
   CHECK(sends.window.failure_of(3) == nullptr);
-  // Without handles, every completed number has succeeded.
+  // Without handles, every request of the earlier connection counts as successful.
   CHECK(sends.window.is_suspect() == has_handles);
   CHECK(sends.window.has_succeeded(3) != has_handles);
   if (has_handles) {
@@ -265,7 +265,7 @@ TEST_CASE("a send window keeps failures of earlier connections only for handles 
   open_window sends(8);
   for (int i = 0; i < 10; ++i) CHECK(sends.window.begin_connection(true, false).has_value());
   CHECK(sends.window.kept_connections() == 1);
-  // Destroying this many must not recurse.
+  // Destroying this many earlier connections must not recurse.
   constexpr std::uint32_t renewals = 300'000;
   bool has_begun = true;
   for (std::uint32_t i = 0; i < renewals; ++i)
@@ -274,7 +274,7 @@ TEST_CASE("a send window keeps failures of earlier connections only for handles 
   CHECK(sends.window.kept_connections() == renewals + 1);
 }
 
-TEST_CASE("a send window counts the unsignaled requests at its end") {
+TEST_CASE("a send window counts the unsignaled requests after the last signaled one") {
   open_window sends(8);
   sends.window.note_signaled();
   CHECK(sends.window.longest_unsignaled() == 4);
@@ -285,7 +285,7 @@ TEST_CASE("a send window counts the unsignaled requests at its end") {
   sends.window.note_signaled();
   CHECK(sends.window.signaled_end() == 4);
   CHECK_FALSE(sends.window.may_have_unsignaled(1));
-  // Requests of an earlier connection do not count.
+  // Requests of an earlier connection are not counted.
   sends.post(2);
   sends.window.close();
   sends.complete(5);

@@ -11,7 +11,7 @@ using verbspp::detail::kept_memory;
 using verbspp::detail::memory_keeper;
 using verbspp::detail::share_count;
 
-TEST_CASE("dropping the last share reports it") {
+TEST_CASE("dropping the last share returns true") {
   share_count count;
   CHECK(count.is_one());
   count.add();
@@ -21,7 +21,7 @@ TEST_CASE("dropping the last share reports it") {
   CHECK(count.drop());
 }
 
-TEST_CASE("a count that several threads share loses nothing") {
+TEST_CASE("a count that several threads share stays correct") {
   share_count count;
   constexpr int rounds = 20'000;
   std::vector<std::thread> threads;
@@ -36,7 +36,7 @@ TEST_CASE("a count that several threads share loses nothing") {
   CHECK(count.drop());
 }
 
-TEST_CASE("kept memory is released once with its place") {
+TEST_CASE("kept memory is released once with the number of its place") {
   struct counter : memory_keeper {
     int calls = 0;
     std::uint32_t place = 0;

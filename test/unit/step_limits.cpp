@@ -16,7 +16,7 @@ constexpr step_limits::time_point start{100h};
 
 }  // namespace
 
-TEST_CASE("the limit of a step bounds its wait and its questions and its news") {
+TEST_CASE("a step's limit covers its wait, its questions to other ranks, and its reports") {
   for (const auto length : {1ms, 300ms, 2000ms, 60000ms}) {
     const wait_limit whole(start + length);
     const step_limits limits(whole, start);
@@ -32,7 +32,7 @@ TEST_CASE("the limit of a step bounds its wait and its questions and its news") 
   }
 }
 
-TEST_CASE("a step that fails before its limit has separate limits for questions and news") {
+TEST_CASE("a step that fails before its limit has separate limits for questions and reports") {
   const wait_limit whole(start + 1h);
   const step_limits limits(whole, start);
   CHECK(limits.answers_until(start) == start + step_limits::longest_answer);
@@ -43,7 +43,7 @@ TEST_CASE("a step that fails before its limit has separate limits for questions 
   CHECK(endless.answers_until(start) == start + step_limits::longest_answer);
 }
 
-TEST_CASE("a step that begins after its limit asks only briefly and does not wait for news") {
+TEST_CASE("a step that begins after its limit asks only briefly and does not wait for reports") {
   const wait_limit whole(start - 1s);
   const step_limits limits(whole, start);
   CHECK(limits.waiting().deadline() == start - 1s);

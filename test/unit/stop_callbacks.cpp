@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Stop requests that wake a sleeping thread, and the tokens that do not.
+/// Stop requests that wake a sleeping thread by a callback, and tokens without callbacks, which are
+/// polled.
 
 #include "../catch.hpp"
 #include "../sanitized.hpp"
@@ -30,14 +31,14 @@ using std::chrono::steady_clock;
 
 namespace {
 
-/// A token that can only be polled.
+/// A stop token without callbacks, which can only be polled.
 struct polled_token {
   const std::atomic<int>* polls_until_stop;
   std::atomic<int>* polls;
   [[nodiscard]] bool stop_requested() const noexcept { return ++*polls > *polls_until_stop; }
 };
 
-/// A token whose callbacks can't be registered without the risk of an exception.
+/// A stop token whose callbacks may throw an exception when they are registered.
 struct allocating_token {
   template <class Function>
   struct callback_type {
@@ -49,12 +50,13 @@ struct allocating_token {
 [[nodiscard]] tcp_listener silent_listener() {
   return tcp_listener::open("0", "127.0.0.1").value();
 }
-/// Waits for a client that does not come. \returns true if the wait was cancelled
+/// Waits for a client, but none connects. \returns true if the wait was cancelled
 [[nodiscard]] bool is_cancelled(const tcp_listener& listener, const wait_limit& until) {
   return listener.accept(until).error() == error_kind::cancelled;
 }
 
-/// Requests a stop at many different times of a wait, which returns true if it ended as it has to.
+/// Requests a stop at many different times during a wait. `wait` has to return true if it ended
+/// correctly. \returns true if all waits did
 template <class Wait>
 [[nodiscard]] bool is_always_stopped(Wait wait) {
   constexpr int rounds = 2000;
@@ -90,7 +92,7 @@ template <class Wait>
 
 }  // namespace
 
-TEST_CASE("a limit knows whether its token has callbacks") {
+TEST_CASE("a limit detects whether its token has callbacks") {
   std::stop_source source;
   counting_source counted;
   std::atomic<int> number{0};
@@ -102,7 +104,7 @@ TEST_CASE("a limit knows whether its token has callbacks") {
   CHECK_FALSE(wait_limit::forever().has_callbacks());
 }
 
-TEST_CASE("a limit that ends earlier keeps its token") {
+TEST_CASE("a limit that is shortened keeps its token") {
   const auto at = steady_clock::now() + 1h;
   std::stop_source source;
   const wait_limit limit(at, source.get_token());
@@ -123,7 +125,7 @@ TEST_CASE("a stop request wakes a thread that waits for a client") {
 }
 
 TEST_CASE("a stop request wakes a thread that connects") {
-  // A listener whose queue is full does not answer.
+  // A listener with a full queue does not answer, so connecting to it waits.
   const tcp_listener full = silent_listener();
   const std::string port = std::to_string(full.port());
   std::vector<tcp_socket> waiting;
@@ -169,7 +171,7 @@ TEST_CASE("a token without callbacks is polled") {
   const tcp_listener listener = silent_listener();
   std::atomic<int> most{5};
   std::atomic<int> polls{0};
-  // Nothing but polling can end it.
+  // The token has no callback, so the wait ends only if it polls.
   CHECK(is_cancelled(listener, polled_token{&most, &polls}));
 }
 
@@ -187,12 +189,12 @@ TEST_CASE("a stop request does not wake later waits of the thread") {
   }
 }
 
-TEST_CASE("a stop request at any time of a wait is not lost") {
+TEST_CASE("a stop request during a wait is never lost") {
   const tcp_listener listener = silent_listener();
   CHECK(is_always_stopped([&](const wait_limit& until) { return is_cancelled(listener, until); }));
 }
 
-TEST_CASE("a stop request at any time of a wait on a condition variable is not lost") {
+TEST_CASE("a stop request during a wait on a condition variable is never lost") {
   std::mutex lock;
   std::condition_variable changed;
   CHECK(is_always_stopped([&](const wait_limit& until) {
@@ -238,7 +240,7 @@ TEST_CASE("a stop request in a child process does not wake its parent") {
     static_cast<void>(listener.accept(wait_limit(until, never.get_token())));
     return steady_clock::now() >= until;
   };
-  // Creates the objects by which this thread is woken; the child gets copies of them.
+  // Creates the objects that wake this thread, before the fork copies them to the child.
   CHECK(waits_for(1ms));
   const pid_t child = ::fork();
   REQUIRE(child != -1);

@@ -27,12 +27,12 @@ using verbspp::test::contains;
 
 namespace {
 
-// The behaviour of this program's name lookups.
+// Controls the name lookups of this program.
 std::atomic<bool> lookups_hang{false};
 std::counting_semaphore<64> go_on{0};
 std::atomic<int> hanging{0};
 
-/// While it exists, one name resolves to these addresses, which are numeric, in this order.
+/// During its lifetime, one name resolves to the given numeric addresses, in this order.
 class addresses_of_name {
  public:
   static constexpr std::string_view name = "several.addresses";
@@ -44,14 +44,14 @@ class addresses_of_name {
   addresses_of_name(const addresses_of_name&) = delete;
   addresses_of_name& operator=(const addresses_of_name&) = delete;
 
-  /// Read by the thread of the lookup while the test waits for it.
+  /// The lookup's thread reads this while the test waits for it.
   static inline std::vector<const char*> of_the_name;
 };
 
 }  // namespace
 
-/// Overrides the system's function, and simulates a name server that does not answer, or that knows
-/// the tests' name.
+/// Replaces the function of the C library. Simulates a name server that does not answer, or one
+/// that resolves the name of the tests.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   static auto* const real =
@@ -78,7 +78,7 @@ std::string host_that_was_reached(const tcp_socket& socket) {
   return to_string(socket.peer_address().value());
 }
 
-/// Fills the queue of a listener, so that later packets to its port are dropped.
+/// Fills the queue of a listener, so that later connection requests are dropped.
 std::vector<tcp_socket> fill(const tcp_listener& listener, const char* address) {
   REQUIRE(::listen(listener.descriptor(), 0) == 0);
   std::vector<tcp_socket> waiting;
@@ -109,7 +109,7 @@ TEST_CASE("TCP connects by address and by name") {
   CHECK(!listener.try_accept().value());
 }
 
-TEST_CASE("a failure to connect reports the result for each address") {
+TEST_CASE("the error about a failure to connect contains the result for each address") {
   const held_port held;
   const std::string port = held.text();
   auto listener = tcp_listener::open(port, "127.0.0.1").value();
@@ -172,7 +172,7 @@ TEST_CASE("a name server that does not answer delays no other call") {
   for (int i = 0; i < 16; ++i)
     // steady: the name is not resolved, so no socket is opened
     CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::timed_out);
-  // Their number is limited, but addresses need no lookup.
+  // The number of pending lookups is limited, but addresses need no lookup.
   // steady: the name is not resolved, so no socket is opened
   CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::resource_exhausted);
   const held_port port;
@@ -214,13 +214,13 @@ TEST_CASE("a name's first address with a listener is used") {
   CHECK(!second.try_accept().value());
 }
 
-TEST_CASE("a silent first address of a name takes only its share of the time") {
+TEST_CASE("a first address of a name that does not answer gets only its share of the time") {
   const held_port port;
   const auto silent = tcp_listener::open(port.text(), "127.0.0.2").value();
   const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.2");
-  // The first of sixteen addresses gets two seconds; the rest of the limit allows for a busy
-  // machine.
+  // The limit gives the first of sixteen addresses two seconds. It is long because the machine may
+  // be busy.
   std::vector<const char*> addresses(16, "127.0.0.1");
   addresses.front() = "127.0.0.2";
   const addresses_of_name known(addresses);
@@ -247,9 +247,9 @@ TEST_CASE("an unknown name is not found") {
   CHECK(missing.message().size() > 20);
 }
 
-TEST_CASE("the error about an unreachable address reports what happened") {
-  // Addresses reserved for documentation: without a route, this is known at once; with a route, no
-  // host answers.
+TEST_CASE("the error about an unreachable address reports the cause") {
+  // These addresses are reserved for documentation. Without a route, the failure is known at once;
+  // with a route, no host answers.
   for (const char* address : {"2001:db8::1", "192.0.2.1"}) {
     CAPTURE(address);
     // steady: no host has this address

@@ -7,7 +7,7 @@
 
 namespace verbspp::test {
 
-/// The text that an object prints.
+/// Returns the text that an object prints.
 template <class Printable>
 std::string printed(const Printable& object) {
   std::ostringstream out;
@@ -15,7 +15,7 @@ std::string printed(const Printable& object) {
   return out.str();
 }
 
-/// The text that it prints to a stream with the most inconvenient format flags.
+/// Returns the text that an object prints to a stream with unusual format flags.
 template <class Printable>
 std::string printed_by_a_hex_stream(const Printable& object) {
   std::ostringstream out;

@@ -39,8 +39,8 @@ constexpr int pkey = IBV_QP_PKEY_INDEX, port = IBV_QP_PORT, access = IBV_QP_ACCE
               cur = IBV_QP_CUR_STATE, mig = IBV_QP_PATH_MIG_STATE,
               notify = IBV_QP_EN_SQD_ASYNC_NOTIFY, rate = IBV_QP_RATE_LIMIT;
 
-// The kernel's table by transition and type. Transitions from any state to RESET, and from any
-// state but RESET to ERR, change nothing else and are not listed.
+// The kernel's table, by transition and type of queue pair. It omits the transitions to RESET from
+// any state, and to ERR from any state but RESET, because they have no other attributes.
 constexpr std::array<legal_transition, 9> transitions{{
     {IBV_QPS_RESET,
      IBV_QPS_INIT,
@@ -115,7 +115,7 @@ constexpr const expectation* find(std::size_t type, ibv_qp_state from, ibv_qp_st
   return nullptr;
 }
 
-/// The kernel's checks, step by step.
+/// Implements the kernel's checks, in the same order.
 constexpr bool kernel_accepts(const expectation* expected, ibv_qp_state from, int mask) {
   if ((mask & cur) != 0 && from != IBV_QPS_RTR && from != IBV_QPS_RTS && from != IBV_QPS_SQD &&
       from != IBV_QPS_SQE)
@@ -125,7 +125,7 @@ constexpr bool kernel_accepts(const expectation* expected, ibv_qp_state from, in
   return (mask & ~(expected->required | expected->optional | IBV_QP_STATE)) == 0;
 }
 
-/// The attributes of the verbs are the bits below; the rate limit was added later, above them.
+/// All attributes are bits below this one, except for the rate limit, which was added later.
 constexpr int masks = 1 << 21;
 static_assert(rate >= masks);
 
@@ -134,9 +134,9 @@ struct verdicts {
   unsigned accepted = 0;
 };
 
-/// Compares the results of the library and of the kernel's rule for every mask, with and without
+/// Compares the results of the library and of the kernel's rule, for every mask with and without
 /// the rate limit. There is one function for each pair of states, so that the compiler can move the
-/// search out of the loop.
+/// table lookup out of the loop.
 template <std::size_t Type, ibv_qp_state From, ibv_qp_state To>
 [[gnu::flatten]] void compare_all_masks(verdicts& sum) {
   constexpr const expectation* expected = find(Type, From, To);
@@ -163,8 +163,8 @@ verdicts compare_all_types(std::index_sequence<Type...>) {
   return sum;
 }
 
-/// The number of masks that the kernel accepts: IBV_QP_STATE and each optional attribute may be
-/// present or not.
+/// The number of masks that the kernel accepts. IBV_QP_STATE and each optional attribute may be
+/// present or absent.
 unsigned expected_to_be_accepted() {
   unsigned sum = 0;
   for (std::size_t type = 0; type < types.size(); ++type)
@@ -191,13 +191,13 @@ TEST_CASE("every type of queue pair accepts exactly the transitions of the kerne
       }
 }
 
-TEST_CASE("the result for all masks of every pair of states and every type matches the kernel's") {
+TEST_CASE("for all masks, all pairs of states and all types the result equals the kernel's") {
   const verdicts counted = compare_all_types(std::make_index_sequence<types.size()>());
   CHECK(counted.differing == 0);
   CHECK(counted.accepted == expected_to_be_accepted());
 }
 
-TEST_CASE("the current state can be specified only in RTR and RTS and SQD and SQE") {
+TEST_CASE("the current state can be specified only in RTR, RTS, SQD and SQE") {
   for (const ibv_qp_type type : types)
     for (const ibv_qp_state from : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR})
       for (const ibv_qp_state to : states) {

@@ -20,11 +20,11 @@ using std::chrono::steady_clock;
 
 static_assert(std::is_convertible_v<std::chrono::milliseconds, wait_limit>);
 static_assert(std::is_convertible_v<steady_clock::time_point, wait_limit>);
-// A plain number has no unit, and this clock is not steady.
+// A number without a unit, or a time of a clock that is not steady, is not a limit.
 static_assert(!std::is_convertible_v<int, wait_limit>);
 static_assert(!std::is_convertible_v<std::chrono::system_clock::time_point, wait_limit>);
 
-TEST_CASE("a limit that is a duration expires that long after its creation") {
+TEST_CASE("a limit that is a duration expires this long after its creation") {
   const auto before = steady_clock::now();
   const wait_limit limit = std::chrono::milliseconds(100);
   const auto after = steady_clock::now();
@@ -70,13 +70,13 @@ TEST_CASE("a limit longer than the range of the clock never expires") {
 
 namespace {
 
-/// A token that reports a stop when a variable is true.
+/// A stop token that reads a flag.
 struct flag_token {
   [[nodiscard]] bool stop_requested() const noexcept { return *flag; }
   const std::atomic<bool>* flag;
 };
 
-/// The largest token that a limit can store, which counts its copies.
+/// A stop token of the largest size that a limit can store. It counts its copies.
 struct counting_token {
   explicit counting_token(int& alive) noexcept : alive_(&alive), self_(this) { ++*alive_; }
   counting_token(const counting_token& other) noexcept : alive_(other.alive_), self_(this) {
@@ -84,7 +84,7 @@ struct counting_token {
   }
   counting_token& operator=(const counting_token&) = delete;
   ~counting_token() {
-    // Counts only if it still lies where it was constructed.
+    // A copy counts only if it is at the address at which it was constructed.
     if (self_ == this) --*alive_;
   }
   [[nodiscard]] bool stop_requested() const noexcept { return self_ == this && *alive_ > 100; }
@@ -101,7 +101,7 @@ wait_limit returned(std::stop_token token) { return {std::chrono::hours(1), toke
 
 static_assert(std::is_convertible_v<std::stop_token, wait_limit>);
 static_assert(std::is_convertible_v<flag_token, wait_limit>);
-// This type has a stop_requested() as well, but is not a token.
+// wait_limit has a function stop_requested() as well, but is not a stop token.
 static_assert(!std::is_constructible_v<wait_limit, std::chrono::seconds, wait_limit>);
 static_assert(!std::is_constructible_v<wait_limit, int, std::stop_token>);
 static_assert(sizeof(wait_limit) <= 4 * sizeof(void*));
@@ -124,7 +124,7 @@ TEST_CASE("a limit that is a stop token expires when the stop is requested") {
   CHECK(wait_limit(source.get_token()).has_passed());
 }
 
-TEST_CASE("a limit with a time and a token expires by whichever is first") {
+TEST_CASE("a limit with a time and a token expires when the first of them does") {
   std::stop_source source;
   const wait_limit late(std::chrono::hours(1), source.get_token());
   const wait_limit past(steady_clock::now(), source.get_token());
@@ -141,7 +141,7 @@ TEST_CASE("a limit with a time and a token expires by whichever is first") {
   CHECK(wait_limit(std::chrono::hours::max(), source.get_token()).has_passed());
 }
 
-TEST_CASE("the error at a limit distinguishes a timeout from a stop request") {
+TEST_CASE("the error of an expired limit distinguishes a timeout from a stop request") {
   std::stop_source source;
   const wait_limit limit(std::chrono::seconds(0), source.get_token());
   CHECK(limit.failure("wait for peers", "start them").message() ==
@@ -154,7 +154,7 @@ TEST_CASE("the error at a limit distinguishes a timeout from a stop request") {
   CHECK(wait_limit(steady_clock::now()).failure("wait") == error_kind::timed_out);
 }
 
-TEST_CASE("a limit stores a stop token of any type through copies and moves") {
+TEST_CASE("a limit stores stop tokens of any type and copies and moves them") {
   std::atomic<bool> flag{false};
   const wait_limit limit = flag_token{&flag};
   wait_limit assigned = wait_limit::forever();

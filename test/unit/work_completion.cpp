@@ -58,7 +58,7 @@ constexpr std::array<status_meaning, 23> status_meanings{{
 }};
 
 ibv_wc failed(ibv_wc_status status) {
-  // Fields that the verbs leave undefined are garbage here.
+  // The fields that the verbs leave undefined contain invalid values here.
   ibv_wc native;
   std::memset(&native, 0xa5, sizeof native);
   native.wr_id = 42;
@@ -80,7 +80,7 @@ ibv_wc succeeded(ibv_wc_opcode opcode) {
 
 }  // namespace
 
-TEST_CASE("a failed request reports its status and class and usual cause") {
+TEST_CASE("a failed request reports its status, its class and its usual cause") {
   for (const auto& [status, error_class] : status_meanings) {
     CAPTURE(static_cast<int>(status));
     const work_completion completion(failed(status));

@@ -6,13 +6,13 @@ line contains the numbers of passed, failed and skipped tests.
     results.py NAME REPORT STATUS [AGAIN STATUS_AGAIN]
     results.py --failed REPORT STATUS
 
-REPORT is XML as Catch2's reporter of that name writes it, or TAP. STATUS is the exit status of
-the program; a program whose report shows no failure but that exits with an error has failed. So has
-one whose report is incomplete. AGAIN is the report of a second run of the failed tests: those that
+REPORT is in the format of Catch2's reporter "xml", or TAP. STATUS is the exit status of the program.
+A program has also failed if it exits with an error although its report shows no failure, or if its
+report is incomplete. AGAIN is the report of a second run of the failed tests: those that
 pass there count as passed, and are reported as unsteady.
 
-With --failed, prints the names of the failed tests, a line each, in Catch2's syntax; prints nothing
-if the program did not run all of its tests, or if too many failed for this to be chance.
+With --failed, prints the names of the failed tests, one per line, in Catch2's syntax. Prints nothing if
+the program did not run all of its tests, or if too many failed for a coincidence.
 """
 
 import collections
@@ -64,7 +64,7 @@ def of_catch2(path):
 
 
 def of_tap(path):
-    """As above, for a report in TAP; the lines after a result explain it."""
+    """Yields the same as of_catch2, for a report in TAP, where the lines after a result explain it."""
     try:
         lines = pathlib.Path(path).read_text(errors="replace").splitlines()
     except OSError as problem:
@@ -84,7 +84,7 @@ def of_tap(path):
 
 
 def results_of(report, status):
-    """As above, for either kind of report, and for a program that failed although no test did."""
+    """Returns the same for either kind of report. A program that failed although no test did is one more failure."""
     results = list((of_tap if report.endswith(".tap") else of_catch2)(report))
     if status not in ("0", SKIP_STATUS) and not any(outcome in ("failed", "broken") for _, outcome, _ in results):
         case = f"every test succeeded, but the program ended with status {status}"

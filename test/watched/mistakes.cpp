@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Mistakes that AddressSanitizer and Valgrind detect, each in a separate test case, which runs
-/// only if it is named, as ./watched.py does. The report has to name the line with the comment.
+/// Mistakes that AddressSanitizer and Valgrind detect. Each is a separate test case, which runs
+/// only if it is named; ./watched.py runs them. The tool has to report the line that is marked with
+/// the comment "caught".
 #include "../device/channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/memory/shared_buffer.hpp>
@@ -28,13 +29,13 @@ std::uint64_t address_of(const volatile void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-/// Keeps the compiler and Valgrind from noticing that the values are not used.
+/// Values are stored here, so that neither the compiler nor Valgrind treats them as unused.
 volatile std::byte seen;
 
-/// Keeps the compiler from knowing what is read and written.
+/// Returns the memory in a form in which the compiler cannot predict accesses.
 volatile std::byte* look(void* memory) { return static_cast<volatile std::byte*>(memory); }
 
-/// Removes Catch2's own handler, which would hide the line from Valgrind.
+/// Removes the signal handler of Catch2, which would hide the line from Valgrind.
 void let_faults_end_the_program() { static_cast<void>(std::signal(SIGSEGV, SIG_DFL)); }
 
 }  // namespace
@@ -66,7 +67,7 @@ TEST_CASE("the memory of a receive is read before its completion", "[.mistake]")
   seen = bytes[64];  // caught
 }
 
-TEST_CASE("memory is read when its message has arrived but not its completion", "[.mistake]") {
+TEST_CASE("memory is read after its message has arrived but before its completion", "[.mistake]") {
   const testbed bed;
   auto [left, right] = connect(bed);
   auto memory = must(registered_buffer<>::allocate(bed.domain, 4096));
@@ -79,7 +80,7 @@ TEST_CASE("memory is read when its message has arrived but not its completion", 
   seen = bytes[64];  // caught
 }
 
-TEST_CASE("memory is read that the device uses again", "[.mistake]") {
+TEST_CASE("memory is read after it was passed to the device again", "[.mistake]") {
   std::vector<std::byte> memory(64);
   auto* const bytes = look(memory.data());
   for (int round = 0; round < 2; ++round) {
@@ -91,7 +92,7 @@ TEST_CASE("memory is read that the device uses again", "[.mistake]") {
   seen = bytes[0];  // caught
 }
 
-TEST_CASE("memory is read whose address belonged to another registration before", "[.mistake]") {
+TEST_CASE("memory at an address that belonged to an earlier registration is read", "[.mistake]") {
   const testbed bed;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::vector<std::byte> both(4 * page);
@@ -170,7 +171,7 @@ TEST_CASE("shared memory is written while a channel's request sends it", "[.mist
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 4 * page)).share());
   auto* const bytes = look(shared.data());
-  // The peer has no receive for this request yet.
+  // The peer has posted no receive for this request yet.
   auto work = must(ends.left.post_send(must(shared.part(page / 2, 2 * page))));
   seen = bytes[page];
   bytes[page / 2] = std::byte{1};
@@ -198,8 +199,8 @@ TEST_CASE("memory that a channel's request owns is written", "[.mistake]") {
   static_cast<void>(work.wait(short_limit));
 }
 
-// No message arrives for the receive: AddressSanitizer records who freed memory in the freed memory
-// itself, and the device would overwrite that record.
+// No message arrives for the receive. AddressSanitizer stores information about the deallocation in
+// the freed memory, and the device would overwrite it.
 TEST_CASE("memory is freed in a scope before the scope's requests have finished", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);

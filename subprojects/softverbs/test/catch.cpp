@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Catch2 itself, compiled once for all test programs.
+// Compiles Catch2 itself, once for all test programs.
 
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_RUNNER

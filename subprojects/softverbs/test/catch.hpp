@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Catch2's macros use __COUNTER__, which newer clangs report as an extension.
+// Disables a warning: the macros of Catch2 use __COUNTER__, which newer clangs report as an
+// extension.
 #if defined(__clang__)
 #if __has_warning("-Wc2y-extensions")
 #pragma clang diagnostic ignored "-Wc2y-extensions"
@@ -14,10 +15,10 @@
 #include <catch2/catch.hpp>
 #endif
 
-// Catch2 has SKIP since 3.3. With older versions, it prints a warning, and leaves the test case
-// with the exception of a failed REQUIRE.
+// Catch2 has SKIP since version 3.3. With older versions, this macro prints a warning, and leaves
+// the test case by the exception of a failed REQUIRE.
 #ifndef SKIP
-/// The start of the warning, which reports recognize.
+/// The beginning of the warning, by which reports are recognized as skips.
 inline constexpr const char* catch_skips = "skipped: ";
 #define SKIP(...)                        \
   do {                                   \
@@ -26,10 +27,10 @@ inline constexpr const char* catch_skips = "skipped: ";
   } while (false)
 #endif
 
-/// Runs the test cases like Catch2's own `main`. After them, it prints why test cases were skipped,
-/// and the numbers of those that passed, failed and were skipped, each on its own line, for
-/// scripts/results.py.
+/// Runs the test cases as the `main` of Catch2 does. Afterwards prints the reasons for skips, and
+/// the numbers of test cases that passed, failed and were skipped. scripts/results.py reads these
+/// lines.
 ///
-/// Returns 77, which Meson reports as a skip, if all of them were skipped, and a failure if none
+/// Returns 77, which means a skip to Meson, if all test cases were skipped, and a failure if none
 /// ran.
 int run_test_cases(int count, char** arguments);

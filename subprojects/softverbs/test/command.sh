@@ -55,7 +55,7 @@ expect 7 '^soft0 soft1 $' env SOFTVERBS_DEVICES=5 "$command" run --config "$fold
   "$folder/devices"
 expect 7 '^soft0 $' env SOFTVERBS_CONFIG=/no/such "$command" run --devices 1 "$folder/devices"
 expect 2 "can't be read" "$command" run --config "$folder/none" "$folder/devices"
-# From any folder, and by any name.
+# The command works from any folder, and under any name.
 ln -s "$command" "$folder/link"
 expect 7 '^soft0 $' "$folder/link" run "$folder/devices"
 expect 7 '^soft0 $' sh -c 'cd / && PATH=$1:$PATH && softverbs run "$2"' - "$(dirname "$command")" \
@@ -63,7 +63,7 @@ expect 7 '^soft0 $' sh -c 'cd / && PATH=$1:$PATH && softverbs run "$2"' - "$(dir
 printf '#!/bin/sh\nexec "%s/devices" script\n' "$folder" >"$folder/script"
 chmod +x "$folder/script"
 expect 7 'soft0 \[script\]' "$command" run "$folder/script"
-# Other preloaded libraries stay.
+# The command keeps other libraries in LD_PRELOAD.
 expect 0 'libsoftverbs.so:/other$' sh -c 'LD_PRELOAD=/other "$1" run sh -c "echo \$LD_PRELOAD"' - "$command"
 
 expect 127 'no such program' "$command" run "$folder/none"
@@ -87,7 +87,7 @@ if $compiler -fsanitize=address -x c "$folder/devices.c" -o "$folder/sanitized" 
   ASAN_OPTIONS=detect_leaks=0 "$folder/sanitized" >/dev/null 2>&1; [ $? = 7 ]; then
   expect 7 'soft0' env ASAN_OPTIONS=detect_leaks=0 "$command" run "$folder/sanitized"
 fi
-# An unprivileged user runs a program with another user's rights.
+# The command refuses to run a setuid program of another user for an unprivileged user.
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
   chmod 755 "$folder"
   cp "$folder/devices" "$folder/other"

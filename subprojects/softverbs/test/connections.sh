@@ -9,8 +9,8 @@ failures=0
 ran=0
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_FAULTS
 
-# both SERVER CLIENT: 0 if both succeed. The client is restarted while the server runs and doesn't listen
-# yet.
+# both SERVER CLIENT: returns 0 if both succeed. The client is restarted as long as the server runs but does not
+# listen yet.
 both() {
   command -v "${1%% *}" >/dev/null || {
     echo "not installed: ${1%% *}"
@@ -64,7 +64,7 @@ for layer in ethernet infiniband; do
   done
 done
 
-# The member of a group has to join before the sender sends. mckey's sender itself waits for three seconds.
+# The member has to join the group before the sender sends. mckey's sender waits for three seconds before that.
 if command -v mckey >/dev/null; then
   ran=1
   for layer in ethernet infiniband; do
@@ -110,7 +110,7 @@ if command -v cmtime >/dev/null; then
   fi
 fi
 
-# stays SERVER CLIENT: 0 if the client succeeds. The server doesn't exit by itself.
+# stays SERVER CLIENT: returns 0 if the client succeeds. The server does not exit by itself, so it is killed.
 stays() {
   command -v "${1%% *}" >/dev/null || {
     echo "not installed: ${1%% *}"

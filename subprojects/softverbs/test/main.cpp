@@ -6,7 +6,7 @@
 #include <string_view>
 
 int main(int count, char** arguments) {
-  // The second process of tests with two processes runs this program, too.
+  // Tests with two processes start this program a second time, with this argument.
   if (count == 3 && std::string_view(arguments[1]) == "--peer") return play(arguments[2]);
   return run_test_cases(count, arguments);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For programs.sh: the operations of MPI programs, between two or more ranks. Prints "done" if all
- * results are correct. */
+/* For programs.sh: performs typical operations of MPI programs between two or more ranks. Prints
+ * "done" if all results are correct. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

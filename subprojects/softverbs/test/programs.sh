@@ -35,7 +35,7 @@ report() {
   program=
 }
 
-# start NAME PROGRAM: false if it isn't installed.
+# start NAME PROGRAM: begins the tests of a program; returns 1 if it is not installed.
 start() {
   report
   if ! grep -q "^| $1 |" "$here/../docs/programs-that-run.md"; then
@@ -60,7 +60,7 @@ try() {
   failures=1
 }
 
-# says PATTERN COMMAND...: true if it succeeds and prints the pattern.
+# says PATTERN COMMAND...: returns 0 if the command succeeds and its output matches the pattern.
 says() {
   pattern=$1
   shift
@@ -95,7 +95,7 @@ if start infiniband-diags ibstat; then
   try says 'state:.*4: ACTIVE' ibstatus soft0:1
 fi
 
-# perf PROGRAM OPTIONS...: with few iterations.
+# perf PROGRAM OPTIONS...: runs a program of perftest with few iterations.
 perf() {
   tool=$1
   shift
@@ -131,7 +131,7 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
       perf $tool -c $service -x $index
     done
     limit=200
-    # A program that waits for a message that UC has lost waits forever. Atomics have one size.
+    # With UC, a message may be lost, and a program that waits for it waits forever. Atomics have only one size.
     case $tool-$service in
       ib_atomic_*) ;;
       *-RC | *-XRC) perf $tool -c $service -a -n 20 ;;
@@ -168,7 +168,7 @@ for tool in raw_ethernet_bw raw_ethernet_lat raw_ethernet_fs_rate; do
   try frames $tool -n 100 $old $by_port
   is_long || continue
   try frames $tool -n 100 $old $by_port --tcp
-  # The default size has no room for all of the headers.
+  # With the default size, there is no room for all of the headers.
   try frames $tool -n 100 -s 128 $new $by_port
   try frames $tool -n 100 $old
   [ $tool = raw_ethernet_bw ] || continue
@@ -226,8 +226,8 @@ if start qperf qperf; then
   unset SOFTVERBS_LINK_LAYER
 fi
 
-# disk LAYER VERB: fio's client writes to its server's memory, or reads from it. Not "send": fio requests no
-# RNR retries, so each receive has to be posted before the client's next send, which fails on a busy machine.
+# disk LAYER VERB: fio's client writes to its server's memory, or reads from it. The verb "send" is not tested:
+# fio requests no RNR retries, so a send fails if the server posts its receive late, as on a busy machine.
 disk() {
   next_port
   printf '[server]\nioengine=rdma\nport=%s\nbs=64k\nsize=20m\niodepth=64\nrw=read\n' $port >"$log/server.fio"
@@ -255,7 +255,7 @@ if start fio fio; then
   done
 fi
 
-# ucx OPTIONS...: with one transport, or with all that its name stands for.
+# ucx OPTIONS...: runs ucx_perftest with one transport, or with all transports that its name stands for.
 ucx() {
   try two -p ucx_perftest -n 200 -w 20 "$@"
 }
@@ -294,7 +294,7 @@ fi
 ranks() {
   number=$1
   shift
-  # As root, which is common on CI runners, and with fewer processors than ranks.
+  # These settings permit root, as which CI runners often run, and fewer processors than ranks.
   if env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout $limit mpirun --oversubscribe \
     -np "$number" -x LD_PRELOAD="$library" "$@" "$log/mpi" >"$log/output" 2>&1 && grep -q '^done$' "$log/output"; then
     return 0
@@ -309,7 +309,7 @@ over_ucx() {
 over_libfabric() {
   ranks 2 -x SOFTVERBS_LINK_LAYER="$1" --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm'
 }
-# Debian's build lacks what Ethernet requires.
+# Debian's build of Open MPI lacks a feature that openib requires on Ethernet, so this uses InfiniBand.
 by_openib() {
   ranks "$@" -x SOFTVERBS_LINK_LAYER=infiniband --mca pml ob1 --mca btl openib,self \
     --mca btl_openib_allow_ib 1 --mca btl_openib_warn_no_device_params_found 0
@@ -388,7 +388,7 @@ fi
 if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
   try fabric 'verbs;ofi_rxd' rdm soft0-dgram
 fi
-# dapl LAYER PROVIDER: its ports are fixed, so only one runs at a time on this machine.
+# dapl LAYER PROVIDER: runs dapltest. Its ports are fixed, so only one test of it runs at a time on this machine.
 dapl() (
   # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
@@ -424,9 +424,9 @@ if start 'uDAPL: dtest' dtest; then
   fi
 fi
 
-# iser LAYER FAMILY...: libiscsi's tests of these families, with a target of tgt. The target has to be killed,
-# and its port is fixed, so only one runs at a time on this machine. libiscsi 1.19 reads uninitialized memory,
-# so Meson must not fill it.
+# iser LAYER FAMILY...: runs libiscsi's tests of these families, with a target of tgt. The target does not exit
+# until it is killed. Its port is fixed, so only one runs at a time on this machine. libiscsi 1.19 reads
+# uninitialized memory, so the setting by which Meson fills memory is removed.
 iser() (
   # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-iser"
@@ -477,7 +477,7 @@ migrates() (
   env LD_PRELOAD="$library" $machine -monitor none -incoming "rdma:127.0.0.1:$port" >"$log/server" 2>&1 &
   server=$!
   : >"$log/client"
-  # Repeats the command until the migration is complete: the other machine may not listen yet.
+  # Repeats the command until the migration is complete, because the other machine may not listen at first.
   {
     echo "migrate_set_capability rdma-pin-all $2"
     while ! grep -q 'status: completed' "$log/client" && kill -0 $server 2>/dev/null; do

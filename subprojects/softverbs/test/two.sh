@@ -10,7 +10,8 @@ may_send_frames() {
   [ $((0x$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status) >> 13 & 1)) = 1 ]
 }
 
-# hears PROCESS: true if it has a rule, or is a member of a group. Such a process holds a datagram socket.
+# hears PROCESS: returns 0 if the process can receive frames: it has a rule, or is a member of a group. Such a
+# process holds a datagram socket.
 hears() {
   for inode in $(ls -l "/proc/$1/fd" 2>/dev/null | sed -n 's/.*socket:\[\([0-9]*\)\].*/\1/p'); do
     grep -q " 0002 01 *$inode @softverbs/" /proc/net/unix && return 0
@@ -18,7 +19,7 @@ hears() {
   return 1
 }
 
-# ends PROCESS: true if it exits within ten seconds. A process that lacks frames waits forever.
+# ends PROCESS: returns 0 if the process exits within ten seconds. A process that has missed frames waits forever.
 ends() {
   for round in $(seq 100); do
     kill -0 "$1" 2>/dev/null || return 0
@@ -28,8 +29,8 @@ ends() {
   return 1
 }
 
-# frames PROGRAM ARGUMENTS...: two devices send each other frames; 0 if both programs succeed. They don't tell
-# each other when they are ready, so early frames are lost, and failed attempts are repeated.
+# frames PROGRAM ARGUMENTS...: two devices send frames to each other; returns 0 if both programs succeed. The
+# programs do not wait until both are ready, so early frames are lost, and failed attempts are repeated.
 frames() {
   mac=$(printf '02:00:%02x:%02x:%02x' $(($$ >> 16 & 255)) $(($$ >> 8 & 255)) $(($$ & 255)))
   for attempt in 1 2 3 4 5; do
@@ -38,7 +39,7 @@ frames() {
     server=$!
     # steady: polls until the server listens or has ended
     until hears $server || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
-    # It still has to post its receives.
+    # The server has to post its receives before the client sends.
     # steady: nothing reports when the receives are posted; a failed attempt is repeated with a longer
     # pause
     sleep "$attempt"
@@ -54,7 +55,8 @@ frames() {
   return 1
 }
 
-# one_at_a_time COMMAND...: for perftest's multicast, which uses the same groups in all of its processes.
+# one_at_a_time COMMAND...: runs a command while no other test does so. perftest needs this for multicast: all
+# of its processes use the same groups.
 one_at_a_time() {
   # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-multicast"
@@ -65,8 +67,8 @@ one_at_a_time() {
   return $status
 }
 
-# two PORT_OPTION PROGRAM ARGUMENTS...: 0 if both succeed. The client is restarted while the server runs and
-# doesn't listen yet. Each has a timeout of $limit seconds, 60 by default.
+# two PORT_OPTION PROGRAM ARGUMENTS...: returns 0 if server and client both succeed. The client is restarted as
+# long as the server runs but does not listen yet. Each has a timeout of $limit seconds, 60 by default.
 two() {
   option=$1
   shift

@@ -22,14 +22,14 @@ void take_event(endpoint& end) {
 
 }  // namespace
 
-TEST_CASE("a completion wakes a sleeping thread that armed the queue and only once") {
+TEST_CASE("a completion wakes a sleeping thread that armed the queue, but only once") {
   connection link(with_channel());
   REQUIRE(ibv_req_notify_cq(link.right.queue, 0) == 0);
   for (std::uint64_t id = 0; id < 2; ++id)
     REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
   CHECK(!is_readable(link.right.channel->fd, a_moment));
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
-  // The program doesn't poll, so the device's thread makes progress.
+  // The program does not poll, so the device's own thread has to process the message.
   take_event(link.right);
   CHECK(link.right.wait().wr_id == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
@@ -92,7 +92,7 @@ TEST_CASE("an unread event is removed with its queue") {
   CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
-TEST_CASE("a completion queue is resized with its completions and not below their number") {
+TEST_CASE("a completion queue can be resized but not below the number of its completions") {
   endpoint end;
   REQUIRE(end.initialize() == 0);
   constexpr std::uint64_t count = 40;
@@ -108,11 +108,11 @@ TEST_CASE("a completion queue is resized with its completions and not below thei
   CHECK(end.queue->cqe < 1000);
 }
 
-TEST_CASE("a completion queue isn't resized below the number of completed sends") {
+TEST_CASE("a completion queue can't be resized below the number of completed sends") {
   endpoint end(options{.type = IBV_QPT_UD});
   end.connect(end.here());
   const address_handle handle(end, end.here());
-  // The device's thread may or may not have made the progress itself in each round.
+  // In each round, the device's thread may or may not have processed the sends before the call.
   for (int round = 0; round < 20; ++round) {
     REQUIRE(ibv_resize_cq(end.queue, 7) == 0);
     for (std::uint64_t id = 0; id < 6; ++id)
@@ -136,7 +136,7 @@ TEST_CASE("destroying a queue waits until its events are acknowledged") {
   link.right.queue = ibv_create_cq(link.right.context, 1, nullptr, nullptr, 0);
 }
 
-TEST_CASE("the first packet in RTR establishes the communication") {
+TEST_CASE("the first packet in RTR raises the event of an established communication") {
   endpoint left;
   endpoint right;
   left.connect(right.here());

@@ -150,7 +150,7 @@ TEST_CASE("only the requested fields can be read and unsupported fields are refu
   });
 }
 
-TEST_CASE("a queue that ignores overruns only loses completions") {
+TEST_CASE("a queue that ignores overruns loses completions and has no other error") {
   ibv_cq_init_attr_ex asked{};
   asked.cqe = 1;
   asked.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
@@ -164,7 +164,7 @@ TEST_CASE("a queue that ignores overruns only loses completions") {
   REQUIRE(other.post_receive(1, {}) == 0);
   REQUIRE(end.send(9, {}, 0) == 0);
   CHECK(other.wait().wr_id == 1);
-  // All requests have begun. SQ_DRAINED shows when they are done, without a look at the queue.
+  // All requests have begun. SQ_DRAINED reports when they are done, without polling the queue.
   ibv_qp_attr drained{};
   drained.qp_state = IBV_QPS_SQD;
   drained.en_sqd_async_notify = 1;
@@ -175,7 +175,7 @@ TEST_CASE("a queue that ignores overruns only loses completions") {
   CHECK(end.extended->status == IBV_WC_SUCCESS);
   CHECK(end.extended->wr_id == 8);
   ibv_end_poll(end.extended);
-  // The slots of all lost completions are free again.
+  // The lost completions have freed the slots of their requests.
   for (std::uint64_t id = 0; id < 40; ++id)
     REQUIRE(end.write(id, {end.piece(0, 8)}, other.here(), 0, 0) == 0);
 }
@@ -207,7 +207,7 @@ TEST_CASE("threads that poll one extended queue get each completion once") {
   for (const auto& times : seen) CHECK(times == 1);
 }
 
-TEST_CASE("the device's clock is described") {
+TEST_CASE("the device reports the frequency of its clock") {
   open_context device;
   ibv_device_attr_ex attributes{};
   REQUIRE(ibv_query_device_ex(device.verbs, nullptr, &attributes) == 0);

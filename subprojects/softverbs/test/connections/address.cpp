@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifiers, their addresses, ports and options.
+// Identifiers of the connection manager, with their addresses, ports and options.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 
@@ -76,7 +76,7 @@ TEST_CASE("cm: an address that no device has is reported") {
   sockaddr_in6 target = ip("192.0.2.1", 1);
   REQUIRE(rdma_resolve_addr(id.id, nullptr, of_c(target), 2000) == 0);
   CHECK(events.next(RDMA_CM_EVENT_ADDR_ERROR)->status == -ENODEV);
-  // The resolution can be repeated.
+  // The identifier can resolve another address afterwards.
   resolve(events, id, ip("198.18.83.1", 1));
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("cm: invalid addresses and calls in the wrong state are refused") {
         }) == EINVAL);
 }
 
-TEST_CASE("cm: a port has one owner and is free again when that is destroyed") {
+TEST_CASE("cm: a port belongs to one identifier and is free again when that is destroyed") {
   event_source events;
   one_id first(events);
   REQUIRE(bind(first.id, "198.18.83.1") == 0);
@@ -158,7 +158,8 @@ TEST_CASE("cm: options need the right size and the right state") {
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, 1) == 0);
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &word, sizeof(word)) == EINVAL);
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, nullptr, 1) == EINVAL);
-  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1) == EINVAL);  // at most 31
+  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1) ==
+        EINVAL);  // 31 is the largest
   CHECK(option(RDMA_OPTION_ID, 99, &byte, 1) == ENOSYS);
   CHECK(option(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &byte, 1) == ENOSYS);
   byte = 20;
@@ -219,7 +220,7 @@ TEST_CASE("cm: unread events are removed with their identifier") {
   CHECK_FALSE(events.is_readable());
 }
 
-TEST_CASE("cm: an identifier takes its events along to another channel") {
+TEST_CASE("cm: unread events of an identifier move with it to another channel") {
   event_source before;
   event_source after;
   one_id id(before);

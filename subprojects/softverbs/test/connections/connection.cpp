@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reliable connections by IP address: connecting, accepting, rejecting, and how connections end.
+// Reliable connections by IP address: connecting, accepting, rejecting and disconnecting.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/waiting_call.hpp"
@@ -21,7 +21,7 @@
 
 namespace {
 
-/// A client with a resolved route, and the server's listener.
+/// A client whose route is resolved, and the listener of a server.
 struct asking {
   asking() : asking("198.18.83.1") {}
   explicit asking(const char* at, int backlog = 0, rdma_port_space space = RDMA_PS_TCP)
@@ -44,7 +44,8 @@ bool holds(const void* data, std::uint8_t length, const char* text, std::size_t 
          std::all_of(bytes + std::strlen(text), bytes + length, [](char c) { return c == 0; });
 }
 
-/// The connecting side retries whenever its program polls for events.
+/// Polls for events at the connecting end until the other end has an event. The connecting end
+/// retries only when its program polls.
 void look_until_readable(event_source& asking, event_source& answering) {
   REQUIRE(::fcntl(asking.channel->fd, F_SETFL, O_NONBLOCK) == 0);
   const auto limit = std::chrono::steady_clock::now() + patience;
@@ -113,7 +114,7 @@ TEST_CASE("cm: a listener on all addresses gets each request with the requested 
   CHECK(text_of(rdma_get_local_addr(server.id)) == one);
 }
 
-TEST_CASE("cm: a server gets the events of a host in the order of their causes") {
+TEST_CASE("cm: a server gets the events of a host in the order in which they were caused") {
   asking first;
   one_id second(first.client_events);
   one_id third(first.client_events);
@@ -158,7 +159,7 @@ TEST_CASE("cm: two listeners of a channel get their requests in order") {
   is_asked(first.listener.id);
 }
 
-TEST_CASE("cm: private data is padded to the room in its message") {
+TEST_CASE("cm: private data is padded with zeros to the size of its field") {
   asking both;
   REQUIRE(both.connect("question", 9) == 0);
   const rdma_cm_event* event = both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -168,26 +169,26 @@ TEST_CASE("cm: private data is padded to the room in its message") {
   CHECK(asked.responder_resources == 1);
   CHECK(asked.retry_count == 7);
   one_id server(event->id);
-  SECTION("of an answer") {
+  SECTION("private data of an acceptance") {
     REQUIRE(server.accept("answer", 7) == 0);
     const rdma_conn_param& told = both.client_events.next(RDMA_CM_EVENT_ESTABLISHED)->param.conn;
     CHECK(holds(told.private_data, told.private_data_len, "answer", 196));
     CHECK(told.qp_num == server.id->qp->qp_num);
   }
-  SECTION("of a rejection") {
+  SECTION("private data of a rejection") {
     REQUIRE(rdma_reject(server.id, "no", 3) == 0);
     event = both.client_events.next(RDMA_CM_EVENT_REJECTED);
     CHECK(event->status == 28);
     CHECK(holds(event->param.conn.private_data, event->param.conn.private_data_len, "no", 148));
     CHECK(attributes_of(both.client.id->qp).qp_state == IBV_QPS_ERR);
   }
-  SECTION("in a rejection for a vendor option") {
+  SECTION("a rejection because of vendor options") {
     REQUIRE(rdma_reject_ece(server.id, nullptr, 0) == 0);
     CHECK(both.client_events.next(RDMA_CM_EVENT_REJECTED)->status == 35);
   }
 }
 
-TEST_CASE("cm: private data that exceeds its room is refused") {
+TEST_CASE("cm: private data that exceeds its field is refused") {
   asking both;
   const std::array<char, 255> data{};
   CHECK(both.connect(data.data(), 57) == -1);
@@ -253,10 +254,10 @@ TEST_CASE("cm: a request waits while the backlog is full") {
   const one_id two(first.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
-TEST_CASE("cm: destroying the identifier of an undecided request rejects it") {
+TEST_CASE("cm: destroying the identifier of a pending request rejects it") {
   asking both;
   REQUIRE(both.connect() == 0);
-  SECTION("of the request") {
+  SECTION("the identifier of the request is destroyed") {
     one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
     server.destroy();
   }
@@ -273,7 +274,7 @@ TEST_CASE("cm: a request whose client was destroyed can't be accepted") {
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 4);
 }
 
-TEST_CASE("cm: a server notices that an accepted client was destroyed before it was established") {
+TEST_CASE("cm: a server detects that an accepted client was destroyed too early") {
   asking both;
   REQUIRE(both.connect() == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
@@ -317,7 +318,7 @@ TEST_CASE("cm: both ends get DISCONNECTED and TIMEWAIT_EXIT whichever end discon
   CHECK(other_events.next(RDMA_CM_EVENT_TIMEWAIT_EXIT)->id == other.id);
 }
 
-TEST_CASE("cm: both ends may disconnect at once") {
+TEST_CASE("cm: both ends may disconnect at the same time") {
   cm_pair pair;
   REQUIRE(rdma_disconnect(pair.client.id) == 0);
   REQUIRE(rdma_disconnect(pair.server.id) == 0);
@@ -351,14 +352,14 @@ TEST_CASE("cm: a program that sets up its queue pair establishes the connection 
     REQUIRE(rdma_init_qp_attr(both.client.id, &attributes, &mask) == 0);
     REQUIRE(ibv_modify_qp(own, &attributes, mask) == 0);
   }
-  SECTION("by rdma_establish") {
+  SECTION("the program calls rdma_establish") {
     REQUIRE(rdma_establish(both.client.id) == 0);
     both.server_events.next(RDMA_CM_EVENT_ESTABLISHED);
     CHECK(rdma_establish(both.client.id) == -1);
     CHECK(rdma_notify(server.id, IBV_EVENT_COMM_EST) == -1);
     CHECK(errno == EISCONN);
   }
-  SECTION("or the other end notices a message") {
+  SECTION("the other end reports a message before that") {
     REQUIRE(rdma_notify(server.id, IBV_EVENT_COMM_EST) == 0);
     both.server_events.next(RDMA_CM_EVENT_ESTABLISHED);
     REQUIRE(rdma_establish(both.client.id) == 0);
@@ -412,7 +413,7 @@ TEST_CASE("cm: queue pairs have the negotiated attributes") {
   CHECK(have.max_dest_rd_atomic == 5);
 }
 
-TEST_CASE("cm: a connected identifier takes its connection to another channel") {
+TEST_CASE("cm: the connection of an identifier moves with it to another channel") {
   cm_pair pair;
   event_source other;
   REQUIRE(rdma_migrate_id(pair.server.id, other.channel) == 0);
@@ -422,7 +423,7 @@ TEST_CASE("cm: a connected identifier takes its connection to another channel") 
   pair.server.destroy();
 }
 
-TEST_CASE("cm: vendor options are transmitted") {
+TEST_CASE("cm: vendor options are transmitted to the peer") {
   asking both;
   ibv_ece options{0x1234, 7, 0};
   REQUIRE(rdma_set_local_ece(both.client.id, &options) == 0);
@@ -436,7 +437,7 @@ TEST_CASE("cm: vendor options are transmitted") {
   CHECK(rdma_set_local_ece(server.id, &options) == -1);
 }
 
-TEST_CASE("cm: an unacknowledged event keeps its identifier alive") {
+TEST_CASE("cm: destroying an identifier waits until its events are acknowledged") {
   event_source events;
   one_id id(events);
   sockaddr_in6 target = ip("198.18.83.1", 1);

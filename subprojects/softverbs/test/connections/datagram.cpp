@@ -44,7 +44,7 @@ void check_datagram(rdma_cm_id* from, rdma_cm_id* to, const rdma_ud_param& way) 
   rdma_dereg_mr(in);
 }
 
-/// A datagram identifier with a resolved device, and with a queue pair if requested.
+/// A datagram identifier whose device is resolved, with a queue pair if requested.
 struct datagram_id : one_id {
   explicit datagram_id(event_source& events, const char* address, bool has_queue_pair = true)
       : one_id(events, RDMA_PS_UDP) {
@@ -73,7 +73,7 @@ TEST_CASE("cm: a datagram service answers a request with its queue pair") {
   CHECK(event->param.ud.private_data_len == 180);
   CHECK(std::strcmp(static_cast<const char*>(event->param.ud.private_data), "question") == 0);
   one_id server(event->id);
-  SECTION("by accepting") {
+  SECTION("the service accepts") {
     REQUIRE(server.accept("answer", 7) == 0);
     event = client_events.next(RDMA_CM_EVENT_ESTABLISHED);
     CHECK(event->param.ud.private_data_len == 136);
@@ -82,7 +82,7 @@ TEST_CASE("cm: a datagram service answers a request with its queue pair") {
     check_datagram(client.id, server.id, event->param.ud);
     CHECK_FALSE(server_events.is_readable());
   }
-  SECTION("or rejecting") {
+  SECTION("the service rejects") {
     REQUIRE(rdma_reject(server.id, "no", 3) == 0);
     event = client_events.next(RDMA_CM_EVENT_UNREACHABLE);
     CHECK(event->status == 2);
@@ -98,17 +98,17 @@ TEST_CASE("cm: a missing datagram service is reported by the event's status") {
   CHECK(events.next(RDMA_CM_EVENT_UNREACHABLE)->status == 1);
 }
 
-TEST_CASE("cm: members of a multicast group receive what is sent to it") {
+TEST_CASE("cm: members of a multicast group receive the datagrams that are sent to it") {
   event_source events;
   const bool is_ipv4 = GENERATE(true, false);
-  // Other processes use other groups.
+  // The address contains the process ID, so that other processes use other groups.
   const auto process = static_cast<unsigned>(::getpid());
   std::array<char, 32> group{};
   if (is_ipv4)
     std::snprintf(group.data(), group.size(), "239.%u.%u.%u", process >> 16 & 0xff,
                   process >> 8 & 0xff, process & 0xff);
   else
-    // steady: the process's number follows
+    // steady: the address contains the process ID
     std::snprintf(group.data(), group.size(), "ff0e::%x:%x", process >> 16, process & 0xffff);
   datagram_id listener(events, is_ipv4 ? "198.18.83.1" : "fd73:6f66:7476::1");
   datagram_id sender(events, is_ipv4 ? "198.18.83.2" : "fd73:6f66:7476::2");
@@ -139,7 +139,8 @@ TEST_CASE("cm: members of a multicast group receive what is sent to it") {
 TEST_CASE("cm: a failed join is reported and an invalid join is refused") {
   event_source events;
   datagram_id id(events, "198.18.83.1");
-  // A queue pair of another port space can't be a member. steady: the group is not joined
+  // A queue pair of another port space can't be a member.
+  // steady: the group is not joined
   sockaddr_in6 address = ip("239.18.83.8");
   one_id connecting(events);
   CHECK(rdma_join_multicast(connecting.id, of_c(address), nullptr) == -1);
@@ -152,7 +153,7 @@ TEST_CASE("cm: a failed join is reported and an invalid join is refused") {
   wanted.comp_mask = RDMA_CM_JOIN_MC_ATTR_RESERVED;
   CHECK(rdma_join_multicast_ex(id.id, &wanted, nullptr) == -1);
   CHECK(errno == ENOTSUP);
-  // The address is not a multicast address of IPv4 or IPv6, so there is no such group.
+  // This is not a multicast address, so the group does not exist.
   sockaddr_in6 nobody = ip("198.18.83.1");
   REQUIRE(rdma_join_multicast(id.id, of_c(nobody), nullptr) == 0);
   const rdma_cm_event* const event = events.next();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifiers without a channel, whose calls block, and queue pairs with queues of their own.
+// Identifiers without a channel of the program, whose calls block, and the queues of their queue
+// pairs.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 
@@ -21,7 +22,7 @@ ibv_qp_init_attr queue_pair() {
 
 }  // namespace
 
-TEST_CASE("cm: endpoints connect and exchange messages and disconnect in blocking calls") {
+TEST_CASE("cm: endpoints connect, exchange messages and disconnect with blocking calls") {
   rdma_addrinfo* const here = look_up(0, RAI_PASSIVE);
   ibv_qp_init_attr served = queue_pair();
   rdma_cm_id* listener = nullptr;
@@ -103,7 +104,7 @@ TEST_CASE("cm: an identifier moves from its own channel to another and back") {
   CHECK(rdma_destroy_id(id) == 0);
 }
 
-TEST_CASE("cm: a queue pair has the given queues or creates its own") {
+TEST_CASE("cm: a queue pair uses the queues that it is given or creates its own") {
   event_source events;
   one_id id(events);
   ibv_qp_init_attr wanted = queue_pair();
@@ -112,7 +113,7 @@ TEST_CASE("cm: a queue pair has the given queues or creates its own") {
   CHECK(errno == EINVAL);
   sockaddr_in6 own = ip("198.18.83.1");
   REQUIRE(rdma_bind_addr(id.id, of_c(own)) == 0);
-  SECTION("given") {
+  SECTION("given queues") {
     ibv_cq* const queue = ibv_create_cq(id.id->verbs, 16, nullptr, nullptr, 0);
     wanted.send_cq = wanted.recv_cq = queue;
     REQUIRE(rdma_create_qp(id.id, nullptr, &wanted) == 0);
@@ -122,7 +123,7 @@ TEST_CASE("cm: a queue pair has the given queues or creates its own") {
     rdma_destroy_qp(id.id);
     CHECK(ibv_destroy_cq(queue) == 0);
   }
-  SECTION("own") {
+  SECTION("own queues") {
     REQUIRE(rdma_create_qp(id.id, nullptr, &wanted) == 0);
     CHECK(id.id->qp->send_cq == id.id->send_cq);
     CHECK(id.id->send_cq_channel != nullptr);
@@ -131,7 +132,7 @@ TEST_CASE("cm: a queue pair has the given queues or creates its own") {
     CHECK(id.id->send_cq == nullptr);
     CHECK(id.id->recv_cq_channel == nullptr);
   }
-  SECTION("with a shared receive queue") {
+  SECTION("a shared receive queue") {
     ibv_srq_init_attr shared{};
     shared.attr.max_wr = 8;
     shared.attr.max_sge = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that fail while connections by IP address exist, or are requested.
+// Devices that fail while connections by IP address exist or are being established.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/forked.hpp"
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Breaks the device until it is repaired or this is destroyed.
+/// Breaks the device until `repair` is called or this object is destroyed.
 struct broken_device {
   explicit broken_device(const char* fault = "device-fatal@soft0") {
     REQUIRE(softverbs_inject(fault) == 0);
@@ -24,7 +24,7 @@ struct broken_device {
   void repair() { softverbs_reset_faults(); }
 };
 
-/// True if there is no event. A channel may be readable without an event, once.
+/// True if no event is available. A channel may be readable once without having an event.
 bool is_silent(const event_source& events) {
   REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
   rdma_cm_event* none = nullptr;
@@ -50,14 +50,14 @@ TEST_CASE("a device failure is reported to all identifiers that are bound to it 
 
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
   CHECK(route_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == route.id);
-  // The order is unspecified.
+  // The order of these two events is unspecified.
   const rdma_cm_id* const first = pair.server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id;
   const rdma_cm_id* const second = pair.server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id;
   CHECK(first != second);
   CHECK((first == pair.server.id || first == pair.listener.id));
   CHECK((second == pair.server.id || second == pair.listener.id));
 
-  // Each event comes once.
+  // Each identifier gets the event only once.
   rdma_conn_param parameters = parameters_with();
   CHECK(rdma_disconnect(pair.client.id) == -1);
   CHECK(rdma_connect(route.id, &parameters) == -1);
@@ -106,7 +106,7 @@ TEST_CASE("the peer of a failed device gets DISCONNECTED when its identifier is 
   cm_listener there(other_events, other_address);
   event_source client_events;
   one_id client(client_events);
-  // From soft0 to soft1.
+  // This connection goes from soft0 to soft1.
   sockaddr_in6 own = ip(own_address);
   REQUIRE(rdma_bind_addr(client.id, of_c(own)) == 0);
   resolve(client_events, client, there.address(other_address));
@@ -131,7 +131,7 @@ TEST_CASE("a failure that was repaired before the program polled is still report
   }
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
   CHECK(rdma_disconnect(pair.client.id) == -1);
-  // Later identifiers don't get the event.
+  // Identifiers that are created later don't get the event.
   event_source later_events;
   const cm_listener later(later_events);
   CHECK_FALSE(later_events.is_readable());
@@ -149,7 +149,7 @@ TEST_CASE("a child of fork that repairs its devices leaves its parent's devices 
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
 }
 
-TEST_CASE("an identifier with a reported device failure joins no group") {
+TEST_CASE("an identifier whose device has failed can't join a group") {
   event_source events;
   const cm_listener bound(events, own_address, RDMA_PS_UDP);
   broken_device broken;
@@ -172,7 +172,7 @@ TEST_CASE("an identifier that is being destroyed doesn't get DEVICE_REMOVAL") {
   REQUIRE(rdma_connect(client.id, &parameters) == 0);
   one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
   REQUIRE(rdma_accept(server.id, &parameters) == 0);
-  // The destruction waits until this event is acknowledged.
+  // Destroying the identifier waits until this event is acknowledged.
   rdma_cm_event* response = nullptr;
   REQUIRE(rdma_get_cm_event(client_events.channel, &response) == 0);
   int destroyed = -1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections of the port space for all transports: XRC, whose ends differ, and UC.
+// Connections in the port space for all transports: UC, and XRC, in which the two ends are
+// different.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/xrc.hpp"
@@ -18,14 +19,14 @@
 
 namespace {
 
-/// An endpoint of rdma_create_ep. With a channel, its calls don't block.
+/// An endpoint of rdma_create_ep. If it has a channel, its calls don't block.
 struct one_end {
   one_end() = default;
   explicit one_end(rdma_cm_id* made) : id(made) {}
   one_end(ibv_qp_type type, std::uint16_t port, int flags = 0) {
     rdma_addrinfo* const address = look_up(port, flags, RDMA_PS_IB, type);
     ibv_qp_init_attr wanted = queue_pair(type);
-    // A listener would create its queue pair with each request.
+    // A listener with a queue pair would create one for each request.
     const bool has_queue_pair = (flags & RAI_PASSIVE) == 0;
     const int made = rdma_create_ep(&id, address, nullptr, has_queue_pair ? &wanted : nullptr);
     rdma_freeaddrinfo(address);
@@ -63,7 +64,7 @@ struct one_end {
   rdma_cm_id* id = nullptr;
 };
 
-/// A listening and a connecting end, each with a channel.
+/// A listening end and a connecting end, each with a channel.
 struct asking_and_listening {
   asking_and_listening(ibv_qp_type listening, ibv_qp_type asking)
       : listener(listening, 0, server_events, RAI_PASSIVE),
@@ -104,8 +105,8 @@ constexpr std::array<char, 16> message_text{"fifteen letters"};
 
 }  // namespace
 
-// Like rdma_xserver and rdma_xclient.
-TEST_CASE("cm: XRC: one end sends into the queue whose number the other end has passed") {
+// Works like rdma_xserver and rdma_xclient of rdma-core.
+TEST_CASE("cm: XRC: one end sends to the shared receive queue whose number it has received") {
   one_end listener;
   {
     rdma_addrinfo* const here = look_up(0, RAI_PASSIVE, RDMA_PS_IB, IBV_QPT_XRC_RECV);
@@ -236,12 +237,11 @@ TEST_CASE("cm: XRC: a receiving end can't connect") {
   CHECK(errno == EINVAL);
 }
 
-TEST_CASE(
-    "cm: XRC: a shared receive queue is created with the parts that the program doesn't pass") {
+TEST_CASE("cm: XRC: creating a shared receive queue creates the objects that the program omits") {
   event_source events;
   const one_end end(IBV_QPT_XRC_RECV, 0, events, RAI_PASSIVE);
   rdma_cm_id* const id = end.id;
-  SECTION("before the queue pair and it outlives the queue pair") {
+  SECTION("the shared receive queue is created before the queue pair and outlives it") {
     REQUIRE(end.create_shared() == 0);
     ibv_cq* const queue = id->recv_cq;
     REQUIRE(queue != nullptr);
@@ -255,7 +255,7 @@ TEST_CASE(
     CHECK(id->recv_cq == nullptr);
     CHECK(id->recv_cq_channel == nullptr);
   }
-  SECTION("after the queue pair whose completion queue becomes large enough") {
+  SECTION("the shared receive queue is created after the queue pair and needs more completions") {
     REQUIRE(end.create_queue_pair() == 0);
     ibv_cq* const queue = id->recv_cq;
     REQUIRE(queue != nullptr);
@@ -264,7 +264,7 @@ TEST_CASE(
     CHECK(id->recv_cq == queue);
     CHECK(static_cast<std::uint32_t>(queue->cqe) >= receives);
   }
-  SECTION("with the program's own domain and completion queue") {
+  SECTION("the program passes its own domain and completion queue") {
     ibv_xrcd* const domain = open_domain(id->verbs, -1, O_CREAT);
     ibv_cq* const queue = ibv_create_cq(id->verbs, 4, nullptr, nullptr, 0);
     ibv_srq_init_attr_ex wanted{};
@@ -287,7 +287,7 @@ TEST_CASE(
     CHECK(ibv_close_xrcd(domain) == 0);
     CHECK(ibv_destroy_cq(queue) == 0);
   }
-  SECTION("or creation fails and leaves nothing behind") {
+  SECTION("a failed creation leaves nothing behind") {
     REQUIRE(softverbs_inject("ibv_create_srq=ENOMEM") == 0);
     CHECK(end.create_shared() == -1);
     CHECK(errno == ENOMEM);
@@ -298,7 +298,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("cm: UC: messages arrive and are not retransmitted") {
+TEST_CASE("cm: UC: messages arrive and lost ones are not retransmitted") {
   asking_and_listening ends(IBV_QPT_UC, IBV_QPT_UC);
   rdma_conn_param asked = parameters_with();
   REQUIRE(rdma_connect(ends.client.id, &asked) == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Listeners that receive messages which no peer would send, and callers that leave without sending
+// Listeners that receive messages no peer would send, and clients that disconnect without sending
 // any.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
@@ -26,7 +26,7 @@
 
 namespace {
 
-/// The name of the socket that has this port, from the list in /proc.
+/// Returns the name of the socket that listens at this port, from the list in /proc.
 std::string name_of_port(std::uint16_t port) {
   const std::string end = "/106/" + std::to_string(port);
   std::FILE* const sockets = std::fopen("/proc/net/unix", "re");
@@ -63,7 +63,8 @@ TEST_CASE("cm: a listener ignores malformed requests") {
   REQUIRE_FALSE(name.empty());
   std::mt19937 random(5383);
   for (int round = 0; round < 200; ++round) {
-    // Half of the messages have the right size and mark, so that more of their content is checked.
+    // Half of the messages have the right size and magic number, so that more of their content is
+    // checked.
     const bool is_alike = round % 2 == 0;
     std::vector<std::uint8_t> bytes(is_alike ? 280 : random() % 600 + 1);
     std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });
@@ -83,14 +84,14 @@ TEST_CASE("cm: a listener ignores malformed requests") {
   const one_id server(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
-TEST_CASE("rsockets: a listener skips malformed callers") {
+TEST_CASE("rsockets: a listener skips clients that send malformed messages") {
   const rsocket_listener listener;
   listener.make_nonblocking();
   const std::string name = name_of_port(listener.port());
   REQUIRE_FALSE(name.empty());
   std::mt19937 random(5383);
   for (int round = 0; round < 100; ++round) {
-    // Half of the messages have the right size and mark, and no descriptor.
+    // Half of the messages have the right size and magic number, but no descriptor.
     const bool is_alike = round % 2 == 0;
     std::vector<std::uint8_t> bytes(is_alike ? 48 : random() % 100 + 1);
     std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });
@@ -103,7 +104,7 @@ TEST_CASE("rsockets: a listener skips malformed callers") {
     REQUIRE(errno == EAGAIN);
     ::close(socket);
   }
-  // A caller that leaves without sending anything.
+  // A client that disconnects without sending anything.
   ::close(connect_to(name));
   const one_rsocket client;
   REQUIRE(client.connect("198.18.83.1", listener.port()) == 0);
@@ -113,7 +114,7 @@ TEST_CASE("rsockets: a listener skips malformed callers") {
   CHECK(server.receive(1) == "x");
 }
 
-TEST_CASE("cm: a child of fork doesn't keep its parent's connections") {
+TEST_CASE("cm: a child of fork doesn't keep its parent's connections open") {
   cm_pair pair;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -124,7 +125,7 @@ TEST_CASE("cm: a child of fork doesn't keep its parent's connections") {
   pair.server_events.next(RDMA_CM_EVENT_DISCONNECTED);
   const std::uint16_t port = port_of(pair.listener.id);
   pair.listener.destroy();
-  // The child may not have closed it yet.
+  // The child may take a moment to close its copy.
   const auto limit = std::chrono::steady_clock::now() + patience;
   while (!name_of_port(port).empty()) REQUIRE(std::chrono::steady_clock::now() < limit);
   ::kill(child, SIGKILL);

@@ -18,7 +18,7 @@ configuration read(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a configuration says how devices differ") {
+TEST_CASE("a configuration describes devices with different properties") {
   const configuration all = read(
       "  [soft0]   # the first\n"
       "\n"
@@ -60,7 +60,7 @@ TEST_CASE("a configuration may contain letters of any language in its comments o
   CHECK(problem.line == 2);
 }
 
-TEST_CASE("configurations are distinguished by content and not by layout") {
+TEST_CASE("configurations are compared by their content and not by their layout") {
   const auto one = read("[soft0]\nmtu = 256\n").fingerprint;
   CHECK(one != 0);
   CHECK(read("# a remark\n\n[soft0]\n  mtu = 256 # small").fingerprint == one);
@@ -132,7 +132,7 @@ TEST_CASE("an invalid configuration is refused with its line number") {
            mistake{"[soft0]\nnuma-node = " + huge, 2, "from 0 to 1023"},
            mistake{"[soft0]\n[soft0 port 2]\nnuma-node = 1", 3, "second port has no setting"},
            mistake{"[soft0]\nwithout = inline\nmax-inline = 1", 3, "a number from 0 to 0"},
-           // Truncated files, as an editor or a full disk leaves them.
+           // Truncated files, such as an editor or a full disk may leave.
            mistake{"[soft0]\nmtu = 10", 2, "the MTU must be"},
            mistake{"[soft0]\nwithout = atomics, win", 2, "not `win`"},
            mistake{zero, 1, "a control character"},

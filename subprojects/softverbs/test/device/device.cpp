@@ -67,7 +67,7 @@ TEST_CASE("the command descriptor can be duplicated and rejects commands") {
     CHECK(child.ended_well());
     CHECK(::fcntl(descriptor, F_GETFD) >= 0);
   }
-  // The descriptor belongs to the program.
+  // The program has to close its duplicate.
   CHECK(::close(duplicate) == 0);
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("opening and closing devices leaks no descriptor") {
   }
   const std::ptrdiff_t before = descriptors_open();
   for (int round = 0; round < 20; ++round) const open_context device;
-  // Meanwhile, the device may open and close descriptors for an earlier test's peers.
+  // The device may open and close descriptors for peers of an earlier test in the meantime.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
@@ -85,7 +85,7 @@ TEST_CASE("the vendor id and the device indices don't collide with those of othe
   open_context device;
   ibv_device_attr attributes{};
   REQUIRE(ibv_query_device(device.verbs, &attributes) == 0);
-  // It is the start of the GUIDs, except for the bit that EUI-64 inverts.
+  // The vendor ID is the beginning of the GUIDs, except for a bit that EUI-64 inverts.
   CHECK(attributes.vendor_id == (be64toh(attributes.node_guid) >> 40 ^ 0x02'0000));
   CHECK(attributes.vendor_part_id == 1);
   open_context second("soft1");
@@ -204,7 +204,7 @@ TEST_CASE("unsupported features are refused instead of ignored") {
   CHECK(refusal([&] { return ibv_create_qp_ex(end.context, &wanted); }) == EOPNOTSUPP);
 }
 
-TEST_CASE("there are no vendor options of a connection") {
+TEST_CASE("queries for vendor options of a connection are refused") {
   const endpoint end;
   ibv_ece options{};
   CHECK(ibv_query_ece(end.pair, &options) == EOPNOTSUPP);
@@ -239,7 +239,7 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
     if (pair == nullptr) return errno;
     CHECK(attributes.cap.max_send_wr >= capacities.max_send_wr);
     CHECK(attributes.cap.max_inline_data >= capacities.max_inline_data);
-    // The entries have room for inline data.
+    // Inline data is stored in the space of the elements.
     CHECK(attributes.cap.max_inline_data >=
           std::min(256U, attributes.cap.max_send_sge * unsigned{sizeof(ibv_sge)}));
     CHECK(ibv_destroy_qp(pair) == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests with devices_that_differ.conf, in a run of their own.
+// Tests that use the devices of devices_that_differ.conf. They run separately.
 #include "support/faults.hpp"
 #include "support/frames.hpp"
 #include "support/peer.hpp"
@@ -64,7 +64,7 @@ TEST_CASE("the devices and ports match the configuration", "[.][differ]") {
   CHECK(port_of(infiniband.verbs, 1).lid != 0);
 }
 
-TEST_CASE("a GID table has gaps and duplicates and odd addresses", "[.][differ]") {
+TEST_CASE("a GID table has gaps, duplicates and unusual addresses", "[.][differ]") {
   open_context device("soft0");
   std::vector<ibv_gid_entry> table(64);
   REQUIRE(ibv_query_gid_table(device.verbs, table.data(), table.size(), 0) == 6 + 6);
@@ -101,7 +101,7 @@ TEST_CASE("a device's folder lists the network interfaces of its addresses", "[.
   const open_context device("soft0");
   const std::string path = "/sys/class/infiniband/soft0/device/net/";
   std::set<std::string> expected{".", ".."};
-  // Every host has the first of the interfaces that the file names.
+  // Every host has the first of the interfaces that the configuration names.
   for (const unsigned interface : {1U, 4U, 12U}) {
     std::array<char, IF_NAMESIZE> name{};
     if (::if_indextoname(interface, name.data()) != nullptr) expected.emplace(name.data());
@@ -165,17 +165,17 @@ TEST_CASE("a port goes up and down independently of the other", "[.][differ]") {
   faults::add("port-up@soft0/1");
   CHECK(below.left.wait().status == IBV_WC_SUCCESS);
 
-  // The configured state applies again.
+  // Now the configured state applies again.
   softverbs_reset_faults();
   CHECK(port_of(above.left.context, 2).state == IBV_PORT_DOWN);
 }
 
-TEST_CASE("a connection goes from one port to the other port", "[.][differ]") {
+TEST_CASE("a connection can lead from one port of a device to the other", "[.][differ]") {
   const faults set("port-up@soft0/2");
   connection link(at_port(1, 3), at_port(2, 3));
   CHECK(writes(link.left, link.right));
   CHECK(writes(link.right, link.left));
-  // The path has to start at the queue pair's port.
+  // The path has to start at the port of the queue pair.
   endpoint end(at_port(1, 3));
   REQUIRE(end.initialize() == 0);
   const address there = link.right.here();
@@ -253,7 +253,7 @@ TEST_CASE("disabled features are refused", "[.][differ]") {
   ibv_cq_init_attr_ex extended{};
   extended.cqe = 1;
   CHECK(refusal([&] { return ibv_create_cq_ex(end.context, &extended); }) == EOPNOTSUPP);
-  // verbs.h falls back to the older call.
+  // The function in verbs.h then calls the older verb.
   ibv_device_attr_ex answer{};
   CHECK(ibv_query_device_ex(end.context, nullptr, &answer) == 0);
   CHECK(answer.orig_attr.max_qp == 2);
@@ -389,7 +389,8 @@ TEST_CASE("processes with the same configuration communicate", "[.][differ]") {
   other.finish();
 }
 
-TEST_CASE("processes with different configurations don't communicate and say so", "[.][differ]") {
+TEST_CASE("processes with different configurations report this instead of communicating",
+          "[.][differ]") {
   char name[] = "/tmp/softverbs-configuration-XXXXXX";
   const int file = ::mkstemp(name);
   REQUIRE(file >= 0);

@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Posts three requests at once, so that the device can't fail one before the last is posted.
+/// Posts three requests in one list, so that the device can't fail one before the last is posted.
 void write_together(endpoint& from, const address& to) {
   ibv_sge piece = from.piece(0, 8);
   std::vector<ibv_send_wr> requests = list_of_writes(3, piece, to);
@@ -29,7 +29,7 @@ void write_together(endpoint& from, const address& to) {
 
 }  // namespace
 
-TEST_CASE("a fault strikes at the chosen occurrence", "[in front]") {
+TEST_CASE("a fault takes effect at the specified occurrence", "[in front]") {
   open_context device;
   const auto tries = [&](const std::string& text) {
     const faults set(text);
@@ -135,7 +135,7 @@ TEST_CASE("an invalid fault list is refused as a whole") {
   CHECK(softverbs_inject(" ; ;") == 0);
 }
 
-TEST_CASE("a work request completes with any status by name or number", "[in front]") {
+TEST_CASE("a fault can complete a work request with any status by name or number", "[in front]") {
   const char* const names[] = {
       nullptr,
       "IBV_WC_LOC_LEN_ERR",
@@ -182,7 +182,7 @@ TEST_CASE("a work request completes with any status by name or number", "[in fro
     completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
     CHECK(link.left.state() == IBV_QPS_ERR);
     CHECK(link.right.memory[0] == number);
-    // The failed request wasn't executed, unless another device executed it.
+    // The failed request wasn't executed, unless another device than softverbs executes requests.
     if (!faults_are_in_front()) CHECK(link.right.memory[8] == 0);
     CHECK(link.right.state() == IBV_QPS_RTS);
   };
@@ -190,7 +190,7 @@ TEST_CASE("a work request completes with any status by name or number", "[in fro
   for (int number = 1; number < 32; ++number) attempt(std::to_string(number), number);
 }
 
-TEST_CASE("a failed receive fails its sender as well") {
+TEST_CASE("a receive that fails makes the request of its sender fail as well") {
   const auto attempt = [](const std::string& status, ibv_wc_status here, ibv_wc_status there) {
     connection link;
     const faults set("receive-completion:2=" + status);
@@ -209,7 +209,7 @@ TEST_CASE("a failed receive fails its sender as well") {
   attempt("local_protection_error", IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 }
 
-TEST_CASE("a fault of one queue pair leaves others alone", "[in front]") {
+TEST_CASE("a fault that names a queue pair doesn't affect others", "[in front]") {
   connection link;
   const faults set("completion" + at(link.right) + "=general_error");
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
@@ -218,7 +218,7 @@ TEST_CASE("a fault of one queue pair leaves others alone", "[in front]") {
   completes(link.right, 2, IBV_WC_GENERAL_ERR);
 }
 
-TEST_CASE("unsignaled requests count and complete when they fail") {
+TEST_CASE("unsignaled requests are counted for a fault and complete if they fail") {
   connection link;
   const faults set("send-completion:3=general_error");
   for (std::uint64_t id = 1; id <= 3; ++id)
@@ -234,7 +234,7 @@ TEST_CASE("a failed send of an unreliable connection stops only its send queue")
   CHECK(link.left.state() == IBV_QPS_SQE);
 }
 
-TEST_CASE("completions are late and in order", "[in front]") {
+TEST_CASE("delayed completions arrive late and in order", "[in front]") {
   connection link;
   const faults set("send-completion" + at(link.left) + "=40ms");
   const auto start = std::chrono::steady_clock::now();
@@ -245,7 +245,7 @@ TEST_CASE("completions are late and in order", "[in front]") {
   completes(link.left, 2, IBV_WC_SUCCESS);
   CHECK(link.left.quiet());
 
-  // This works without polling, too.
+  // A thread that waits for an event gets the completion late as well.
   endpoint end(options{.channel = true});
   end.connect(end.here());
   faults::add("completion=40ms");
@@ -258,7 +258,7 @@ TEST_CASE("completions are late and in order", "[in front]") {
   completes(end, 3, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a late completion is removed with its queue pair", "[in front]") {
+TEST_CASE("a delayed completion is removed with its queue pair", "[in front]") {
   connection link;
   const faults set("completion:*=10s");
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
@@ -302,7 +302,7 @@ TEST_CASE("a port goes down and comes up") {
   completes(link.left, 2, IBV_WC_SUCCESS);
   CHECK(port_of(link.left) == IBV_PORT_ACTIVE);
 
-  // All devices are down: no packets leave them, either.
+  // All devices are down now, so they can't send packets either.
   other.connect(link.right.here());
   faults::add("port-down");
   CHECK(other.event().event_type == IBV_EVENT_PORT_ERR);
@@ -310,7 +310,7 @@ TEST_CASE("a port goes down and comes up") {
   completes(other, 3, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("changes occur after a time without any call", "[in front]") {
+TEST_CASE("scheduled changes of a port happen without any call of the program", "[in front]") {
   endpoint end;
   const faults set("after:20ms=port-down; after:40ms=port-up");
   CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
@@ -340,7 +340,7 @@ TEST_CASE("a fatal device error wakes each thread that waits for completions", "
     CHECK(woken == 3);
     CHECK(end.event().event_type == IBV_EVENT_DEVICE_FATAL);
   }
-  // No trace of the error is left.
+  // After the reset, the error has no further effects.
   CHECK(!is_readable(end.channel->fd));
   end.connect(end.here());
   REQUIRE(end.write(2, {end.piece(0, 8)}, end.here()) == 0);
@@ -420,7 +420,7 @@ TEST_CASE("random faults have the same outcome with the same seed", "[in front]"
   CHECK(tries("ibv_alloc_pd:0.0001%=ENOMEM") == std::string(200, '.'));
 }
 
-TEST_CASE("each fault counts how often it has struck", "[in front]") {
+TEST_CASE("each fault counts how often it has taken effect", "[in front]") {
   open_context device;
   const faults set("ibv_alloc_pd:2=ENOMEM; ibv_dereg_mr=EBUSY;ibv_alloc_pd:4+=EIO");
   for (int round = 0; round < 6; ++round)
@@ -432,8 +432,9 @@ TEST_CASE("each fault counts how often it has struck", "[in front]") {
   CHECK(softverbs_faults_struck() == 4);
 }
 
-TEST_CASE("a process reports faults that never struck and may fail because of them", "[in front]") {
-  // The other process has only one completion, of one receive.
+TEST_CASE("a process reports faults that never took effect and may fail because of them",
+          "[in front]") {
+  // The other process has a single completion, of a receive.
   const auto outcome = [](const std::string& list) {
     peer other("leaver", ("SOFTVERBS_FAULTS=" + list).c_str());
     endpoint end;
@@ -448,7 +449,8 @@ TEST_CASE("a process reports faults that never struck and may fail because of th
   CHECK(outcome("must-strike; receive-completion=1ms; ibv_alloc_mw:*=ENOMEM") == 86);
 }
 
-TEST_CASE("skewed completions are overtaken by those of other queue pairs", "[in front]") {
+TEST_CASE("skewed completions are late and completions of other queue pairs overtake them",
+          "[in front]") {
   endpoint first;
   endpoint second(options{.host = &first});
   first.connect(first.here());
@@ -462,7 +464,7 @@ TEST_CASE("skewed completions are overtaken by those of other queue pairs", "[in
       ibv_wc completion{};
       if (ibv_poll_cq(first.queue, 1, &completion) == 1) result += std::to_string(completion.wr_id);
     };
-    // Waits until both are held back.
+    // Waits until both completions are held back.
     REQUIRE(eventually([&] {
       look();
       return softverbs_faults_struck() == 2;
@@ -500,7 +502,7 @@ TEST_CASE("skewed completions of a work queue are overtaken only by those of oth
   CHECK(end.next(0).wr_id == 0);
   CHECK(end.next(0).wr_id == 1);
   CHECK(softverbs_faults_struck() == 1);
-  // The other queue's completion comes first, even on a slow machine.
+  // With this delay, the completion of the other queue comes first even on a slow machine.
   faults::add(skewed + "1000s");
   send_to(0);
   send_to(0);
@@ -524,7 +526,7 @@ std::string order_of_steps(unsigned long long seed) {
     all.emplace_back(wants);
     all.back().connect(all.back().here());
   }
-  // No requests are in flight.
+  // Wait until no packets are in flight.
   let_everybody_in(host.pair->qp_num);
   standstill held(seed);
   for (std::size_t number = 0; number < pairs; ++number)
@@ -546,7 +548,7 @@ std::string order_of_steps(unsigned long long seed) {
 
 }  // namespace
 
-TEST_CASE("single steps follow the order of the seed") {
+TEST_CASE("the seed determines the order of single steps") {
   const std::string one = order_of_steps(1);
   CHECK(one.size() == 6);
   CHECK(order_of_steps(1) == one);
@@ -561,7 +563,7 @@ TEST_CASE("single steps let timeouts expire without waiting") {
   const faults set("packet:*=lost");
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   ibv_wc completion{};
-  // steady: gives a mistake time to show; without one the test passes at any speed
+  // steady: gives a mistake time to show; a correct device passes at any speed
   std::this_thread::sleep_for(50ms);
   CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
   int steps = 0;
@@ -570,12 +572,12 @@ TEST_CASE("single steps let timeouts expire without waiting") {
   CHECK(static_cast<int>(completion.status) == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("after the last step requests are carried out directly again") {
+TEST_CASE("after the device has been released, requests bypass the packets again") {
   connection link;
   softverbs_hold(1);
   softverbs_go_on();
   CHECK(becomes_direct(link.left, link.right.here()));
-  // The same applies to another process' requests, if the processes share memory.
+  // The same applies to requests of another process, if the processes share memory.
   peer other("writer");
   endpoint end(patient());
   other.meet(end);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lost, doubled and swapped packets.
+// Lost, duplicated and reordered packets.
 #include "support/faults.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ TEST_CASE("a lost packet is retransmitted if the transport is reliable") {
       REQUIRE(link.left.send(id, {link.left.piece(0, 8)}) == 0);
       completes(link.left, id, IBV_WC_SUCCESS);
     }
-    // The second message takes the first receive, and the second receive stays empty.
+    // The second message is received by the first receive, and the second receive stays posted.
     completes(link.right, 1, IBV_WC_SUCCESS);
     CHECK(link.right.memory[0] == 4);
     CHECK(link.right.quiet());
@@ -37,7 +37,7 @@ TEST_CASE("a lost packet is retransmitted if the transport is reliable") {
   for (std::uint64_t id = 1; id <= 2; ++id)
     REQUIRE(end.post_receive(id, {end.piece(100, 100)}) == 0);
   for (std::uint64_t id = 3; id <= 4; ++id) {
-    // Each message has its own byte, because nothing reports when the first byte may be reused.
+    // Each message is sent from another byte, because nothing reports when a byte may be changed.
     end.memory[id] = static_cast<unsigned char>(id);
     REQUIRE(end.send_to(handle, end.pair->qp_num, id, {end.piece(id, 1)}, 0) == 0);
   }
@@ -46,7 +46,7 @@ TEST_CASE("a lost packet is retransmitted if the transport is reliable") {
   CHECK(end.quiet());
 }
 
-TEST_CASE("a lost peer exhausts the retries unless it comes back") {
+TEST_CASE("a peer whose packets are lost exhausts the retries unless the loss ends") {
   {
     connection link(impatient());
     const faults set("peer-lost" + at(link.right));
@@ -66,7 +66,7 @@ TEST_CASE("a lost peer exhausts the retries unless it comes back") {
   completes(link.right, 2, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a doubled packet arrives twice") {
+TEST_CASE("a duplicated packet arrives twice") {
   {
     connection link(of_type(IBV_QPT_UC));
     const faults set("packet=doubled");
@@ -74,7 +74,7 @@ TEST_CASE("a doubled packet arrives twice") {
       REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
     REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
     completes(link.left, 3, IBV_WC_SUCCESS);
-    // Each packet starts a message, whatever its number.
+    // UC treats each of the two packets as the start of a message.
     completes(link.right, 1, IBV_WC_SUCCESS);
     completes(link.right, 2, IBV_WC_SUCCESS);
     CHECK(link.right.quiet());
@@ -103,7 +103,7 @@ TEST_CASE("a doubled packet arrives twice") {
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("a swapped packet arrives after the next one") {
+TEST_CASE("a reordered packet arrives after the next one") {
   {
     endpoint end(of_type(IBV_QPT_UD));
     end.connect(end.here());
@@ -136,7 +136,7 @@ TEST_CASE("a swapped packet arrives after the next one") {
     CHECK(link.right.memory[100] == 4);
     CHECK(link.right.memory[200] == 3);
   }
-  // A reliable connection restores the order.
+  // A reliable connection restores the order of packets.
   connection link;
   const faults set("packet" + at(link.right) + ":30%=swapped");
   for (std::size_t byte = 0; byte < 300'000; ++byte)

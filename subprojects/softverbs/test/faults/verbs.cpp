@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests each verb that can fail on demand, by the device's own table.
+// Tests each verb that can be made to fail, using the device's own table of verbs.
 #include "catch.hpp"
 #include "faults/faults.hpp"
 #include "support/fabric.hpp"
@@ -14,7 +14,7 @@
 #include <map>
 #include <string>
 
-// This function is not public, but rdma-core's own programs use it.
+// This function is not declared in a public header, but rdma-core's own programs use it.
 extern "C" int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index,
                                   int* type);
 
@@ -22,7 +22,7 @@ namespace {
 
 using softverbs::faults::convention;
 
-/// Objects of each kind. All of them are destroyed when the device is closed, whatever their state.
+/// Objects of each kind. Closing the device destroys them, whatever their state.
 struct world {
   world() {
     domain = ibv_alloc_pd(verbs);
@@ -111,15 +111,16 @@ struct world {
   ibv_xrcd* exclusive = nullptr;
   ibv_xrcd* busy = nullptr;
   ibv_qp* target = nullptr;
-  // Null on InfiniBand, which has none.
+  // Null on InfiniBand, which has no work queues.
   ibv_wq* spare_work_queue = nullptr;
   ibv_wq* work_queue = nullptr;
   ibv_rwq_ind_table* table = nullptr;
-  /// Null on InfiniBand, and without privileges.
+  /// Null on InfiniBand, and if the process lacks the privilege.
   ibv_flow no_flow{0, verbs, 0};
 };
 
-/// Returns the result of a call: 0 for a null pointer, 1 for any other pointer.
+/// A call of a verb. It returns the verb's result; pointers are converted to 0 if they are null,
+/// and to 1 otherwise.
 using call = std::function<long(world&)>;
 
 template <typename Object>
@@ -127,8 +128,7 @@ long is_there(const Object* object) {
   return object != nullptr ? 1 : 0;
 }
 
-/// Posts an empty request. Whatever the result, the device has to return this request as the bad
-/// one.
+/// Posts an empty request. If the call fails, the device has to return this request as the bad one.
 template <typename Object, typename Request>
 long post_one(int (*post)(Object*, Request*, Request**), Object* to) {
   Request request{};
@@ -173,7 +173,7 @@ const std::map<std::string, call>& calls() {
        }},
       {"ibv_close_device",
        [](world& w) {
-         // Another context, because the world's context has to close with the world.
+         // Closes another context, because the world closes its own one.
          static ibv_context* other = nullptr;
          if (other == nullptr) other = open_device("soft0");
          const int error = ibv_close_device(other);
@@ -269,7 +269,7 @@ const std::map<std::string, call>& calls() {
       {"ibv_get_pkey_index", [](world& w) { return ibv_get_pkey_index(w.verbs, 1, 0xffff); }},
       {"ibv_import_device",
        [](world& w) {
-         // The context, if there is one, owns the duplicate.
+         // If the import succeeds, the context owns the duplicate.
          const int duplicate = ::fcntl(w.verbs->cmd_fd, F_DUPFD_CLOEXEC, 0);
          ibv_context* const other = ibv_import_device(duplicate);
          const int error = errno;
@@ -451,7 +451,7 @@ const std::map<std::string, call>& calls() {
   return result;
 }
 
-/// Checks that the call reported exactly this error, with its own convention.
+/// Checks that the call has reported exactly this error, by the convention of its verb.
 void told(convention reports, int error, long returned, int left_in_errno) {
   switch (reports) {
     case convention::returns_errno:
@@ -475,18 +475,19 @@ void told(convention reports, int error, long returned, int left_in_errno) {
   CHECK(left_in_errno == error);
 }
 
-/// True for verbs of objects that InfiniBand doesn't have.
+/// True for verbs on objects that InfiniBand doesn't have.
 bool is_of_work_queues(const std::string& verb) {
   return verb == "ibv_destroy_rwq_ind_table" || verb == "ibv_destroy_wq" ||
          verb == "ibv_modify_wq" || verb == "ibv_post_wq_recv";
 }
 
-/// An errno that no verb returns on its own.
+/// An errno that no verb returns by itself.
 constexpr int unheard_of = EXDEV;
 
 }  // namespace
 
-TEST_CASE("each verb fails on demand with its own convention and once", "[in front]") {
+TEST_CASE("each verb can be made to fail once and reports the failure by its own convention",
+          "[in front]") {
   for (const auto& [verb, reports] : softverbs::faults::verbs) {
     const std::string name(verb);
     INFO(name);
@@ -499,7 +500,7 @@ TEST_CASE("each verb fails on demand with its own convention and once", "[in fro
     const long returned = make(all);
     told(reports, unheard_of, returned, errno);
     CHECK(softverbs_faults_struck() == 1);
-    // Other failures may follow now. They are the verb's own.
+    // A second call may fail for other reasons.
     if (name == "ibv_post_srq_recv" || name == "ibv_post_send" || name == "ibv_post_recv") continue;
     errno = 0;
     const long again = make(all);
@@ -513,7 +514,7 @@ TEST_CASE("each verb fails on demand with its own convention and once", "[in fro
 TEST_CASE("all verbs of a device return EIO after a fatal error", "[in front]") {
   for (const auto& [verb, reports] : softverbs::faults::verbs) {
     const std::string name(verb);
-    // These verbs don't use the device, or always have to work.
+    // These verbs don't use the device, or have to work in any case.
     if (name == "ibv_close_device" || name == "ibv_get_device_list" ||
         name == "ibv_get_device_name" || name == "ibv_get_device_index" ||
         name == "ibv_get_async_event" || name == "ibv_qp_to_qp_ex")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a device that programs read in addition to the verbs, and all other files.
+// Files of a device that programs read in addition to using the verbs, and accesses to other files,
+// which must not be affected.
 #include "catch.hpp"
 #include "support/descriptors.hpp"
 #include "support/fabric.hpp"
@@ -32,7 +33,7 @@ const std::string of_device = "/sys/class/infiniband/soft0/";
 const std::string of_port = of_device + "ports/1/";
 const std::string command_device = "/dev/infiniband/softverbs0";
 
-/// Returns the content of a file without the final newline.
+/// Returns the content of a file, without the newline at its end.
 std::optional<std::string> text_of(int descriptor) {
   if (descriptor < 0) return std::nullopt;
   std::array<char, 8192> bytes{};
@@ -56,7 +57,7 @@ bool is_missing(const std::string& path) {
 
 using names = std::set<std::string>;
 
-/// Without the entries for the folder itself and its parent, which have to exist.
+/// Returns the names in a folder, except for "." and "..", which have to exist.
 names names_in(const std::string& path) {
   names result;
   DIR* const folder = ::opendir(path.c_str());
@@ -69,7 +70,8 @@ names names_in(const std::string& path) {
   return result;
 }
 
-/// Returns a function of libc that code with these headers can't call by its name.
+/// Returns a function of libc by its name, because its declaration is not available with these
+/// headers.
 template <typename Function>
 Function* libc(const char* name) {
   auto* found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
@@ -96,7 +98,7 @@ TEST_CASE("a device has the files of sysfs that programs read") {
   CHECK(text_of(of_port + "pkeys/0") == "0xffff");
 }
 
-TEST_CASE("a device without a NUMA node is near to all processors") {
+TEST_CASE("a device without a NUMA node is local to all processors") {
   const auto mask = text_of(of_device + "device/local_cpus");
   REQUIRE(mask);
   long processors = 0;
@@ -126,7 +128,7 @@ TEST_CASE("the files of GIDs agree with the verbs") {
       CHECK(text_of(type) == (entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1"));
     else
       CHECK(is_missing(type));
-    // The GID belongs to no network interface.
+    // The GID does not belong to a network interface.
     CHECK(is_missing(of_port + "gid_attrs/ndevs/" + std::to_string(index)));
   }
 }
@@ -155,8 +157,8 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   const auto begin = [&] {
     for (std::size_t at = 0; at < counted.size(); ++at) before[at] = value(counted[at]);
   };
-  // The counters grow by at least this much, because requests may be repeated, and other packets
-  // are counted, too.
+  // The counters may grow by more than this, because requests may be retransmitted, and other
+  // packets are counted as well.
   const auto grew = [&](std::size_t at, unsigned long long by) {
     return value(counted[at]) - before[at] >= by;
   };
@@ -168,7 +170,7 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   REQUIRE(left.send(2, {left.piece(0, 100000)}) == 0);
   CHECK(left.wait().status == IBV_WC_SUCCESS);
   CHECK(right.wait().status == IBV_WC_SUCCESS);
-  // The unit is words of four bytes. Packets have up to 4096 bytes.
+  // The unit of the data counters is four bytes. A packet has up to 4096 bytes.
   CHECK(grew(0, 25000));
   CHECK(grew(1, 25));
   CHECK(grew(2, 25000));
@@ -250,7 +252,7 @@ TEST_CASE("a device's folders list the names of its files") {
   CHECK(names_in(of_port + "pkeys") == names{"0"});
   CHECK(names_in(of_port + "gids").size() == 16);
   CHECK(names_in(of_port + "gid_attrs/ndevs").empty());
-  // The GIDs belong to no network interface.
+  // The GIDs do not belong to network interfaces.
   CHECK(is_missing(of_device + "device/net"));
   for (const char* path : {"nothing", "fw_ver", "fw_ver/", "device/net"}) {
     INFO(path);
@@ -270,7 +272,7 @@ TEST_CASE("the folders above the devices exist and list them") {
       REQUIRE(::stat(path.c_str(), &about) == 0);
       CHECK(S_ISDIR(about.st_mode));
       CHECK(::access(path.c_str(), R_OK | X_OK) == 0);
-      // The kernel's own entries stay.
+      // The kernel's own entries are still listed.
       const names listed = names_in(path);
       CHECK(listed.contains(is_sysfs ? "soft0" : "softverbs0"));
       CHECK(listed.contains(is_sysfs ? "soft1" : "softverbs1"));
@@ -326,7 +328,7 @@ TEST_CASE("a folder of a device can be rewound and positioned") {
   CHECK(errno == ENOTSUP);
   CHECK(::closedir(other) == 0);
   CHECK(::closedir(folder) == 0);
-  // This opens more folders in turn than may be open at once.
+  // More folders are opened one after the other than may be open at the same time.
   for (int round = 0; round < 100; ++round) CHECK(names_in(of_device).size() == 10);
 }
 
@@ -378,7 +380,7 @@ TEST_CASE("files of sysfs are read-only") {
   CHECK(S_ISREG(link.st_mode));
   CHECK(::access(path.c_str(), R_OK) == 0);
   CHECK(::access(path.c_str(), X_OK) == -1);
-  // A privileged program can open it, but not write to it.
+  // A privileged program can open the file for writing, but not write to it.
   const int writable = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (writable >= 0) {
     CHECK(::write(writable, "x", 1) == -1);
@@ -426,7 +428,7 @@ TEST_CASE("all functions of libc that open or query files agree") {
   }
   for (const char* name : {"stat", "lstat", "stat64", "lstat64"}) {
     struct stat about{};
-    // glibc before 2.33 doesn't export this function, so the call fails.
+    // glibc exports this function since version 2.33. With older versions, the call fails.
     auto* look = reinterpret_cast<int (*)(const char*, void*)>(::dlsym(RTLD_DEFAULT, name));
     REQUIRE(look != nullptr);
     if (look(file, &about) != 0) {
@@ -468,7 +470,7 @@ TEST_CASE("streams read the files as well") {
   CHECK_FALSE(std::ifstream(of_device + "node"));
 }
 
-TEST_CASE("looking at a device's files leaks no descriptor and keeps errno") {
+TEST_CASE("opening a device's files leaks no descriptor and keeps errno") {
   const std::ptrdiff_t before = descriptors_open();
   errno = EDOM;
   for (int round = 0; round < 10; ++round) {
@@ -478,11 +480,11 @@ TEST_CASE("looking at a device's files leaks no descriptor and keeps errno") {
     CHECK(text_of(of_device + "fw_ver"));
   }
   CHECK(errno == EDOM);
-  // Meanwhile, the device may open and close descriptors for an earlier test's peers.
+  // The device may open and close descriptors for peers of an earlier test in the meantime.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
-TEST_CASE("other files are unaffected") {
+TEST_CASE("accesses to other files are not affected") {
   std::array<char, 64> name{"/tmp/softverbs-files-XXXXXX"};
   const int made = ::mkstemp(name.data());
   REQUIRE(made >= 0);
@@ -499,7 +501,7 @@ TEST_CASE("other files are unaffected") {
   CHECK(S_ISREG(about.st_mode));
   CHECK(::unlink(link.c_str()) == 0);
   CHECK(::unlink(path.c_str()) == 0);
-  // The mode of a new file is passed on.
+  // The mode of a new file is passed to the kernel.
   const mode_t usual = ::umask(0);
   const int created = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
   ::umask(usual);
@@ -507,8 +509,8 @@ TEST_CASE("other files are unaffected") {
   REQUIRE(::fstat(created, &about) == 0);
   CHECK((about.st_mode & 0777) == 0640);
   ::close(created);
-  // Relative paths never belong to a device, whatever their names. steady: the folder of the file
-  // above, whose name is unique
+  // A relative path is never a file of a device, whatever its name.
+  // steady: the folder of the file above, whose name is unique
   const int folder = ::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   REQUIRE(folder >= 0);
   const int relative = ::openat(folder, path.c_str() + 5, O_RDONLY | O_CLOEXEC);
@@ -528,7 +530,7 @@ TEST_CASE("a thread can be cancelled while it opens a file") {
   const std::string fifo = std::string(name.data()) + "/fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
   pthread_t opener{};
-  // No process writes to it, so this call blocks.
+  // No process writes to the named pipe, so opening it blocks.
   REQUIRE(::pthread_create(
               &opener, nullptr,
               [](void* path) -> void* {

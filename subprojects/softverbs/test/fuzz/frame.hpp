@@ -14,13 +14,13 @@
 
 namespace fuzz {
 
-/// The destination of some frames.
+/// The multicast group to which some frames are sent.
 inline constexpr std::array<std::uint8_t, 6> group_of_frames{3, 0, 0, 0, 0, 1};
 
-/// An Ethernet frame with headers that belong together, except where the input changes them.
+/// Returns an Ethernet frame with consistent headers, some of which the input changes.
 std::vector<std::uint8_t> make_frame(input& said);
 
-/// A rule that matches parts of a frame, or anything else.
+/// A flow rule that matches parts of a frame, or other values that the input chooses.
 class frame_rule {
  public:
   // Bits of the first input byte, which select the parts to match.

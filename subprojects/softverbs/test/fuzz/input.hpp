@@ -8,14 +8,14 @@
 #include <cstring>
 #include <span>
 
-/// The shared parts of the fuzz targets.
+/// Code that the fuzz targets share.
 namespace fuzz {
 
 inline void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// The fuzzer's input, which is consumed from its beginning. Beyond its end there are zeros.
+/// The fuzzer's input, which is read from its beginning. After its end, all values are zero.
 class input {
  public:
   input(const std::uint8_t* bytes, std::size_t length) noexcept : left_(bytes, length) {}
@@ -30,7 +30,7 @@ class input {
   }
   /// Returns a number below `end`, which is at most 256.
   unsigned below(unsigned end) noexcept { return take<std::uint8_t>() % end; }
-  /// Returns fewer bytes if no more are left.
+  /// Returns the next `count` bytes, or fewer if no more are left.
   std::span<const std::uint8_t> take_bytes(std::size_t count) noexcept {
     const auto taken = left_.first(std::min(count, left_.size()));
     left_ = left_.subspan(taken.size());

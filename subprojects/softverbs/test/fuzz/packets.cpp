@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: arbitrary data from the sockets of the wire, and from a ring that another
-/// process shares with this one, breaks at most the queue pair whose peer it claims to come from.
+/// A libFuzzer target: arbitrary data arrives at the sockets of softverbs, and in a ring of memory
+/// that another process shares. It may break only the queue pair whose peer it claims to come from.
 /// Memory that isn't registered stays unchanged, and a posted request completes at most once.
 ///
-/// One process does everything, because the kernel reports the sender, and in single steps, so that
-/// an input always has the same effect.
+/// One process is both sender and receiver, because the kernel reports the sender. The device runs
+/// in single steps, so that an input always has the same effect.
 
 #include "device/environment.hpp"
 #include "frame.hpp"
@@ -44,14 +44,14 @@ int sealed_memory(std::size_t size) {
   return made;
 }
 
-/// A connection that was not opened by softverbs.
+/// A connection to the device that was not opened by softverbs.
 class stranger {
  public:
   explicit stranger(std::uint32_t slot) {
     socket_ = open_socket();
     require(socket_ >= 0);
     const slot_name there(slot);
-    // The backlog may be full. It sends nothing in this case.
+    // The backlog may be full, so the connection may fail; then nothing is sent.
     static_cast<void>(::connect(socket_, there.get(), there.length));
   }
   stranger(const stranger&) = delete;
@@ -77,7 +77,7 @@ class stranger {
     send_notice(socket_, greeting, {memory, -1});
     ::close(memory);
   }
-  /// Receives the answers, like a peer that is served.
+  /// Receives and ignores the device's answers, as a peer would.
   void hear() const {
     std::array<std::byte, 64> answer;
     descriptors attached;
@@ -97,7 +97,8 @@ class stranger {
   }
   void scribble(fuzz::input& said) {
     if (shared_.empty()) return;
-    // Mostly where the ends write their positions, and at the beginnings of messages.
+    // Writes mostly to the places where the two ends store their positions, and to the beginnings
+    // of messages.
     const std::size_t place = said.take<std::uint16_t>();
     const std::size_t at = said.below(2) == 0 ? place % ring_end::state_bytes / 64 * 64
                                               : ring_end::state_bytes + place * 64;
@@ -111,7 +112,7 @@ class stranger {
   std::optional<ring_writer> ring_;
 };
 
-/// A packet that would be accepted, except where the input changes it.
+/// A packet that the device would accept, except for the fields that the input changes.
 class letter {
  public:
   letter(const fuzz::victim& to, std::uint32_t from, ibv_qp_type type) : to_(to), type_(type) {
@@ -152,7 +153,7 @@ class letter {
     header.shared_queue = to_.shared_number(0);
     if (header.kind == packet_kind::read_request) header.message = said.take<std::uint16_t>();
     if (header.kind == packet_kind::refuse) header.reason = static_cast<refusal>(1 + said.below(5));
-    // Its position in a message of several packets.
+    // Changes its position in a message of several packets.
     if ((changes & 1) != 0) header.flags = said.take<std::uint8_t>();
     if ((changes & 2) != 0) header.psn = header.psn + said.below(9) - 4;
     if ((changes & 4) != 0) header.offset = said.below(2) * packet_bytes;
@@ -161,7 +162,7 @@ class letter {
     if ((changes & 32) != 0) header.payload = packet_bytes;
     if ((changes & 128) != 0) go_elsewhere(header, said);
     const std::uint32_t whole = header.payload;
-    // Replaces any byte by another one.
+    // Replaces a byte by another one.
     if ((changes & 64) != 0) {
       auto* raw = reinterpret_cast<std::uint8_t*>(&header);
       for (unsigned count = 1 + said.below(3); count > 0; --count) {
@@ -186,7 +187,7 @@ class letter {
     }
     return bytes_;
   }
-  /// The last frame that was sent.
+  /// The frame that was sent last.
   std::span<const std::uint8_t> frame() const noexcept { return frame_; }
 
  private:
@@ -194,7 +195,7 @@ class letter {
     const std::size_t length = std::min(from.size(), to.size());
     if (length != 0) std::memcpy(to.data(), from.data(), length);
   }
-  /// To another destination that the queue pair has.
+  /// Addresses the packet to another destination of the same queue pair.
   void go_elsewhere(packet_header& header, fuzz::input& said) const {
     if (type_ == IBV_QPT_XRC_RECV) {
       header.shared_queue = said.below(4) == 0 ? said.take<std::uint32_t>() : to_.shared_number(1);
@@ -241,7 +242,7 @@ void post(fuzz::input& said, fuzz::victim& on) {
   on.post(what, home.piece(said.take<std::uint8_t>(), length), 0x1000, home.region->rkey);
 }
 
-/// Parts that only some types have.
+/// Changes objects that only some types of queue pairs have.
 void arrange(fuzz::input& said, fuzz::victim& on, const letter& last) {
   on.bind_window();
   on.renew_shared(said.below(2));
@@ -259,7 +260,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
   ibv_qp_type type = types[first % types.size()];
   if (type == IBV_QPT_RAW_PACKET && !home.may_send_frames()) type = IBV_QPT_UD;
   {
-    // This number is unused while there are few other queue pairs.
+    // This number is not in use, because few other queue pairs exist.
     static std::uint32_t runs = 0;
     const std::uint32_t absent =
         home.slot() << wire::index_bits | ((++runs + wire::index_mask / 2) & wire::index_mask);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: whatever the other end writes to a ring, and to the announcements behind it,
-/// this end stays within the memory and terminates. The first letter chooses which end this is. The
-/// rest controls what both ends do, in turns.
+/// A libFuzzer target: whatever the other end writes to a ring, and to the announcements after it,
+/// this end accesses only the ring's memory and terminates. The first byte of the input selects the
+/// end that is tested. The rest controls the actions of both ends, which take turns.
 
 #include "input.hpp"
 #include "machine/announcements.hpp"
@@ -39,8 +39,8 @@ class pair_of_ends {
   ring_state& state() const noexcept { return *reinterpret_cast<ring_state*>(start_); }
 
  private:
-  // All inputs use the same memory: allocating and freeing it would take longer than everything
-  // else.
+  // All inputs use the same memory, because allocating and freeing it would take more time than the
+  // test itself.
   std::byte* start_ = [] {
     static void* const memory = std::aligned_alloc(4096, pair_memory::bytes);
     return static_cast<std::byte*>(memory);
@@ -52,7 +52,7 @@ bool is_within(std::span<const std::byte> whole, const std::byte* start, std::si
          start - whole.data() <= static_cast<std::ptrdiff_t>(whole.size() - length);
 }
 
-/// A number that is often at a boundary.
+/// Returns a number that is often close to a limit.
 std::uint64_t number(fuzz::input& said, std::uint64_t near) {
   switch (said.below(6)) {
     case 0:
@@ -79,7 +79,7 @@ void scribble(fuzz::input& said, std::span<std::byte> memory, std::size_t step) 
 void read(fuzz::input& said) {
   const pair_of_ends shared;
   ring_reader in(shared.ring());
-  // The writer writes messages and false data.
+  // The other end, which writes both messages and false data.
   ring_writer out(shared.ring());
   std::uint64_t position = 0;
   bool open = true;
@@ -122,7 +122,7 @@ void read(fuzz::input& said) {
       }
     }
   }
-  // It terminates, whatever is left.
+  // Reading terminates, whatever data is left.
   for (unsigned left = 0; open; ++left) {
     const auto message = in.next(open);
     if (message.empty()) break;
@@ -177,7 +177,7 @@ void hear_announcements(fuzz::input& said) {
     const announcements::use of{
         said.below(2) == 0 ? announcements::any : said.take<std::uint16_t>(),
         said.below(2) == 0 ? announcements::any : said.take<std::uint32_t>()};
-    // Judges announcements until a judgement ends the wait.
+    // Wait until the callback ends the wait at an announcement.
     unsigned judged = 0;
     own.wait(of, [&](const announcements::use& what) {
       require(what.pair < 1U << 14 && what.region < 1U << 20);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: whatever a peer writes to its tables of queue pairs and regions, even while
-/// it changes them, requests of this process change only the memory that they are to fill, and
-/// complete at most once.
+/// A libFuzzer target: a peer writes anything to its tables of queue pairs and regions, even while
+/// it changes them. Requests of this process then change only the memory that they have to fill,
+/// and complete at most once.
 ///
-/// The peer is a child that never runs again, and whose memory receives the writes. This process
-/// itself fills the memory that the peer shares, and sends its messages.
+/// The peer is a child process that is suspended forever. Its memory is the target of the writes.
+/// This process itself fills the memory that the peer shares, and sends its messages.
 
 #include "memory/published_tables.hpp"
 #include "memory/region_table.hpp"
@@ -40,17 +40,17 @@ constexpr std::uint32_t index_of_pair = 77;
 constexpr std::uint32_t index_of_region = 5;
 constexpr std::uint32_t key_of_region = index_of_region << 8 | 3;
 constexpr std::uint64_t mark = 0x1234'5678'9abc'def0;
-/// The address at which the peer claims to have the memory of its devices.
+/// The address at which the peer claims to have its device memory.
 constexpr std::uint64_t device_memory_there = std::uint64_t{1} << 40;
 
-/// The child's memory at the same address.
+/// The child has this memory at the same address.
 struct alignas(4096) peer_memory {
   std::array<std::byte, std::size_t{64} * 1024> registered;
   std::uint64_t mark_there;
 };
 peer_memory there;
 
-/// The words of the tables, for a writer that ignores their rules.
+/// The words of a table, for a writer that ignores the rules of the tables.
 using words = std::span<std::atomic<std::uint64_t>>;
 
 template <typename Place>
@@ -58,7 +58,7 @@ words words_of(Place& place) {
   return {reinterpret_cast<std::atomic<std::uint64_t>*>(&place), sizeof(place) / 8};
 }
 
-/// A process that is another one for softverbs.
+/// The child, which is a separate process from the viewpoint of softverbs.
 class hostile_peer {
  public:
   static hostile_peer& only() {
@@ -70,13 +70,13 @@ class hostile_peer {
 
   std::uint32_t pair() const noexcept { return slot_ << wire::index_bits | index_of_pair; }
 
-  /// Publishes true data about a queue pair that is connected to this one, and about a region.
+  /// Publishes correct data about a region, and about a queue pair that is connected to `peer`.
   void be_honest(const ibv_qp& peer, bool in_device_memory);
-  /// Does its part of the handshake, whenever a process connects.
+  /// Performs its part of the handshake when this process connects.
   void answer();
-  /// Writes something to the shared memory.
+  /// Writes false data to the shared memory.
   void lie(fuzz::input& said);
-  /// From here on, false and true data alternate, until `on` is false.
+  /// Starts or ends a thread that alternates between false and correct data.
   void waver(bool on);
   void say(notice::kind what) const {
     if (connected_ >= 0) send_notice(connected_, what);
@@ -118,7 +118,8 @@ hostile_peer::hostile_peer() {
   child_ = ::fork();
   require(child_ >= 0);
   if (child_ == 0) {
-    // For the kernel, the process that calls listen is the peer.
+    // The kernel reports the process that has called listen as the peer, so the child has to call
+    // it.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     if (::listen(listener_, 16) == 0) static_cast<void>(!::write(ready[1], "", 1));
@@ -144,7 +145,7 @@ void hostile_peer::be_honest(const ibv_qp& peer, bool in_device_memory) {
   say.device_memory = device_memory_there;
   auto& pair = say.pairs[index_of_pair];
   auto& region = say.regions[index_of_region];
-  // Versions start from the beginning.
+  // The version numbers start from the beginning.
   new (&pair) published_tables::pair_place{};
   new (&region) published<shown_region>{};
   constexpr unsigned rights =
@@ -152,7 +153,7 @@ void hostile_peer::be_honest(const ibv_qp& peer, bool in_device_memory) {
   pair.shown.show(
       {hostile_peer::pair(), peer.qp_num, 1, rights, service::of(peer.qp_type), 2, {}, {}, 16, 1});
   pair.expected_psn = fuzz::victim::psn;
-  // At the end of the device memory, so that accesses beyond the region have no memory.
+  // The region is at the end of the device memory, so that no memory lies after it.
   const std::uint64_t memory =
       in_device_memory ? device_memory_there + device_memory_bytes - sizeof(there.registered)
                        : reinterpret_cast<std::uintptr_t>(there.registered.data());
@@ -188,7 +189,7 @@ void hostile_peer::lie(fuzz::input& from) {
   const unsigned at = from.take<std::uint8_t>();
   const unsigned how = from.below(4);
   if (where == 3) {
-    // The state of the ring's reader, or the announcements behind it.
+    // Writes to the state of the ring's reader, or to the announcements after it.
     if (pair_.bytes().empty()) return;
     value = from.take<std::uint64_t>();
     const std::size_t place = at < 128 ? at % 8 * 64 : pair_memory::hazards + (at - 128) * 64;
@@ -239,7 +240,7 @@ void hostile_peer::take_turns() {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* /*count*/, char*** /*arguments*/) {
-  // This has to happen before the process has more than one thread.
+  // The child has to be created before this process has more than one thread.
   hostile_peer::only();
   return 0;
 }

@@ -18,7 +18,7 @@ namespace fuzz {
 namespace {
 
 constexpr std::size_t page = 4096;
-/// Room for messages of several packets.
+/// The region has room for messages of several packets.
 constexpr std::size_t registered = 2 * softverbs::packet_bytes;
 constexpr unsigned char untouched = 0xc5;
 constexpr std::uint64_t receive_bit = std::uint64_t{1} << 63;
@@ -52,7 +52,8 @@ device& device::only() {
 }
 
 device::device() {
-  // Pages that aren't mapped, one that isn't registered, the registered ones, and the reverse.
+  // The layout: unmapped pages, a page that isn't registered, the registered pages, another page
+  // that isn't registered, unmapped pages.
   void* start =
       ::mmap(nullptr, registered + 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   require(start != MAP_FAILED);

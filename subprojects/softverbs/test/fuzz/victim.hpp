@@ -13,26 +13,27 @@
 
 namespace fuzz {
 
-/// A device, which exists once, and memory of which one part is registered. Nothing else of it may
-/// ever change, and it is surrounded by unmapped pages.
+/// The only device, and its memory. A part of the memory is registered; the rest must never change,
+/// and is surrounded by unmapped pages.
 class device {
  public:
   static device& only();
 
-  /// Starts each input from the same state: the registered part holds a sequence of numbers, and
-  /// the rest another value.
+  /// Sets the same state before each input: the registered memory contains a sequence of numbers,
+  /// and the rest another value.
   void begin();
-  /// As above. From here on, only steps make progress, and all requests travel as packets.
+  /// Sets the same state. After this, the device runs only in single steps, and all requests are
+  /// sent as packets.
   void begin_steps(std::uint64_t seed);
   /// Checks that memory outside of the region has not changed.
   void check() const;
-  /// Executes up to `steps` steps, in which pending work is completed or fails.
+  /// Executes up to `steps` steps, by which pending work completes or fails.
   static void run(unsigned steps);
 
   std::span<std::byte> memory() const noexcept { return memory_; }
   std::uint32_t slot() const noexcept;
   ibv_sge piece(std::size_t offset, std::uint32_t length) const noexcept;
-  /// The address of the device, for its own connections.
+  /// The address of the device, for connections to itself.
   ibv_ah_attr way_here() const;
   /// The group that unconnected queue pairs of this type join.
   static ibv_gid group(ibv_qp_type type) noexcept;
@@ -54,28 +55,28 @@ class device {
   bool may_send_frames_ = false;
 };
 
-/// A queue pair of the device that is connected to the queue pair with a number, which may not
-/// exist; and its objects.
+/// A queue pair of the device, with its own objects. It is connected to the queue pair with number
+/// `peer`, which may not exist.
 class victim {
  public:
-  /// With XRC, receives are always shared.
+  /// With XRC, receives are shared in any case.
   victim(ibv_qp_type type, std::uint32_t peer, bool shares_receives);
   victim(const victim&) = delete;
   victim& operator=(const victim&) = delete;
   ~victim();
 
-  /// With XRC, to one of two shared queues.
+  /// Posts a receive. With XRC, `which` selects one of two shared receive queues.
   void post_receive(std::size_t offset, std::uint32_t length, unsigned which = 0);
-  /// The number of one of these queues.
+  /// The number of a shared receive queue.
   std::uint32_t shared_number(unsigned which) const noexcept;
-  /// Replaces one of these queues by a new one.
+  /// Replaces a shared receive queue by a new one.
   void renew_shared(unsigned which);
-  /// From here on, peers can access a part of the registered memory through a window.
+  /// Binds a window, through which peers can access a part of the registered memory.
   void bind_window();
   std::uint32_t window_key() const noexcept { return window_key_; }
-  /// Adds a rule by which a raw packet queue pair receives frames. It may be invalid.
+  /// Adds a rule by which a raw packet queue pair receives frames. The rule may be invalid.
   void add_rule(ibv_flow_attr& attributes);
-  /// A request that can't be posted is dropped.
+  /// Posts a request; ignores it if it can't be posted.
   void post(ibv_wr_opcode what, const ibv_sge& piece, std::uint64_t remote, std::uint32_t rkey);
   /// Takes the completions, and checks that each request completes at most once.
   void poll();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flow rules, which steer frames to queue pairs.
+// Flow rules, which select the queue pairs that receive a frame.
 #include "catch.hpp"
 #include "machine/flow_filter.hpp"
 #include "support/frames.hpp"
@@ -58,7 +58,7 @@ ibv_flow_spec_tcp_udp to_port(std::uint16_t port) {
 /// One end that sends, and two that receive.
 struct three_ends {
   explicit three_ends(const char* device = "soft0") : first(device), second(device) {}
-  /// A frame to a group without members.
+  /// Returns a frame to a multicast group without members.
   static frame to_group(std::uint8_t number) {
     return frame_of(own_group(7), own_mac(1), experimental_type, {number});
   }
@@ -87,14 +87,14 @@ TEST_CASE("flow: a rule matches exactly the frames that it specifies") {
   ethernet.mask.ether_type = 0xffff;
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), plain));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), datagram));
-  // The type behind the VLAN tags counts, and the first tag.
+  // A rule compares the first VLAN tag, and the Ethernet type that follows all VLAN tags.
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(tagged(plain, 9), 0x2007)));
   ethernet.val.vlan_tag = htobe16(7);
   ethernet.mask.vlan_tag = htobe16(0xfff);
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2007)));
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(tagged(plain, 9), 0x2007)));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2008)));
-  // A missing tag is different from tag 0.
+  // A frame without a tag is different from one with tag 0.
   ethernet.val.vlan_tag = 0;
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2000)));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), plain));
@@ -149,7 +149,7 @@ TEST_CASE("flow: a rule matches exactly the frames that it specifies") {
                          .with(IBV_FLOW_SPEC_IPV4, from_ipv4("10.0.0.1"))
                          .with(IBV_FLOW_SPEC_UDP, to_port(2000)),
                      datagram));
-  // A later fragment has no ports, whatever its bytes are.
+  // The bytes of a later fragment are not read as ports.
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_UDP, to_port(2000)),
                      to_me(ipv4_type, ipv4(IPPROTO_UDP, udp(1000, 2000), 1))));
 
@@ -174,12 +174,12 @@ TEST_CASE("flow: a truncated frame has no headers beyond its end") {
     const rule wanted = rule().with(IBV_FLOW_SPEC_VXLAN_TUNNEL, ibv_flow_spec_tunnel{});
     CHECK(is_for(wanted, whole));
     for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
-      // The memory has exactly this size, so that a sanitizer notices accesses beyond it.
+      // The vector has exactly this size, so that a sanitizer detects accesses beyond it.
       const frame part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
       CHECK_FALSE(is_for(wanted, part));
     }
   }
-  // Frames with wrong lengths, endless tags and noise are parsed within their bounds, too.
+  // Frames with wrong lengths, many tags and random bytes are parsed within their bounds as well.
   std::minstd_rand random(1);
   for (int round = 0; round < 100'000; ++round) {
     frame noise(random() % 120);
@@ -206,13 +206,13 @@ TEST_CASE("flow: the rule with the lowest priority number gets the frame") {
   ends.send(ends.to(8, 3));
   CHECK(ends.second.next() == ends.to(2, 2));
   CHECK(ends.first.next() == ends.to(8, 3));
-  // A rule with DONT_TRAP lets later rules have a copy.
+  // A rule with DONT_TRAP passes the frame on to later rules as well.
   ends.second.stop_hearing();
   ends.second.hear(rule(IBV_FLOW_ATTR_NORMAL, 4, IBV_FLOW_ATTR_FLAGS_DONT_TRAP).to(own_mac(2)));
   ends.send(ends.to(2, 4));
   CHECK(ends.second.next() == ends.to(2, 4));
   CHECK(ends.first.next() == ends.to(2, 4));
-  // A destroyed rule steers nothing.
+  // A destroyed rule has no effect.
   ends.second.stop_hearing();
   ends.second.hear(rule().to(own_mac(9)));
   ends.send(ends.to(2, 5));
@@ -226,7 +226,7 @@ TEST_CASE("flow: rules that match the same frames share them") {
   three_ends ends;
   ends.first.hear(rule().to(own_mac(2)));
   ends.second.hear(rule().to(own_mac(2)));
-  // A queue pair gets each frame once, even if several of its rules match.
+  // A queue pair gets each frame only once, even if several of its rules match.
   ends.second.hear(rule(IBV_FLOW_ATTR_SNIFFER));
   for (std::uint8_t number = 0; number < 20; ++number) {
     ends.send(ends.to(2, number));
@@ -255,7 +255,7 @@ TEST_CASE("flow: a rule drops frames") {
   CHECK(ends.first.next() == ends.to(2, 2));
 }
 
-TEST_CASE("flow: default rules get the frames of others that no rule matches") {
+TEST_CASE("flow: default rules get frames to other addresses that no rule matches") {
   if (!may_send_frames()) return;
   three_ends ends("soft1");
   ends.first.hear(rule(IBV_FLOW_ATTR_ALL_DEFAULT));
@@ -328,7 +328,7 @@ TEST_CASE("flow: a member with a tagging rule reads its tag") {
   member.hear(rule().to(own_group(7)).tagging(77));
   CHECK(member.send_frame(three_ends::to_group(1)) == IBV_WC_SUCCESS);
   CHECK(member.next_tag() == 77);
-  // It gets the frame once, although it is a member and has a rule.
+  // The queue pair gets the frame once, although it is a member and has a matching rule.
   member.stop_hearing();
   CHECK(member.send_frame(three_ends::to_group(2)) == IBV_WC_SUCCESS);
   CHECK(member.next_tag() == 0);
@@ -404,7 +404,7 @@ TEST_CASE("flow: a queue pair with rules is busy") {
     CHECK(ibv_destroy_qp(end.pair) == EBUSY);
     CHECK(ibv_destroy_flow(made) == 0);
   }
-  // The remaining rules are destroyed with the device.
+  // Closing the device destroys the remaining rules.
   {
     open_context other;
     ibv_pd* domain = ibv_alloc_pd(other.verbs);
@@ -419,10 +419,10 @@ TEST_CASE("flow: a queue pair with rules is busy") {
   CHECK(end.send_frame(three_ends::to(2, 1)) == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("flow: the maximum number of rules can be created and each of them steers") {
+TEST_CASE("flow: the maximum number of rules can be created and each of them works") {
   if (!may_send_frames()) return;
   frame_end end;
-  // Programs that measure the rate of rule creation do this.
+  // Programs that measure how fast rules can be created do this.
   for (std::uint16_t port = 1; port <= 4000; ++port)
     end.hear(rule().to(own_mac(2)).with(IBV_FLOW_SPEC_UDP, to_port(port)));
   for (const std::uint16_t port : {1, 2000, 4000}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits, and the errors that report them.
+// Limits, and the errors that are reported when they are reached.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-TEST_CASE("the limit of queue pairs of a process is reported as such") {
+TEST_CASE("reaching the limit of queue pairs per process is reported as such") {
   std::vector<std::unique_ptr<open_context>> contexts;
   std::vector<ibv_qp*> pairs;
   std::vector<ibv_pd*> domains;
@@ -22,7 +22,7 @@ TEST_CASE("the limit of queue pairs of a process is reported as such") {
   REQUIRE(said != nullptr);
   const int before = ::dup(STDERR_FILENO);
   ::dup2(::fileno(said), STDERR_FILENO);
-  // Continues until the limit is no longer that of the device.
+  // Opens contexts until the limit of the process is lower than that of the device.
   for (int last = 0; contexts.size() < 70; last = granted) {
     granted = 0;
     contexts.push_back(std::make_unique<open_context>());
@@ -54,7 +54,7 @@ TEST_CASE("the limit of queue pairs of a process is reported as such") {
 }
 
 TEST_CASE("a process beyond the maximum number is refused with a message") {
-  // A configuration of its own, so that there are no other processes.
+  // Uses a separate configuration, so that no other processes share the device.
   char name[] = "/tmp/softverbs-limits-XXXXXX";
   const int file = ::mkstemp(name);
   REQUIRE(file >= 0);
@@ -63,7 +63,7 @@ TEST_CASE("a process beyond the maximum number is refused with a message") {
   REQUIRE(::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   ::close(file);
   {
-    // Both variables would set the number of devices.
+    // The number of devices must not be set by both variables.
     const char* devices = std::getenv("SOFTVERBS_DEVICES");
     const std::string kept = devices == nullptr ? "" : devices;
     ::unsetenv("SOFTVERBS_DEVICES");

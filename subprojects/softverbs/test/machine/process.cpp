@@ -23,10 +23,11 @@
 
 namespace {
 
-/// Options with which an endpoint notices within milliseconds that its peer's process has ended.
+/// Options with which an endpoint detects within milliseconds that the process of its peer has
+/// exited.
 options watchful() { return {.timeout = 8, .retry_count = 3}; }
 
-/// While faults are set, all requests travel as packets, and none is carried out directly.
+/// During its lifetime, all requests are sent as packets, because faults are set.
 struct only_packets {
   only_packets() { REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0); }
   only_packets(const only_packets&) = delete;
@@ -83,16 +84,16 @@ TEST_CASE("a process that exits right after a message has acknowledged it") {
   }
 }
 
-TEST_CASE("an acknowledgement that arrived in time counts even if it is read late") {
+TEST_CASE("an acknowledgement that has arrived in time is accepted even if it is read late") {
   peer other("leaver");
   endpoint end({.timeout = 8, .retry_count = 0});
   other.meet(end);
   standstill held;
   REQUIRE(end.send(1, {end.piece(0, 64)}) == 0);
   REQUIRE(softverbs_step() == 1);
-  // The peer has sent its acknowledgement before it exited.
+  // The peer has sent the acknowledgement before it exited.
   REQUIRE(other.wait() == 0);
-  // steady: lets the ACK timeout expire; on a slower machine it has expired even longer ago
+  // steady: lets the ACK timeout expire; on a slower machine it has expired earlier
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   held.go_on();
   CHECK(end.wait().status == IBV_WC_SUCCESS);
@@ -111,7 +112,7 @@ TEST_CASE("two processes may send large amounts to each other") {
   CHECK(other.wait() == 0);
 }
 
-TEST_CASE("the death of a peer is noticed within the configured time") {
+TEST_CASE("the death of a peer is detected within the configured time") {
   peer other("target");
   endpoint end(watchful());
   const address there = other.meet(end);
@@ -123,7 +124,7 @@ TEST_CASE("the death of a peer is noticed within the configured time") {
   CHECK(end.wait().status == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
+TEST_CASE("a peer that dies in the middle of a transfer leaves no call hanging") {
   const only_packets asked;
   peer other("target");
   options wanted = watchful();
@@ -138,7 +139,7 @@ TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
   other.kill();
   ibv_wc completion = end.wait();
   std::uint64_t id = 1;
-  // Some writes may finish before the peer is dead; others are still in flight at that point.
+  // Some writes may complete before the peer is dead, and others are still in flight.
   for (; completion.status == IBV_WC_SUCCESS; completion = end.wait()) {
     CHECK(completion.wr_id == id++);
     post();
@@ -172,7 +173,7 @@ TEST_CASE("a stopped peer's memory can be read and written") {
   other.finish();
 }
 
-TEST_CASE("the death of a peer between one-sided requests is noticed and nothing else is written") {
+TEST_CASE("a peer that dies between one-sided requests is detected and nothing else is written") {
   for (const std::uint64_t last : {1, 2, 4, 20, 100}) {
     peer other("target");
     endpoint end(watchful());
@@ -182,7 +183,7 @@ TEST_CASE("the death of a peer between one-sided requests is noticed and nothing
     std::uint64_t id = 0;
     do {
       REQUIRE(end.write(++id, {end.piece(0, 1 << 16)}, there) == 0);
-      // The peer takes a while to die. Until then, more requests are carried out.
+      // The peer dies with a delay. Until then, requests succeed.
       if (id == last) other.kill();
       completion = end.wait();
       CHECK(completion.wr_id == id);
@@ -192,7 +193,7 @@ TEST_CASE("the death of a peer between one-sided requests is noticed and nothing
   }
 }
 
-TEST_CASE("a peer may deregister its region while it is written to") {
+TEST_CASE("a peer may deregister its region while another process writes to it") {
   for (const bool directly : {false, true}) {
     if (directly && !shares_memory()) continue;
     CAPTURE(directly);
@@ -280,13 +281,13 @@ TEST_CASE("a multicast reaches members in several processes") {
   CHECK(two.wait() == 0);
 }
 
-TEST_CASE("UD: a process that doesn't read can't block the others") {
+TEST_CASE("UD: a process that doesn't receive datagrams can't block other processes") {
   peer stopped("datagram target");
   endpoint end(options{.type = IBV_QPT_UD});
   const address there = stopped.meet(end);
   const address_handle handle(end, there);
   stopped.stop();
-  // More datagrams than the socket holds.
+  // These are more datagrams than the buffer of the socket can hold.
   for (int round = 0; round < 10; ++round) {
     for (std::uint64_t id = 0; id < 60; ++id)
       REQUIRE(end.send_to(handle, there.qpn, id, {end.piece(0, 4096)}) == 0);
@@ -331,8 +332,8 @@ TEST_CASE("a send queue is drained once the peer has answered and can't be chang
 #if !defined(NO_THREADS_AFTER_FORK)
 namespace {
 
-/// Returns a completion queue with an overrun, which an asynchronous event reports; null if it
-/// can't be created.
+/// Returns a completion queue that has overrun, and has caused an asynchronous event. Returns null
+/// if it can't be created.
 ibv_cq* overrun_queue(ibv_context* verbs) {
   ibv_pd* const domain = ibv_alloc_pd(verbs);
   ibv_cq* const queue = ibv_create_cq(verbs, 1, nullptr, nullptr, 0);
@@ -356,7 +357,7 @@ ibv_cq* overrun_queue(ibv_context* verbs) {
 
 }  // namespace
 
-TEST_CASE("a child of fork can open the device again and leaves its parent alone") {
+TEST_CASE("a child of fork can open the device again and doesn't affect its parent") {
   connection link;
   const forked child([&] {
     ibv_wc completion{};
@@ -391,7 +392,7 @@ TEST_CASE("a child of fork can create objects on a device that its parent opened
     ibv_qp_init_attr attributes = pair_with(queue, {1, 1, 1, 1, 0});
     ibv_qp* const pair = well ? ibv_create_qp(domain, &attributes) : nullptr;
     well = well && region != nullptr && pair != nullptr;
-    // The parent's objects can't be used.
+    // The child can't use objects that the parent has created.
     attributes.send_cq = link.left.queue;
     well = well && ibv_create_qp(domain, &attributes) == nullptr && errno == EINVAL;
     well = well && ibv_create_cq(inherited, 4, nullptr, parents, 0) == nullptr && errno == EINVAL;
@@ -402,7 +403,7 @@ TEST_CASE("a child of fork can create objects on a device that its parent opened
     well = well && ibv_dealloc_pd(domain) == EBUSY && ibv_destroy_qp(pair) == 0;
     well = well && ibv_dereg_mr(region) == 0 && ibv_dealloc_pd(domain) == 0;
     well = well && ibv_free_dm(memory) == 0 && ibv_destroy_cq(queue) == 0;
-    // The remaining objects are destroyed with the device.
+    // Closing the device destroys the remaining objects.
     well = well && ibv_close_device(inherited) == 0;
     return well;
   });
@@ -412,7 +413,7 @@ TEST_CASE("a child of fork can create objects on a device that its parent opened
   CHECK(ibv_destroy_comp_channel(parents) == 0);
 }
 
-TEST_CASE("a child of fork may close an inherited device by the context of its own objects") {
+TEST_CASE("a child of fork may close an inherited device through the context of its own objects") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
   const forked child([&] {
@@ -425,7 +426,7 @@ TEST_CASE("a child of fork may close an inherited device by the context of its o
     domain = ibv_alloc_pd(inherited);
     well = well && domain != nullptr;
     ibv_context* const own = well ? domain->context : nullptr;
-    // Each of the two contexts can be closed without the other.
+    // The grandchild can close the two contexts independently.
     if (grandchild == 0) {
       well = well && ibv_close_device(own) == 0 && ibv_close_device(inherited) == 0;
       ::_exit(well ? 0 : 1);
@@ -438,7 +439,7 @@ TEST_CASE("a child of fork may close an inherited device by the context of its o
   CHECK(child.ended_well());
 }
 
-TEST_CASE("a child of fork reads its own asynchronous events from an inherited device") {
+TEST_CASE("a child of fork gets asynchronous events of its own from an inherited device") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
   const int flags = ::fcntl(inherited->async_fd, F_GETFL);
@@ -468,11 +469,12 @@ TEST_CASE("a child of fork reads its own asynchronous events from an inherited d
 TEST_CASE("a child of fork without memory gets an error and leaves nothing behind") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
-  // This holds while calls are counted, too.
+  // While a fault is set, the device counts calls, which needs more memory. So the test runs with
+  // and without a fault.
   const bool has_faults = GENERATE(false, true);
   if (has_faults) REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0);
   const forked child([&] {
-    // Each allocation fails once.
+    // In each round, another allocation fails.
     constexpr int far_too_many = 10000;
     bool well = true;
     ibv_pd* domain = nullptr;
@@ -486,7 +488,7 @@ TEST_CASE("a child of fork without memory gets an error and leaves nothing behin
     }
     well = well && (count > 1 || !allocations::can_be_limited());
     well = well && ibv_dealloc_pd(domain) == 0 && ibv_close_device(inherited) == 0;
-    // The device's thread ends with the last open device.
+    // The device's thread ends when the last device is closed.
     const auto is_alone = [] {
       const std::filesystem::directory_iterator threads("/proc/self/task");
       return std::distance(begin(threads), end(threads)) == 1;

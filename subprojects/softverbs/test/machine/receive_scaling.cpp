@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs that spread frames over receive work queues.
+// Queue pairs that distribute frames over several receive work queues.
 #include "support/faults.hpp"
 #include "support/waiting_call.hpp"
 #include "support/work_queues.hpp"
@@ -24,7 +24,7 @@ struct example {
   std::uint32_t of_ports_too;
 };
 
-/// Two work queues, with a frame for each of them.
+/// Two work queues, and a frame that is received by each of them.
 struct two_queues : work_queues {
   explicit two_queues(int completions = 8) : work_queues(2, "soft0", completions) {
     spread(ipv4_addresses);
@@ -50,7 +50,7 @@ TEST_CASE("receive scaling: the hash agrees with the published examples") {
     CHECK(hash_of(stream, ipv4_addresses) == one.of_addresses);
     CHECK(hash_of(stream, ipv4_addresses | tcp_ports) == one.of_ports_too);
     CHECK(hash_of(tagged(stream, 7), ipv4_addresses | tcp_ports) == one.of_ports_too);
-    // Fields that a frame doesn't have are treated as if they had not been requested.
+    // Requested fields that a frame doesn't have are ignored.
     CHECK(hash_of(stream, ipv4_addresses | udp_ports) == one.of_addresses);
     CHECK(hash_of(stream, ipv6_addresses | udp_ports) == 0);
     const frame datagram = ipv4_frame(one.source, one.destination, IPPROTO_UDP,
@@ -60,7 +60,7 @@ TEST_CASE("receive scaling: the hash agrees with the published examples") {
   for (const example& one : {
            example{"3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766, 0x2cc18cd5,
                    0x40207d3d},
-           // steady: an address in an example of a hash; nothing is sent
+           // steady: an address in a published example of the hash; nothing is sent
            example{"3ffe:501:8::260:97ff:fe40:efab", 14230, "ff02::1", 4739, 0x0f0c461c,
                    0xdde51bbf},
            example{"3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, "fe80::200:f8ff:fe21:67cf", 38024,
@@ -83,7 +83,7 @@ TEST_CASE("receive scaling: every frame has a hash") {
   for (int round = 0; round < 5000; ++round) {
     frame any = frame_of(own_mac(2), own_mac(1), round % 2 == 0 ? ipv4_type : ipv6_type,
                          frame(random() % 70));
-    // Random bytes from the IP version on, which determines the rest.
+    // Random bytes, starting with the IP version, which determines how the rest is read.
     for (std::size_t place = 15; place < any.size(); ++place) any[place] = byte();
     if (any.size() > 14) any[14] = round % 2 == 0 ? 0x45 : 0x60;
     any.resize(random() % (any.size() + 1));
@@ -92,7 +92,7 @@ TEST_CASE("receive scaling: every frame has a hash") {
                         hash_of(of, ipv6_addresses | udp_ports)};
     };
     CHECK(hashes(any)[0] == 0);
-    // The hash doesn't depend on the bytes behind the frame.
+    // Bytes after the end of the frame must not change the hash.
     const frame alone(any);
     any.insert(any.end(), 70, byte());
     any.resize(alone.size());
@@ -116,14 +116,14 @@ TEST_CASE("receive scaling: the hash of a frame selects its queue") {
       ++got[found];
     }
     for (const unsigned each : got) CHECK(each > 0);
-    // Frames that are not IP have the hash 0.
+    // Frames that do not contain IP have the hash 0.
     const frame other = frame_of(own_mac(2), own_mac(1), 0x88b5, frame(60));
     REQUIRE(sender.send_frame(other) == IBV_WC_SUCCESS);
     CHECK(end.who_gets(other) == 0);
   }
 }
 
-TEST_CASE("receive scaling: a queue may be in a table more than once and in several tables") {
+TEST_CASE("receive scaling: a queue can be in a table more than once and in several tables") {
   if (!may_send_frames()) return;
   frame_end sender;
   work_queues end(1);
@@ -131,7 +131,7 @@ TEST_CASE("receive scaling: a queue may be in a table more than once and in seve
   ibv_rwq_ind_table_init_attr asked{3, places.data(), 0};
   ibv_rwq_ind_table* const other = ibv_create_rwq_ind_table(end.context, &asked);
   REQUIRE(other != nullptr);
-  // With one queue, there may be nothing to hash.
+  // With a single queue, the set of hashed fields may be empty.
   end.spread(0);
   for (const char* source : {"10.0.1.1", "10.0.1.2", "10.0.1.3"}) {
     REQUIRE(sender.send_frame(from(source)) == IBV_WC_SUCCESS);
@@ -177,7 +177,7 @@ TEST_CASE("receive scaling: completions report the rule's tag and can be waited 
   REQUIRE(post(queue, 5, {reinterpret_cast<std::uintptr_t>(memory.data()), 256, region->lkey}) ==
           0);
   REQUIRE(ibv_req_notify_cq(attributes.cq, 0) == 0);
-  // The device's thread fills the queue in this case.
+  // In this case, the device's thread has to add the completion to the queue.
   REQUIRE(sender.send_frame(from("10.0.1.1")) == IBV_WC_SUCCESS);
   ibv_cq* const source = take_event_of(channel);
   CHECK(source == attributes.cq);
@@ -189,17 +189,17 @@ TEST_CASE("receive scaling: completions report the rule's tag and can be waited 
   CHECK(ibv_wc_read_flow_tag(completions) == 77);
   CHECK(ibv_wc_read_qp_num(completions) == queue->wq_num);
   CHECK(ibv_wc_read_byte_len(completions) == from("10.0.1.1").size());
-  // A thread that reads completions one by one can't destroy the queues.
+  // While a thread reads the completions one by one, it can't destroy the queues.
   if (!faults_are_in_front()) {
     CHECK(change(queue, IBV_WQS_RESET) == EBUSY);
     CHECK(ibv_destroy_wq(queue) == EBUSY);
   }
   ibv_end_poll(completions);
-  // The remaining objects are destroyed with the device.
+  // Closing the device destroys the remaining objects.
 }
 
 TEST_CASE(
-    "receive scaling: a receive that exceeds its region takes frames that fit in the region") {
+    "receive scaling: a receive that exceeds its region accepts frames that fit in the region") {
   if (!may_send_frames()) return;
   frame_end sender;
   two_queues end;
@@ -230,7 +230,7 @@ TEST_CASE("receive scaling: a queue that fails doesn't affect others and can be 
     CHECK(failed.wr_id == 8);
     CHECK(end.next(0).status == IBV_WC_WR_FLUSH_ERR);
     CHECK(change(end.queues[0], IBV_WQS_RDY) == EINVAL);
-    // It gets no more frames, and the other queue does.
+    // The failed queue gets no more frames, but the other queue does.
     REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
     REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
     CHECK(end.who_gets(end.second) == 1);
@@ -239,7 +239,8 @@ TEST_CASE("receive scaling: a queue that fails doesn't affect others and can be 
   ibv_sge wrong = end.piece(0, work_queues::room);
   wrong.lkey ^= 1;
   fails_with(IBV_WC_LOC_PROT_ERR, wrong);
-  // Memory of a protection domain that isn't the queue's, whatever the queue pair's domain is.
+  // The memory belongs to another protection domain than the work queue. The domain of the queue
+  // pair does not matter.
   ibv_pd* const other = ibv_alloc_pd(end.context);
   ibv_mr* const foreign =
       ibv_reg_mr(other, end.memory.data(), end.memory.size(), int{IBV_ACCESS_LOCAL_WRITE});
@@ -261,7 +262,7 @@ TEST_CASE("receive scaling: a frame whose queue has no receive is lost") {
   for (std::uint32_t count = 0; count < work_queues::receives + 3; ++count)
     REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
   REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
-  // All frames before this one have been delivered.
+  // When this completion has arrived, all earlier frames have been delivered.
   CHECK(end.next(1).status == IBV_WC_SUCCESS);
   for (std::uint32_t count = 0; count < work_queues::receives; ++count)
     CHECK(end.next(0).status == IBV_WC_SUCCESS);
@@ -282,7 +283,7 @@ TEST_CASE("receive scaling: a queue whose completion is lost raises an event") {
   REQUIRE(ibv_get_async_event(end.context, &event) == 0);
   CHECK(event.event_type == IBV_EVENT_WQ_FATAL);
   CHECK(event.element.wq == end.queues[0]);
-  // The receiver of the event may use the queue until it acknowledges the event.
+  // A program that reads the event may use the queue until it acknowledges the event.
   end.stop_spreading();
   CHECK(returns_only_after([&] { return ibv_destroy_wq(end.queues[0]); },
                            [&] { ibv_ack_async_event(&event); }) == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-sided traffic between processes that are killed and stopped at random.
+// One-sided requests between processes that are killed and stopped at random.
 #include "support/soak.hpp"
 
 #include "catch.hpp"
@@ -29,7 +29,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// A timeout for actions that take no time on an idle machine.
+/// The limit for actions that take no noticeable time on an idle machine.
 constexpr auto generous = std::chrono::seconds(180);
 
 unsigned long setting(const char* name, unsigned long otherwise) {
@@ -37,14 +37,14 @@ unsigned long setting(const char* name, unsigned long otherwise) {
   return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
 }
 
-/// Memory that the workers inherit by a descriptor with the same number.
+/// Shared memory. The workers inherit its descriptor under the same number.
 class shared_board {
  public:
   shared_board() {
     const int made = ::memfd_create("soak", 0);
     REQUIRE(made >= 0);
     REQUIRE(::ftruncate(made, sizeof(soak::board)) == 0);
-    // A number above all other descriptors, and without close-on-exec.
+    // The descriptor gets a number above all others, and no close-on-exec flag.
     descriptor = ::fcntl(made, F_DUPFD, 200);
     ::close(made);
     void* memory =
@@ -76,7 +76,7 @@ std::unique_ptr<peer> start(const shared_board& board, std::size_t number, std::
   return std::make_unique<peer>("soaker", said.c_str());
 }
 
-/// The pages that a process doesn't share.
+/// The number of pages that a process doesn't share with others.
 long own_pages(pid_t process) {
   long total = 0;
   long resident = 0;
@@ -98,7 +98,7 @@ bool listens(std::uint32_t slot) {
   return false;
 }
 
-/// Waits until each worker has made progress with each other worker.
+/// Waits until each worker has made progress with each other worker. False after a timeout.
 bool all_go_on(const soak::board& all) {
   soak::board::table<std::uint64_t> before{};
   for (std::size_t one = 0; one < soak::workers; ++one)
@@ -131,8 +131,8 @@ constexpr bool memory_tells_something = true;
 
 }  // namespace
 
-// SOFTVERBS_SOAK_SECONDS and SOFTVERBS_SOAK_SEED extend the test, which prints its figures in this
-// case.
+// SOFTVERBS_SOAK_SECONDS and SOFTVERBS_SOAK_SEED set the duration and the seed. If the duration is
+// set, the test prints its figures.
 TEST_CASE("one-sided traffic stays correct while processes are killed and stopped") {
   const unsigned long seconds = setting("SOFTVERBS_SOAK_SECONDS", 4);
   const unsigned long seed = setting("SOFTVERBS_SOAK_SEED", 1);
@@ -158,7 +158,8 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
     const auto until = begun + std::chrono::seconds(seconds);
     std::ptrdiff_t mappings_before = 0;
     while (steady::now() < until && !all.wrong) {
-      // Worker 0 is stopped and never killed, and shows which resources of the others are kept.
+      // Worker 0 may be stopped, but is never killed. So it shows which resources are kept for the
+      // other workers.
       if (mappings_before == 0 && steady::now() > begun + std::chrono::seconds(seconds) / 4) {
         REQUIRE(all_go_on(all));
         mappings_before = mappings(others[0]->process());
@@ -169,7 +170,7 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
       const bool kill = number != 0 && random() % 2 == 0;
       if (random() % 2 == 0) {
         chosen.stop();
-        // Rarely, a process is stopped longer than any call waits for it.
+        // Rarely, a process is stopped for longer than any call waits for it.
         pause(random() % 20 != 0 ? 20 : seconds > 60 && random() % 8 == 0 ? 7000 : 400);
         if (!kill || random() % 2 == 0) chosen.resume();
         ++stops;
@@ -193,13 +194,13 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
       CHECK(mappings(others[0]->process()) <= mappings_before + 16);
       CHECK(pages_after <= pages_before + 512);
     }
-    // Connections to killed processes end within a moment.
+    // Connections to killed processes are closed shortly after.
     const auto kept = [&] { return all.descriptors[0] - all.descriptors_alone[0]; };
     CHECK(eventually([&] { return kept() <= std::ptrdiff_t{2 * (soak::workers - 1) + 1}; }));
     all.stops = true;
     for (const auto& each : others) CHECK(each->wait() == 0);
     for (std::size_t one = 0; one < soak::workers; ++one) {
-      // Another process may use the slot for a while.
+      // Another process may occupy the slot of the worker for a while.
       CHECK(eventually([&] { return !listens(all.slots[one]); }));
       for (std::size_t other = 0; other < soak::workers; ++other) {
         CHECK(soak::has_guards(all.lanes[one][other]));
@@ -219,6 +220,6 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
           count(all.total.withdrawn), count(all.total.busy), pages_before, pages_after);
     }
   }
-  // Meanwhile, the device may have closed descriptors for an earlier test's peers.
+  // The device may have closed descriptors of peers of an earlier test in the meantime.
   CHECK(eventually([&] { return descriptors_open() <= descriptors_before; }));
 }

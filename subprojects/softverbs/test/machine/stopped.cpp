@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that are stopped, or exit, while they access another process' memory directly.
+// Processes that are stopped or exit while they access the memory of another process directly.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// The time that a call waits for a stopped process.
+/// The time for which a call waits for a stopped process.
 constexpr auto stopped_wait = std::chrono::seconds(5);
 
 int take_rights(const endpoint& end) {
@@ -28,10 +28,10 @@ unsigned rights_of(const endpoint& end) {
   return attributes_of(end.pair, IBV_QP_ACCESS_FLAGS).qp_access_flags;
 }
 
-/// Another process, halted just before it writes to the endpoint's memory.
+/// Another process that is stopped just before it writes to the endpoint's memory.
 struct halted_writer {
   explicit halted_writer(endpoint& target) : other("writer"), there(other.meet(target)) {
-    // Waits until its requests are carried out directly.
+    // Wait until its requests no longer need packets.
     other.tell('w');
     REQUIRE(other.hear() == '+');
     thread = std::make_unique<tracee>(other.process());
@@ -66,8 +66,8 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   connection stranger;
   halted_writer writer(end);
 
-  // Objects that the process doesn't use can be destroyed. A call that waits for it would return
-  // EBUSY.
+  // Objects that the stopped process doesn't use can be destroyed. A call that waited for it would
+  // return EBUSY.
   CHECK(ibv_dereg_mr(stranger.right.region) == 0);
   stranger.right.region = nullptr;
   CHECK(take_rights(stranger.right) == 0);
@@ -75,7 +75,7 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   CHECK(ibv_destroy_qp(stranger.right.pair) == 0);
   stranger.right.pair = nullptr;
 
-  // The system call is executed, and the process stops behind it, before it can announce the end.
+  // The system call is executed, and the process stops after it, before it can announce its end.
   ::kill(writer.other.process(), SIGSTOP);
   writer.thread->let_go();
   int status = 0;
@@ -98,7 +98,7 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   REQUIRE(of_pair == EBUSY);
   CHECK(waited >= stopped_wait);
 
-  // Nothing has changed.
+  // The calls that returned EBUSY have changed nothing.
   CHECK(end.state() == IBV_QPS_RTS);
   CHECK((rights_of(end) & IBV_ACCESS_REMOTE_WRITE) != 0);
   REQUIRE(beside.right.write(1, {beside.right.piece(0, 8)}, end.here()) == 0);
@@ -116,13 +116,13 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   writer.other.finish();
 }
 
-TEST_CASE("a device is not closed before requests to it are done") {
+TEST_CASE("closing a device waits until requests to it have finished") {
   if (!may_be_traced()) return;
-  // The rest of the endpoint is destroyed with its device.
+  // Closing the device destroys the rest of the endpoint.
   static endpoint* end = nullptr;
   end = new endpoint(patient());
   halted_writer writer(*end);
-  // The call returns once the request is done.
+  // The call returns only when the request has finished.
   CHECK(returns_only_after([&] { return ibv_close_device(end->context); },
                            [&] { writer.thread->let_go(); }) == 0);
   CHECK(std::count(end->memory.begin(), end->memory.end(), 0x77) == 1 << 16);
@@ -140,7 +140,7 @@ TEST_CASE("calls don't wait for a process that dies within a request and has wri
         static_cast<std::ptrdiff_t>(end.memory.size()));
 }
 
-TEST_CASE("a process that exits during a write stays until the write is done") {
+TEST_CASE("a process that exits during a write exits only when the write has finished") {
   if (!may_be_traced()) return;
   endpoint end(patient());
   peer other("hasty writer");
@@ -154,7 +154,7 @@ TEST_CASE("a process that exits during a write stays until the write is done") {
     tracee writer(thread);
     REQUIRE(writer.reaches(SYS_process_vm_writev));
     other.tell('q');
-    // Because the process might still write there.
+    // The region is busy, because the process might still write to it.
     CHECK(ibv_dereg_mr(end.region) == EBUSY);
   }
   int error = EBUSY;

@@ -13,7 +13,7 @@ namespace {
 constexpr int threads = 4;
 constexpr std::uint64_t rounds = 500;
 
-/// Posts whenever there is room, and polls in between. Returns the number of completions taken.
+/// Posts whenever the queue has room, and polls in between. Returns the number of completions.
 std::uint64_t write_and_poll(endpoint& end, const address& there, std::atomic<bool>& well) {
   std::uint64_t taken = 0;
   const auto poll = [&] {
@@ -97,7 +97,7 @@ TEST_CASE("a queue pair may be reset while another thread posts to it") {
   poster.join();
   poller.join();
   CHECK(well);
-  // The remaining completions of the previous round are removed.
+  // The reset removes the remaining completions of the previous round.
   CHECK(link.left.change(IBV_QPS_RESET) == 0);
   CHECK(link.right.change(IBV_QPS_RESET) == 0);
   link.right.connect(link.left.here());
@@ -118,7 +118,7 @@ TEST_CASE("destroying a queue pair removes only its own completions from a compl
   endpoint stays(guest);
   REQUIRE(host.initialize() == 0);
   REQUIRE(stays.initialize() == 0);
-  // Flushed receives of both queue pairs alternate in the queue.
+  // The queue contains flushed receives of two queue pairs alternately.
   for (int round = 0; round < 3; ++round) {
     endpoint goes(guest);
     REQUIRE(goes.initialize() == 0);
@@ -127,7 +127,7 @@ TEST_CASE("destroying a queue pair removes only its own completions from a compl
     const auto flush = [&host](endpoint& end, std::uint64_t id) {
       REQUIRE(ibv_req_notify_cq(host.queue, 0) == 0);
       REQUIRE(end.post_receive(id, {}) == 0);
-      // The completion is in the queue before the next receive is posted.
+      // Wait for each completion before posting the next receive, so that the order is fixed.
       REQUIRE(is_readable(host.channel->fd, patience));
       ibv_cq* const queue = take_event_of(host.channel);
       ibv_ack_cq_events(queue, 1);
@@ -139,7 +139,7 @@ TEST_CASE("destroying a queue pair removes only its own completions from a compl
     ibv_qp* gone = goes.pair;
     goes.pair = nullptr;
     REQUIRE(ibv_destroy_qp(gone) == 0);
-    // The completion queue has room for these again.
+    // The completion queue has room for completions of the remaining queue pair again.
     for (std::uint64_t id = 7; id < 15; ++id) flush(stays, id);
     for (std::uint64_t id = 0; id < 15; ++id) {
       const ibv_wc completion = host.wait();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: how much is granted, and requests of one end to the memory of the other.
+// Device memory: how much can be allocated, and requests that access the device memory of a peer.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -25,9 +25,9 @@ ibv_dm* allocate_device_memory(ibv_context* verbs, std::size_t length,
   return ibv_alloc_dm(verbs, &attributes);
 }
 
-/// Device memory of an endpoint's context, which is freed before the context is closed.
+/// Device memory of an endpoint's context. It is freed before the context is closed.
 struct registered_device_memory {
-  /// The region begins at `offset`.
+  /// Registers `length` bytes, starting at `offset`.
   registered_device_memory(const endpoint& owner, std::size_t length, std::size_t offset = 0)
       : memory(allocate_device_memory(owner.context, length)) {
     REQUIRE(memory != nullptr);
@@ -50,7 +50,7 @@ struct registered_device_memory {
   ibv_mr* region = nullptr;
 };
 
-/// Receives the address of a peer's device memory.
+/// Receives the address of the peer's device memory, and returns it.
 address hear_of(peer& other, address there) {
   there.memory = 0;
   there.rkey = 0;
@@ -61,7 +61,7 @@ address hear_of(peer& other, address there) {
 
 }  // namespace
 
-TEST_CASE("device memory is granted up to a reported limit") {
+TEST_CASE("device memory can be allocated up to a reported limit") {
   open_context opened;
   ibv_context* verbs = opened.verbs;
   ibv_device_attr_ex device{};
@@ -96,7 +96,7 @@ TEST_CASE("all devices of a process share 16 MiB of device memory") {
     CHECK(allocate_device_memory(opened[at].verbs, std::size_t{4} << 20) != nullptr);
   CHECK(allocate_device_memory(opened[4].verbs, 1) == nullptr);
   CHECK(errno == ENOMEM);
-  // The memory of an open device is free again when the device is closed.
+  // Closing a device frees its memory.
   {
     const open_context last;
   }
@@ -198,25 +198,24 @@ TEST_CASE("requests address device memory by offsets at both ends") {
   std::array<std::uint64_t, 2> before{};
   REQUIRE(ibv_memcpy_from_dm(before.data(), source.memory, 0, sizeof(before)) == 0);
   CHECK(before == std::array<std::uint64_t, 2>{0, 41});
-  // A message into device memory.
+  // Send a message that is received into device memory.
   REQUIRE(link.right.post_receive(4, {ibv_sge{8, 96, target.region->lkey}}) == 0);
   REQUIRE(link.left.send(4, {piece(1000, 96)}) == 0);
   CHECK(link.right.wait().byte_len == 96);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   REQUIRE(ibv_memcpy_from_dm(bytes.data(), target.memory, 8, 96) == 0);
   CHECK(std::count(bytes.begin(), bytes.begin() + 96, 5) == 96);
-  SECTION("but not beyond its end") {
+  SECTION("a request beyond the end of the device memory fails") {
     REQUIRE(link.left.write(5, {piece(0, 97)}, there, 4000) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("nor beyond the end of local device memory") {
+  SECTION("a request beyond the end of the local device memory fails") {
     REQUIRE(link.left.write(5, {piece(4000, 97)}, there) == 0);
     CHECK(link.left.wait().status == IBV_WC_LOC_PROT_ERR);
   }
 }
 
-TEST_CASE(
-    "another process can write and read and add to device memory even while its owner is stopped") {
+TEST_CASE("another process can access device memory even while its owner is stopped") {
   options wanted = patient();
   wanted.queue_pair_access |= IBV_ACCESS_REMOTE_ATOMIC;
   endpoint end(wanted);
@@ -238,7 +237,7 @@ TEST_CASE(
     CHECK(next_psn_of(end) == psn);
     other.resume();
   }
-  // Both processes add concurrently.
+  // Both processes add to the word at the same time.
   other.tell('a');
   for (std::uint64_t id = 0; id < 1000; ++id) {
     REQUIRE(end.fetch_and_add(id, end.piece(16, 8), there, 1) == 0);
@@ -248,7 +247,7 @@ TEST_CASE(
   other.finish();
 }
 
-TEST_CASE("device memory of a dead process takes no requests") {
+TEST_CASE("requests to device memory of a dead process fail") {
   options wanted = patient();
   wanted.timeout = 8;
   wanted.retry_count = 1;

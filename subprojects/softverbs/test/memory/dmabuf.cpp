@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of dma-bufs, and of the memory files from which dma-bufs are made.
+// Regions of dma-bufs, and of memory files, from which dma-bufs can be made.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -33,7 +33,7 @@ struct open_file {
   int descriptor;
 };
 
-/// A memory file, whose name exists in this process only.
+/// A memory file. Its name is known only in this process.
 struct memory_file : open_file {
   explicit memory_file(std::size_t bytes)
       : open_file(::memfd_create("buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
@@ -42,7 +42,7 @@ struct memory_file : open_file {
   void resize(std::size_t bytes) const {
     REQUIRE(::ftruncate(descriptor, static_cast<off_t>(bytes)) == 0);
   }
-  /// Reads the content without a mapping.
+  /// Reads the content without mapping the file.
   std::string read(std::size_t at, std::size_t length) const {
     std::string text(length, '\0');
     const ssize_t got = ::pread(descriptor, text.data(), length, static_cast<off_t>(at));
@@ -59,7 +59,7 @@ struct buffer_region {
   buffer_region(const buffer_region&) = delete;
   buffer_region& operator=(const buffer_region&) = delete;
   ~buffer_region() { CHECK(ibv_dereg_mr(verbs) == 0); }
-  /// The address for peers, with the iova of the registration.
+  /// The address that a peer uses, which contains the iova of the registration.
   address at(std::uint64_t iova, const endpoint& owner) const {
     address there = owner.here();
     there.memory = iova;
@@ -73,7 +73,7 @@ const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 
 }  // namespace
 
-TEST_CASE("a dma-buf is accessed by the address of its registration") {
+TEST_CASE("a dma-buf is accessed by the addresses of its registration") {
   connection link(with_atomics());
   memory_file file(4 * page);
   constexpr std::uint64_t iova = 0x7000'0000'0000 + 24;
@@ -96,13 +96,13 @@ TEST_CASE("a dma-buf is accessed by the address of its registration") {
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   CHECK(link.left.memory[page] == 'y');
 
-  SECTION("and not beyond the registered part") {
+  SECTION("an access beyond the registered part fails") {
     REQUIRE(link.left.write(4, {link.left.piece(0, 2)}, there, page - 1) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
     CHECK(file.read(2 * page + 24, 1) == std::string(1, '\0'));
   }
-  SECTION("as local memory as well") {
-    // The right end sends from one part, and receives into the other.
+  SECTION("the region can be used as local memory") {
+    // The right end sends from one part of the region, and receives into the other.
     const ibv_sge from{iova, 2, region.verbs->lkey};
     const ibv_sge into{iova + 100, 2, region.verbs->lkey};
     REQUIRE(link.left.post_receive(5, {link.left.piece(0, 2)}) == 0);
@@ -131,7 +131,7 @@ TEST_CASE("a region of a dma-buf needs neither its descriptor nor its file's nam
   CHECK(there == 'z');
 }
 
-TEST_CASE("invalid parts of a dma-buf are refused as in the kernel") {
+TEST_CASE("invalid parts of a dma-buf are refused for the same reasons as in the kernel") {
   const endpoint end;
   const memory_file file(2 * page);
   const auto attempt = [&](int descriptor, std::uint64_t offset, std::size_t length,
@@ -209,12 +209,12 @@ TEST_CASE("truncated pages of a dma-buf make requests fail and have no other eff
     REQUIRE(link.left.read(2, {link.left.piece(0, 8)}, there, page) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("of a sender") {
+  SECTION("the sender's memory is truncated") {
     REQUIRE(link.left.post_receive(1, {link.left.piece(0, 8)}) == 0);
     REQUIRE(link.right.send(2, {ibv_sge{page, 8, region.verbs->lkey}}) == 0);
     CHECK(link.right.wait().status == IBV_WC_LOC_PROT_ERR);
   }
-  SECTION("until they exist again") {
+  SECTION("the pages exist again") {
     file.resize(2 * page);
     REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, there, page) == 0);
     CHECK(link.left.wait().status == IBV_WC_SUCCESS);

@@ -67,7 +67,7 @@ TEST_CASE("read-only memory can be registered for reading only") {
   CHECK(where.attempt(memory, sizeof(text), IBV_ACCESS_LOCAL_WRITE) == EFAULT);
 }
 
-TEST_CASE("an iova shares the page offset of the memory") {
+TEST_CASE("an iova must have the same offset in its page as the memory") {
   domain where;
   std::vector<char> memory(8192);
   auto address = reinterpret_cast<std::uintptr_t>(memory.data());

@@ -16,7 +16,7 @@ namespace {
 constexpr int on_demand_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
                                  IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND;
 
-/// Two pages that aren't present at first.
+/// Two pages that aren't accessible at first.
 struct absent_pages {
   absent_pages() {
     REQUIRE(start != MAP_FAILED);
@@ -26,7 +26,7 @@ struct absent_pages {
   absent_pages& operator=(const absent_pages&) = delete;
   ~absent_pages() { ::munmap(start, 2 * page); }
   void allow(int protection) const { REQUIRE(::mprotect(start, 2 * page, protection) == 0); }
-  /// True if both pages are present.
+  /// True if both pages are in memory.
   bool are_there() const {
     std::array<unsigned char, 2> resident{};
     REQUIRE(::mincore(start, 2 * page, resident.data()) == 0);
@@ -39,7 +39,7 @@ struct absent_pages {
       ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 };
 
-/// Pages that the right end registers for the left end.
+/// Pages that the right end has registered, for the left end to access.
 struct offer {
   offer() : region(ibv_reg_mr(link.right.domain, pages.start, 2 * pages.page, on_demand_rights)) {
     REQUIRE(region != nullptr);
@@ -61,8 +61,8 @@ ibv_mr* register_everything(ibv_pd* domain, int rights = on_demand_rights) {
   return ibv_reg_mr(domain, nullptr, SIZE_MAX, rights);
 }
 
-/// True if the kernel can be asked for pages. Before 5.14 it can't, so advice returns 0 and has no
-/// effect.
+/// True if the kernel can bring in pages on request. Before version 5.14 it can't, and advice
+/// returns 0 without an effect.
 bool populates() {
   constexpr int populate_read = 22;
   const absent_pages pages;
@@ -90,14 +90,14 @@ TEST_CASE("the device reports on-demand paging") {
   CHECK((described.odp_caps.per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_READ) == 0);
 }
 
-TEST_CASE("paged on demand: missing pages fail when a peer accesses them") {
+TEST_CASE("paged on demand: a peer's access to pages fails if one is missing") {
   offer target;
-  SECTION("not at all") {
+  SECTION("both pages are missing") {
     REQUIRE(target.link.left.write(1, {target.link.left.piece(0, 8)}, target.there) == 0);
     CHECK(target.link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
     CHECK(target.link.right.event().event_type == IBV_EVENT_QP_ACCESS_ERR);
   }
-  SECTION("in its second page") {
+  SECTION("the second page is missing") {
     REQUIRE(::mprotect(target.pages.start, target.pages.page, PROT_READ | PROT_WRITE) == 0);
     const auto size = static_cast<std::uint32_t>(2 * target.pages.page);
     REQUIRE(target.link.left.read(1, {target.link.left.piece(0, 8)}, target.there) == 0);
@@ -105,14 +105,14 @@ TEST_CASE("paged on demand: missing pages fail when a peer accesses them") {
     REQUIRE(target.link.left.read(2, {target.link.left.piece(0, size)}, target.there) == 0);
     CHECK(target.link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("that are read-only and written") {
+  SECTION("the pages are read-only and are written") {
     target.pages.allow(PROT_READ);
     REQUIRE(target.link.left.read(1, {target.link.left.piece(0, 8)}, target.there) == 0);
     CHECK(target.link.left.wait().status == IBV_WC_SUCCESS);
     REQUIRE(target.link.left.write(2, {target.link.left.piece(0, 8)}, target.there) == 0);
     CHECK(target.link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("that were present before") {
+  SECTION("the pages are present") {
     target.pages.allow(PROT_READ | PROT_WRITE);
     target.link.left.memory[0] = 77;
     REQUIRE(target.link.left.write(1, {target.link.left.piece(0, 8)}, target.there) == 0);
@@ -121,23 +121,23 @@ TEST_CASE("paged on demand: missing pages fail when a peer accesses them") {
   }
 }
 
-TEST_CASE("paged on demand: missing pages fail when they are sent or received into") {
+TEST_CASE("paged on demand: sending from or receiving into missing pages fails") {
   offer target;
   const ibv_sge piece{target.pages.address(), 8, target.region->lkey};
   endpoint& left = target.link.left;
   endpoint& right = target.link.right;
-  SECTION("sent from") {
+  SECTION("sending") {
     REQUIRE(left.post_receive(1, {left.piece(0, 8)}) == 0);
     REQUIRE(right.send(1, {piece}) == 0);
     CHECK(right.wait().status == IBV_WC_LOC_PROT_ERR);
   }
-  SECTION("received into") {
+  SECTION("receiving") {
     REQUIRE(right.post_receive(1, {piece}) == 0);
     REQUIRE(left.send(1, {left.piece(0, 8)}) == 0);
     CHECK(left.wait().status == IBV_WC_REM_OP_ERR);
     CHECK(right.wait().status == IBV_WC_LOC_PROT_ERR);
   }
-  SECTION("unless they have become available") {
+  SECTION("receiving after the pages have become available") {
     REQUIRE(right.post_receive(1, {piece}) == 0);
     target.pages.allow(PROT_READ | PROT_WRITE);
     left.memory[0] = 5;
@@ -148,11 +148,11 @@ TEST_CASE("paged on demand: missing pages fail when they are sent or received in
   }
 }
 
-TEST_CASE("paged on demand: the whole address space is one region") {
+TEST_CASE("paged on demand: the whole address space can be registered as one region") {
   connection link;
   ibv_mr* everything = register_everything(link.right.domain);
   REQUIRE(everything != nullptr);
-  // Mapped after the registration.
+  // These pages are mapped after the registration.
   const absent_pages pages;
   pages.allow(PROT_READ | PROT_WRITE);
   address there{};
@@ -195,7 +195,7 @@ TEST_CASE("advice brings in pages of on-demand regions") {
   constexpr auto reading = IBV_ADVISE_MR_ADVICE_PREFETCH;
   constexpr auto writing = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   constexpr std::uint32_t waits = IBV_ADVISE_MR_FLAG_FLUSH;
-  // Failures that occur later aren't reported.
+  // Without waiting, the call does not report failures that occur later.
   CHECK(advise(end.domain, reading, 0, all) == 0);
   if (populates()) CHECK(advise(end.domain, reading, waits, all) == EFAULT);
   pages.allow(PROT_READ | PROT_WRITE);
@@ -225,7 +225,7 @@ TEST_CASE("advice brings in pages of on-demand regions") {
   CHECK(ibv_dereg_mr(constant) == 0);
 }
 
-TEST_CASE("advice of more than the kernel takes at once is refused") {
+TEST_CASE("advice about more memory than the kernel accepts at once is refused") {
   endpoint end;
   const absent_pages pages;
   ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, on_demand_rights);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows, and requests that invalidate their keys.
+// Memory windows, and requests that invalidate their rkeys.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/held_page.hpp"
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// Options with which only windows give access to the peer.
+/// Options with which the peer can access memory only through windows.
 options behind_windows(ibv_qp_type type = IBV_QPT_RC) {
   options result = with_atomics();
   result.type = type;
@@ -24,7 +24,7 @@ options behind_windows(ibv_qp_type type = IBV_QPT_RC) {
   return result;
 }
 
-/// A connection whose right end offers its memory through a window.
+/// A connection whose right end grants access to its memory through a window.
 struct windowed : connection {
   explicit windowed(ibv_mw_type type, ibv_qp_type service = IBV_QPT_RC)
       : connection(behind_windows(service)), window(ibv_alloc_mw(right.domain, type)) {
@@ -42,7 +42,7 @@ struct windowed : connection {
   ibv_mw_bind_info part(std::size_t offset, std::size_t length, unsigned access) const {
     return {right.region, right.here().memory + offset, length, access};
   }
-  /// Binds the window with the call for its type.
+  /// Binds the window with the call for its type. Returns its result.
   int bind(const ibv_mw_bind_info& info) {
     if (window->type == IBV_MW_TYPE_1) {
       ibv_mw_bind binding{};
@@ -107,7 +107,7 @@ struct windowed : connection {
 constexpr unsigned window_rights =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// True if a thread has used more processor time than a call that doesn't wait.
+/// True if the thread has used more processor time than a call that doesn't wait would.
 bool works_on(std::thread& thread) {
   clockid_t clock{};
   timespec worked{};
@@ -144,7 +144,7 @@ TEST_CASE("a window offers a part of a region with access rights of its own") {
   }
 }
 
-TEST_CASE("a window bound with local rights has the remote rights and the region's local rights") {
+TEST_CASE("a window has its own remote rights and the local rights of its region") {
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     windowed ends(type);
     ends.must_bind(ends.part(64, 128, window_rights | IBV_ACCESS_LOCAL_WRITE));
@@ -175,13 +175,13 @@ TEST_CASE("a window of type 1 can be bound again and its old key becomes invalid
   CHECK(closed.write(0, 8) == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("binds are executed in order with the requests around them") {
+TEST_CASE("binds are executed in order with the requests before and after them") {
   windowed ends(IBV_MW_TYPE_1);
   for (std::size_t count = 0; count < 5; ++count) {
     REQUIRE(ends.right.write(1, {ends.right.piece(0, 8)}, ends.left.here(), 0, 0) == 0);
     REQUIRE(ends.bind(ends.part(count * 8, 8, window_rights)) == 0);
   }
-  // The left end doesn't allow this write.
+  // The left end has not granted this write.
   CHECK(ends.right.wait().status == IBV_WC_REM_ACCESS_ERR);
   for (int count = 0; count < 5; ++count) {
     const ibv_wc completed = ends.right.wait();
@@ -205,7 +205,7 @@ TEST_CASE("a window of type 2 belongs to its queue pair until it is invalidated"
   CHECK(completed.wr_id == 60);
   ends.must_bind(ends.part(64, 64, window_rights));
   CHECK(ends.write(64, 64) == IBV_WC_SUCCESS);
-  // The window can't be bound again before it was invalidated.
+  // The window can't be bound again before it is invalidated.
   ends.fails_to_bind(ends.part(0, 64, window_rights));
 
   windowed other(IBV_MW_TYPE_2);
@@ -220,13 +220,13 @@ TEST_CASE("a window of type 2 belongs to its queue pair until it is invalidated"
   REQUIRE(peer.write(1, {peer.piece(0, 8)}, other.there()) == 0);
   CHECK(peer.wait().status == IBV_WC_REM_ACCESS_ERR);
   CHECK(other.write(0, 8) == IBV_WC_SUCCESS);
-  // The window is unbound when its queue pair is reset.
+  // Resetting the queue pair unbinds the window.
   REQUIRE(other.right.change(IBV_QPS_RESET) == 0);
   CHECK(ibv_dereg_mr(other.right.region) == 0);
   other.right.region = nullptr;
 }
 
-TEST_CASE("a message invalidates a window's key") {
+TEST_CASE("a message can invalidate the rkey of a window") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(0, 64, window_rights));
   REQUIRE(ends.right.post_receive(1, {ends.right.piece(4096, 200000)}) == 0);
@@ -311,7 +311,7 @@ TEST_CASE("windows that exceed the rights or bounds of their region are refused"
   CHECK(ibv_dereg_mr(region) == 0);
 }
 
-TEST_CASE("a window may be zero-based") {
+TEST_CASE("a window can be zero-based") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(256, 64, window_rights | IBV_ACCESS_ZERO_BASED));
   ends.left.memory[0] = 77;
@@ -359,7 +359,7 @@ TEST_CASE("a window is deallocated after a write through it has finished") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(0, 4096, window_rights));
   const held_page source(ends.left.domain);
-  // A write by packets holds the device's lock, so the deallocation waits for this lock.
+  // If the write needed packets, the deallocation would wait for a lock of the device instead.
   if (!source.may_hold() || !becomes_direct(ends.left, ends.there())) {
     SUCCEED("no process can be stopped in the middle of a write here");
     return;
@@ -371,10 +371,10 @@ TEST_CASE("a window is deallocated after a write through it has finished") {
   std::thread remover([&] {
     ibv_dealloc_mw(std::exchange(ends.window, nullptr));
     is_gone = true;
-    // The test reads the clock of this thread.
+    // The thread must not exit yet, because the test reads its clock.
     while (!may_end) std::this_thread::yield();
   });
-  // The deallocation waits in a loop.
+  // The deallocation waits actively, which uses processor time.
   CHECK(eventually([&] { return is_gone || works_on(remover); }));
   CHECK_FALSE(is_gone);
   source.let_go(0x5a);

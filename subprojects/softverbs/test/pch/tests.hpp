@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parsed once for all tests.
+// Precompiled once for all tests.
 #include "../catch.hpp"

@@ -52,7 +52,7 @@ TEST_CASE("compare and swap only swaps equal values") {
   CHECK(word(link.right, 8) == 5);
 }
 
-TEST_CASE("the previous value is scattered") {
+TEST_CASE("the previous value is scattered over the elements of the request") {
   atomic_connection link;
   set_word(link.right, 0, large_word);
   ibv_send_wr request{};
@@ -66,7 +66,7 @@ TEST_CASE("the previous value is scattered") {
                     5) == 0);
 }
 
-TEST_CASE("an invalid atomic fails as on hardware") {
+TEST_CASE("an invalid atomic fails in the same way as on hardware") {
   const auto attempt = [](const options& right, std::uint64_t offset, std::uint32_t key,
                           ibv_wc_status status, ibv_event_type event) {
     connection link(with_atomics(), right);
@@ -91,7 +91,7 @@ TEST_CASE("an invalid atomic fails as on hardware") {
     attempt(with_atomics(), offset, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 }
 
-TEST_CASE("an atomic needs eight writable bytes of local memory and a depth") {
+TEST_CASE("an atomic needs eight writable bytes of local memory and a read depth") {
   const auto attempt = [](const options& left, std::uint32_t length, ibv_wc_status status) {
     connection link(left, with_atomics());
     REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, length), link.right.here(), 1) == 0);
@@ -124,7 +124,7 @@ TEST_CASE("an atomic on unmapped or read-only memory fails") {
   }
 }
 
-TEST_CASE("atomics count as reads for the depth and for fences") {
+TEST_CASE("atomics count as reads for the read depth and for fences") {
   options one = with_atomics();
   one.reads = 1;
   connection link(one);
@@ -160,16 +160,16 @@ TEST_CASE("a retransmitted atomic is not executed again") {
       message.header.psn = (link.left.psn + number) & softverbs::psn_mask;
       from.send(&message, sizeof(message));
     }
-  // The last response arrives once, behind all others.
+  // Only one response to the last atomic arrives, after all other responses.
   CHECK(eventually([&] { return changing_word(link.right, 0) >= 4; }));
   CHECK(link.right.quiet());
   CHECK(word(link.right, 0) == 4);
 }
 
-TEST_CASE("atomics of processes and of the processor are atomic to each other") {
+TEST_CASE("atomics of processes and of the processor are atomic with respect to each other") {
   endpoint one(with_atomics());
   endpoint two(with_atomics());
-  // Both endpoints have the same memory, in two regions.
+  // Both endpoints use the same memory, through two regions.
   ibv_mr* shared = ibv_reg_mr(two.domain, one.memory.data(), 4096, two.wanted.region_access);
   REQUIRE(shared != nullptr);
   std::swap(shared, two.region);

@@ -75,7 +75,7 @@ TEST_CASE("an atomic write is executed in order with writes and reads") {
   CHECK(word(link.left, 16) == 6);
 }
 
-TEST_CASE("an atomic write is never seen in part") {
+TEST_CASE("the processor never sees a part of an atomic write") {
   writing_connection link;
   std::atomic<bool> done{false};
   std::atomic<bool> torn{false};
@@ -95,7 +95,7 @@ TEST_CASE("an atomic write is never seen in part") {
   CHECK_FALSE(torn);
 }
 
-TEST_CASE("an invalid atomic write fails as on hardware") {
+TEST_CASE("an invalid atomic write fails in the same way as on hardware") {
   const auto attempt = [](const options& right, std::uint64_t offset, std::uint32_t key,
                           ibv_wc_status status, ibv_event_type event) {
     writing_connection link({}, right);
@@ -173,7 +173,7 @@ TEST_CASE("a retransmitted atomic write is not executed again") {
   const std::uint64_t own = 7;
   std::memcpy(link.right.memory.data(), &own, sizeof(own));
   from.send(&message, sizeof(message));
-  // The next atomic write, to the next word, follows it.
+  // The next atomic write goes to the next word.
   message.header.psn = link.left.psn + 1;
   message.header.address += sizeof(own);
   from.send(&message, sizeof(message));
@@ -181,7 +181,7 @@ TEST_CASE("a retransmitted atomic write is not executed again") {
   CHECK(word(link.right, 0) == own);
 }
 
-TEST_CASE("an atomic write has its data by value and is built by its function only") {
+TEST_CASE("an atomic write is given its data by value and can be built only by its own function") {
   writing_connection link;
   const address peer = link.right.here();
   ibv_send_wr request{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unreliable datagrams, address handles, multicast.
+// Unreliable datagrams, address handles and multicast.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 
@@ -46,7 +46,7 @@ struct datagram_connection : connection {
   int receive(std::uint64_t id, std::uint32_t length) {
     return right.post_receive(id, {right.piece(half, header_bytes + length)});
   }
-  /// Receives the next datagram.
+  /// True if the right end has received the first `length` bytes of the left end's memory.
   bool arrived(std::uint32_t length) const {
     return std::equal(left.memory.begin(), left.memory.begin() + length,
                       right.memory.begin() + half + header_bytes);
@@ -86,9 +86,9 @@ ibv_gid gid_of(const char* text) {
   return result;
 }
 
-/// A group without members in other processes.
+/// Returns a multicast group that no other process joins.
 ibv_gid group_of_process(std::uint8_t number, bool ipv4 = false) {
-  // steady: the numbers of the process and the group follow
+  // steady: the GID contains the process ID and the number of the group
   ibv_gid result = gid_of(ipv4 ? "::ffff:239.0.0.0" : "ff0e::");
   const std::uint32_t name = htobe32(static_cast<std::uint32_t>(::getpid()) << 2U | number);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(&name);
@@ -96,7 +96,7 @@ ibv_gid group_of_process(std::uint8_t number, bool ipv4 = false) {
   return result;
 }
 
-/// The address of a group. Only InfiniBand uses the LID.
+/// Returns the attributes of a group. Only InfiniBand uses the LID.
 ibv_ah_attr group_address(const ibv_gid& gid, std::uint16_t lid = 0xc001) {
   ibv_ah_attr result{};
   result.port_num = 1;
@@ -133,7 +133,7 @@ struct multicast_member {
 
 }  // namespace
 
-TEST_CASE("UD: a datagram arrives behind 40 bytes that identify its sender") {
+TEST_CASE("UD: a datagram arrives after 40 bytes that identify its sender") {
   for (std::uint8_t index = 0; index < (on_ethernet() ? 6 : 1); ++index) {
     datagram_connection ends(index);
     INFO("GID " << int{index});
@@ -196,7 +196,7 @@ TEST_CASE("UD: the receiver of a datagram can reply") {
   }
 }
 
-TEST_CASE("UD: traffic class and flow label and hop limit and service level arrive") {
+TEST_CASE("UD: traffic class, flow label, hop limit and service level are transmitted") {
   datagram_connection ends(std::uint8_t{5});
   ibv_ah_attr attributes = ends.left.address_of(ends.right.here());
   attributes.is_global = 1;
@@ -209,14 +209,16 @@ TEST_CASE("UD: traffic class and flow label and hop limit and service level arri
   REQUIRE(ends.receive(1, 5) == 0);
   REQUIRE(ends.left.send_to(handle, ends.right.pair->qp_num, 2, {ends.left.piece(0, 5)}) == 0);
   const ibv_wc received = ends.right.wait();
-  // RoCE has no service level. The completion has the type of the header instead: IPv6 with UDP.
+  // RoCE has no service level. Its completions report the type of the header in this field: IPv6
+  // with UDP.
   CHECK(received.sl == (on_ethernet() ? 9 : 5));
   CHECK((received.wc_flags & IBV_WC_GRH) != 0);
   const ibv_grh& header = *header_of(ends.right, half);
   CHECK(header.version_tclass_flow == htobe32(0x6ab12345));
   CHECK(header.hop_limit == 7);
   CHECK(header.next_hdr == (on_ethernet() ? 17 : 0x1b));
-  // Base and datagram headers, padded payload, checksum; with RoCE v2, a UDP header.
+  // The length of the base and datagram headers, the padded payload and the checksum, and of the
+  // UDP header of RoCE v2.
   CHECK(be16toh(header.paylen) == 12 + 8 + 8 + 4 + (on_ethernet() ? 8 : 0));
   CHECK(std::memcmp(header.dgid.raw, attributes.grh.dgid.raw, 16) == 0);
 }
@@ -243,7 +245,7 @@ TEST_CASE("UD: a completion reports the type of its header") {
   }
 }
 
-TEST_CASE("UD: an invalid header gives no address") {
+TEST_CASE("UD: a header with invalid contents yields no address") {
   endpoint end(datagrams());
   ibv_wc completion{};
   completion.wc_flags = IBV_WC_GRH;
@@ -259,7 +261,7 @@ TEST_CASE("UD: an invalid header gives no address") {
   CHECK(ibv_init_ah_from_wc(end.context, 2, &completion, &header, &attributes) == -1);
 }
 
-TEST_CASE("UD: data is gathered and scattered even across the header") {
+TEST_CASE("UD: data is gathered and scattered, even if the header spans several elements") {
   datagram_connection ends;
   std::fill_n(ends.left.memory.begin(), 300, static_cast<unsigned char>(9));
   REQUIRE(ends.right.post_receive(1, {ends.right.piece(0, 30), ends.right.piece(100, 20),
@@ -329,7 +331,7 @@ TEST_CASE("UD: a datagram longer than the MTU fails and later ones are flushed")
   CHECK(completion.wr_id == 3);
   CHECK(ends.left.state() == IBV_QPS_SQE);
   CHECK(ends.right.quiet());
-  // Meanwhile, receiving continues.
+  // The end can still receive.
   REQUIRE(ends.left.post_receive(4, {ends.left.piece(half, 100)}) == 0);
   REQUIRE(ends.right.send_to(ends.to_left, ends.left.pair->qp_num, 5, {ends.right.piece(0, 8)}) ==
           0);
@@ -362,7 +364,7 @@ TEST_CASE("UD: bad memory or an address handle of another domain fails the send"
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("UD: posted sends leave before their queue pair is destroyed") {
+TEST_CASE("UD: posted sends are transmitted before their queue pair is destroyed") {
   datagram_connection link;
   for (std::uint64_t id = 0; id < 10; ++id) REQUIRE(link.receive(id, 100) == 0);
   for (std::uint64_t id = 0; id < 10; ++id)
@@ -402,7 +404,7 @@ TEST_CASE("UD: a datagram without a receive or with another qkey is lost") {
   CHECK(ends.right.wait().wr_id == 2);
 }
 
-TEST_CASE("UD: a controlled qkey stands for the queue pair's own") {
+TEST_CASE("UD: a qkey with the highest bit set is replaced by the queue pair's own") {
   datagram_connection ends;
   REQUIRE(ends.receive(1, 8) == 0);
   ends.left.wanted.qkey = 0x80000000;
@@ -434,7 +436,7 @@ TEST_CASE("UD: a receive that is too short for its datagram fails") {
   CHECK(ends.right.wait().status == IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_CASE("UD: a receive that exceeds its region takes datagrams that fit in the region") {
+TEST_CASE("UD: a receive that exceeds its region accepts datagrams that fit in the region") {
   datagram_connection ends;
   const std::size_t room = ends.right.memory.size();
   REQUIRE(ends.right.post_receive(1, {ends.right.piece(room - header_bytes - 8, 4096)}) == 0);
@@ -450,7 +452,7 @@ TEST_CASE("UD: a receive that exceeds its region takes datagrams that fit in the
   CHECK(ends.right.state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("UD: a datagram to a nonexistent peer is sent") {
+TEST_CASE("UD: a datagram to a nonexistent peer completes successfully") {
   datagram_connection ends;
   for (const std::uint32_t qpn : {0U, 1U, ends.right.pair->qp_num ^ 1, 0xffffffU}) {
     REQUIRE(ends.left.send_to(ends.to_right, qpn, 1, {ends.left.piece(0, 8)}) == 0);
@@ -459,7 +461,7 @@ TEST_CASE("UD: a datagram to a nonexistent peer is sent") {
   ends.still_work();
 }
 
-TEST_CASE("UD: transitions need and take the attributes of UD") {
+TEST_CASE("UD: transitions require and accept the attributes of UD") {
   endpoint end(datagrams());
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
@@ -486,7 +488,7 @@ TEST_CASE("UD: transitions need and take the attributes of UD") {
   CHECK(made.qp_type == IBV_QPT_UD);
 }
 
-TEST_CASE("the transition from SQE takes only the right attributes") {
+TEST_CASE("the transition from SQE accepts only the right attributes") {
   constexpr int bits = IBV_QP_RATE_LIMIT << 1;
   for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD}) {
     const int taken =
@@ -558,7 +560,7 @@ TEST_CASE("an address handle with an invalid address is refused") {
   CHECK(attempt([](ibv_ah_attr& a) { a = group_address(gid_of("::ffff:239.1.2.3")); }) == 0);
 }
 
-TEST_CASE("only datagrams have groups and groups have addresses of their own") {
+TEST_CASE("only datagram queue pairs can join groups and only by multicast addresses") {
   endpoint end(datagrams());
   // steady: nothing is sent to it, so other members do not notice
   ibv_gid group = gid_of("ff0e::1");
@@ -572,7 +574,7 @@ TEST_CASE("only datagrams have groups and groups have addresses of their own") {
   if (on_ethernet()) CHECK(ibv_detach_mcast(end.pair, &group, 1) == 0);
   CHECK(ibv_attach_mcast(end.pair, &group, lid) == 0);
   CHECK(ibv_attach_mcast(end.pair, &group, lid) ==
-        0);  // As in Linux, a repeated call has no effect.
+        0);  // as in Linux, a repeated call has no effect
   CHECK(ibv_detach_mcast(end.pair, &other, lid) == EINVAL);
   CHECK(ibv_destroy_qp(end.pair) == EBUSY);
   CHECK(ibv_detach_mcast(end.pair, &group, lid) == 0);
@@ -581,7 +583,7 @@ TEST_CASE("only datagrams have groups and groups have addresses of their own") {
   CHECK(ibv_attach_mcast(connected.pair, &group, lid) == EINVAL);
 }
 
-TEST_CASE("groups have limits") {
+TEST_CASE("the number of groups is limited") {
   endpoint end(datagrams());
   ibv_device_attr limits{};
   REQUIRE(ibv_query_device(end.context, &limits) == 0);
@@ -600,7 +602,7 @@ TEST_CASE("groups have limits") {
     REQUIRE(ibv_detach_mcast(end.pair, number(at), 0xc000) == 0);
 }
 
-TEST_CASE("all members of a group receive its messages including the sender") {
+TEST_CASE("all members of a group including the sender receive its messages") {
   for (const bool ipv4 : {false, true}) {
     const ibv_gid group = group_of_process(0, ipv4);
     multicast_member one(group);
@@ -632,7 +634,7 @@ TEST_CASE("all members of a group receive its messages including the sender") {
     CHECK(other_group.end.quiet());
     CHECK(stranger.quiet());
 
-    // It receives by the group's address and queue pair number only.
+    // Members receive only datagrams with the group's address and the multicast queue pair number.
     REQUIRE(two.end.post_receive(1, {two.end.piece(half, 100)}) == 0);
     REQUIRE(one.end.send_to(handle, two.end.pair->qp_num, 2, {}) == 0);
     CHECK(one.end.wait().status == IBV_WC_SUCCESS);
@@ -668,7 +670,7 @@ TEST_CASE("a group can be reached from addresses of the other IP version") {
     REQUIRE(one.end.send_to(handle, multicast_qpn, 2, {one.end.piece(0, 60)}, 0) == 0);
     CHECK(two.end.wait().byte_len == header_bytes + 60);
     CHECK(two.end.memory[half + header_bytes] == 43);
-    // Only an IPv6 header can hold both addresses.
+    // Only an IPv6 header has room for both addresses.
     const ibv_grh& header = *header_of(two.end, half);
     CHECK(be32toh(header.version_tclass_flow) >> 28 == 6);
     CHECK(std::memcmp(header.dgid.raw, group.raw, sizeof(group.raw)) == 0);
@@ -678,7 +680,7 @@ TEST_CASE("a group can be reached from addresses of the other IP version") {
   }
 }
 
-TEST_CASE("the completion of a multicast gives no sender address") {
+TEST_CASE("the completion of a multicast datagram yields no address of the sender") {
   const ibv_gid group = group_of_process(3);
   multicast_member one(group);
   REQUIRE(one.end.post_receive(1, {one.end.piece(half, 100)}) == 0);

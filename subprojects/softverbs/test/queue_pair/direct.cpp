@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that one end carries out without the other end's device.
+// Requests that one end executes itself, without the device of the other end.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/registered_page.hpp"
@@ -35,7 +35,7 @@ TEST_CASE("within a process one-sided requests are complete when they have been 
     CHECK(completion.wr_id == id);
     CHECK(completion.status == IBV_WC_SUCCESS);
   }
-  // No packet was sent for it.
+  // No packet was sent for these requests.
   CHECK(next_psn_of(link.left) == psn);
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("mismatched packet sequence numbers make one-sided requests fail") {
   CHECK(left.wait().status == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("only the first request to a target that stays in RTR takes a packet") {
+TEST_CASE("only the first request to a target that stays in RTR needs a packet") {
   endpoint left;
   endpoint right;
   REQUIRE(right.initialize() == 0);
@@ -111,7 +111,7 @@ TEST_CASE("nothing is written after a region was deregistered") {
     std::atomic<bool> started{false};
     std::thread writer([&] {
       ibv_wc completion{};
-      // Writes until a write fails.
+      // Writes until a write fails, because the region was deregistered.
       do {
         if (link.left.write(1, {link.left.piece(0, page.size)}, there) != 0) return;
         started = true;
@@ -154,7 +154,7 @@ TEST_CASE("nothing is written after the target was reset or its rights were revo
     REQUIRE(ibv_modify_qp(link.right.pair, &attributes,
                           IBV_QP_STATE | (resets ? 0 : IBV_QP_ACCESS_FLAGS)) == 0);
     link.right.memory[0] = 0;
-    // steady: gives a mistake time to show; without one the test passes at any speed
+    // steady: gives a mistake time to show; a correct device passes at any speed
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     CHECK(link.right.memory[0] == 0);
     done = true;
@@ -182,9 +182,9 @@ namespace {
 sigjmp_buf back;
 }  // namespace
 
-TEST_CASE("a program's own faults reach its handlers before and after it changes them") {
-  // The handler that was installed before the device was opened gets all faults that aren't the
-  // device's.
+TEST_CASE("the program's own SIGSEGV reaches its handler before and after it changes the handler") {
+  // The handler that was installed before the device was opened gets all faults that the device has
+  // not caused.
   struct sigaction own{};
   struct sigaction before{};
   own.sa_handler = [](int) { ::siglongjmp(back, 1); };

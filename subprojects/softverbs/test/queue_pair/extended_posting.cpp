@@ -29,7 +29,7 @@ ibv_qp_init_attr_ex wish(const endpoint& end, std::uint64_t operations) {
   return result;
 }
 
-/// An endpoint that is connected to itself, and whose requests are built by function calls.
+/// An endpoint that is connected to itself. Its requests are built by function calls.
 struct builder_endpoint : endpoint {
   explicit builder_endpoint(std::uint64_t operations = everything) : endpoint(with_atomics()) {
     ibv_destroy_qp(pair);
@@ -66,20 +66,20 @@ struct builder_endpoint : endpoint {
 
 }  // namespace
 
-TEST_CASE("built requests of all kinds are executed") {
+TEST_CASE("requests of all kinds that are built by function calls are executed") {
   builder_endpoint end;
   CHECK(&end.build->qp_base == end.pair);
   for (unsigned char at = 0; at < 64; ++at) end.memory[at] = at;
   const std::uint64_t target = end.piece(1000, 0).addr;
 
-  SECTION("write") {
+  SECTION("a write") {
     ibv_wr_start(end.build);
     end.write(1, 0, 1000, 64);
     REQUIRE(ibv_wr_complete(end.build) == 0);
     end.completed(1, IBV_WC_RDMA_WRITE);
     CHECK(std::memcmp(&end.memory[0], &end.memory[1000], 64) == 0);
   }
-  SECTION("read into several elements") {
+  SECTION("a read into several elements") {
     ibv_wr_start(end.build);
     end.next(2);
     ibv_wr_rdma_read(end.build, end.region->rkey, end.piece(0, 0).addr);
@@ -90,7 +90,7 @@ TEST_CASE("built requests of all kinds are executed") {
     CHECK(std::memcmp(&end.memory[0], &end.memory[1000], 20) == 0);
     CHECK(std::memcmp(&end.memory[20], &end.memory[2000], 44) == 0);
   }
-  SECTION("inline data is copied at once even from more pieces than elements") {
+  SECTION("inline data is copied immediately even from more pieces than elements") {
     std::array<char, 6> text{"hello"};
     std::array<ibv_data_buf, 6> buffers;
     for (std::size_t at = 0; at < text.size(); ++at) buffers[at] = {&text[at], 1};
@@ -107,7 +107,7 @@ TEST_CASE("built requests of all kinds are executed") {
     end.completed(4, IBV_WC_RDMA_WRITE);
     CHECK(std::memcmp(&end.memory[1000], "hello\0hello", 12) == 0);
   }
-  SECTION("atomics") {
+  SECTION("atomic operations") {
     const std::uint64_t before = 5;
     std::memcpy(&end.memory[1000], &before, sizeof(before));
     ibv_wr_start(end.build);
@@ -129,7 +129,7 @@ TEST_CASE("built requests of all kinds are executed") {
     CHECK(at(8) == 7);
     CHECK(at(1000) == 9);
   }
-  SECTION("windows are bound and invalidated") {
+  SECTION("binding and invalidating windows") {
     const int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
     REQUIRE(ibv_rereg_mr(end.region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, rights) == 0);
     ibv_mw* window = ibv_alloc_mw(end.domain, IBV_MW_TYPE_2);
@@ -188,7 +188,7 @@ TEST_CASE("built requests of all kinds are executed") {
   }
 }
 
-TEST_CASE("built datagrams reach their addresses") {
+TEST_CASE("datagrams that are built by function calls reach their addresses") {
   const options wants{.type = IBV_QPT_UD};
   endpoint end(wants);
   ibv_destroy_qp(end.pair);
@@ -215,7 +215,7 @@ TEST_CASE("built datagrams reach their addresses") {
   CHECK(be32toh(received.imm_data) == 5);
   CHECK(received.src_qp == end.pair->qp_num);
   CHECK(end.memory[40] == 9);
-  // A datagram without an address isn't sent.
+  // A datagram without an address is refused.
   ibv_wr_start(build);
   ibv_wr_send(build);
   CHECK(ibv_wr_complete(build) == EINVAL);
@@ -248,7 +248,7 @@ TEST_CASE("a batch with a mistake isn't posted at all") {
   end.set(0, 8);
   CHECK(ibv_wr_complete(end.build) == EINVAL);
 
-  // The failed batch leaves no trace.
+  // The failed batch occupies no place in the queue.
   ibv_wr_start(end.build);
   for (std::uint32_t id = 0; id < end.granted.max_send_wr; ++id) end.write(id, 0, 1000, 8);
   CHECK(ibv_wr_complete(end.build) == 0);
@@ -266,7 +266,7 @@ TEST_CASE("an abandoned batch isn't posted and an empty batch has no effect") {
   CHECK(end.quiet());
 }
 
-TEST_CASE("built requests and those of ibv_post_send share one queue") {
+TEST_CASE("requests that are built and requests of ibv_post_send share one queue") {
   builder_endpoint end;
   REQUIRE(end.endpoint::write(1, {end.piece(0, 8)}, end.here()) == 0);
   ibv_wr_start(end.build);

@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Like impatient(), with few RNR retries as well.
+/// Options as in impatient(), and with few RNR retries as well.
 options impatient_sender() {
   options result = impatient();
   result.rnr_retry = 2;
@@ -39,8 +39,8 @@ TEST_CASE("the failed request completes first and the rest is flushed in order")
   REQUIRE(link.left.post_receive(100, {}) == 0);
   REQUIRE(link.left.post_receive(101, {}) == 0);
   REQUIRE(link.right.post_receive(200, {}) == 0);
-  // They are one list, so that the device can't fail the second request before the last one is
-  // posted.
+  // The requests are posted as one list, so that the device can't fail the second one before the
+  // last one is posted.
   ibv_sge piece = link.left.piece(0, 8);
   std::vector<ibv_send_wr> requests = list_of_writes(4, piece, peer, 0);
   requests[1].wr.rdma.rkey ^= 0x100;
@@ -56,7 +56,7 @@ TEST_CASE("the failed request completes first and the rest is flushed in order")
   flushed(link.right, 200);
   CHECK(link.right.state() == IBV_QPS_ERR);
   CHECK(link.right.event().event_type == IBV_EVENT_QP_ACCESS_ERR);
-  // Requests that are posted now are flushed, too.
+  // Requests that are posted after the failure are flushed, too.
   REQUIRE(link.left.post_receive(102, {}) == 0);
   flushed(link.left, 102);
   REQUIRE(link.left.write(5, {link.left.piece(0, 8)}, peer, 0, 0) == 0);
@@ -72,7 +72,7 @@ TEST_CASE("the transition to the error state flushes requests") {
   flushed(link.left, 2);
 }
 
-TEST_CASE("a reset drops everything silently and the queue pair can start again") {
+TEST_CASE("a reset removes all requests without completions and the queue pair can be used again") {
   connection link;
   const address left = link.left.here();
   const address right = link.right.here();
@@ -130,8 +130,8 @@ TEST_CASE("a receive needs writable memory") {
   failed(link.left, 2, IBV_WC_REM_OP_ERR);
 }
 
-TEST_CASE("a receive that exceeds its region takes messages that fit in the region") {
-  // The memory of an endpoint is exactly as long as its region.
+TEST_CASE("a receive that exceeds its region accepts messages that fit in the region") {
+  // The memory of an endpoint has exactly the length of its region.
   const options wanted{.type = GENERATE(IBV_QPT_RC, IBV_QPT_UC),
                        .shared_receives = GENERATE(false, true)};
   connection link({.type = wanted.type}, wanted);
@@ -159,8 +159,8 @@ TEST_CASE("a message that exceeds the region of its receive fails after the piec
   constexpr std::size_t packet = 32768;
   fill(link.left, 0, half, 5);
   const endpoint untouched;
-  // The first packet, and the part of the second packet in the first piece, are written, and no
-  // other byte.
+  // Only the first packet, and the part of the second packet that fits in the first piece, may be
+  // written.
   REQUIRE(link.right.post_receive(
               1, {link.right.piece(0, packet + 100), link.right.piece(room - 64, 128)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, packet + 100 + 65)}) == 0);
@@ -170,7 +170,7 @@ TEST_CASE("a message that exceeds the region of its receive fails after the piec
   CHECK(same(untouched, room - 64, link.right, room - 64, 64));
 }
 
-TEST_CASE("a message longer than the receive fails on both sides") {
+TEST_CASE("a message longer than the receive fails at both ends") {
   connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 99)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 100)}) == 0);
@@ -178,7 +178,7 @@ TEST_CASE("a message longer than the receive fails on both sides") {
   failed(link.left, 2, IBV_WC_REM_INV_REQ_ERR);
 }
 
-TEST_CASE("a remote access needs its rights and key and bounds") {
+TEST_CASE("a remote access must have the right, the key and the bounds of a region") {
   struct wrong {
     options right;
     std::uint64_t offset = 0;
@@ -208,7 +208,7 @@ TEST_CASE("a remote access needs its rights and key and bounds") {
         REQUIRE(link.left.read(1, {link.left.piece(0, 8)}, peer, each.offset) == 0);
       else
         REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, peer, each.offset) == 0);
-      // The queue pair doesn't allow the operation at all, whatever the memory is.
+      // The queue pair does not grant the right, whatever the memory grants.
       const bool not_taken = each.right.queue_pair_access == IBV_ACCESS_LOCAL_WRITE;
       failed(link.left, 1, not_taken ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
       CHECK(link.right.event().event_type ==
@@ -217,7 +217,7 @@ TEST_CASE("a remote access needs its rights and key and bounds") {
     }
 }
 
-TEST_CASE("unmapped memory is an error and not a crash") {
+TEST_CASE("accessing unmapped memory is an error and not a crash") {
   const auto attempt = [](auto use, ibv_wc_status expected) {
     connection link;
     const registered_page page(link.right, link.right.wanted.region_access);
@@ -267,11 +267,11 @@ TEST_CASE("a queue pair that allows no reads refuses them") {
   failed(other.left, 1, IBV_WC_LOC_QP_OP_ERR);
 }
 
-TEST_CASE("the RNR retries end") {
+TEST_CASE("the number of RNR retries is limited") {
   connection link(impatient_sender());
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
   failed(link.left, 1, IBV_WC_RNR_RETRY_EXC_ERR);
-  // The receiver isn't affected.
+  // The receiver does not fail.
   CHECK(link.right.state() == IBV_QPS_RTS);
 }
 
@@ -300,7 +300,7 @@ TEST_CASE("a receiver that becomes ready gets the message") {
   CHECK(link.left.wait().wr_id == 4);
 }
 
-TEST_CASE("a peer that doesn't exist or is connected to another queue pair exhausts the retries") {
+TEST_CASE("a peer that doesn't exist or is connected elsewhere makes the retries run out") {
   const auto attempt = [](auto spoil) {
     endpoint left(impatient_sender());
     endpoint right(impatient_sender());
@@ -378,7 +378,7 @@ TEST_CASE("a completion queue that overruns fails") {
   CHECK(link.left.state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("a destroyed queue pair takes its completions along") {
+TEST_CASE("destroying a queue pair removes its completions") {
   connection link;
   endpoint other;
   REQUIRE(link.right.post_receive(1, {}) == 0);

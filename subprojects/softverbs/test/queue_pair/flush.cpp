@@ -59,7 +59,7 @@ TEST_CASE("a flush completes with its own opcode and without a completion at the
     CHECK(completed.wr_id == 2);
     CHECK(link.right.memory[64] == 7);
   }
-  // Flushes of zero bytes, and of the whole region.
+  // Flushes zero bytes, and the whole region.
   REQUIRE(link.flush(3, peer, 0, 0) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   REQUIRE(link.flush(4, peer, 0, link.right.memory.size(), both) == 0);
@@ -67,7 +67,7 @@ TEST_CASE("a flush completes with its own opcode and without a completion at the
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("a flush of a region needs only its key") {
+TEST_CASE("a flush of a whole region needs only its key") {
   flushing_connection link;
   address peer = link.right.here();
   REQUIRE(link.flush(1, peer, std::uint64_t{1} << 40, 12345, both, newer::flush_region) == 0);
@@ -100,7 +100,7 @@ TEST_CASE("a persistent flush writes memory to its file") {
   char byte = 0;
   CHECK(::pread(::fileno(file), &byte, 1, 5000) == 1);
   CHECK(byte == 9);
-  // Unmapped memory can't be written.
+  // Unmapped memory can't be flushed to the file.
   REQUIRE(::munmap(memory, size) == 0);
   REQUIRE(link.flush(3, there, 5000, 8, newer::flush_persistent) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
@@ -108,7 +108,7 @@ TEST_CASE("a persistent flush writes memory to its file") {
   std::fclose(file);
 }
 
-TEST_CASE("an invalid flush fails as on the kernel's driver") {
+TEST_CASE("an invalid flush fails in the same way as with the kernel's driver") {
   const auto attempt = [](const options& right, std::uint64_t offset, std::size_t length,
                           std::uint8_t placements, std::uint8_t level, ibv_wc_status status,
                           ibv_event_type event) {
@@ -137,7 +137,7 @@ TEST_CASE("an invalid flush fails as on the kernel's driver") {
           IBV_EVENT_QP_ACCESS_ERR);
   attempt(with_flush(), 0, std::size_t{1} << 63, both, newer::flush_range, IBV_WC_REM_ACCESS_ERR,
           IBV_EVENT_QP_ACCESS_ERR);
-  // Without a placement, with an unknown placement, and with an unknown level.
+  // Flushes without a placement, with an unknown placement, and with an unknown level.
   attempt(with_flush(), 0, 8, 0, newer::flush_range, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   attempt(with_flush(), 0, 8, 4, newer::flush_range, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   attempt(with_flush(), 0, 8, both, 2, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
@@ -154,7 +154,7 @@ TEST_CASE("a flush counts as a read") {
   CHECK(other.left.wait().status == IBV_WC_REM_INV_REQ_ERR);
 }
 
-TEST_CASE("a flush has no data and is built by its function only") {
+TEST_CASE("a flush has no data and can be built only by its own function") {
   flushing_connection link;
   const address peer = link.right.here();
   ibv_send_wr request{};
@@ -179,8 +179,8 @@ TEST_CASE("a device with flushes reports them") {
   CHECK((attributes.device_cap_flags_ex & newer::device_flush) == newer::device_flush);
 }
 
-TEST_CASE("members of newer headers are where the ABI has them") {
-  // Checks the headers that this was built with, as far as they have these members.
+TEST_CASE("members of newer headers have the offsets that the ABI defines") {
+  // Compares the offsets with the headers of this build, if these have the members.
   endpoint end;
   ibv_qp_ex* build =
       build_requests_of(end, newer::qp_ex_with_atomic_write | newer::qp_ex_with_flush);

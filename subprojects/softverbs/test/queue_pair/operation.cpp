@@ -42,7 +42,7 @@ TEST_CASE("a queue pair can be connected to itself") {
   CHECK(same(end, 0, end, half, 100));
 }
 
-TEST_CASE("two devices reach each other") {
+TEST_CASE("queue pairs of two devices can be connected") {
   connection link({}, options{.device = "soft1"});
   still_works(link);
 }
@@ -65,7 +65,7 @@ TEST_CASE("inline data may change as soon as it is posted") {
   fill(link.left, 0, 64, 3);
   const std::vector<unsigned char> before(link.left.memory.begin(), link.left.memory.begin() + 64);
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 64)}) == 0);
-  // No key is needed, either.
+  // Inline data does not need a valid lkey either.
   ibv_sge piece = link.left.piece(0, 64);
   piece.lkey = 0;
   REQUIRE(link.left.send(2, {piece}, IBV_SEND_SIGNALED | IBV_SEND_INLINE) == 0);
@@ -74,7 +74,7 @@ TEST_CASE("inline data may change as soon as it is posted") {
   CHECK(std::equal(before.begin(), before.end(), link.right.memory.begin()));
 }
 
-TEST_CASE("immediate data comes with a send or a write") {
+TEST_CASE("immediate data arrives with a send or a write") {
   connection link;
   ibv_send_wr request{};
   request.wr_id = 5;
@@ -104,7 +104,7 @@ TEST_CASE("immediate data comes with a send or a write") {
   }
 }
 
-TEST_CASE("remote memory is written and read") {
+TEST_CASE("remote memory can be written and read") {
   connection link;
   const address peer = link.right.here();
   for (const std::uint32_t size : {1U, 4096U, 32769U, 400000U}) {
@@ -154,7 +154,7 @@ TEST_CASE("memory is addressed by its iova") {
   CHECK(ibv_dereg_mr(region) == 0);
 }
 
-TEST_CASE("unsignaled requests complete silently unless all requests are signaled") {
+TEST_CASE("unsignaled requests have no completion unless all requests are signaled") {
   connection link;
   const address peer = link.right.here();
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, peer, 0, 0) == 0);
@@ -166,12 +166,12 @@ TEST_CASE("unsignaled requests complete silently unless all requests are signale
   CHECK(loud.left.wait().wr_id == 4);
 }
 
-TEST_CASE("a send is not executed by posting alone") {
+TEST_CASE("a send is executed although its program does not poll") {
   connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   link.left.memory[0] = 1;
-  // Posting alone may not have delivered the message yet. The device's thread delivers it, although
-  // this side never polls.
+  // The call may return before the message is delivered. The device's thread then delivers it,
+  // although this end never polls.
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
 }
@@ -197,7 +197,7 @@ TEST_CASE("a list is posted up to the first bad request") {
   CHECK(link.left.quiet());
 }
 
-TEST_CASE("a slot is free again when its completion was polled") {
+TEST_CASE("a slot of the queue is free again when its completion has been polled") {
   options few;
   few.send_requests = few.receive_requests = 2;
   connection link(few);
@@ -259,7 +259,7 @@ TEST_CASE("a fenced request waits for the reads before it") {
   CHECK(std::equal(before.begin(), before.end(), link.left.memory.begin() + half));
 }
 
-TEST_CASE("reads beyond the depth are queued") {
+TEST_CASE("reads that exceed the read depth are queued") {
   connection link(options{.reads = 1});
   fill(link.right, 0, 64 * 32, 5);
   for (std::uint32_t id = 0; id < 32; ++id)
@@ -269,7 +269,7 @@ TEST_CASE("reads beyond the depth are queued") {
   CHECK(same(link.left, half, link.right, 0, 64 * 32));
 }
 
-TEST_CASE("both sides can send large amounts at once") {
+TEST_CASE("both ends can send large amounts at the same time") {
   connection link;
   constexpr unsigned count = 40;
   for (unsigned id = 0; id < count; ++id) {
@@ -313,7 +313,7 @@ TEST_CASE("no request starts while the send queue is drained") {
     CHECK(link.left.state() == IBV_QPS_SQD);
     REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
     CHECK(link.left.quiet());
-    // Receiving continues.
+    // The queue pair still receives.
     REQUIRE(link.left.post_receive(2, {link.left.piece(0, 8)}) == 0);
     REQUIRE(link.right.send(3, {link.right.piece(0, 8)}) == 0);
     CHECK(link.left.wait().wr_id == 2);
@@ -322,7 +322,7 @@ TEST_CASE("no request starts while the send queue is drained") {
   }
 }
 
-TEST_CASE("a path is changed while the send queue is drained") {
+TEST_CASE("the path can be changed while the send queue is drained") {
   connection link({}, options{.device = "soft1"});
   address other = link.right.here();
   const std::uint8_t other_index = 5;
@@ -337,7 +337,8 @@ TEST_CASE("a path is changed while the send queue is drained") {
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
 
-  // For the kernel, a new path includes a port, which an unreliable connection can't change.
+  // In the kernel, a new path includes the port, which can't be changed for an unreliable
+  // connection.
   connection fixed(options{.type = IBV_QPT_UC});
   REQUIRE(fixed.left.change(IBV_QPS_SQD) == 0);
   attributes.ah_attr = fixed.left.address_of(fixed.right.here());

@@ -29,7 +29,7 @@ int change_with(const endpoint& end, ibv_qp_state state, int mask) {
   return ibv_modify_qp(end.pair, &attributes, mask | IBV_QP_STATE);
 }
 
-/// Two ends. The right one receives the frames to its address.
+/// Two ends, the right one of which receives the frames that are sent to its address.
 struct two_frame_ends {
   explicit two_frame_ends(const char* device = "soft0") : right(device) {
     right.hear(rule().to(own_mac(2)));
@@ -48,7 +48,7 @@ struct two_frame_ends {
 
 }  // namespace
 
-TEST_CASE("raw packets: a queue pair changes its state with only a port") {
+TEST_CASE("raw packets: the transitions of a queue pair need only a port") {
   if (!may_send_frames()) return;
   endpoint end(options{.type = IBV_QPT_RAW_PACKET});
   CHECK(change_with(end, IBV_QPS_INIT, 0) == EINVAL);
@@ -75,7 +75,7 @@ TEST_CASE("raw packets: a queue pair changes its state with only a port") {
 TEST_CASE("raw packets: a frame arrives unchanged") {
   if (!may_send_frames()) return;
   two_frame_ends ends("soft1");
-  // Below, at and above Ethernet's minimum; and the maximum, with a VLAN tag.
+  // The sizes are below, at and above Ethernet's minimum, and the maximum with a VLAN tag.
   for (const std::size_t bytes : {0, 1, 46, 60, 1500, 4192})
     for (const bool has_tag : {false, true}) {
       const frame plain = ends.to_right(bytes);
@@ -140,7 +140,7 @@ TEST_CASE("raw packets: a frame that is too long for Ethernet stops its sender")
   CHECK(ends.left.state() == IBV_QPS_SQE);
   REQUIRE(ends.left.change(IBV_QPS_RTS) == 0);
   ends.still_work();
-  // So does memory with a wrong key.
+  // Memory with a wrong lkey stops the sender, too.
   ibv_sge stranger = ends.left.piece(0, 64);
   stranger.lkey ^= 1;
   REQUIRE(ends.left.send(1, {stranger}) == 0);
@@ -166,15 +166,15 @@ TEST_CASE("raw packets: a frame that is too long for its receive is an error the
   ends.still_work();
 }
 
-TEST_CASE("raw packets: a frame without a rule or receive is lost") {
+TEST_CASE("raw packets: a frame without a matching rule or a receive is lost") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
-  // To an address without a rule, and to an end without a receive.
+  // Frames to an address without a rule, and frames to an end without a receive.
   CHECK(ends.left.send_frame(frame_of(own_mac(9), own_mac(1), experimental_type, {})) ==
         IBV_WC_SUCCESS);
   for (std::uint64_t count = 0; count < frame_end::receives + 3; ++count)
     CHECK(ends.left.send_frame(ends.to_right(count)) == IBV_WC_SUCCESS);
-  // All of them were delivered before the next frame is sent, so the last three have been lost.
+  // Earlier frames are delivered before the next one is sent, so the three frames above are lost.
   frame_end other;
   other.hear(rule().to(own_mac(4)));
   const frame last = frame_of(own_mac(4), own_mac(1), experimental_type, {});
@@ -185,7 +185,7 @@ TEST_CASE("raw packets: a frame without a rule or receive is lost") {
   ends.still_work();
 }
 
-TEST_CASE("raw packets: they need a privilege") {
+TEST_CASE("raw packets: a queue pair needs a privilege") {
   if (!may_send_frames()) return;
   frame_end end;
   ibv_qp_init_attr attributes = pair_with(end.queue, {1, 1, 1, 1, 0}, IBV_QPT_RAW_PACKET);
@@ -201,7 +201,7 @@ TEST_CASE("raw packets: they need a privilege") {
   CHECK(ibv_destroy_qp(pair) == 0);
 }
 
-TEST_CASE("raw packets: InfiniBand has none") {
+TEST_CASE("raw packets: InfiniBand has no raw packet queue pairs") {
   if (on_ethernet()) return;
   endpoint end;
   ibv_qp_init_attr attributes = pair_with(end.queue, {}, IBV_QPT_RAW_PACKET);
@@ -292,14 +292,14 @@ TEST_CASE("raw packets: members of a group receive its frames") {
   std::copy(sent.begin(), sent.end(), sender.memory.begin() + (1 << 19));
   REQUIRE(sender.send(1, {sender.piece(1 << 19, static_cast<std::uint32_t>(sent.size()))}, 0) == 0);
   CHECK(member.next() == sent);
-  // A member receives its own frames.
+  // A member also receives the frames that it sends.
   CHECK(sender.next() == sent);
   CHECK(ibv_detach_mcast(sender.pair, &group, 0) == 0);
   CHECK(ibv_detach_mcast(member.pair, &group, 0) == 0);
   CHECK(ibv_detach_mcast(member.pair, &group, 0) == EINVAL);
 }
 
-TEST_CASE("raw packets: network faults lose and double and swap frames") {
+TEST_CASE("raw packets: network faults lose, duplicate and reorder frames") {
   if (!may_send_frames() || faults_are_in_front()) return;
   two_frame_ends ends;
   const auto at_right = "@" + std::to_string(ends.right.pair->qp_num);
@@ -334,7 +334,7 @@ TEST_CASE("raw packets: malformed frames from other processes crash nothing") {
     message.header.key = static_cast<std::uint32_t>(random());
     message.header.source_qpn = ends.left.pair->qp_num;
     message.header.target_qpn = random() % 2 == 0 ? ends.right.pair->qp_num : 0xffffff;
-    // Including lengths that are too short and too long for a frame.
+    // The lengths include some that are too short or too long for a frame.
     const std::size_t bytes = random() % 4 == 0 ? random() % 5000 : random() % 64;
     message.header.payload = static_cast<std::uint32_t>(bytes);
     for (std::size_t at = 0; at < bytes; ++at)
@@ -354,7 +354,7 @@ TEST_CASE("raw packets: malformed frames from other processes crash nothing") {
                 completion.wr_id,
                 {ends.right.piece(completion.wr_id * frame_end::room, frame_end::room)}) == 0);
   }
-  // Any frames that arrived before are received before this one.
+  // All earlier frames that are delivered arrive before this one.
   const frame one = ends.to_right(77);
   CHECK(eventually([&] {
     CHECK(ends.left.send_frame(one) == IBV_WC_SUCCESS);
@@ -370,7 +370,7 @@ TEST_CASE("raw packets: malformed frames from other processes crash nothing") {
   }));
 }
 
-TEST_CASE("raw packets: processes are on one Ethernet") {
+TEST_CASE("raw packets: all processes are on the same Ethernet") {
   if (!may_send_frames()) return;
   frame_end end;
   peer other("frame echo");

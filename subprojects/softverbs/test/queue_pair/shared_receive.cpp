@@ -43,7 +43,7 @@ ibv_srq_attr query(const endpoint& end) {
 
 }  // namespace
 
-TEST_CASE("several queue pairs fill the same receives in order") {
+TEST_CASE("several queue pairs consume shared receives in order") {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
     endpoint host(sharing(type));
     endpoint guest(guest_of(host));
@@ -96,7 +96,7 @@ TEST_CASE("messages of several peers arrive concurrently") {
     for (int count = 0; count < 2; ++count) CHECK(end->wait().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("UD: datagrams fill shared receives") {
+TEST_CASE("UD: datagrams consume shared receives") {
   endpoint host(sharing(IBV_QPT_UD));
   endpoint guest(guest_of(host));
   endpoint sender(plain(IBV_QPT_UD));
@@ -106,7 +106,7 @@ TEST_CASE("UD: datagrams fill shared receives") {
     REQUIRE(host.post_receive(id, {host.piece(id << 10, 100)}) == 0);
   REQUIRE(sender.send_to(handle, guest.pair->qp_num, 1, {sender.piece(0, 60)}) == 0);
   CHECK(host.wait().qp_num == guest.pair->qp_num);
-  // A datagram that doesn't fit fails its receive and its queue pair.
+  // A datagram that doesn't fit makes its receive and its queue pair fail.
   REQUIRE(sender.send_to(handle, guest.pair->qp_num, 1, {sender.piece(0, 61)}) == 0);
   const ibv_wc failed = host.wait();
   CHECK(failed.status == IBV_WC_LOC_LEN_ERR);
@@ -151,7 +151,7 @@ TEST_CASE("the limit event of a shared queue is raised once") {
   CHECK(host.event().event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
 }
 
-TEST_CASE("a shared queue is resized with its receives") {
+TEST_CASE("resizing a shared queue keeps its receives") {
   endpoint host(sharing());
   endpoint sender;
   connect(sender, host);
@@ -176,7 +176,7 @@ TEST_CASE("a shared queue is resized with its receives") {
   CHECK(ibv_modify_srq(host.shared, &attributes, 4) == EINVAL);
 }
 
-TEST_CASE("a queue pair in error leaves shared receives to others and reports its last one") {
+TEST_CASE("a queue pair in ERR leaves shared receives to others and reports its last one") {
   endpoint host(sharing());
   endpoint guest(guest_of(host));
   endpoint sender;
@@ -192,14 +192,14 @@ TEST_CASE("a queue pair in error leaves shared receives to others and reports it
   REQUIRE(sender.send(1, {sender.piece(0, 8)}) == 0);
   CHECK(host.wait().wr_id == 0);
   CHECK(sender.wait().status == IBV_WC_SUCCESS);
-  // The event is raised in each such transition.
+  // The event is raised at each transition to ERR.
   REQUIRE(host.change(IBV_QPS_RESET) == 0);
   host.connect(host.here());
   REQUIRE(host.change(IBV_QPS_ERR) == 0);
   CHECK(host.event().event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
-TEST_CASE("a queue pair in error flushes the shared receive that it was filling") {
+TEST_CASE("a queue pair that enters ERR flushes the shared receive that it was filling") {
   connection link(plain(), sharing());
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 1 << 16)}) == 0);
   REQUIRE(link.right.post_receive(2, {link.right.piece(0, 1 << 16)}) == 0);
@@ -224,7 +224,7 @@ TEST_CASE("a queue pair in error flushes the shared receive that it was filling"
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("shared receives use the protection domain of their queue") {
+TEST_CASE("shared receives use memory of their queue's protection domain") {
   endpoint host(sharing());
   ibv_pd* other = ibv_alloc_pd(host.context);
   ibv_qp_init_attr attributes = pair_with(host.queue, {4, 4, 1, 1, 0});
@@ -284,7 +284,7 @@ TEST_CASE("shared queues have limits and are busy while they are used") {
   CHECK(attempt(1, entries + 1) == EINVAL);
 }
 
-TEST_CASE("a completion queue of the size of a shared queue holds all of its completions") {
+TEST_CASE("a completion queue as large as a shared queue holds all of its completions") {
   endpoint end;
   for (const std::uint32_t size : {1U, 2U, 63U, 64U, 4095U, 4096U}) {
     ibv_srq_init_attr wanted{};

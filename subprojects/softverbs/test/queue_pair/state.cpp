@@ -55,7 +55,7 @@ void bring_to(endpoint& end, ibv_qp_state state) {
 
 }  // namespace
 
-TEST_CASE("a transition needs all of its attributes and takes no others") {
+TEST_CASE("a transition requires all of its attributes and accepts no others") {
   endpoint end;
   struct step {
     ibv_qp_state from, to;
@@ -82,7 +82,7 @@ TEST_CASE("a transition needs all of its attributes and takes no others") {
   }
 }
 
-TEST_CASE("states are entered from valid states only") {
+TEST_CASE("a state can be entered only from the states that the verbs allow") {
   endpoint end;
   const ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
                                  IBV_QPS_SQD,   IBV_QPS_SQE,  IBV_QPS_ERR};
@@ -105,7 +105,7 @@ TEST_CASE("states are entered from valid states only") {
   }
 }
 
-TEST_CASE("the given current state has to match") {
+TEST_CASE("the specified current state has to match") {
   endpoint end;
   bring_to(end, IBV_QPS_RTR);
   ibv_qp_attr attributes = good(end, IBV_QPS_RTS);
@@ -145,7 +145,7 @@ TEST_CASE("values out of range are refused and change nothing") {
   rts([](ibv_qp_attr& a) { a.max_rd_atomic = 17; });
 }
 
-TEST_CASE("a GID that no device has doesn't resolve") {
+TEST_CASE("a GID that no device has is an error") {
   if (!on_ethernet()) return;
   endpoint end;
   bring_to(end, IBV_QPS_INIT);

@@ -23,7 +23,7 @@ bool arrived(const connection& link, std::size_t length) {
                     link.right.memory.begin() + half);
 }
 
-/// Both sides continue as if nothing had been sent.
+/// Checks that both ends continue as if nothing had been sent.
 void nothing_happened(connection& link) {
   CHECK(link.right.quiet());
   CHECK(link.left.state() == IBV_QPS_RTS);
@@ -116,11 +116,11 @@ TEST_CASE("UC: a write that isn't allowed is lost") {
   attempt(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_WRITE, 0x100);
 }
 
-TEST_CASE("UC: packets before and after the expected ones do no harm") {
+TEST_CASE("UC: packets before and after the expected ones do not break a connection") {
   endpoint left(unreliable());
   endpoint right(unreliable());
   address from_left = left.here();
-  from_left.psn += 5;  // As if five packets had been lost.
+  from_left.psn += 5;  // as if five packets had been lost
   left.connect(right.here());
   right.connect(from_left);
   for (std::uint64_t id = 0; id < 3; ++id) {
@@ -166,12 +166,12 @@ TEST_CASE("UC: a failed send stops the send queue until it is resumed") {
   CHECK(failed.status == IBV_WC_LOC_PROT_ERR);
   CHECK(failed.wr_id == 1);
   CHECK(link.left.state() == IBV_QPS_SQE);
-  // Sends are flushed now.
+  // Sends that are posted now are flushed.
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}, 0) == 0);
   const ibv_wc flushed = link.left.wait();
   CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
   CHECK(flushed.wr_id == 2);
-  // Receiving continues.
+  // The queue pair still receives.
   REQUIRE(link.right.send(3, {link.right.piece(0, 100)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
   const ibv_wc received = link.left.wait();
@@ -184,7 +184,7 @@ TEST_CASE("UC: a failed send stops the send queue until it is resumed") {
   still_works(link);
 }
 
-TEST_CASE("UC: requests behind a failed send are never executed") {
+TEST_CASE("UC: requests after a failed send are never executed") {
   unreliable_connection link;
   REQUIRE(link.right.post_receive(10, {link.right.piece(0, 8)}) == 0);
   ibv_sge wrong = link.left.piece(0, 8);
@@ -213,7 +213,7 @@ TEST_CASE("UC: an incomplete message is not delivered") {
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, half)}) == 0);
   const registered_page page(link.left, 0, 1 << 16);
   page.take_away();
-  // The missing memory is only noticed at the end of the message.
+  // The device detects the missing memory only at the end of the message.
   REQUIRE(link.left.send(2, {link.left.piece(0, 300000), page.piece(1 << 16)}) == 0);
   CHECK(link.left.wait().status == IBV_WC_LOC_PROT_ERR);
   CHECK(link.right.quiet());
@@ -256,7 +256,7 @@ TEST_CASE("UC: a send to a nonexistent peer succeeds") {
   CHECK(end.wait().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("UC: the first packet in RTR establishes the communication") {
+TEST_CASE("UC: the first packet in RTR raises the event of an established communication") {
   endpoint left(unreliable());
   endpoint right(unreliable());
   left.connect(right.here());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receive work queues, tables of them, and which uses of them and of their queue pairs are refused.
+// Receive work queues, indirection tables of them, and uses of them that are refused.
 #include "catch.hpp"
 #include "support/forked.hpp"
 #include "support/work_queues.hpp"
@@ -25,7 +25,7 @@ TEST_CASE("receive scaling: the device reports its features") {
   CHECK(caps.rx_hash_function == IBV_RX_HASH_FUNC_TOEPLITZ);
 }
 
-TEST_CASE("receive scaling: InfiniBand has none") {
+TEST_CASE("receive scaling: InfiniBand has no work queues") {
   if (on_ethernet()) return;
   endpoint end;
   ibv_wq_init_attr attributes{};
@@ -46,7 +46,7 @@ TEST_CASE("receive scaling: work queues change their states") {
   CHECK(queue->wq_type == IBV_WQT_RQ);
   CHECK(queue->wq_num != end.pair->qp_num);
   CHECK(queue->state == IBV_WQS_RDY);
-  // The queue is full.
+  // The queue is full now.
   CHECK(end.post_to(0, 9) == ENOMEM);
   CHECK(change(queue, IBV_WQS_RDY) == 0);
   CHECK(change(queue, IBV_WQS_ERR) == 0);
@@ -62,7 +62,7 @@ TEST_CASE("receive scaling: work queues change their states") {
   CHECK(end.post_to(0, 8) == 0);
   REQUIRE(change(queue, IBV_WQS_RESET) == 0);
   CHECK(queue->state == IBV_WQS_RESET);
-  // The remaining completions were removed.
+  // The reset has removed the remaining completions.
   ibv_wc nothing{};
   CHECK(ibv_poll_cq(end.completion_queues[0], 1, &nothing) == 0);
   CHECK(end.post_to(0, 1) == EINVAL);
@@ -121,7 +121,7 @@ TEST_CASE("receive scaling: invalid work queues and tables are refused") {
   ibv_wq_init_attr odd = end.asked(0);
   odd.max_wr = 5;
   odd.max_sge = 0;
-  // The mask doesn't include these flags.
+  // These flags are ignored, because the mask doesn't include them.
   odd.create_flags = IBV_WQ_FLAGS_DELAY_DROP;
   ibv_wq* const rounded = ibv_create_wq(end.context, &odd);
   REQUIRE(rounded != nullptr);
@@ -188,7 +188,7 @@ TEST_CASE("receive scaling: invalid queue pairs are refused") {
     const without_privilege now;
     refused(EPERM, [](auto&) {});
   }
-  // The send completion queue is ignored, because the queue pair sends nothing.
+  // The queue pair sends nothing, so its send completion queue is ignored.
   ibv_qp_init_attr_ex attributes = end.spreading(ipv4_addresses);
   attributes.send_cq = end.queue;
   end.spreader = ibv_create_qp_ex(end.context, &attributes);
@@ -235,7 +235,7 @@ TEST_CASE("receive scaling: objects are busy until their users are destroyed") {
   CHECK(ibv_destroy_wq(end.queues[1]) == EBUSY);
   CHECK(ibv_destroy_rwq_ind_table(end.table) == 0);
   end.table = nullptr;
-  // Even while its completions haven't been polled.
+  // A queue can be destroyed before its completions have been polled.
   CHECK(change(end.queues[1], IBV_WQS_ERR) == 0);
   CHECK(ibv_destroy_wq(end.queues[1]) == 0);
   end.queues.pop_back();
@@ -267,7 +267,7 @@ TEST_CASE("receive scaling: a child of fork may not use its parent's objects") {
     well = well && ibv_post_wq_recv(end.queues[0], &request, &bad) == EIO && bad == &request;
     well = well && ibv_destroy_wq(end.queues[0]) == EIO;
     well = well && ibv_destroy_rwq_ind_table(end.table) == EIO;
-    // The child's own objects need a protection domain of its own.
+    // The child needs a protection domain of its own for its objects.
     ibv_wq_init_attr of_parent = end.asked(0);
     well = well && ibv_create_wq(end.context, &of_parent) == nullptr && errno == EINVAL;
     ibv_rwq_ind_table_init_attr parents{1, end.queues.data(), 0};

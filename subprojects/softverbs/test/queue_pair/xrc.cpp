@@ -21,7 +21,7 @@
 
 namespace {
 
-/// A file that exists until the test ends.
+/// A file that is removed at the end of the test.
 struct temporary_file {
   temporary_file() : descriptor(::mkstemp(name.data())) { REQUIRE(descriptor >= 0); }
   temporary_file(const temporary_file&) = delete;
@@ -68,7 +68,7 @@ TEST_CASE("an XRC domain belongs to its file") {
   CHECK(ibv_close_xrcd(third) == 0);
 }
 
-TEST_CASE("an XRC domain is opened with all that it needs") {
+TEST_CASE("opening an XRC domain requires all parameters") {
   open_context device;
   ibv_xrcd_init_attr asked{};
   asked.fd = -1;
@@ -85,7 +85,7 @@ TEST_CASE("an XRC domain is opened with all that it needs") {
   CHECK((described.device_cap_flags & IBV_DEVICE_XRC) != 0);
 }
 
-TEST_CASE("the objects of an XRC domain keep it and their completion queue busy") {
+TEST_CASE("an XRC domain and its completion queue are busy while the domain has objects") {
   xrc_receiver receiver;
   CHECK(ibv_close_xrcd(receiver.domain) == EBUSY);
   CHECK(ibv_destroy_cq(receiver.end.queue) == EBUSY);
@@ -102,7 +102,7 @@ TEST_CASE("the objects of an XRC domain keep it and their completion queue busy"
   receiver.domain = nullptr;
 }
 
-TEST_CASE("shared receive queues and queue pairs of XRC need their attributes") {
+TEST_CASE("creating shared receive queues and queue pairs of XRC requires their attributes") {
   xrc_receiver receiver;
   ibv_srq_init_attr_ex wanted = to_share(receiver.end.domain, receiver.domain, receiver.end.queue);
   const std::uint32_t all = wanted.comp_mask;
@@ -115,7 +115,7 @@ TEST_CASE("shared receive queues and queue pairs of XRC need their attributes") 
   ibv_srq* other = ibv_create_srq_ex(receiver.end.context, &wanted);
   REQUIRE(other != nullptr);
   CHECK(number_of(other) != number_of(receiver.shared));
-  // The queue is for XRC queue pairs only.
+  // Only XRC queue pairs can use this queue.
   ibv_qp_init_attr plain = pair_with(receiver.end.queue, {1, 1, 1, 1, 0});
   plain.srq = other;
   CHECK(refusal([&] { return ibv_create_qp(receiver.end.domain, &plain); }) == EINVAL);
@@ -139,7 +139,7 @@ TEST_CASE("shared receive queues and queue pairs of XRC need their attributes") 
   CHECK(ibv_qp_to_qp_ex(receiver.target) == nullptr);
 }
 
-TEST_CASE("XRC: messages fill the shared receive queue that each request names") {
+TEST_CASE("XRC: a message consumes a receive of the shared receive queue that its request names") {
   xrc_connection both;
   xrc_receiver& receiver = both.receiver;
   ibv_srq* second = receiver.create_shared();
@@ -149,7 +149,7 @@ TEST_CASE("XRC: messages fill the shared receive queue that each request names")
   }
   for (std::uint64_t id = 0; id < 6; ++id) {
     ibv_srq* into = id % 2 == 0 ? receiver.shared : second;
-    // More than one packet.
+    // This message needs several packets.
     std::fill_n(both.sender.memory.begin(), 40000, static_cast<unsigned char>(id + 1));
     REQUIRE(both.sender.send_to(id, number_of(into), 40000) == 0);
     const ibv_wc sent = both.sender.wait();
@@ -169,7 +169,7 @@ TEST_CASE("XRC: messages fill the shared receive queue that each request names")
   CHECK(ibv_destroy_srq(second) == 0);
 }
 
-TEST_CASE("XRC: immediate data and writes and reads and atomics reach the shared queue's domain") {
+TEST_CASE("XRC: writes, reads, atomics and immediate data reach the domain of the shared queue") {
   xrc_connection both(with_atomics());
   xrc_receiver& receiver = both.receiver;
   const address there = receiver.end.here();
@@ -235,7 +235,7 @@ TEST_CASE("XRC: requests built by function calls name a shared receive queue as 
   CHECK(both.receiver.end.memory[0] == 42);
 }
 
-TEST_CASE("XRC: an unknown number or the number in another domain is an invalid request") {
+TEST_CASE("XRC: an unknown queue number, or one of another domain, is an invalid request") {
   xrc_connection both;
   xrc_receiver elsewhere;
   REQUIRE(both.receiver.post(both.receiver.shared, 1, 0, 64) == 0);
@@ -363,7 +363,7 @@ TEST_CASE("XRC: the rest of a message isn't delivered to another queue with the 
       static_cast<volatile unsigned char*>(&both.receiver.end.memory[packet_bytes - 1]);
   REQUIRE(eventually([&] { return *filled == 0x5a; }));
   REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
-  // Numbers are reused after some time.
+  // Numbers are used again after some time, so create queues until the number returns.
   both.receiver.shared = both.receiver.create_shared();
   while (number_of(both.receiver.shared) != number) {
     REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
@@ -372,7 +372,7 @@ TEST_CASE("XRC: the rest of a message isn't delivered to another queue with the 
   REQUIRE(both.receiver.post(both.receiver.shared, 2, 1 << 18, 2 * packet_bytes) == 0);
   send(packet_flag::last, 1);
   CHECK(eventually([&] { return both.receiver.state() == IBV_QPS_ERR; }));
-  // The receive that it had taken is flushed, as with any request that breaks a connection.
+  // The receive that the packet has consumed is flushed, because the request breaks the connection.
   const ibv_wc flushed = both.receiver.end.wait();
   CHECK(flushed.wr_id == 2);
   CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
@@ -411,14 +411,15 @@ TEST_CASE("XRC: a queue pair is destroyed with the last object that refers to it
   CHECK(shared->state == IBV_QPS_RTS);
   CHECK(ibv_close_xrcd(domain) == EBUSY);
 
-  // The creator closes it first. The context on which it was created is still open.
+  // The creator destroys its object first, but the context in which it created the queue pair stays
+  // open.
   REQUIRE(ibv_destroy_qp(both.receiver.target) == 0);
   both.receiver.target = nullptr;
   REQUIRE(both.receiver.post(both.receiver.shared, 1, 0, 64) == 0);
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
   CHECK(both.receiver.end.wait().status == IBV_WC_SUCCESS);
-  // All that have it open get its events.
+  // Each context that has the queue pair open gets its events.
   REQUIRE(both.sender.send_to(2, 0x123456, 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_REM_INV_REQ_ERR);
   ibv_async_event event{};
@@ -458,7 +459,7 @@ TEST_CASE("XRC: a queue pair outlives the device on which it was created") {
   CHECK(ibv_close_xrcd(domain) == 0);
 }
 
-TEST_CASE("XRC: closing a device frees the rest of a domain") {
+TEST_CASE("XRC: closing a device frees the remaining objects of a domain") {
   ibv_context* verbs = open_device("soft0");
   ibv_pd* protection = ibv_alloc_pd(verbs);
   ibv_cq* queue = ibv_create_cq(verbs, 4, nullptr, nullptr, 0);
@@ -469,7 +470,7 @@ TEST_CASE("XRC: closing a device frees the rest of a domain") {
   CHECK(ibv_close_device(verbs) == 0);
 }
 
-TEST_CASE("XRC: each end of a connection takes the attributes that concern it") {
+TEST_CASE("XRC: each end of a connection accepts the attributes that concern it") {
   xrc_connection both;
   constexpr int to_init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
   constexpr int to_receive =
@@ -538,7 +539,7 @@ TEST_CASE("XRC: requests to another process that dies fail") {
   CHECK(sender.wait().status == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("XRC: a receiving queue pair takes no requests in any state") {
+TEST_CASE("XRC: requests can't be posted to a receiving queue pair in any state") {
   xrc_connection both;
   ibv_qp* const target = both.receiver.target;
   REQUIRE(both.receiver.state() == IBV_QPS_RTS);
@@ -557,7 +558,7 @@ TEST_CASE("XRC: a receiving queue pair takes no requests in any state") {
   CHECK(ibv_dealloc_mw(window) == 0);
 }
 
-TEST_CASE("XRC: one object of a queue pair is destroyed while another is used") {
+TEST_CASE("XRC: one object of a queue pair can be destroyed while another is used") {
   const temporary_file file;
   open_context one;
   open_context other;

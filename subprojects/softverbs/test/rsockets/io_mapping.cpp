@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that an rsocket lets its peer write to. It outlives the rsockets, because writes are
-// asynchronous.
+// Memory of an rsocket that its peer can write to. It outlives the rsockets, because writes
+// complete asynchronously.
 #include "catch.hpp"
 #include "support/rsocket_pair.hpp"
 
@@ -42,7 +42,7 @@ TEST_CASE("rsockets: a write to mapped memory arrives before later sends") {
   }
 }
 
-TEST_CASE("rsockets: a write arrives although the program only polls its memory") {
+TEST_CASE("rsockets: a write arrives even if the target's program makes no calls") {
   std::vector<char> memory(1);
   const rsocket_pair pair(1);
   const off_t offset = map(pair.client, memory, -1);
@@ -68,7 +68,7 @@ TEST_CASE("rsockets: a peer can have only as many mappings as the other end allo
   CHECK(map(pair.server, more, 10) == 10);
   CHECK(map(pair.server, most, 20) == -1);
   CHECK(errno == ENOMEM);
-  // A write may span several mappings.
+  // A single write may span several mappings.
   pair.server.send("m");
   REQUIRE(pair.client.receive(1) == "m");
   CHECK(write(pair.client, "0123456789", 5) == 10);

@@ -21,7 +21,7 @@
 
 namespace {
 
-/// Sends until there is no room, and returns the number of bytes.
+/// Sends until there is no more room, and returns the number of bytes sent.
 std::size_t fill(const one_rsocket& end) {
   const std::vector<char> some(100000, 'x');
   std::size_t sent = 0;
@@ -36,7 +36,7 @@ std::size_t fill(const one_rsocket& end) {
 
 }  // namespace
 
-TEST_CASE("rsockets: data goes both ways and each end knows both addresses") {
+TEST_CASE("rsockets: data goes both ways and each end reports both addresses") {
   const char* const address =
       GENERATE("198.18.83.1", "198.18.83.2", "127.0.0.1", "fd73:6f66:7476::1", "::1");
   const rsocket_listener listener(address);
@@ -91,7 +91,7 @@ TEST_CASE("rsockets: a nonblocking connect is in progress until a poll completes
   CHECK(client.wait_for(POLLIN) == POLLIN);
 }
 
-TEST_CASE("rsockets: a port without a listener refuses and can be tried again") {
+TEST_CASE("rsockets: connecting to a port without a listener fails and can be repeated") {
   const one_rsocket holder;
   REQUIRE(holder.bind("198.18.83.1") == 0);
   const std::uint16_t port = holder.port();
@@ -164,7 +164,7 @@ TEST_CASE("rsockets: an identifier that connects to a listening rsocket is rejec
   CHECK(events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
 }
 
-TEST_CASE("rsockets: data is peeked at and waited for and received in pieces") {
+TEST_CASE("rsockets: data can be peeked at, waited for, and received in pieces") {
   const rsocket_pair pair;
   std::array<char, 8> text{};
   CHECK(rrecv(pair.server.descriptor, text.data(), 4, MSG_DONTWAIT) == -1);
@@ -196,7 +196,7 @@ TEST_CASE("rsockets: data is peeked at and waited for and received in pieces") {
   CHECK(ntohs(from.sin6_port) == pair.client.port());
 }
 
-TEST_CASE("rsockets: a send without room is partial and a poll waits") {
+TEST_CASE("rsockets: a send without enough room sends a part and a poll waits for room") {
   const rsocket_pair pair;
   const std::size_t sent = fill(pair.client);
   CHECK(sent > 0);
@@ -204,7 +204,7 @@ TEST_CASE("rsockets: a send without room is partial and a poll waits") {
   CHECK(pair.server.receive(sent) == std::string(sent, 'x'));
   CHECK(pair.client.wait_for(POLLOUT) == POLLOUT);
   CHECK(pair.server.ready(POLLIN) == 0);
-  // A blocking send sends everything.
+  // A blocking send sends all bytes.
   const std::string much(4 * sent, 'y');
   std::string got;
   const int result = returns_only_after(
@@ -217,7 +217,7 @@ TEST_CASE("rsockets: a send without room is partial and a poll waits") {
   CHECK(got == much);
 }
 
-TEST_CASE("rsockets: each direction ends on its own") {
+TEST_CASE("rsockets: each direction of a connection can be shut down separately") {
   const rsocket_pair pair;
   pair.client.send("last");
   REQUIRE(rshutdown(pair.client.descriptor, SHUT_WR) == 0);
@@ -277,7 +277,7 @@ TEST_CASE("rsockets: a killed peer ends the connection") {
   CHECK(errno == ECONNRESET);
 }
 
-TEST_CASE("rsockets: a child of fork works with its parent's connection") {
+TEST_CASE("rsockets: a child of fork can use its parent's connection") {
   rsocket_pair pair;
   const forked child([&] {
     char byte = 0;
@@ -333,7 +333,7 @@ TEST_CASE("rsockets: select and poll accept other descriptors as well") {
   ::close(pipe[1]);
 }
 
-TEST_CASE("rsockets: options") {
+TEST_CASE("rsockets: options can be set and queried") {
   const one_rsocket end;
   CHECK(end.get(IPPROTO_TCP, TCP_NODELAY) == 0);
   end.set(IPPROTO_TCP, TCP_NODELAY, 1);

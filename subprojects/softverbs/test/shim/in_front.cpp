@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libsoftverbs-faults in front of a device, here soft0. Without it, these tests are meaningless.
+// Tests of libsoftverbs-faults in front of a device, which is soft0 here. They run only with that
+// library.
 #include "support/faults.hpp"
 #include "support/forked.hpp"
 #include "support/peer.hpp"
@@ -19,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Reads all available completions of an extended queue.
+/// A completion that was read field by field.
 struct reading {
   std::uint64_t id;
   ibv_wc_status status;
@@ -67,7 +68,7 @@ TEST_CASE("in front of a device: unsupported faults are refused", "[.][in front]
   softverbs_reset_faults();
 }
 
-TEST_CASE("in front of a device: a port goes down and up for all that have it open",
+TEST_CASE("in front of a device: a port goes down and up for all of its contexts",
           "[.][in front]") {
   endpoint one;
   endpoint two;
@@ -84,7 +85,7 @@ TEST_CASE("in front of a device: a port goes down and up for all that have it op
   CHECK_FALSE(is_readable(other.context->async_fd));
   CHECK(port_of(other) == IBV_PORT_ACTIVE);
   {
-    // A context that is opened later sees the state, but not the event.
+    // A context that is opened later reports the state, but gets no event.
     endpoint late;
     CHECK(port_of(late) == IBV_PORT_DOWN);
     CHECK_FALSE(is_readable(late.context->async_fd));
@@ -112,7 +113,7 @@ TEST_CASE("in front of a device: its own events arrive as well", "[.][in front]"
   ibv_ack_async_event(&event);
 }
 
-TEST_CASE("in front of a device: a failed request fails its queue pair", "[.][in front]") {
+TEST_CASE("in front of a device: a failed request makes its queue pair fail", "[.][in front]") {
   connection link;
   const faults set("send-completion" + at(link.left) + ":2=remote_access_error/7");
   REQUIRE(link.left.post_receive(10, {}) == 0);
@@ -124,7 +125,7 @@ TEST_CASE("in front of a device: a failed request fails its queue pair", "[.][in
   completes(link.left, 4, IBV_WC_WR_FLUSH_ERR);
   completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
   CHECK(link.left.state() == IBV_QPS_ERR);
-  // After a reset, it works again.
+  // After a reset, the queue pair works again.
   REQUIRE(link.left.change(IBV_QPS_RESET) == 0);
   REQUIRE(link.right.change(IBV_QPS_RESET) == 0);
   link.left.connect(link.right.here());
@@ -148,7 +149,7 @@ TEST_CASE("in front of a device: receives are distinguished from sends", "[.][in
   CHECK(softverbs_faults_struck() == 1);
 }
 
-TEST_CASE("in front of a device: completions are failed and held back one by one as well",
+TEST_CASE("in front of a device: extended completions can fail and be delayed as well",
           "[.][in front]") {
   ibv_cq_init_attr_ex asked{};
   asked.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
@@ -179,7 +180,7 @@ TEST_CASE("in front of a device: completions are failed and held back one by one
   const reading& received = got[0].id == 4 ? got[0] : got[1];
   CHECK(received.id == 4);
   CHECK(received.bytes == 6);
-  // Meanwhile, the same thread can't begin another session.
+  // While a session is open, the same thread can't begin another one.
   REQUIRE(end.send(6, {end.piece(0, 6)}, IBV_SEND_SIGNALED) == 0);
   REQUIRE(end.post_receive(7, {end.piece(100, 8)}) == 0);
   const faults more("completion=1us");
@@ -189,7 +190,7 @@ TEST_CASE("in front of a device: completions are failed and held back one by one
   CHECK(ibv_start_poll(end.extended, &nothing) == EBUSY);
   ibv_wc completion{};
   CHECK(ibv_poll_cq(ibv_cq_ex_to_cq(end.extended), 1, &completion) == -EBUSY);
-  // The current completion stays, even if the faults are reset.
+  // The current completion can be read until the session ends, even if the faults are reset.
   softverbs_reset_faults();
   const std::uint64_t id = end.extended->wr_id;
   CHECK(ibv_wc_read_qp_num(end.extended) == end.pair->qp_num);
@@ -197,7 +198,7 @@ TEST_CASE("in front of a device: completions are failed and held back one by one
   ibv_end_poll(end.extended);
 }
 
-TEST_CASE("in front of a device: a waiting thread is notified of a late completion",
+TEST_CASE("in front of a device: a waiting thread is notified of a delayed completion",
           "[.][in front]") {
   options wants{.channel = true};
   endpoint first(wants);
@@ -210,7 +211,7 @@ TEST_CASE("in front of a device: a waiting thread is notified of a late completi
   REQUIRE(ibv_req_notify_cq(first.queue, 0) == 0);
   REQUIRE(first.write(1, {first.piece(0, 8)}, first.here()) == 0);
   REQUIRE(second.write(2, {second.piece(0, 8)}, second.here()) == 0);
-  // This tests the descriptor that an event loop polls, not a sleeping thread.
+  // The test polls the descriptor, as an event loop would, instead of blocking in a call.
   std::string order;
   ::fcntl(first.channel->fd, F_SETFL, O_NONBLOCK);
   unsigned events = 0;
@@ -232,7 +233,8 @@ TEST_CASE("in front of a device: a waiting thread is notified of a late completi
   CHECK(order == "21");
   CHECK(events >= 2);
   CHECK(std::chrono::steady_clock::now() - start >= 80ms);
-  // Destruction must not wait for these events, because it counts the device's own events only.
+  // Destroying the queue must not wait until these events are acknowledged, because they did not
+  // come from the device.
 }
 
 TEST_CASE("in front of a device: a batch of built requests fails as a whole", "[.][in front]") {
@@ -290,11 +292,11 @@ TEST_CASE("in front of a device: faults are set and reset while threads poll", "
   CHECK(there == 200);
 }
 
-TEST_CASE("in front of a device: a child of fork has its own clock", "[.][in front]") {
+TEST_CASE("in front of a device: a child of fork has its own timer thread", "[.][in front]") {
   endpoint end;
   const faults set("after:200ms=port-down");
   const forked child([] {
-    // The child removes its own faults, which must not stop its parent's clock.
+    // The child removes its own faults. This must not stop the timer thread of its parent.
     softverbs_reset_faults();
     return softverbs_inject("ibv_alloc_pd=ENOMEM") == 0;
   });
@@ -303,7 +305,7 @@ TEST_CASE("in front of a device: a child of fork has its own clock", "[.][in fro
   CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
 }
 
-TEST_CASE("in front of a device: nothing is left when it closes", "[.][in front]") {
+TEST_CASE("in front of a device: closing the device frees everything", "[.][in front]") {
   const auto descriptors = [] {
     int count = 0;
     for (int each = 0; each < 1024; ++each) count += ::fcntl(each, F_GETFD) >= 0 ? 1 : 0;
@@ -321,7 +323,7 @@ TEST_CASE("in front of a device: nothing is left when it closes", "[.][in front]
     CHECK(end.quiet());
   }
   {
-    // Objects that the program doesn't destroy are destroyed with the device.
+    // Objects that the program doesn't destroy are freed with the device.
     open_context device;
     ibv_comp_channel* channel = ibv_create_comp_channel(device.verbs);
     REQUIRE(channel != nullptr);
@@ -330,7 +332,7 @@ TEST_CASE("in front of a device: nothing is left when it closes", "[.][in front]
   CHECK(descriptors() == at_first);
 }
 
-TEST_CASE("in front of a device: the last object of an XRC queue pair has its faults",
+TEST_CASE("in front of a device: faults of an XRC queue pair affect its last object",
           "[.][in front]") {
   xrc_connection both;
   ibv_qp_open_attr asked = to_open(both.receiver.target, both.receiver.domain);
@@ -355,7 +357,7 @@ TEST_CASE("in front of a device: XRC completions outlive their queue pair", "[.]
   REQUIRE(both.receiver.post(both.receiver.shared, 7, 0, 64) == 0);
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
-  // The completion is taken from the device, and held back.
+  // The completion is taken from the device and held back.
   ibv_wc none{};
   CHECK(ibv_poll_cq(both.receiver.end.queue, 1, &none) == 0);
   CHECK(ibv_destroy_qp(std::exchange(both.receiver.target, nullptr)) == 0);

@@ -10,18 +10,18 @@
 #include <cstdint>
 #include <string>
 
-/// The shared parts of the tests of connections by IP address.
+/// Shared code of the tests of connections by IP address.
 
-/// An address as programs use it: of a soft device, or a loopback address.
+/// Converts an address of a soft device, or a loopback address, from text.
 sockaddr_in6 ip(const char* text, std::uint16_t port = 0);
 sockaddr* of_c(sockaddr_in6& address);
 std::uint16_t port_of(rdma_cm_id* id);
 std::string text_of(const sockaddr* address);
-/// An address of soft0, for rdma_create_ep.
+/// Returns an address of soft0 that rdma_create_ep accepts.
 rdma_addrinfo* look_up(std::uint16_t port, int flags, rdma_port_space space = RDMA_PS_TCP,
                        ibv_qp_type type = IBV_QPT_RC);
 
-/// A channel and its events.
+/// An event channel.
 struct event_source {
   event_source();
   event_source(const event_source&) = delete;
@@ -31,7 +31,7 @@ struct event_source {
   /// Returns a copy of the next event, which is acknowledged. It is valid until the next call. The
   /// test fails if no event arrives within a minute.
   rdma_cm_event* next();
-  /// As above. The test fails if the event has another type.
+  /// Does the same, and fails the test if the event has another type.
   rdma_cm_event* next(rdma_cm_event_type wanted);
   bool is_readable(int milliseconds = 0) const;
 
@@ -45,7 +45,7 @@ struct event_source {
 /// An identifier, with a queue pair if requested.
 struct one_id {
   explicit one_id(event_source& events, rdma_port_space space = RDMA_PS_TCP);
-  /// Takes over the identifier of a request.
+  /// Takes ownership of the identifier of a request.
   explicit one_id(rdma_cm_id* made) : id(made) {}
   one_id(const one_id&) = delete;
   one_id& operator=(const one_id&) = delete;
@@ -68,7 +68,7 @@ struct cm_listener : one_id {
   sockaddr_in6 address(const char* text = "198.18.83.1") const;
 };
 
-/// Resolves the address and the route, up to rdma_connect.
+/// Resolves the address and the route, so that rdma_connect can be called.
 void resolve(event_source& events, one_id& client, sockaddr_in6 target);
 
 rdma_conn_param parameters_with(const void* data = nullptr, std::size_t length = 0);

@@ -15,7 +15,7 @@
 namespace {
 
 std::uint32_t next_psn() {
-  // Close to the wrap-around of the numbers, so that each test crosses it.
+  // The numbers start shortly before they wrap around, so that tests cross this point.
   static std::uint32_t last = 0xfffff0;
   return last = (last + 7) & 0xffffff;
 }
@@ -355,8 +355,8 @@ bool endpoint::quiet() {
   ibv_wc result{};
   for (int rounds = 0; rounds < 20 || std::chrono::steady_clock::now() < until; ++rounds) {
     if (ibv_poll_cq(queue, 1, &result) != 0) return false;
-    // Polling has no effect while another thread polls, and that thread may have lost its
-    // processor. This call waits for it.
+    // While another thread polls, polling has no effect, and that thread may be waiting for a
+    // processor. This call waits for that thread.
     if (ibv_pd* none = ibv_alloc_pd(context)) ibv_dealloc_pd(none);
   }
   return true;

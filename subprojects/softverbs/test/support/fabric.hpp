@@ -10,12 +10,12 @@
 #include <thread>
 #include <vector>
 
-/// The shared parts of the tests: an end of a connection, and waits with a deadline.
+/// Shared code of the tests: an end of a connection, and waits with a limit.
 
-/// A timeout for actions that take no time on an idle machine.
+/// The limit for actions that take no noticeable time on an idle machine.
 inline constexpr auto patience = std::chrono::seconds(60);
 
-/// Polls a condition that no event reports. Returns whether it becomes true within `patience`.
+/// Polls a condition that no event reports. Returns true if it becomes true within `patience`.
 template <typename Condition>
 bool eventually(const Condition& condition) {
   const auto latest = std::chrono::steady_clock::now() + patience;
@@ -27,10 +27,10 @@ bool eventually(const Condition& condition) {
   return true;
 }
 
-/// The time that tests wait for an event that must not arrive.
+/// The time for which tests wait for an event that must not arrive.
 inline constexpr auto a_moment = std::chrono::milliseconds(20);
 
-/// Returns whether there is data to read before the timeout expires.
+/// Returns true if there is data to read before the timeout expires.
 bool is_readable(int descriptor, std::chrono::milliseconds limit = {});
 
 template <typename Action>
@@ -41,10 +41,10 @@ std::chrono::steady_clock::duration time_of(const Action& action) {
 }
 
 bool on_ethernet();
-/// True if libsoftverbs-faults, in front of the device, injects the faults.
+/// True if the faults are injected by libsoftverbs-faults, in front of the device.
 bool faults_are_in_front();
 ibv_context* open_device(const char* name);
-/// Closes the device when the test ends, with all of its remaining objects.
+/// An opened device. It is closed at the end of the test, with all of its remaining objects.
 struct open_context {
   explicit open_context(const char* name = "soft0") : verbs(open_device(name)) {}
   open_context(const open_context&) = delete;
@@ -53,10 +53,10 @@ struct open_context {
   ibv_context* verbs;
 };
 
-/// The bytes in front of each datagram in its receive.
+/// The number of bytes before each datagram in its receive.
 inline constexpr std::uint32_t header_bytes = 40;
 
-/// The data that one end needs about the other, as plain bytes between processes.
+/// The data that an end needs about its peer. Processes exchange it as plain bytes.
 struct address {
   std::uint32_t qpn;
   std::uint32_t psn;
@@ -69,7 +69,7 @@ struct address {
 
 struct endpoint;
 
-/// Half of the memory that an endpoint has by default.
+/// Half of the default size of an endpoint's memory.
 inline constexpr std::size_t half = 1 << 19;
 
 struct options {
@@ -95,20 +95,21 @@ struct options {
   std::uint8_t reads = 16;
   bool channel = false;
   bool shared_receives = false;
-  /// An endpoint whose context, domain, completion queue and shared receives are used as well.
+  /// If not null, the new endpoint shares the context, domain, completion queue and shared receives
+  /// of this endpoint.
   const endpoint* host = nullptr;
 };
 
-/// Retries for seconds, within which every process gets its turn on a busy machine.
+/// Options for retrying for seconds, so that each process gets a processor even on a busy machine.
 options patient();
 
-/// Retries briefly, for a peer that doesn't answer at all.
+/// Options for retrying briefly, for peers that don't answer.
 options impatient();
 
-/// Allows remote atomics.
+/// Options that permit remote atomics.
 options with_atomics();
 
-/// A queue pair with all objects that it needs, in RESET at first.
+/// A queue pair, initially in RESET, with all objects that it needs.
 struct endpoint {
   explicit endpoint(const options& wanted = {});
   endpoint(const endpoint&) = delete;
@@ -119,7 +120,7 @@ struct endpoint {
   int initialize();
   int ready_to_receive(const address& peer);
   int ready_to_send();
-  /// RESET to RTS.
+  /// Moves the queue pair from RESET to RTS.
   void connect(const address& peer);
   int change(ibv_qp_state state);
   ibv_qp_state state() const;
@@ -165,12 +166,12 @@ struct endpoint {
   std::uint32_t psn = 0;
 };
 
-/// Linked writes of one piece. They are posted at once, so that the device can't execute one before
-/// the last is posted. Their identifiers start with 1.
+/// Returns a list of writes of one piece. The list is posted in one call, so that the device can't
+/// execute a write before the last one is posted. The ids start with 1.
 std::vector<ibv_send_wr> list_of_writes(std::size_t count, ibv_sge& piece, const address& to,
                                         unsigned flags = IBV_SEND_SIGNALED);
 
-/// An address handle for datagrams from an endpoint, which has to outlive it.
+/// An address handle for sending datagrams from an endpoint. The endpoint has to outlive it.
 struct address_handle {
   address_handle(const endpoint& from, ibv_ah_attr to);
   address_handle(const endpoint& from, const address& to);
@@ -183,23 +184,23 @@ struct address_handle {
   ibv_ah* handle;
 };
 
-/// The attributes to create a queue pair whose requests all complete in `queue`.
+/// The attributes for creating a queue pair whose requests all complete in `queue`.
 ibv_qp_init_attr pair_with(ibv_cq* queue, const ibv_qp_cap& capacities = {},
                            ibv_qp_type type = IBV_QPT_RC);
-/// Returns the errno of a call that fails to create an object; 0 if it creates one.
+/// Returns the errno of a call that fails to create an object, or 0 if it creates one.
 template <typename Call>
 int refusal(Call make) {
   errno = 0;
   return make() == nullptr ? errno : 0;
 }
-/// Takes the next event of a channel.
-/// \returns the queue of the event, which the caller acknowledges
+/// Waits for the next event of a channel. The caller has to acknowledge it.
+/// \returns the queue of the event
 ibv_cq* take_event_of(ibv_comp_channel* channel);
-/// The attributes of a queue pair that the mask selects.
+/// The attributes of a queue pair that are selected by the mask.
 ibv_qp_attr attributes_of(ibv_qp* pair, int mask = IBV_QP_STATE);
 /// The sequence number of the next packet that an endpoint sends.
 std::uint32_t next_psn_of(const endpoint& end);
-/// Returns whether an asynchronous event is available, or arrives before the timeout expires.
+/// Returns true if an asynchronous event is available before the timeout expires.
 bool has_event(const ibv_context* verbs, std::chrono::milliseconds limit = {});
 
 /// Fills a part of an endpoint's memory with a pattern that depends on the seed.
@@ -207,19 +208,21 @@ void fill(endpoint& end, std::size_t offset, std::size_t length, unsigned seed);
 bool same(const endpoint& left, std::size_t from, const endpoint& right, std::size_t to,
           std::size_t length);
 
-/// A word in an endpoint's memory.
+/// Returns a word of an endpoint's memory.
 std::uint64_t word(const endpoint& end, std::size_t offset);
-/// A word at a multiple of 8, which the device may change concurrently.
+/// Returns a word that the device may change at the same time. The offset has to be a multiple of
+/// 8.
 std::uint64_t changing_word(const endpoint& end, std::size_t offset);
 void set_word(endpoint& end, std::size_t offset, std::uint64_t value);
-/// A word with different bytes.
+/// A number whose bytes are all different.
 inline constexpr std::uint64_t large_word = 0xfedcba9876543210;
 
 /// An endpoint with an extended completion queue.
 struct extended_endpoint : endpoint {
   explicit extended_endpoint(ibv_cq_init_attr_ex asked = {}, const options& wants = {});
 
-  /// Waits for a completion and leaves the session open: ibv_end_poll has to follow.
+  /// Waits for a completion, and leaves the polling session open: the caller has to call
+  /// ibv_end_poll.
   void start();
 
   ibv_cq_ex* extended = nullptr;
@@ -240,7 +243,8 @@ struct connection {
 /// Checks that messages still arrive from left to right.
 void still_works(connection& link);
 
-/// Two connected endpoints in this process. The left one's requests are built by function calls.
+/// Two connected endpoints in this process. The requests of the left one are built by function
+/// calls.
 struct building_connection {
   explicit building_connection(std::uint64_t operations, const options& left_wants = {},
                                const options& right_wants = {});

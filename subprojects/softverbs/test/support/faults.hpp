@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <string>
 
-/// The shared parts of the tests of faults.
+/// Shared code of the tests of faults.
 
-/// Sets faults, and removes all faults at the end of the test.
+/// Sets faults, and resets all faults at the end of the test.
 struct faults {
   explicit faults(const std::string& text = "") { add(text); }
   faults(const faults&) = delete;
@@ -19,7 +19,7 @@ struct faults {
   static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
 };
 
-/// Stops the device, which then moves only in single steps, until go_on() or the end of the test.
+/// Holds the device, which then runs only in single steps, until go_on() or the end of the test.
 struct standstill {
   explicit standstill(unsigned long long seed = 1) { softverbs_hold(seed); }
   standstill(const standstill&) = delete;
@@ -28,7 +28,7 @@ struct standstill {
   void go_on() { softverbs_go_on(); }
 };
 
-/// The part of a fault that names the queue pair or work queue with this number.
+/// The part of a fault that selects the queue pair or work queue with this number.
 inline std::string at(std::uint32_t number) { return "@" + std::to_string(number); }
 inline std::string at(const endpoint& end) { return at(end.pair->qp_num); }
 

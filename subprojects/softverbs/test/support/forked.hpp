@@ -8,7 +8,7 @@
 
 #include <concepts>
 
-// TSan doesn't allow threads in a child of a program with several threads.
+// ThreadSanitizer doesn't support threads in a child of a program with several threads.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define NO_THREADS_AFTER_FORK
@@ -17,10 +17,10 @@
 #define NO_THREADS_AFTER_FORK
 #endif
 
-/// A child of fork, with a copy of the test's objects.
+/// A child process, which has a copy of the test's objects.
 class forked {
  public:
-  /// \param body code for the child; returns whether it succeeded
+  /// \param body the code of the child; returns true if it succeeds
   template <std::predicate Body>
   explicit forked(Body body) : process_(::fork()) {
     REQUIRE(process_ >= 0);
@@ -28,12 +28,12 @@ class forked {
     bool went_well = false;
     try {
       went_well = body();
-    } catch (...) {  // counts as a failure
+    } catch (...) {  // an exception counts as a failure
     }
     ::_exit(went_well ? 0 : 1);
   }
 
-  /// Waits until the child exits. True if it succeeded.
+  /// Waits until the child exits. Returns true if it succeeded.
   [[nodiscard]] bool ended_well() const {
     int status = -1;
     return ::waitpid(process_, &status, 0) == process_ && status == 0;

@@ -10,41 +10,41 @@
 #include <memory>
 #include <vector>
 
-/// The shared parts of the tests of raw packets: frames, rules, and queue pairs that receive them.
+/// Shared code of the tests of raw packets: frames, rules, and queue pairs that receive frames.
 
 using mac = std::array<std::uint8_t, 6>;
 using frame = std::vector<std::uint8_t>;
 
-/// An address of this process. All processes of the host are on one Ethernet, which carries other
-/// frames as well.
+/// Returns a MAC address of this process. All processes of the host are on one Ethernet, which
+/// carries other frames as well.
 mac own_mac(std::uint8_t which);
-/// A group address of this process.
+/// Returns a multicast address of this process.
 mac own_group(std::uint8_t which);
-/// The GID by which queue pairs become members of the group.
+/// Returns the GID with which queue pairs join the group.
 ibv_gid gid_of(const mac& group);
 
-/// A frame with these addresses and this type.
+/// Returns a frame with these addresses, this type and this content.
 frame frame_of(const mac& to, const mac& from, std::uint16_t type, const frame& content);
-/// The frame with a VLAN tag.
+/// Returns the frame with a VLAN tag inserted.
 frame tagged(const frame& plain, std::uint16_t tag);
 
 frame joined(frame left, const frame& right);
 
 inline constexpr std::uint16_t ipv4_type = 0x0800;
 inline constexpr std::uint16_t ipv6_type = 0x86dd;
-/// The type for local experiments, which no other software uses.
+/// The Ethernet type for local experiments, which no other software uses.
 inline constexpr std::uint16_t experimental_type = 0x88b5;
-/// An IPv4 packet from 10.0.0.1 to 10.0.0.2, with options in the header.
+/// Returns an IPv4 packet from 10.0.0.1 to 10.0.0.2, whose header has options.
 frame ipv4(std::uint8_t protocol, const frame& content, std::uint8_t fragment = 0);
-/// An IPv6 packet from fd00::1 to fd00::2.
+/// Returns an IPv6 packet from fd00::1 to fd00::2.
 frame ipv6(std::uint8_t next, const frame& content);
 frame udp(std::uint16_t source, std::uint16_t destination);
 frame tcp(std::uint16_t source, std::uint16_t destination);
 
-/// True if raw packets can be tested here.
+/// True if this process may create raw packet queue pairs.
 bool may_send_frames();
 
-/// Takes CAP_NET_RAW from this thread for as long as it exists.
+/// During its lifetime, this thread does not have CAP_NET_RAW.
 class without_privilege {
  public:
   without_privilege();
@@ -68,9 +68,9 @@ class rule {
     ++attributes().num_of_specs;
     return *this;
   }
-  /// Matches frames to this address.
+  /// Restricts the rule to frames with this destination.
   rule& to(const mac& destination);
-  /// Tags the completions.
+  /// Adds a tag, which completions report.
   rule& tagging(std::uint32_t tag);
   ibv_flow_attr& attributes() { return *reinterpret_cast<ibv_flow_attr*>(bytes_.data()); }
 
@@ -84,29 +84,29 @@ struct frame_end : endpoint {
   static constexpr std::uint64_t receives = 8;
 
   explicit frame_end(const char* device = "soft0", const endpoint* host = nullptr);
-  /// RESET to RTS.
+  /// Moves the queue pair from RESET to RTS.
   void start();
   void post_all();
-  /// Creates a rule, and destroys it at the end.
+  /// Creates a rule. The destructor destroys it.
   ibv_flow* hear(rule wanted);
   void stop_hearing();
   /// Sends a frame, and waits for its completion.
   ibv_wc_status send_frame(const frame& bytes);
-  /// Returns the next frame that a process of these tests sent, unchanged, and posts its receive
+  /// Waits for the next frame from a process of these tests. Returns it, and posts its receive
   /// again.
   frame next();
-  /// Returns the frame in a receive, and posts the receive again.
+  /// Returns the frame in this receive, and posts the receive again.
   frame taken(std::uint64_t id, std::uint32_t length);
   ~frame_end();
 
   std::vector<ibv_flow*> flows;
 };
 
-/// An endpoint whose receive completions report tags.
+/// An endpoint whose receive completions report the tags of rules.
 struct tag_reader : frame_end {
   explicit tag_reader(const char* device = "soft0");
   ~tag_reader();
-  /// The tag of the next frame that a process of these tests sent.
+  /// Waits for the next frame from a process of these tests, and returns its tag.
   std::uint32_t next_tag();
 
   ibv_cq_ex* tags = nullptr;

@@ -36,8 +36,8 @@ namespace {
 using namespace softverbs;
 using steady = std::chrono::steady_clock;
 
-/// The memory that the library has mapped to share it with others. It is mapped again here, because
-/// the library may unmap its own mapping.
+/// The memory that the library shares with other processes. It is mapped a second time here,
+/// because the library may remove its own mapping.
 std::vector<std::span<std::byte>> shared_memories() {
   std::vector<std::span<std::byte>> all;
   std::ifstream maps("/proc/self/maps");
@@ -70,7 +70,7 @@ published_tables& own_tables() {
   throw std::runtime_error("there are no tables");
 }
 
-/// An entry of a table, for a writer that ignores the table's rules.
+/// An entry of a table, for a writer that ignores the rules of the table.
 template <typename Shown>
 struct place {
   std::uint64_t version;
@@ -180,7 +180,7 @@ void scribble(const order& asked) {
   while (steady::now() < until) {
     for (int count = 0; count < 200 && !memories.empty(); ++count) {
       const auto& memory = memories[random() % memories.size()];
-      // Half of the time, the beginning, most of which is in use.
+      // Half of the writes go to the beginning, most of which is in use.
       const std::size_t within =
           random() % 2 == 0 ? std::min<std::size_t>(8192, memory.size()) : memory.size();
       const std::size_t at = random() % (within - 8) & ~std::size_t{7};
@@ -202,7 +202,7 @@ void chatter(const order& asked) {
   room.what = notice::kind::room_to_write;
   const auto sockets = connections();
   const auto until = steady::now() + std::chrono::milliseconds(asked.milliseconds);
-  // More than the peer has threads to receive from them.
+  // These are more threads than the peer has threads to receive.
   std::vector<std::thread> speakers;
   for (int number = 0; number < 3; ++number)
     speakers.emplace_back([&] {
@@ -214,11 +214,12 @@ void chatter(const order& asked) {
   for (std::thread& each : speakers) each.join();
 }
 
-/// A socket to the process of a queue pair; negative if the connection fails.
+/// Returns a socket that is connected to the process of a queue pair; negative if the connection
+/// fails.
 int connection_to(std::uint32_t qpn) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  // steady: the number belongs to the process of a queue pair of this test
+  // steady: the name contains the number of the process of a queue pair of this test
   const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u",
                                    qpn >> wire::index_bits);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -238,7 +239,7 @@ int liar() {
   endpoint end(patient());
   const address there = with_test::meet(end);
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(0x11));
-  // Both ends have completed the handshake before it begins.
+  // Both ends must have completed the handshake before the attack begins.
   for (int round = 0; round < 10; ++round) {
     if (end.write(1, {end.piece(0, 64)}, there) != 0) return 2;
     if (end.wait().status != IBV_WC_SUCCESS) return 3;
@@ -292,7 +293,7 @@ int holder() {
   ::getrlimit(RLIMIT_NOFILE, &all);
   all.rlim_cur = all.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &all);
-  // Each process reports when it has opened its connections.
+  // Each child process reports when it has opened its connections.
   std::array<int, 2> ready{};
   if (::pipe(ready.data()) != 0) return 2;
   const auto hold = [&] {
@@ -331,7 +332,7 @@ int forger() {
     const int socket = connection_to(header.target_qpn);
     const bool sent = ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) > 0;
     with_test::tell(sent ? 's' : 'n');
-    // Data that was sent counts even if it hasn't been read yet.
+    // Packets that were sent are received, even if the socket is closed before.
     ::close(socket);
   }
 }

@@ -6,21 +6,21 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Malicious processes of the same user.
+/// Malicious processes of the same user, which attack the device of another process.
 namespace hostile {
 
-/// An order of the test to a liar.
+/// A command of the test to a `liar`.
 struct order {
   enum class kind : std::uint8_t {
     leave,
-    /// Writes false data to its tables: lie number `number`.
+    /// Writes false data to its tables. `number` selects the data.
     lie,
-    /// Announces endlessly that it is using `pair` and `region`, by their indices in the tables.
+    /// Announces endlessly that it uses the queue pair and region with these indices in the tables.
     announce,
-    /// For `milliseconds`, writes random data with the seed `number` to all memory that it shares,
-    /// and sends notices through all connections.
+    /// For `milliseconds`, writes random data to all memory that it shares, and sends notices
+    /// through all connections. `number` is the seed.
     scribble,
-    /// For `milliseconds`, sends notices without a pause that there is room in a ring.
+    /// For `milliseconds`, continuously sends notices that a ring has room.
     chatter,
   };
   kind what;
@@ -30,18 +30,18 @@ struct order {
   std::uint32_t milliseconds;
 };
 
-/// The number of different lies.
+/// The number of different false data.
 std::size_t lies();
 
-/// Connects to the test's endpoint correctly, and then follows orders.
+/// Connects to the test's endpoint correctly, and then executes commands.
 int liar();
-/// Opens and closes connections to a process, one after the other. The test sends the number of
-/// connections, and the number of a queue pair in the process.
+/// Opens and closes connections to a process, one after another. The test sends the number of
+/// connections, and the number of a queue pair of that process.
 int caller();
-/// Opens connections to a process, sends nothing, and keeps them until the test sends something:
-/// `number` of them in each of `region` processes, by the number of a queue pair there.
+/// Opens connections to `region` processes, `number` to each, and sends nothing. Keeps them open
+/// until the test sends something. The test sends the number of a queue pair of each process.
 int holder();
-/// Sends the packets that the test passes, whatever sender they name.
+/// Sends packets that the test passes to it. They may name any sender.
 int forger();
 
 }  // namespace hostile

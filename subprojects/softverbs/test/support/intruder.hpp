@@ -22,12 +22,12 @@
 #include <thread>
 #include <vector>
 
-/// The address at which the process of a queue pair listens.
+/// The socket address at which the process of a queue pair listens.
 struct process_name {
   explicit process_name(std::uint32_t qpn) noexcept {
     name.sun_family = AF_UNIX;
     const int written =
-        // steady: the number belongs to the process of a queue pair of this test
+        // steady: the name contains the number of the process of a queue pair of this test
         std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u", qpn >> 14);
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                     static_cast<std::size_t>(written));
@@ -38,7 +38,7 @@ struct process_name {
   socklen_t length = 0;
 };
 
-/// A connection to the process of a queue pair.
+/// A connection to the process of a queue pair, opened without the library.
 class intruder {
  public:
   explicit intruder(std::uint32_t qpn)
@@ -51,31 +51,32 @@ class intruder {
   intruder& operator=(const intruder&) = delete;
   ~intruder() { ::close(socket_); }
 
-  /// Connects without waiting to be accepted, and disconnects at once. False if the backlog is
-  /// full.
+  /// Connects without waiting to be accepted, and disconnects immediately. Returns false if the
+  /// backlog is full.
   static bool takes_a_place(std::uint32_t qpn) {
     const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int error = connect(socket, qpn) == 0 ? 0 : errno;
     ::close(socket);
-    // Other errors say nothing about the backlog.
+    // Other errors do not show that the backlog is full.
     INFO(std::strerror(error));
     REQUIRE((error == 0 || error == EAGAIN));
     return error == 0;
   }
 
-  /// Sends a handshake, with a descriptor unless that is negative.
+  /// Sends a handshake, with a descriptor if it is not negative.
   void greet(int descriptor) {
     softverbs::notice greeting{};
     greeting.what = softverbs::notice::kind::greeting;
     send_with(&greeting, sizeof(greeting), {descriptor});
   }
-  /// The answer, and the number of its descriptors; none if the connection was closed.
+  /// The answer and the number of descriptors that came with it; empty if the connection was
+  /// closed.
   struct answer {
     softverbs::notice notice;
     std::vector<int> descriptors;
   };
   std::optional<answer> hear();
-  /// Waits for the answer, and leaves it unread. False if none arrives.
+  /// Waits for the answer, and leaves it unread. Returns false if none arrives.
   bool is_answered() const {
     pollfd own{socket_, POLLIN, 0};
     constexpr std::chrono::milliseconds limit = patience;
@@ -88,9 +89,10 @@ class intruder {
     return ::poll(&own, 1, 0) == 1;
   }
 
-  /// Waits until the socket has room, so that no packet is lost before the connection is accepted.
+  /// Waits until the socket has room, so that packets are not lost before the connection is
+  /// accepted.
   void send(const void* bytes, std::size_t length) {
-    // The device may have closed the connection by now.
+    // The send may fail, because the device may have closed the connection.
     [[maybe_unused]] const ssize_t sent = ::send(socket_, bytes, length, MSG_NOSIGNAL);
   }
 
@@ -146,18 +148,18 @@ inline std::optional<intruder::answer> intruder::hear() {
   return result;
 }
 
-/// Waits until the device has accepted all earlier connections and would accept the next one at
-/// once. Once a test has used librdmacm, which keeps devices open, waiting connections outlive
-/// their test.
+/// Waits until the device has accepted all earlier connections, and would accept the next one
+/// immediately. This is necessary because connections may still be waiting after their test:
+/// librdmacm keeps devices open once it is used.
 inline void let_everybody_in(std::uint32_t qpn) {
   intruder last(qpn);
   last.greet(-1);
   REQUIRE(last.is_answered());
-  // steady: by this clock, the device accepts sixteen in a millisecond
+  // steady: waits by the clock by which the device accepts sixteen connections per millisecond
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-/// The header of a packet that claims to come from the left end.
+/// Returns the header of a packet that claims to come from the left end.
 inline softverbs::packet_header forged(const connection& link) {
   softverbs::packet_header header{};
   header.kind = softverbs::packet_kind::write;

@@ -19,7 +19,7 @@
 namespace limits_of_host {
 namespace {
 
-/// Captures stderr, and returns its first line.
+/// Captures stderr. Returns its first line.
 class listener_to_errors {
  public:
   listener_to_errors() : said_(std::tmpfile()), before_(::dup(STDERR_FILENO)) {
@@ -43,7 +43,8 @@ class listener_to_errors {
   int before_;
 };
 
-/// The name at which this process listens, without its number; empty if it doesn't listen.
+/// The name of the socket at which this process listens, without its number. Empty if it doesn't
+/// listen.
 std::string own_kind() {
   for (int descriptor = 3; descriptor < 100; ++descriptor) {
     int listens = 0;
@@ -61,13 +62,14 @@ std::string own_kind() {
   return {};
 }
 
-/// The device must not be open after this call.
+/// Opens the device and determines that name. The device must be closed before the call,
+/// and is closed after it.
 std::string kind_of_this_process() {
   const open_context device;
   return own_kind();
 }
 
-/// Returns the error of opening the device; 0 if there is none.
+/// Returns the errno of opening the device, or 0 if it succeeds.
 int error_of_opening() {
   int count = 0;
   ibv_device** devices = ibv_get_device_list(&count);
@@ -110,7 +112,8 @@ int latecomer() {
 int without_threads() {
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
-  // A larger stack than there are addresses, because the number of threads may be unlimited.
+  // The stack would be larger than the address space. A limit of threads would not be sufficient,
+  // because it may be unlimited.
   if (::pthread_attr_setstacksize(&attributes, std::size_t{1} << 47) != 0 ||
       ::pthread_setattr_default_np(&attributes) != 0)
     return 0;
@@ -134,8 +137,8 @@ int seeker() {
     return has_it;
   };
   std::uint32_t slot = 1;
-  // A slot at which no process of this version listens or can listen, and one of another version
-  // does.
+  // Finds a slot at which a process of another version listens, and no process of this version does
+  // or can.
   while (!take(kind + std::to_string(slot)) || !take("softverbs/2/" + std::to_string(slot)))
     if (++slot > 1022) return 3;
   listener_to_errors heard;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Processes that reach a limit, and get an error that says so.
+/// Processes that reach a limit. They check that the error reports the limit.
 namespace limits_of_host {
 
-/// All slots for processes are taken. Succeeds if this is reported.
+/// Occupies all slots for processes, and opens the device. Succeeds if the error reports the limit.
 int latecomer();
-/// No thread can be started. Succeeds if this is reported.
+/// Opens the device while no thread can be started. Succeeds if the error reports this.
 int without_threads();
-/// Looks for a peer whose slot belongs to a process with another version. Succeeds if this is
-/// reported.
+/// Connects to a peer whose slot belongs to a process with another version of softverbs. Succeeds
+/// if the error reports this.
 int seeker();
 
 }  // namespace limits_of_host

@@ -40,7 +40,8 @@ void put(int socket, const void* bytes, std::size_t length) {
     throw std::runtime_error("the other process has exited");
 }
 
-/// For data from the test, which decides when it ends: its death closes the connection.
+/// Waits without a limit for data of the test. If the test dies, its connection is closed, which
+/// ends the wait.
 constexpr int without_limit = -1;
 
 void get(int socket, void* bytes, std::size_t length,
@@ -57,7 +58,7 @@ address swap(int socket, endpoint& end) {
   put(socket, &here, sizeof(here));
   get(socket, &there, sizeof(there));
   end.connect(there);
-  // Neither end continues before both are connected.
+  // Synchronizes, so that neither end continues before both are connected.
   char ready = 'r';
   put(socket, &ready, 1);
   get(socket, &ready, 1);
@@ -70,7 +71,7 @@ char hear_order() {
   return word;
 }
 
-/// Returns each message to its sender, until it receives an empty one.
+/// Returns each message to its sender, until an empty one arrives.
 int echo() {
   endpoint end;
   end.initialize();
@@ -112,7 +113,7 @@ int datagram_echo() {
   }
 }
 
-/// Joins a group and counts its messages.
+/// Joins a multicast group, and counts its messages.
 int member() {
   endpoint end(options{.type = IBV_QPT_UD});
   const ibv_gid group = group_of(::getppid());
@@ -125,7 +126,7 @@ int member() {
   return ibv_detach_mcast(end.pair, &group, lid_of_group) == 0 ? 0 : 4;
 }
 
-/// Exchanges MAC addresses with the test, and returns all frames to it.
+/// Exchanges MAC addresses with the test, and returns all frames to the sender.
 int frame_echo() {
   frame_end end;
   const mac here = own_mac(1);
@@ -162,8 +163,8 @@ int target(ibv_qp_type type) {
   return 0;
 }
 
-/// On an order, deregisters its memory while a peer writes to it, and checks that no later write
-/// arrives.
+/// When the test requests it, deregisters its memory while a peer writes to it. Checks that no
+/// later write arrives.
 int withdrawer() {
   endpoint end;
   swap(peer_descriptor, end);
@@ -171,7 +172,7 @@ int withdrawer() {
   if (ibv_dereg_mr(end.region) != 0) return 2;
   end.region = nullptr;
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
-  // A write has been refused, and those before it are complete.
+  // At this point a write has been refused, and earlier writes are complete.
   if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 4;
   return std::count(end.memory.begin(), end.memory.end(), 2) ==
                  static_cast<std::ptrdiff_t>(end.memory.size())
@@ -179,7 +180,7 @@ int withdrawer() {
              : 3;
 }
 
-/// Takes one message, and exits at once.
+/// Receives one message, and exits immediately.
 int leaver() {
   endpoint end;
   end.initialize();
@@ -188,7 +189,7 @@ int leaver() {
   return end.wait().status == IBV_WC_SUCCESS ? 0 : 2;
 }
 
-/// Writes 64 KiB on each order, directly if possible, and reports the result.
+/// When the test requests it, writes 64 KiB, without packets if possible, and reports the result.
 int writer() {
   endpoint end(patient());
   const address there = swap(peer_descriptor, end);
@@ -202,7 +203,7 @@ int writer() {
   }
 }
 
-/// Exits while one of its threads writes. The exit waits for an order.
+/// Exits while one of its threads writes. The exit waits for a request of the test.
 int hasty_writer() {
   std::atexit([] { hear_order(); });
   endpoint end(patient());
@@ -227,8 +228,8 @@ int adder() {
   return 0;
 }
 
-/// Allocates 64 KiB of device memory, sends its key, and follows orders: to add one to the first
-/// word, a thousand times, or to deregister it and check that no later write arrives.
+/// Allocates 64 KiB of device memory, and sends its key. When the test requests it, adds one to the
+/// first word a thousand times, or deregisters the memory and checks that no later write arrives.
 int hold_device_memory() {
   endpoint end(with_atomics());
   swap(peer_descriptor, end);
@@ -269,7 +270,7 @@ int hold_device_memory() {
       if (ibv_dereg_mr(region) != 0) return 8;
       bytes.assign(bytes.size(), 2);
       if (ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) != 0) return 9;
-      // A write has been refused, and those before it are complete.
+      // At this point a write has been refused, and earlier writes are complete.
       if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 12;
       if (ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) != 0) return 10;
       if (std::count(bytes.begin(), bytes.end(), 2) != static_cast<std::ptrdiff_t>(bytes.size()))
@@ -279,7 +280,7 @@ int hold_device_memory() {
   }
 }
 
-/// Receives all XRC messages.
+/// Receives XRC messages.
 int receive_for_xrc() {
   xrc_receiver receiver;
   for (std::uint64_t id = 0; id < 8; ++id) receiver.post(receiver.shared, id, id << 16, 1 << 16);
@@ -298,7 +299,7 @@ int receive_for_xrc() {
   }
 }
 
-/// Sends as many messages as its peer.
+/// Sends as many messages as its peer does.
 int flood() {
   endpoint end;
   end.initialize();
@@ -311,7 +312,8 @@ int flood() {
   return 0;
 }
 
-/// Polls and posts within its own sessions, twice each. Succeeds if each mistake is explained once.
+/// Polls a queue within its own polling session, and posts within its own batch, each twice.
+/// Succeeds if each mistake is explained exactly once.
 int nester() {
   std::FILE* said = std::tmpfile();
   if (said == nullptr || ::dup2(::fileno(said), STDERR_FILENO) < 0) return 2;
@@ -350,14 +352,14 @@ peer::peer(const char* part, const char* setting) {
     throw std::runtime_error("socketpair");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  // A dup2 onto itself would leave close-on-exec set.
+  // If both numbers are equal, dup2 would do nothing, and leave close-on-exec set.
   const int passed = pair[1] == peer_descriptor ? ::dup(pair[1]) : pair[1];
   ::posix_spawn_file_actions_adddup2(&actions, passed, peer_descriptor);
   char program[] = "/proc/self/exe";
   char option[] = "--peer";
   char* arguments[] = {program, option, const_cast<char*>(part), nullptr};
   std::vector<char*> settings;
-  // The first variable with a name counts.
+  // If a variable is set twice, the first value is used.
   if (setting != nullptr) settings.push_back(const_cast<char*>(setting));
   for (char** each = environ; *each != nullptr; ++each) settings.push_back(*each);
   settings.push_back(nullptr);
@@ -390,7 +392,7 @@ char peer::hear() {
 void peer::kill() { ::kill(process_, SIGKILL); }
 void peer::stop() {
   ::kill(process_, SIGSTOP);
-  // A signal takes effect with a delay, during which the device could still work.
+  // Waits, because a signal takes effect with a delay, during which the process could still work.
   int status = 0;
   ::waitpid(process_, &status, WUNTRACED);
 }

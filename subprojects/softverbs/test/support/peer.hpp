@@ -5,18 +5,18 @@
 
 #include <sys/types.h>
 
-/// Another process, which runs a part of the tests.
+/// Another process, which runs one of the functions in peer.cpp (a part).
 class peer {
  public:
-  /// `setting`, NAME=VALUE, is added to its environment.
+  /// Starts the process. `setting` (NAME=VALUE) is added to its environment.
   explicit peer(const char* part, const char* setting = nullptr);
   peer(const peer&) = delete;
   peer& operator=(const peer&) = delete;
   ~peer();
 
-  /// Exchanges addresses with the endpoint of the process. Both connect.
+  /// Exchanges addresses with the endpoint of the process, and connects both. Returns its address.
   address meet(endpoint& end);
-  /// Each transmits one byte, to synchronize.
+  /// `tell` sends a byte to the process, and `hear` receives one from it, for synchronization.
   void tell(char word);
   void tell(const void* bytes, std::size_t length);
   char hear();
@@ -25,9 +25,9 @@ class peer {
   void kill();
   void stop();
   void resume();
-  /// Returns its exit code, once it has exited.
+  /// Waits until the process exits. Returns its exit code.
   int wait();
-  /// Asks it to exit, and checks that it succeeds.
+  /// Requests the process to exit, and checks that it succeeds.
   void finish(int line = __builtin_LINE());
 
  private:
@@ -35,20 +35,20 @@ class peer {
   int socket_ = -1;
 };
 
-/// The multicast group of a test and of the processes that it starts, which no concurrent test
-/// uses.
+/// The multicast group of a test and of the processes that it starts. Concurrent tests use other
+/// groups.
 ibv_gid group_of(pid_t process);
 inline constexpr std::uint16_t lid_of_group = 0xc077;
 
-/// True if processes share memory here. Otherwise all traffic goes through sockets.
+/// True if processes share memory. Otherwise all traffic goes through sockets.
 bool shares_memory();
 
-/// Writes to the peer's memory until no packets are needed, which requires shared memory. False if
-/// packets are always needed.
+/// Writes to the peer's memory until requests need no packets, which requires shared memory.
+/// Returns false if they always need packets.
 bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset = 0,
                     std::uint32_t length = 1);
 
-/// Runs a part, and returns its exit code.
+/// Runs a part in this process. Returns the exit code.
 int play(const char* part);
 
 /// The functions with which parts synchronize with the test.

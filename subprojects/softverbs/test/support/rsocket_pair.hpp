@@ -13,7 +13,7 @@
 /// An rsocket, closed at the end of the test.
 struct one_rsocket {
   explicit one_rsocket(int type = SOCK_STREAM, int domain = AF_INET);
-  /// Takes over an accepted rsocket.
+  /// Takes ownership of an accepted rsocket.
   static one_rsocket of(int descriptor);
   one_rsocket(one_rsocket&& from) noexcept;
   one_rsocket& operator=(one_rsocket&&) = delete;
@@ -23,7 +23,7 @@ struct one_rsocket {
   int bind(const char* address, std::uint16_t port = 0) const;
   int connect(const char* address, std::uint16_t port) const;
   std::uint16_t port() const;
-  /// The address and port, as "198.18.83.1 1234".
+  /// The address and port of this end, in the form "198.18.83.1 1234".
   std::string name() const;
   std::string peer_name() const;
 
@@ -34,9 +34,9 @@ struct one_rsocket {
   void set(int level, int option, int value) const;
   int get(int level, int option) const;
   void make_nonblocking() const;
-  /// Returns the events that a poll reports at once.
+  /// Returns the events that are available now.
   int ready(int events) const;
-  /// Waits for some of the events, and returns the reported ones.
+  /// Waits for at least one of the events, and returns those that are reported.
   int wait_for(int events) const;
 
   int descriptor = -1;
@@ -46,13 +46,13 @@ struct one_rsocket {
   one_rsocket(adopted, int given) noexcept : descriptor(given) {}
 };
 
-/// A listener at a free port, with options that are set before it listens.
+/// A listener at a free port. Its options are set before it listens.
 struct rsocket_listener : one_rsocket {
   explicit rsocket_listener(const char* address = "198.18.83.1", int mappings = 0);
   one_rsocket accept() const;
 };
 
-/// Both ends of a connection. `mappings` is the number of mappings that each end allows the other.
+/// Both ends of a connection. Each end permits the other this number of mappings.
 struct rsocket_pair {
   explicit rsocket_pair(int mappings = 0);
 

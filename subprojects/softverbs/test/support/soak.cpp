@@ -24,7 +24,8 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// The timeout for a completion, on an overloaded machine, and for a process that may be stopped.
+/// The limit for a completion. It allows for an overloaded machine and for processes that are
+/// stopped.
 constexpr auto longest_wait = std::chrono::seconds(60);
 
 constexpr std::size_t table_bytes = std::size_t{64} * 1024;
@@ -43,7 +44,7 @@ bool is_all(const unsigned char* from, std::size_t length, unsigned char value) 
   return std::all_of(from, from + length, [value](unsigned char each) { return each == value; });
 }
 
-/// A connection to another worker, with the lanes of both.
+/// A connection to another worker. Each of the two has a lane for the other.
 class link {
  public:
   link(board& all, std::size_t self, std::size_t other, std::minstd_rand& random);
@@ -51,12 +52,12 @@ class link {
   link& operator=(const link&) = delete;
   ~link() { withdraw_regions(); }
 
-  /// Continues with it, by at most one request.
+  /// Continues with the connection. Posts at most one request.
   void step();
-  /// Deregisters a lane, checks that no later write arrives, and offers it again. Called by another
-  /// thread.
+  /// Deregisters a lane, checks that no later write arrives, and registers it again. Called by
+  /// another thread.
   void withdraw(std::minstd_rand& random);
-  /// The slot of its process, which is part of its queue pair numbers.
+  /// The slot of this process, which is a part of its queue pair numbers.
   std::uint32_t slot() const { return end_.pair->qp_num >> 14; }
 
  private:
@@ -88,7 +89,7 @@ class link {
   std::uint64_t requests_ = 0;
   bool connected_ = false;
   bool broken_ = true;
-  /// The keys and addresses as read before the request.
+  /// The keys and addresses, as they were read before the request.
   std::uint32_t area_key_ = 0;
   std::uint32_t counter_key_ = 0;
   std::uint64_t area_at_ = 0;
@@ -98,7 +99,7 @@ class link {
 options of_links() {
   options wanted = with_atomics();
   wanted.memory = area_bytes + 2 * guard_bytes;
-  // The ACK timeout is 4 ms at least. A process that is stopped for longer is waited for anyway.
+  // The ACK timeout is at least 4 ms. The device waits longer for a process that is stopped.
   wanted.timeout = 8;
   wanted.retry_count = 5;
   return wanted;
@@ -115,8 +116,8 @@ link::link(board& all, std::size_t self, std::size_t other, std::minstd_rand& ra
       known_(all.known[self][other]),
       end_(of_links()),
       epoch_(here_.epoch) {
-  // The previous worker may have died while the area was withdrawn, and so may this one at this
-  // point.
+  // The previous worker may have died while the area was withdrawn, so restore it. This worker may
+  // be killed during that as well.
   if (offered_.withdrawn != 0) own_.area = offered_.saved;
   offered_.withdrawn = 0;
   offer();
@@ -159,7 +160,7 @@ void link::withdraw(std::minstd_rand& random) {
   ibv_mr*& region = of_area ? area_ : counter_;
   const int error = ibv_dereg_mr(region);
   if (error == EBUSY) {
-    // This happens while a process is stopped within a request.
+    // The call fails like this while a process is stopped in the middle of a request.
     ++all_.total.busy;
     return;
   }
@@ -172,7 +173,7 @@ void link::withdraw(std::minstd_rand& random) {
     offered_.saved = own_.area;
     offered_.withdrawn = 1;
     own_.area.fill(nobody);
-    // steady: gives a mistake time to show; without one the test passes at any speed
+    // steady: gives a mistake time to show; a correct device passes at any speed
     std::this_thread::sleep_for(pause);
     if (!is_all(own_.area.data(), area_bytes, nobody))
       complain("something was written to a region that had been deregistered");
@@ -180,7 +181,7 @@ void link::withdraw(std::minstd_rand& random) {
     offered_.withdrawn = 0;
   } else {
     const std::uint64_t before = *static_cast<volatile std::uint64_t*>(&own_.counter);
-    // steady: gives a mistake time to show; without one the test passes at any speed
+    // steady: gives a mistake time to show; a correct device passes at any speed
     std::this_thread::sleep_for(pause);
     if (*static_cast<volatile std::uint64_t*>(&own_.counter) != before)
       complain("something was counted in a region that had been deregistered");
@@ -275,8 +276,8 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
     ++known_.done;
     return true;
   }
-  // The peer died, is stopped, or withdraws its memory. The last status is of a request of the peer
-  // that came too late for a region.
+  // The peer has died, is stopped, or has withdrawn its memory. The last of these statuses means
+  // that a request of the peer came too late for a region.
   if (completion.status != IBV_WC_RETRY_EXC_ERR && completion.status != IBV_WC_REM_ACCESS_ERR &&
       completion.status != IBV_WC_WR_FLUSH_ERR)
     complain("a request fails with status %d", completion.status);
@@ -330,7 +331,7 @@ void link::read() {
 }
 
 void link::settle() {
-  // Checks a write that may have been executed in part. It has no further effect from now on.
+  // Checks a write that may have been executed in part. It is known to have no more effects.
   const std::uint32_t offset = known_.offset;
   const std::uint32_t length = known_.length;
   if (!read_into_buffer(offset, length)) return;
@@ -346,7 +347,7 @@ void link::settle() {
 
 void link::count() {
   const std::uint32_t doubts = known_.counts.fetch_add(1);
-  // A worker that doesn't know the counter's value can only add.
+  // A worker that doesn't know the value of the counter can only add to it.
   const bool swaps = doubts == 0 && below(2) == 0;
   ibv_send_wr request{};
   request.opcode = swaps ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;

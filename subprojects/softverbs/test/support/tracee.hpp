@@ -11,8 +11,9 @@
 #include <stdexcept>
 #include <string>
 
-/// A thread of another process, which can be stopped at any of its system calls. It continues when
-/// this is destroyed, unless it was killed. All calls have to come from one thread of this process.
+/// A thread of another process, which can be stopped at any of its system calls. The destructor
+/// lets it continue, unless it was killed. All calls have to come from the same thread of this
+/// process.
 class tracee {
  public:
   explicit tracee(pid_t thread) : thread_(thread) {
@@ -24,7 +25,7 @@ class tracee {
   tracee& operator=(const tracee&) = delete;
   ~tracee() { let_go(); }
 
-  /// True if this process may trace `thread`, which continues.
+  /// True if this process has the right to trace `thread`. The thread continues.
   static bool may_trace(pid_t thread) {
     try {
       const tracee tried(thread);
@@ -34,14 +35,15 @@ class tracee {
     }
   }
 
-  /// Continues until the thread is about to make a system call. False if it has exited before.
+  /// Lets the thread continue until it is about to make a system call. Returns false if it exits
+  /// before.
   bool reaches_call() {
     for (;;) {
       if (::ptrace(PTRACE_SYSCALL, thread_, nullptr, signal_) != 0 || !stops()) return false;
       if (signal_ == 0 && is_at_entry()) return true;
     }
   }
-  /// As above, until it is about to make the call with this number.
+  /// Lets the thread continue until it is about to make the system call with this number.
   bool reaches(long call) {
     while (reaches_call())
       if (call_ == static_cast<std::uint64_t>(call)) return true;
@@ -54,7 +56,7 @@ class tracee {
   }
 
  private:
-  /// The beginning of the kernel's description of a stop.
+  /// The beginning of the kernel's structure that describes a stop.
   struct stop {
     std::uint8_t kind;
     std::uint8_t unused[3];
@@ -70,7 +72,7 @@ class tracee {
     if (::waitpid(thread_, &status, __WALL) != thread_ || !WIFSTOPPED(status)) return false;
     const int reason = WSTOPSIG(status);
     at_call_ = reason == (SIGTRAP | 0x80);
-    // The signal to pass on to the thread. Other stops concern only the tracer.
+    // A signal has to be passed on to the thread. Stops for other reasons concern only the tracer.
     signal_ = at_call_ || status >> 16 != 0 ? 0 : reason;
     return true;
   }
@@ -89,7 +91,7 @@ class tracee {
   std::uint64_t call_ = 0;
 };
 
-/// Returns the thread with this name; -1 if there is none.
+/// Returns the thread of the process that has this name, or -1 if there is none.
 inline pid_t thread_of(pid_t process, const std::string& name) {
   for (const auto& each :
        std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {

@@ -11,17 +11,18 @@
 #include <string>
 #include <thread>
 
-/// True if a thread of this process sleeps in the kernel.
+/// True if this thread of the process sleeps in the kernel.
 inline bool sleeps(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The state follows the thread's name, which may itself contain parentheses and blanks.
+  // The state follows the thread's name, which itself may contain parentheses and spaces.
   const auto name_end = line.rfind(") ");
   return name_end != std::string::npos && line.compare(name_end + 2, 1, "S") == 0;
 }
 
-/// Runs `call` in another thread and returns its result. It has to sleep until `end` is called.
+/// Runs `call` on another thread, checks that it sleeps until `end` is called, and returns its
+/// result.
 template <typename Call, typename End>
 int returns_only_after(Call call, End end) {
   std::atomic<pid_t> thread{0};

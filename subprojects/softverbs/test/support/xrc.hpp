@@ -7,28 +7,28 @@
 #include <cstdint>
 #include <vector>
 
-/// The shared parts of the tests of XRC. A connection has one half at each end: a sending queue
-/// pair, which belongs to an endpoint, and one that receives for a domain.
+/// Shared code of the tests of XRC. A connection has two halves: a sending queue pair, which
+/// belongs to an endpoint, and a receiving queue pair, which belongs to an XRC domain.
 
 ibv_xrcd* open_domain(ibv_context* verbs, int descriptor, int flags);
 ibv_qp* create_target(ibv_xrcd* domain);
 std::uint32_t number_of(ibv_srq* queue);
-/// The attributes to open this queue pair.
+/// The attributes for opening this queue pair.
 ibv_qp_open_attr to_open(const ibv_qp* made, ibv_xrcd* domain);
-/// The attributes to create a shared receive queue.
+/// The attributes for creating a shared receive queue.
 ibv_srq_init_attr_ex to_share(ibv_pd* protection, ibv_xrcd* domain, ibv_cq* queue);
 
-/// The sending half. With operations, its requests can be built by function calls.
+/// The sending half. If `operations` is not 0, its requests can be built by function calls.
 struct xrc_sender : endpoint {
   explicit xrc_sender(options wanted = {}, std::uint64_t operations = 0);
   /// Sends to the shared receive queue with this number.
   int send_to(std::uint64_t id, std::uint32_t shared_queue, std::uint32_t length);
 };
 
-/// The receiving half, and a shared receive queue, whose protection domain, completion queue and
+/// The receiving half, with a shared receive queue. The protection domain, completion queue and
 /// memory belong to an endpoint.
 struct xrc_receiver {
-  /// With the descriptor of a file, the domain belongs to the file.
+  /// If a descriptor is given, the XRC domain belongs to that file.
   explicit xrc_receiver(const options& wanted = {}, int descriptor = -1);
   xrc_receiver(const xrc_receiver&) = delete;
   xrc_receiver& operator=(const xrc_receiver&) = delete;
@@ -36,7 +36,7 @@ struct xrc_receiver {
 
   /// The address to which senders connect.
   address here() const;
-  /// RESET to RTS: 0 or an errno.
+  /// Moves the queue pair from RESET to RTS. Returns 0 or an errno value.
   int connect(const address& peer) const;
   ibv_qp_attr attributes(const address& peer) const;
   ibv_qp_state state() const;
@@ -49,7 +49,7 @@ struct xrc_receiver {
   ibv_qp* target = nullptr;
 };
 
-/// Both halves in this process, connected.
+/// Both halves in this process, connected to each other.
 struct xrc_connection {
   explicit xrc_connection(const options& wanted = {}, std::uint64_t operations = 0,
                           int descriptor = -1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that calls verbs which softverbs doesn't know, on a soft device. Each of them has to
-// report that it isn't supported. The exit code is the number of calls that report something else.
+// Calls verbs that softverbs doesn't know, on a soft device. Each of them has to report that it
+// isn't supported. The exit code is the number of calls that report something else.
 #include "tomorrow/tomorrow.hpp"
 
 #include <cerrno>
@@ -47,7 +47,7 @@ int main() {
   check(ibv_tomorrow_query(context, &value) == EOPNOTSUPP, "a number that is an errno: query");
   check(ibv_tomorrow_change(pair) == EOPNOTSUPP, "a number that is an errno: change");
   ibv_tomorrow_release(region);
-  // Without libibverbs' own operations, all of them return the same number.
+  // If libibverbs' own operations are not available, all of these verbs return the same number.
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with != nullptr && std::strcmp(with, "with") == 0) {
     errno = 0;

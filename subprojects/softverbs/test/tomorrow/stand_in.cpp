@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for the new verbs of a future libibverbs. Without `SOFTVERBS_TOMORROW=with`, it can't
-// create a context for a driver, as if that function had another name.
+// Defines the new verbs of a simulated future libibverbs. Unless `SOFTVERBS_TOMORROW=with` is set,
+// it can't create a context for a driver, as if that function had been renamed.
 #include "tomorrow/tomorrow.hpp"
 
 #include <cerrno>
@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
-/// The operations of the new verbs, with others before and between them. No release has this
-/// layout.
+/// The table of operations of the new verbs, with other operations before and between them. No
+/// release has this layout.
 struct verbs_ex_private {
   std::uint64_t bits[5];
   void (*others_before[90])();

@@ -3,9 +3,9 @@
 
 #include <infiniband/verbs.h>
 
-/// Verbs that no libibverbs has. A stand-in for a future libibverbs defines them as libibverbs
-/// defines its own verbs: by an operation behind `verbs_context::priv`, in a table with its own
-/// layout.
+/// Verbs that no libibverbs has. stand_in.cpp defines them in the way in which libibverbs defines
+/// its own verbs: each calls an operation in a table behind `verbs_context::priv`, which has its
+/// own layout.
 extern "C" {
 int ibv_tomorrow_query(ibv_context* context, int* value);
 int ibv_tomorrow_export(ibv_pd* domain);

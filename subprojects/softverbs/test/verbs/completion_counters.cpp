@@ -28,7 +28,7 @@ Function* counter_verb(const char* name) {
   return found;
 }
 
-/// A counter, destroyed at the end of the test.
+/// A counter that is destroyed at the end of the test.
 struct one_counter {
   explicit one_counter(ibv_context* verbs, std::uint32_t type = newer::comp_cntr_of_requests) {
     newer::comp_cntr_init_attr asked{0, type, 0};
@@ -112,7 +112,7 @@ TEST_CASE("completion counters: each counts the operations to which it is attach
     right.connect(sender.here());
     CHECK(bytes.attach(sender.pair, of_receives) == EINVAL);
     REQUIRE(right.post_receive(1, {right.piece(0, 1000)}) == 0);
-    // Two of the requests are unsignaled.
+    // Two of the requests are unsignaled, but are counted.
     REQUIRE(sender.send(2, {sender.piece(0, 300)}, 0) == 0);
     REQUIRE(sender.write(3, {sender.piece(0, 8)}, there, 0, 0) == 0);
     REQUIRE(sender.read(4, {sender.piece(0, 8)}, there) == 0);

@@ -34,7 +34,7 @@ ibv_td* thread_domain_of(ibv_context* context) {
   return thread;
 }
 
-/// Replaces the queue pair of an unconnected endpoint by one in another domain.
+/// Replaces the queue pair of an unconnected endpoint by one in another protection domain.
 void move_to(endpoint& end, ibv_pd* domain) {
   REQUIRE(ibv_destroy_qp(end.pair) == 0);
   ibv_qp_init_attr attributes{};
@@ -47,20 +47,21 @@ void move_to(endpoint& end, ibv_pd* domain) {
   CHECK(end.pair->pd == domain);
 }
 
-/// Writes from the endpoint's memory to its own memory, through a connection to itself.
+/// Writes from the endpoint's memory to its own memory, over a connection to itself.
 ibv_wc_status write_to_itself(endpoint& end) {
   REQUIRE(end.write(1, {end.piece(0, 8)}, end.here(), 64) == 0);
   return end.wait().status;
 }
 
-/// A program's own allocator for queues, which records the address and type of each allocation.
+/// An allocator of the program for the memory of queues. It records the address and type of each
+/// allocation.
 struct program_memory {
   ibv_pd* domain = nullptr;
   std::map<void*, std::uint64_t> pieces;
   std::set<std::uint64_t> contents;
   bool is_used_up = false;
   bool leaves_it_to_device = false;
-  /// Called once, while the next piece is allocated.
+  /// If set, called once, during the next allocation.
   std::function<void()> meanwhile;
   int mistakes = 0;
 };
@@ -72,7 +73,7 @@ void* allocate(ibv_pd* domain, void* context, std::size_t size, std::size_t alig
   if (all.leaves_it_to_device) return IBV_ALLOCATOR_USE_DEFAULT;
   if (all.domain != nullptr && domain != all.domain) ++all.mistakes;
   if (const auto happens = std::exchange(all.meanwhile, nullptr)) happens();
-  // An allocator may call verbs.
+  // Calls a verb, because allocators are permitted to do that.
   ibv_device_attr attributes{};
   ibv_pd* other = ibv_alloc_pd(domain->context);
   if (ibv_query_device(domain->context, &attributes) != 0 || ibv_dealloc_pd(other) != 0)
@@ -98,7 +99,7 @@ void give_back(ibv_pd* domain, void* context, void* memory, std::uint64_t conten
   ::free(memory);
 }
 
-/// Creates a parent domain with the program's allocator, and with `context` for it.
+/// Creates a parent domain that uses the program's allocator.
 ibv_pd* allocating_parent_of(ibv_pd* domain, program_memory& context) {
   ibv_parent_domain_init_attr attributes{};
   attributes.pd = domain;
@@ -112,7 +113,7 @@ ibv_pd* allocating_parent_of(ibv_pd* domain, program_memory& context) {
   return context.domain;
 }
 
-/// A program's own memory for queues, all of which can be revoked at once.
+/// Memory of the program for queues. Access to all of it can be revoked at once.
 class arena {
  public:
   arena()
@@ -140,7 +141,7 @@ class arena {
     return ibv_alloc_parent_domain(domain->context, &attributes);
   }
 
-  /// After this, any access crashes.
+  /// After this call, any access crashes.
   void take_away() { REQUIRE(::mprotect(start_, bytes, PROT_NONE) == 0); }
   std::size_t used() const { return used_; }
   int given_back() const { return given_back_; }
@@ -171,7 +172,7 @@ ibv_cq* completions_of(ibv_pd* parent) {
 
 }  // namespace
 
-TEST_CASE("a parent domain stands for the domain below it") {
+TEST_CASE("objects of a parent domain and of the domain below it can be combined") {
   endpoint end;
   ibv_pd* parent = parent_of(end.domain);
   end.memory[0] = 7;
@@ -199,7 +200,7 @@ TEST_CASE("a parent domain stands for the domain below it") {
     REQUIRE(ibv_rereg_mr(end.region, IBV_REREG_MR_CHANGE_PD, end.domain, nullptr, 0, 0) == 0);
     CHECK(ibv_dealloc_pd(other) == 0);
   }
-  SECTION("another domain stays different") {
+  SECTION("objects of another domain can't be combined with them") {
     ibv_pd* stranger = ibv_alloc_pd(end.context);
     ibv_pd* parent_of_stranger = parent_of(stranger);
     move_to(end, parent_of_stranger);
@@ -265,7 +266,7 @@ TEST_CASE("a datagram can use an address handle of the domain below") {
   CHECK(ibv_dealloc_pd(parent) == 0);
 }
 
-TEST_CASE("domains are busy until their objects are destroyed") {
+TEST_CASE("domains are busy until all of their objects are destroyed") {
   open_context device;
   ibv_pd* domain = ibv_alloc_pd(device.verbs);
   ibv_td* thread = thread_domain_of(device.verbs);
@@ -283,7 +284,7 @@ TEST_CASE("domains are busy until their objects are destroyed") {
   CHECK(ibv_dealloc_pd(parent) == 0);
   CHECK(ibv_dealloc_td(thread) == 0);
   CHECK(ibv_dealloc_pd(domain) == 0);
-  // The remaining objects are destroyed with the device.
+  // Closing the device destroys the remaining objects.
   parent_of(ibv_alloc_pd(device.verbs), thread_domain_of(device.verbs));
 }
 
@@ -312,7 +313,7 @@ TEST_CASE("invalid domains are refused") {
   CHECK(attempt([](auto& to) { to.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT; }) == 0);
 }
 
-TEST_CASE("queues of a parent domain use the program's memory") {
+TEST_CASE("queues of a parent domain use memory of the program's allocator") {
   program_memory memory;
   endpoint end;
   ibv_pd* parent = allocating_parent_of(end.domain, memory);
@@ -399,21 +400,21 @@ TEST_CASE("a resized shared queue keeps concurrent changes of its limit") {
   };
   ibv_srq_attr after{};
 
-  SECTION("it was set") {
+  SECTION("the limit was set") {
     memory.meanwhile = [&] { memory.mistakes += set_limit(5); };
     CHECK(resize(128) == 0);
     REQUIRE(ibv_query_srq(end.shared, &after) == 0);
     CHECK(after.max_wr == 255);
     CHECK(after.srq_limit == 5);
   }
-  SECTION("it was set higher than the requested size") {
+  SECTION("the limit was set higher than the requested size") {
     memory.meanwhile = [&] { memory.mistakes += set_limit(20); };
     CHECK(resize(15) == EINVAL);
     REQUIRE(ibv_query_srq(end.shared, &after) == 0);
     CHECK(after.max_wr == 127);
     CHECK(after.srq_limit == 20);
   }
-  SECTION("it was reached") {
+  SECTION("the limit was reached") {
     move_to(end, end.domain);
     end.connect(end.here());
     REQUIRE(end.post_receive(1, {end.piece(128, 64)}) == 0);
@@ -432,7 +433,7 @@ TEST_CASE("a resized shared queue keeps concurrent changes of its limit") {
   CHECK(memory.mistakes == 0);
 }
 
-TEST_CASE("queues that the program didn't destroy keep their memory when the device is closed") {
+TEST_CASE("closing a device does not free the memory of queues that the program did not destroy") {
   program_memory memory;
   {
     open_context device;
@@ -480,7 +481,7 @@ TEST_CASE("XRC: a device can be closed after the memory of completions was unmap
     ibv_pd* parent = memory.parent_of(receiver.end.domain);
     REQUIRE(parent != nullptr);
     ibv_srq_init_attr_ex asked = to_share(parent, receiver.domain, completions_of(parent));
-    // The queue keeps all of its parts until the device is closed.
+    // The queue keeps all of its memory until the device is closed.
     ibv_srq* left = ibv_create_srq_ex(receiver.end.context, &asked);
     REQUIRE(left != nullptr);
     REQUIRE(receiver.post(left, 1, 0, 8) == 0);

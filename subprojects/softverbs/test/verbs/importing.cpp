@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts that are created from a command descriptor, and objects that are imported into them by
-// handle.
+// Contexts that are created from the command descriptor of another context, and objects that are
+// imported into them by their handles.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/forked.hpp"
@@ -21,7 +21,7 @@
 
 namespace {
 
-/// Another context of the same command file.
+/// Another context with the same command file.
 struct imported_context {
   explicit imported_context(const ibv_context* of)
       : descriptor(::fcntl(of->cmd_fd, F_DUPFD_CLOEXEC, 0)), verbs(ibv_import_device(descriptor)) {
@@ -53,7 +53,7 @@ TEST_CASE("a context is created from a duplicate of a command descriptor and own
   ibv_port_attr port{};
   CHECK(ibv_query_port(other.verbs, 1, &port) == 0);
   CHECK(port.state == IBV_PORT_ACTIVE);
-  // And from one more.
+  // A third context can be created from the second one.
   const imported_context third(other.verbs);
   other.close();
   CHECK(::fcntl(other.descriptor, F_GETFD) == -1);
@@ -82,7 +82,7 @@ TEST_CASE("other descriptors can't be imported") {
   CHECK(::close(duplicate) == 0);
 }
 
-TEST_CASE("handles are valid for one command file") {
+TEST_CASE("handles are valid only for one command file") {
   const endpoint end;
   const endpoint other;
   const imported_context imported(end.context);
@@ -97,7 +97,7 @@ TEST_CASE("handles are valid for one command file") {
   CHECK(refusal([&] { return ibv_import_dm(imported.verbs, 1); }) == ENOENT);
 }
 
-TEST_CASE("an imported domain is the same object and busy with all of its users") {
+TEST_CASE("an imported domain is the same domain and busy until all of its objects are destroyed") {
   const open_context opened;
   imported_context other(opened.verbs);
   ibv_pd* const domain = ibv_alloc_pd(opened.verbs);
@@ -112,7 +112,7 @@ TEST_CASE("an imported domain is the same object and busy with all of its users"
   REQUIRE(region != nullptr);
   CHECK(ibv_dealloc_pd(domain) == EBUSY);
   CHECK(ibv_dealloc_pd(same) == EBUSY);
-  // The region outlives the context.
+  // In the last section, the region outlives the context in which it was created.
   SECTION("the owner's object of the domain is destroyed last") {
     const std::uint32_t handle = domain->handle;
     ibv_unimport_pd(same);
@@ -128,7 +128,7 @@ TEST_CASE("an imported domain is the same object and busy with all of its users"
     CHECK(ibv_dereg_mr(region) == 0);
     CHECK(ibv_dealloc_pd(same) == 0);
   }
-  SECTION("other objects of a destroyed domain are invalid") {
+  SECTION("objects for a domain that was destroyed are invalid") {
     CHECK(ibv_dereg_mr(region) == 0);
     CHECK(ibv_dealloc_pd(same) == 0);
     CHECK(ibv_dealloc_pd(domain) == ENOENT);
@@ -146,7 +146,7 @@ TEST_CASE("an imported domain is the same object and busy with all of its users"
     CHECK(refusal([&] { return ibv_alloc_parent_domain(opened.verbs, &parent); }) == EINVAL);
     ibv_unimport_pd(domain);
   }
-  SECTION("one is destroyed with its context and the other keeps the region") {
+  SECTION("one object is destroyed with its context and the other one keeps the region") {
     other.close();
     CHECK(region->context == opened.verbs);
     CHECK(region->pd == domain);
@@ -175,7 +175,7 @@ TEST_CASE("the handle of a parent domain imports the domain below") {
   REQUIRE(grandparent != nullptr);
   ibv_mr* const through_two = ibv_reg_mr(grandparent, memory.data(), memory.size(), rights);
   REQUIRE(through_two != nullptr);
-  // A parent domain belongs to its context only.
+  // A parent domain belongs only to the context in which it was created.
   other.close();
   CHECK(region->pd == same);
   CHECK(through_two->pd == same);
@@ -228,19 +228,19 @@ TEST_CASE("an imported region has the same keys and no address") {
     CHECK(ibv_dereg_mr(again) == 0);
     CHECK(write() == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("deregistering any of them deregisters the region") {
+  SECTION("deregistering any of the objects deregisters the region") {
     CHECK(ibv_dereg_mr(same) == 0);
     CHECK(ibv_dereg_mr(region) == ENOENT);
     CHECK(refusal([&] { return ibv_import_mr(domain, region->handle); }) == ENOENT);
     CHECK(write() == IBV_WC_REM_ACCESS_ERR);
     ibv_unimport_mr(region);
   }
-  SECTION("its owner's object may be the first to be destroyed") {
+  SECTION("the owner's object may be destroyed first") {
     CHECK(ibv_dereg_mr(region) == 0);
     CHECK(ibv_dereg_mr(same) == ENOENT);
     ibv_unimport_mr(same);
   }
-  SECTION("bound windows keep it busy under any of its names") {
+  SECTION("bound windows keep the region busy, whichever object is used") {
     ibv_mw* const window = ibv_alloc_mw(domain, IBV_MW_TYPE_1);
     REQUIRE(window != nullptr);
     ibv_mw_bind binding{};
@@ -258,7 +258,7 @@ TEST_CASE("an imported region has the same keys and no address") {
 }
 
 TEST_CASE("queue pairs of an imported context serve the regions of the other context") {
-  // Programs do this: one has the memory, and others have the queue pairs.
+  // Programs do this: one process has the memory, and others have the queue pairs.
   endpoint owner;
   const imported_context imported(owner.context);
   ibv_pd* const domain = ibv_import_pd(imported.verbs, owner.domain->handle);
@@ -281,7 +281,7 @@ TEST_CASE("queue pairs of an imported context serve the regions of the other con
     REQUIRE(client.write(1, {client.piece(0, 8)}, owner.here()) == 0);
     CHECK(client.wait().status == IBV_WC_SUCCESS);
     CHECK(owner.memory[0] == 'c');
-    // Reads from there, by its lkey.
+    // Reads into that memory, by its lkey.
     ibv_mr* const region = ibv_import_mr(domain, owner.region->handle);
     REQUIRE(region != nullptr);
     REQUIRE(client.post_receive(2, {client.piece(100, 8)}) == 0);
@@ -295,7 +295,7 @@ TEST_CASE("queue pairs of an imported context serve the regions of the other con
   ibv_unimport_pd(domain);
 }
 
-TEST_CASE("the objects of a command file live until its last context is closed") {
+TEST_CASE("the objects of a command file exist until its last context is closed") {
   auto first = std::make_unique<open_context>();
   imported_context other(first->verbs);
   std::array<char, 64> memory{};
@@ -314,7 +314,7 @@ TEST_CASE("the objects of a command file live until its last context is closed")
     REQUIRE(same != nullptr);
     ibv_pd* const imported = ibv_import_pd(other.verbs, domain->handle);
     REQUIRE(imported != nullptr);
-    // Created in the context that is closed, from the domain that stays.
+    // The window is created in the context that is closed, but in the domain that remains.
     REQUIRE(ibv_alloc_mw(domain, IBV_MW_TYPE_1) != nullptr);
     first.reset();
 
@@ -350,7 +350,7 @@ TEST_CASE("imported device memory is the same memory and keeps it busy") {
   CHECK(ibv_free_dm(memory) == EBUSY);
   CHECK(ibv_free_dm(same) == EBUSY);
   CHECK(ibv_dereg_mr(region) == 0);
-  SECTION("freed by its imported object") {
+  SECTION("it is freed through the imported object") {
     CHECK(ibv_free_dm(same) == 0);
     CHECK(ibv_free_dm(memory) == ENOENT);
     CHECK(ibv_memcpy_from_dm(text.data(), memory, 0, 4) == EFAULT);
@@ -359,14 +359,14 @@ TEST_CASE("imported device memory is the same memory and keeps it busy") {
           }) == EINVAL);
     ibv_unimport_dm(memory);
   }
-  SECTION("unimported and freed by the other object") {
+  SECTION("it is unimported and freed through the other object") {
     ibv_unimport_dm(same);
     CHECK(ibv_free_dm(memory) == 0);
   }
   ibv_unimport_pd(domain);
 }
 
-TEST_CASE("importing and unimporting use up nothing") {
+TEST_CASE("importing and unimporting leaks nothing") {
   const endpoint end;
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(end.context, &device) == 0);
@@ -383,12 +383,12 @@ TEST_CASE("importing and unimporting use up nothing") {
   CHECK(ibv_dealloc_pd(own) == 0);
 }
 
-TEST_CASE("importing and destroying by the imported object use up nothing") {
+TEST_CASE("importing and destroying through the imported object leaks nothing") {
   const endpoint end;
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(end.context, &device) == 0);
   const imported_context imported(end.context);
-  // More than may exist at a time. The program has unimported the first object or the other one.
+  // There are more rounds than objects may exist. The program unimports one object or the other.
   for (int round = 0; round < device.max_pd + 10; ++round) {
     ibv_pd* const domain = ibv_alloc_pd(end.context);
     ibv_pd* const same =
@@ -410,8 +410,8 @@ TEST_CASE("importing and destroying by the imported object use up nothing") {
   }
 }
 
-TEST_CASE("imported structures don't count toward the limits", "[.][differ]") {
-  // It has two protection domains.
+TEST_CASE("imported objects don't count towards the limits", "[.][differ]") {
+  // soft1 has only two protection domains.
   const open_context device("soft1");
   imported_context imported(device.verbs);
   ibv_pd* const domain = ibv_alloc_pd(device.verbs);
@@ -426,7 +426,7 @@ TEST_CASE("imported structures don't count toward the limits", "[.][differ]") {
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("nothing is imported for a destroyed domain") {
+TEST_CASE("importing objects of a destroyed domain fails") {
   const endpoint end;
   const imported_context imported(end.context);
   ibv_pd* const domain = ibv_alloc_pd(end.context);
@@ -466,7 +466,7 @@ TEST_CASE("contexts of a command file can be closed concurrently") {
   }
 }
 
-TEST_CASE("device memory is registered or freed in either order") {
+TEST_CASE("device memory and its region can be released in either order") {
   const endpoint end;
   const imported_context imported(end.context);
   int wrong = 0;
@@ -503,7 +503,7 @@ TEST_CASE("the domains of a closed context belong to the remaining context") {
     ibv_pd* const domain = ibv_alloc_pd(other.verbs);
     REQUIRE(domain != nullptr);
     domains.push_back(domain->handle);
-    // Some of them are imported elsewhere.
+    // Half of the domains are imported into another context.
     if (each % 2 == 0) twins.push_back(ibv_import_pd(opened.verbs, domain->handle));
     ibv_mr* const region = ibv_reg_mr(domain, memory.data(), memory.size(), rights);
     REQUIRE(region != nullptr);

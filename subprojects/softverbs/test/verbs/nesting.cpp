@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nested sessions, with which drivers deadlock that hold a lock from start to end.
+// Nested polling sessions and batches. Drivers that hold a lock during a session would deadlock.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Produces `count` completions of flushed receives.
+/// Causes `count` completions of flushed receives.
 void complete(extended_endpoint& end, std::uint64_t count) {
   REQUIRE(end.initialize() == 0);
   for (std::uint64_t id = 0; id < count; ++id) REQUIRE(end.post_receive(id, {}) == 0);
@@ -52,7 +52,7 @@ TEST_CASE("a thread can't poll the queue that it is reading") {
   end.start();
   CHECK(ibv_poll_cq(end.queue, 1, &completion) == -EBUSY);
   CHECK(ibv_start_poll(end.extended, &nothing) == EBUSY);
-  // The session keeps its position, and other queues aren't affected.
+  // The session continues, and other queues aren't affected.
   CHECK(end.extended->wr_id == 0);
   other.start();
   ibv_end_poll(other.extended);
@@ -64,7 +64,7 @@ TEST_CASE("a thread can't poll the queue that it is reading") {
   end.start();
   CHECK(end.extended->wr_id == 3);
   ibv_end_poll(end.extended);
-  // A poll that finds no completion begins no session.
+  // A poll that finds no completion does not begin a session.
   CHECK(ibv_start_poll(end.extended, &nothing) == ENOENT);
   CHECK(ibv_poll_cq(end.queue, 1, &completion) == 0);
 }
@@ -84,7 +84,7 @@ TEST_CASE("a thread can't change the queue that it is reading") {
   CHECK(end.change(IBV_QPS_RESET) == 0);
 }
 
-TEST_CASE("other threads poll the queue when its reader is done") {
+TEST_CASE("other threads can poll a queue when its reader has finished") {
   extended_endpoint end;
   complete(end, 3);
   end.start();
@@ -115,7 +115,7 @@ TEST_CASE("a thread can't post to the queue pair for which it is building reques
   const std::uint32_t key = window->rkey;
   CHECK(ibv_bind_mw(end.pair, window, &binding) == EBUSY);
   CHECK(window->rkey == key);
-  // Receives are another queue, and other queue pairs aren't affected.
+  // Receives have a separate queue, and other queue pairs aren't affected.
   CHECK(end.post_receive(9, {}) == 0);
   CHECK(other.write(2) == 0);
   end.add(3);
@@ -127,7 +127,7 @@ TEST_CASE("a thread can't post to the queue pair for which it is building reques
   CHECK(ibv_dealloc_mw(window) == 0);
 }
 
-TEST_CASE("a batch and a nested batch both fail") {
+TEST_CASE("a batch within a batch makes both fail") {
   options wants;
   building_endpoint end(wants);
   const bool aborts = GENERATE(false, true);
@@ -149,7 +149,7 @@ TEST_CASE("a batch and a nested batch both fail") {
   CHECK(end.wait().wr_id == 4);
 }
 
-TEST_CASE("other threads post when the batch is complete") {
+TEST_CASE("other threads can post when a batch is complete") {
   building_endpoint end;
   ibv_wr_start(end.build);
   end.add(1);
@@ -167,7 +167,7 @@ TEST_CASE("other threads post when the batch is complete") {
   CHECK(end.wait().wr_id == 3);
 }
 
-TEST_CASE("nesting mistakes are explained once in a process") {
+TEST_CASE("each nesting mistake is explained only once in a process") {
   peer other("nester");
   CHECK(other.wait() == 0);
 }

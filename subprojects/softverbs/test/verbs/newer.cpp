@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verbs that older headers don't declare, and that programs find by name.
+// Verbs that older headers don't declare, so that programs look them up by name.
 #include "base/newer_verbs.hpp"
 #include "catch.hpp"
 #include "support/fabric.hpp"
@@ -27,11 +27,11 @@ using register_extended = ibv_mr*(ibv_pd*, newer::mr_init_attr*);
 
 }  // namespace
 
-TEST_CASE("newer verbs: a region is registered with a structure") {
+TEST_CASE("newer verbs: a region can be registered with the attributes in a structure") {
   const open_context device;
   ibv_pd* const domain = ibv_alloc_pd(device.verbs);
   alignas(64) std::array<std::byte, 64> memory{};
-  // The device translates whole pages.
+  // The device can translate addresses only by whole pages.
   const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(memory.data()) % 4096;
   auto* const extended = verb<register_extended>("ibv_reg_mr_ex");
   const auto attempt = [&](std::uint64_t fields) {
@@ -55,13 +55,13 @@ TEST_CASE("newer verbs: a region is registered with a structure") {
   CHECK(attempt(0) == EINVAL);
   CHECK(attempt(newer::mr_address | newer::mr_offset) == EINVAL);
   CHECK(attempt(newer::mr_address | newer::mr_descriptor) == EINVAL);
-  // DMA handles and unknown flags.
+  // DMA handles and unknown flags are refused.
   CHECK(attempt(newer::mr_address | 1U << 4) == EOPNOTSUPP);
   CHECK(attempt(newer::mr_address | std::uint64_t{1} << 40) == EOPNOTSUPP);
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("newer verbs: a buffer is allocated and registered in part") {
+TEST_CASE("newer verbs: parts of a buffer that libibverbs has allocated can be registered") {
   const open_context device;
   ibv_pd* const domain = ibv_alloc_pd(device.verbs);
   ibv_pd* const other = ibv_alloc_pd(device.verbs);
@@ -109,7 +109,7 @@ TEST_CASE("newer verbs: a port's attributes have a wider field for the speed of 
   const open_context device;
   verbs_context* const extended = verbs_get_ctx(device.verbs);
   REQUIRE(extended != nullptr);
-  // The structure of newer headers.
+  // The structure as it is defined in newer headers.
   struct attributes {
     alignas(ibv_port_attr) std::array<std::byte, newer::port_speed_offset> known;
     std::uint32_t speed;
@@ -119,7 +119,7 @@ TEST_CASE("newer verbs: a port's attributes have a wider field for the speed of 
   const auto query = [&](std::size_t size) {
     return extended->query_port(device.verbs, 1, reinterpret_cast<ibv_port_attr*>(&found), size);
   };
-  // The structure of older headers ends before the field.
+  // The structure of older headers ends before this field.
   CHECK(query(sizeof(found.known)) == 0);
   CHECK(found.speed == ~std::uint32_t{0});
   CHECK(query(offsetof(attributes, more)) == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of the same user that do the handshake correctly, and then send false data. They may
-// break the connections of which they are an end, and nothing else.
+// Processes of the same user that perform the handshake correctly, and then send false data. They
+// may break their own connections, but nothing else.
 #include "support/hostile.hpp"
 
 #include "memory/region_table.hpp"
@@ -22,8 +22,8 @@ using hostile::order;
 
 namespace {
 
-/// Simulates an overloaded machine: a thread that yields gets its next turn after all others. It
-/// applies to the thread that creates it, and those that it starts.
+/// Simulates an overloaded machine: a thread that yields gets a processor only after all other
+/// threads. Applies to the thread that creates the object, and to the threads that it starts.
 class busy_processor {
  public:
   busy_processor() {
@@ -54,12 +54,12 @@ class busy_processor {
   std::vector<std::thread> others_;
 };
 
-/// A connection to a process that follows orders.
+/// A connection to a process that executes commands of the test, such as to write false data.
 struct connection_to_liar {
   explicit connection_to_liar(const options& wanted = {}) : end(wanted) {
     there = other.meet(end);
     REQUIRE(other.hear() == 'r');
-    // Repeats until no packets are needed.
+    // Repeats the write until it needs no packets.
     for (int round = 0; round < 10; ++round) {
       REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
       REQUIRE(end.wait().status == IBV_WC_SUCCESS);
@@ -67,13 +67,13 @@ struct connection_to_liar {
   }
   void tell(const order& what) { other.tell(&what, sizeof(what)); }
 
-  // The test is about a data race, which need not be reported.
+  // The other process causes a data race on purpose, so ThreadSanitizer must not report it.
   peer other{"liar", "TSAN_OPTIONS=report_bugs=0"};
   endpoint end;
   address there{};
 };
 
-/// Another connection, which has to work all the time.
+/// A connection to another process, and one within this process. Both have to work all the time.
 class healthy {
  public:
   healthy() : there_(other_.meet(end_)) {}
@@ -96,7 +96,7 @@ class healthy {
       REQUIRE(wrong == 0);
       REQUIRE(end_.memory[length] == 0);
     }
-    // These requests travel as packets.
+    // These requests are sent as packets.
     REQUIRE(link_.right.post_receive(1, {link_.right.piece(0, 1000)}) == 0);
     REQUIRE(link_.left.send(2, {link_.left.piece(0, 1000)}) == 0);
     REQUIRE(link_.right.wait().status == IBV_WC_SUCCESS);
@@ -131,7 +131,7 @@ TEST_CASE("a process that writes false data to shared memory breaks only its own
     REQUIRE(link.other.hear() == 'd');
     auto& memory = link.end.memory;
     std::fill(memory.begin(), memory.end(), static_cast<unsigned char>(0x22));
-    // While the connection works. How it fails concerns only its two ends.
+    // Posts requests while the connection works. It may fail in any way.
     for (std::uint64_t id = 1; id <= 6; ++id) {
       const int error = id % 2 == 0 ? link.end.read(id, {link.end.piece(4096, 1 << 16)}, link.there)
                                     : link.end.write(id, {link.end.piece(0, 4096)}, link.there);
@@ -146,7 +146,7 @@ TEST_CASE("a process that writes false data to shared memory breaks only its own
     CHECK(all_are(0, 4096));
     CHECK(all_are(4096 + (1 << 16), memory.size()));
     friendly.check();
-    // Waiting in vain for the peer makes the call return EBUSY.
+    // If the call waited in vain for the peer, it would return EBUSY.
     CHECK(link.end.change(IBV_QPS_RESET) == 0);
     link.other.kill();
   }
@@ -169,7 +169,7 @@ TEST_CASE("a process that announces false uses delays only its peers") {
     REQUIRE(link.other.hear() == 'd');
   };
   ibv_qp_attr attributes{};
-  SECTION("not the region of another process with any queue pair") {
+  SECTION("the region of another process is not affected, whatever the queue pair") {
     endpoint& chosen = GENERATE(0, 1) == 0 ? own.right : link.end;
     says(chosen, own.right);
     if (GENERATE(false, true)) {
@@ -180,7 +180,7 @@ TEST_CASE("a process that announces false uses delays only its peers") {
     }
     own.right.region = nullptr;
   }
-  SECTION("not the queue pair of another process") {
+  SECTION("the queue pair of another process is not affected") {
     says(own.right, own.right);
     says(friendly.end(), friendly.end());
     CHECK(ibv_modify_qp(own.right.pair, &attributes, IBV_QP_ACCESS_FLAGS) == 0);
@@ -188,12 +188,12 @@ TEST_CASE("a process that announces false uses delays only its peers") {
     CHECK(ibv_destroy_qp(own.right.pair) == 0);
     own.right.pair = nullptr;
   }
-  SECTION("no destroyed region and no queue pair that never existed") {
+  SECTION("announcements about nonexistent objects have no effect") {
     link.tell({order::kind::announce, 0, 0x3fff, 0xfffff, 0});
     REQUIRE(link.other.hear() == 'd');
     CHECK(own.right.change(IBV_QPS_RESET) == 0);
   }
-  SECTION("its peer until the process is dead") {
+  SECTION("its peer is delayed until the process is dead") {
     says(link.end, link.end);
     CHECK(ibv_dereg_mr(link.end.region) == EBUSY);
     CHECK(link.end.change(IBV_QPS_RESET) == EBUSY);
@@ -207,8 +207,8 @@ TEST_CASE("a process that announces false uses delays only its peers") {
   friendly.leave();
 }
 
-// SOFTVERBS_FUZZ_SECONDS and SOFTVERBS_FUZZ_SEED extend the test.
-TEST_CASE("a process may write anything to shared memory and others go on") {
+// SOFTVERBS_FUZZ_SECONDS and SOFTVERBS_FUZZ_SEED set the duration and the seed.
+TEST_CASE("a process may write anything to shared memory without affecting others") {
   if (!shares_memory()) return;
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
@@ -230,7 +230,7 @@ TEST_CASE("a process may write anything to shared memory and others go on") {
       REQUIRE(link.end.write(id, {link.end.piece(0, 5000)}, link.there) == 0);
       REQUIRE(link.end.wait().wr_id == id);
       REQUIRE(link.end.send(id, {link.end.piece(0, 100)}) == 0);
-      // Without a receive, or with an end in an invalid state, this may take long.
+      // This may take long if a receive is missing, or an end is in an invalid state.
       friendly.check();
       ibv_wc completion{};
       for (int tries = 0; tries < 100 && ibv_poll_cq(link.end.queue, 1, &completion) == 0; ++tries)
@@ -246,7 +246,7 @@ TEST_CASE("a process may write anything to shared memory and others go on") {
     }
     link.other.kill();
   }
-  // Parts of device memory that were free still hold zeros for the next user.
+  // Device memory that was not allocated still contains zeros.
   ibv_alloc_dm_attr all{4 << 20, 0, 0};
   ibv_dm* const memory = ibv_alloc_dm(friendly.end().context, &all);
   REQUIRE(memory != nullptr);
@@ -258,11 +258,11 @@ TEST_CASE("a process may write anything to shared memory and others go on") {
   if (std::getenv("SOFTVERBS_FUZZ_SECONDS") != nullptr) std::printf("fuzz: %u rounds\n", rounds);
 }
 
-TEST_CASE("a process that sends notices endlessly delays no others") {
+TEST_CASE("a process that sends notices endlessly does not delay others") {
   if (!shares_memory()) return;
   connection_to_liar link;
   healthy friendly;
-  // For longer than the test runs.
+  // This is longer than the test runs.
   link.tell({order::kind::chatter, 0, 0, 0, 600'000});
   REQUIRE(link.other.hear() == 'b');
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1300);
@@ -272,7 +272,7 @@ TEST_CASE("a process that sends notices endlessly delays no others") {
   friendly.leave();
 }
 
-TEST_CASE("no process can send in the name of another") {
+TEST_CASE("a process can't send packets in the name of another process") {
   peer forger("forger");
   const auto send = [&](const softverbs::packet_header& header) {
     forger.tell(&header, sizeof(header));
@@ -290,7 +290,7 @@ TEST_CASE("no process can send in the name of another") {
     CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   };
   unchanged();
-  SECTION("the packet comes from the test's own process") {
+  SECTION("a packet comes from the test's own process") {
     softverbs::packet_header header = forged(link);
     header.psn = next_psn_of(link.left);
     header.payload = header.message = 64;
@@ -303,7 +303,7 @@ TEST_CASE("no process can send in the name of another") {
     send(header);
     unchanged();
   }
-  SECTION("of another process") {
+  SECTION("a packet comes from another process") {
     peer other("target");
     endpoint end(patient());
     const address there = other.meet(end);
@@ -314,7 +314,7 @@ TEST_CASE("no process can send in the name of another") {
     header.source_qpn = there.qpn;
     header.psn = there.psn;
     header.payload = header.message = 64;
-    // No region has this key, so a packet that is accepted would break the connection.
+    // No region has this key, so the packet would break the connection if it were accepted.
     header.key = 0;
     send(header);
     REQUIRE(end.read(2, {end.piece(0, 100)}, there) == 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any process that can open a socket can send arbitrary data to a process that uses the device.
+// Tests that arbitrary data from any process that can open a socket does no harm to a process that
+// uses the device.
 #include "support/intruder.hpp"
 
 #include "support/descriptors.hpp"
@@ -13,7 +14,7 @@
 namespace softverbs {
 namespace {
 
-/// Memory as it comes with a handshake, or almost.
+/// Returns shared memory as it is sent with a handshake, with this size and these seals.
 int memory_of(std::size_t size, int seals) {
   const int made = ::memfd_create("intruder", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(made >= 0);
@@ -24,7 +25,7 @@ int memory_of(std::size_t size, int seals) {
 
 }  // namespace
 
-TEST_CASE("a handshake with memory that could vanish is answered without memory") {
+TEST_CASE("a handshake with memory that could be truncated is answered without memory") {
   connection link;
   still_works(link);
   const std::ptrdiff_t before = descriptors_open();
@@ -44,7 +45,7 @@ TEST_CASE("a handshake with memory that could vanish is answered without memory"
     if (descriptor >= 0) ::close(descriptor);
   }
   CHECK(link.right.quiet());
-  // The device notices by itself that they have disconnected.
+  // The device itself detects that the connections are closed.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
@@ -61,18 +62,18 @@ TEST_CASE("unexpected descriptors are closed") {
     const auto answer = from.hear();
     REQUIRE(answer);
     for (const int each : answer->descriptors) ::close(each);
-    // Only the first message may have descriptors.
+    // Descriptors are permitted only with the first message.
     from.send_with(&greeting, sizeof(greeting), std::vector<int>(60, good));
     CHECK_FALSE(from.hear());
     ::close(good);
     still_works(link);
   }
   CHECK(link.right.quiet());
-  // The device notices by itself that they have disconnected.
+  // The device itself detects that the connections are closed.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
-TEST_CASE("a process disconnects after an invalid handshake") {
+TEST_CASE("a connection is closed after an invalid handshake") {
   connection link;
   for (const int kind : {0, 1, 0x7f, 0x81, 0x82, 0xff}) {
     intruder from(link.right.pair->qp_num);
@@ -84,7 +85,7 @@ TEST_CASE("a process disconnects after an invalid handshake") {
   }
 }
 
-TEST_CASE("messages that aren't packets are dropped") {
+TEST_CASE("messages that aren't packets are ignored") {
   connection link;
   still_works(link);
   std::vector<unsigned char> noise(100000, 0xff);
@@ -96,7 +97,7 @@ TEST_CASE("messages that aren't packets are dropped") {
   }
 }
 
-TEST_CASE("packets with wrong lengths are dropped") {
+TEST_CASE("packets with wrong lengths are ignored") {
   connection link;
   for (const std::uint32_t claimed : {1U, 16U, 0xffffffffU}) {
     intruder from(link.right.pair->qp_num);
@@ -209,7 +210,7 @@ TEST_CASE("UC: a message with a gap is dropped as a whole") {
   const ibv_wc received = link.right.wait();
   CHECK(received.wr_id == 1);
   CHECK(received.byte_len == whole);
-  // A message that never ended is dropped when the next one begins.
+  // An incomplete message is dropped when the next one begins.
   send(packet_flag::first, 23, 0);
   send(packet_flag::first | packet_flag::last, 40, 0);
   CHECK(link.right.wait().byte_len == packet_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources that a process keeps for others, and its behaviour when a resource runs out.
+// Resources that a process uses for its peers, and its behaviour when a resource runs out.
 #include "support/descriptors.hpp"
 #include "support/faults.hpp"
 #include "support/hostile.hpp"
@@ -25,7 +25,7 @@
 
 namespace {
 
-/// While it exists, the process gets no more descriptors.
+/// During its lifetime, the process can't open more descriptors.
 class no_more_descriptors {
  public:
   no_more_descriptors() {
@@ -59,7 +59,8 @@ double processor_seconds_of(const Action& action) {
   return processor_seconds() - before;
 }
 
-/// Listens like another process, and accepts no connection by itself.
+/// A listener that looks like another process of softverbs, and accepts connections only on
+/// request.
 class closed_door {
  public:
   closed_door() : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
@@ -74,14 +75,15 @@ class closed_door {
   closed_door& operator=(const closed_door&) = delete;
   ~closed_door() { ::close(socket_); }
 
-  /// A queue pair number that leads to it.
+  /// The number of a queue pair that belongs to this process.
   std::uint32_t qpn() const { return qpn_; }
-  /// Fills the backlog.
+  /// Connects until the backlog is full.
   void fill() const {
     while (intruder::takes_a_place(qpn_)) {
     }
   }
-  /// Accepts the next connection that its caller hasn't closed; negative if there is none.
+  /// Accepts the next connection that is still open. Returns its descriptor; negative if there is
+  /// none.
   int let_in() const {
     pollfd own{socket_, POLLIN, 0};
     constexpr std::chrono::milliseconds limit = patience;
@@ -107,7 +109,7 @@ TEST_CASE("no resources are kept for peers that have exited") {
     REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
     CHECK(end.wait().status == IBV_WC_SUCCESS);
   };
-  // This peer stays, with everything that a first peer allocates.
+  // This peer stays connected, so that the resources that the first peer needs are not counted.
   peer first("target");
   endpoint end_of_first;
   const address at_first = first.meet(end_of_first);
@@ -121,14 +123,14 @@ TEST_CASE("no resources are kept for peers that have exited") {
     other.kill();
     other.wait();
   }
-  // The program neither polls nor sends, so the device's thread has to notice.
+  // The program neither polls nor sends, so the device's own thread has to detect this.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
   first.finish();
 }
 
 // SOFTVERBS_CLIENTS sets the number of clients, and SOFTVERBS_DESCRIPTORS the limit, for example
 // 4100 and 1024.
-TEST_CASE("a server has served more clients than its limit of descriptors") {
+TEST_CASE("a server can serve more clients over time than its limit of descriptors") {
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
     return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
@@ -144,7 +146,7 @@ TEST_CASE("a server has served more clients than its limit of descriptors") {
   unsigned long served = 0;
   for (; served < clients; ++served) {
     peer other("target");
-    // Waits until descriptors of earlier clients are closed.
+    // Waits patiently, because descriptors of earlier clients may still be open.
     endpoint end(patient());
     const address there = other.meet(end);
     if (end.read(1, {end.piece(0, 100)}, there) != 0 || end.wait().status != IBV_WC_SUCCESS) break;
@@ -159,7 +161,7 @@ TEST_CASE("a server has served more clients than its limit of descriptors") {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
-TEST_CASE("a message counts even if its sender leaves without reading the answer") {
+TEST_CASE("a message is received even if its sender exits without reading the answer") {
   connection link;
   struct {
     softverbs::packet_header header;
@@ -175,7 +177,7 @@ TEST_CASE("a message counts even if its sender leaves without reading the answer
     intruder from(link.right.pair->qp_num);
     from.greet(-1);
     REQUIRE(from.is_answered());
-    // The sender has left before the message is received.
+    // The sender exits before the message is received.
     softverbs_hold(1);
     from.send(&message, sizeof(message));
   }
@@ -184,19 +186,20 @@ TEST_CASE("a message counts even if its sender leaves without reading the answer
   CHECK(eventually([&] { return *written == 0x5a; }));
 }
 
-TEST_CASE("without descriptors connections wait and use no processor time") {
+TEST_CASE("connections that lack descriptors wait without using processor time") {
   peer other("echo");
   endpoint end(patient());
   other.meet(end);
   REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
-  // Sanitizers need descriptors for their checks.
+  // Sanitizers need descriptors for their checks, so the results are checked after this process can
+  // open descriptors again.
   int posted = -1;
   double used = 0;
   bool quiet = false;
   {
     const no_more_descriptors now;
     posted = end.send(2, {end.piece(0, 64)});
-    // steady: the time over which processor time is measured
+    // steady: the period for which processor time is measured
     used = processor_seconds_of([] { sleep_for(400); });
     quiet = end.quiet();
   }
@@ -209,10 +212,10 @@ TEST_CASE("without descriptors connections wait and use no processor time") {
   CHECK(other.wait() == 0);
 }
 
-TEST_CASE("a live peer without descriptors isn't considered dead") {
+TEST_CASE("a live peer that lacks descriptors isn't considered dead") {
   peer other("echo");
   endpoint end(patient());
-  // Connections to this process have to be accepted, which fails.
+  // This process cannot accept connections, because it lacks descriptors.
   other.meet(end);
   for (int round = 0; round < 3; ++round) {
     REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
@@ -220,7 +223,7 @@ TEST_CASE("a live peer without descriptors isn't considered dead") {
     double used = 0;
     if (round == 0) {
       const no_more_descriptors now;
-      // steady: the time over which processor time is measured
+      // steady: the period for which processor time is measured
       used = processor_seconds_of([] { sleep_for(300); });
     }
     CHECK(used < 0.15);
@@ -231,7 +234,7 @@ TEST_CASE("a live peer without descriptors isn't considered dead") {
   CHECK(other.wait() == 0);
 }
 
-TEST_CASE("a client that opens many connections shuts out no other") {
+TEST_CASE("a client that opens many connections doesn't exclude other clients") {
   connection link;
   REQUIRE(link.right.post_receive(0, {}) == 0);
   REQUIRE(link.left.send(0, {}) == 0);
@@ -255,7 +258,7 @@ TEST_CASE("a client that opens many connections shuts out no other") {
   other.finish();
 }
 
-TEST_CASE("two thousand silent connections shut out no other") {
+TEST_CASE("two thousand silent connections don't exclude another client") {
   const auto [processes, of_each] =
       GENERATE(std::pair{1U, 2000U}, std::pair{4U, 500U}, std::pair{400U, 5U});
   CAPTURE(processes, of_each);
@@ -312,7 +315,7 @@ TEST_CASE("two thousand silent connections shut out no other") {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
-TEST_CASE("connections are accepted slowly enough to serve others") {
+TEST_CASE("connections are accepted at a rate that leaves time for others") {
   connection link;
   constexpr int count = 300;
   // Some connections of a process are kept, and one of these may be its connection to itself. All
@@ -334,8 +337,8 @@ TEST_CASE("connections are accepted slowly enough to serve others") {
     CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
   const auto still_there = count - have_ended();
   CHECK((still_there == kept || still_there == kept - 1));
-  // Sixteen in a millisecond. The first and the last ones may have been accepted just before and
-  // after the measured time.
+  // Sixteen connections are accepted per millisecond. The first and the last ones may have been
+  // accepted just before and after the measured time.
   CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds((count - 50) / 16));
 }
 
@@ -347,10 +350,10 @@ TEST_CASE("a peer whose answer waits to be accepted is not considered dead") {
   endpoint end(wanted);
   const address there = other.meet(end);
   let_everybody_in(end.pair->qp_num);
-  // They precede the peer, which connects in order to answer, and are accepted at a rate of 16 in a
-  // millisecond.
+  // These connections are accepted before that of the peer, which connects to send its answer. The
+  // rate is 16 per millisecond.
   standstill held;
-  // There is room for fewer if connections of an earlier test are still waiting.
+  // The backlog has less room if connections of an earlier test are still in it.
   int in_line = 0;
   while (in_line < 2000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
   held.go_on();
@@ -364,7 +367,7 @@ TEST_CASE("a process that finds the backlog full waits for room") {
   endpoint end(patient());
   const address there = other.meet(end);
   other.stop();
-  // A connection that was closed still takes up room.
+  // A closed connection still occupies a place in the backlog.
   int in_line = 0;
   while (in_line < 1'000'000 && intruder::takes_a_place(there.qpn)) ++in_line;
   CAPTURE(in_line);
@@ -383,7 +386,7 @@ TEST_CASE("a new process that finds the backlog full is served in the end") {
   int in_line = 0;
   while (in_line < 1'000'000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
   CAPTURE(in_line);
-  // It sends packets, each of which has to be accepted.
+  // The newcomer sends packets, so its connection has to be accepted.
   peer newcomer("writer", "SOFTVERBS_SHARED_MEMORY=no");
   newcomer.meet(end);
   newcomer.tell('w');
@@ -416,7 +419,7 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
   message.header.address = end.here().memory;
   message.payload.fill(0x5a);
   intruder from(end.pair->qp_num);
-  // It is accepted before the standstill.
+  // This connection is accepted before the device is held.
   from.greet(-1);
   REQUIRE(from.is_answered());
   other.fill();
@@ -426,7 +429,8 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
     while (softverbs_step() != 0) {
     }
   }
-  // The process waits for room without another packet, and then identifies the sender.
+  // The process waits for room in the backlog, without needing another packet, and then identifies
+  // the sender.
   const int found = other.let_in();
   REQUIRE(found >= 0);
   CHECK(end.memory.front() != 0x5a);
@@ -437,9 +441,9 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
   ::close(found);
 }
 
-// On an idle machine, SOFTVERBS_CALLS shows how much others are slowed down: it sets the number of
-// connections, for example 330000, and has the test print its figures.
-TEST_CASE("a client that reconnects repeatedly leaves others their turns") {
+// SOFTVERBS_CALLS sets the number of connections, for example 330000. The test then prints by how
+// much other processes are delayed, which is meaningful on an idle machine.
+TEST_CASE("a client that reconnects repeatedly doesn't keep others from being served") {
   const char* said = std::getenv("SOFTVERBS_CALLS");
   const auto calls =
       static_cast<std::uint32_t>(said == nullptr ? 2000 : std::strtoul(said, nullptr, 10));
@@ -478,7 +482,7 @@ TEST_CASE("a client that reconnects repeatedly leaves others their turns") {
 }
 
 TEST_CASE("a peer with another version of softverbs is reported as such") {
-  // The process has reported nothing so far. It reports this once, and checks once a second.
+  // The process has not reported this before. It checks once per second, and reports only once.
   peer seeker("seeker");
   CHECK(seeker.wait() == 0);
 }
@@ -488,7 +492,7 @@ TEST_CASE("a posted request is executed without further polling") {
   ibv_wc completion{};
   const auto* arrived = static_cast<volatile unsigned char*>(&link.right.memory[7]);
   for (int round = 1; round <= 20; ++round) {
-    // Polls busily enough for the device to rely on it.
+    // Polls often enough that the device relies on the program to make progress.
     const auto start = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(3))
       CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of packets, with its two correct ends, and with an end that writes false data.
+// The ring of packets in shared memory, with two correct ends, and with an end that writes false
+// data.
 #include "wire/ring.hpp"
 
 #include "support/intruder.hpp"
@@ -27,7 +28,7 @@ ring_state& state_of(std::span<std::byte> memory) {
   return *reinterpret_cast<ring_state*>(memory.data());
 }
 
-/// An intruder that a device has accepted as a peer.
+/// An intruder that the device has accepted as a peer, and that shares memory with it.
 class sharing_intruder : public intruder {
  public:
   explicit sharing_intruder(std::uint32_t qpn) : intruder(qpn) {
@@ -82,7 +83,7 @@ TEST_CASE("ring: messages of any length arrive in order") {
     std::span<const std::byte> message;
     while (open && (message = in.next(open)).empty()) std::this_thread::yield();
     if (!open) break;
-    // All bytes of a message are the same.
+    // All bytes of a message are equal.
     const bool same = message.size() == length_of(number) &&
                       message.front() == static_cast<std::byte>(number) &&
                       std::memcmp(message.data(), message.data() + 1, message.size() - 1) == 0;
@@ -119,7 +120,7 @@ TEST_CASE("ring: an end that sleeps or waits for room gets one notice") {
   CHECK_FALSE(out.is_unread());
 }
 
-TEST_CASE("ring: messages before the end of a connection count and later ones don't") {
+TEST_CASE("ring: messages before the end of a connection are delivered and later ones are not") {
   const auto memory = std::make_unique<ring_memory>();
   ring_writer out(memory->bytes);
   ring_reader in(memory->bytes);
@@ -134,7 +135,7 @@ TEST_CASE("ring: messages before the end of a connection count and later ones do
   CHECK(in.is_empty());
 }
 
-TEST_CASE("ring: its reader stays within it whatever the memory holds") {
+TEST_CASE("ring: the reader stays within the ring whatever the memory contains") {
   std::mt19937 random(7);
   const auto memory = std::make_unique<ring_memory>();
   const std::byte* const end = memory->bytes.data() + memory->bytes.size();
@@ -160,7 +161,7 @@ TEST_CASE("ring: its reader stays within it whatever the memory holds") {
   }
 }
 
-TEST_CASE("ring: its writer stays within it whatever the reader writes") {
+TEST_CASE("ring: the writer stays within the ring whatever the reader writes") {
   std::mt19937 random(8);
   const auto memory = std::make_unique<ring_memory>();
   const std::byte* const end = memory->bytes.data() + memory->bytes.size();
@@ -207,7 +208,7 @@ TEST_CASE("packets arrive through a ring that an intruder has created") {
   CHECK(*written == 0x5a);
 }
 
-TEST_CASE("garbage in shared memory breaks only its own connection") {
+TEST_CASE("random data in shared memory breaks only its own connection") {
   if (!shares_memory()) return;
   std::mt19937 random(43);
   connection link;
@@ -215,7 +216,7 @@ TEST_CASE("garbage in shared memory breaks only its own connection") {
   for (int round = 0; round < 300; ++round) {
     sharing_intruder from(link.right.pair->qp_num);
     const auto ring = from.bytes.subspan(pair_memory::ring, ring_end::bytes);
-    // Data that looks like packets, and data that doesn't.
+    // Some of the data looks like packets.
     std::uint64_t position = 0;
     for (int count = 0; count < 20; ++count) {
       packet_header header = forged(link);
@@ -226,7 +227,7 @@ TEST_CASE("garbage in shared memory breaks only its own connection") {
       header.key =
           random() % 2 == 0 ? link.right.region->rkey : static_cast<std::uint32_t>(random());
       header.address = random() % 2 == 0 ? link.right.here().memory : random();
-      // Not for the ends of this connection, which such a packet may break.
+      // The target is not an end of this connection, because such a packet may break it.
       header.target_qpn = random() % 2 == 0 ? header.target_qpn + 1 : 0xffffff;
       const std::uint32_t length =
           random() % 10 == 0 ? static_cast<std::uint32_t>(random())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Uses each library of verbspp.
+// Uses every library of verbspp.
 
 #include <verbspp/cm.hpp>
 #include <verbspp/ranks.hpp>
