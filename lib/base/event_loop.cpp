@@ -47,7 +47,7 @@ result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
                                .revents = 0};
     until = until.no_later_than(each.deadline());
   }
-  // If a source is busy all the time, the others are looked at in one round of many.
+  // While one source is always busy, the others are polled in one of 16 rounds.
   constexpr unsigned most_busy_rounds = 16;
   if (!has_work || ++busy_rounds_ == most_busy_rounds) {
     busy_rounds_ = 0;

@@ -99,7 +99,7 @@ TEST_CASE("a scope whose coroutine is destroyed waits until the device has relea
     ends.right.poll();
     CHECK(ends.right.outstanding() == 1);
   }
-  // No message came, so only the end of the connection could release the memory.
+  // No message has arrived, so only the end of the connection could release the memory.
   CHECK(ends.right.outstanding() == 0);
   CHECK(ends.right.state() == channel_state::broken);
   CHECK(ends.right.failure()->root() == error_kind::timed_out);

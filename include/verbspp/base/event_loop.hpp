@@ -245,7 +245,8 @@ class event_loop {
 
   detail::list_links waiting_{&waiting_, &waiting_};
   detail::list_links due_{&due_, &due_};  ///< used by `run_once` only
-  detail::owned<pollfd[]> entries_{};     ///< of the elements of `waiting_`, in the same order
+  detail::owned<pollfd[]>
+      entries_{};  ///< an entry for each element of `waiting_`, in the same order
   std::size_t room_ = 0;
   unsigned busy_rounds_ = 0;
 };

@@ -64,7 +64,7 @@ class [[nodiscard]] awaited_scope : awaited {
 ///     ...
 ///     VERBSPP_CO_TRYV(co_await scope.async_finish());
 ///
-/// The awaited calls are those of a channel, but take borrowed elements. `post_write` and so on
+/// The scope has the awaited calls of a channel, with borrowed elements. `post_write` and so on
 /// post without waiting: a full queue is refused (`would_block`), and their handles need not be
 /// kept.
 ///
