@@ -8,6 +8,7 @@
 #include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/callback.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_hub.hpp>

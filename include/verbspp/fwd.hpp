@@ -192,6 +192,8 @@ struct async_receive_operation;
 struct async_send_operation;
 struct async_write_operation;
 class call_limit;
+template <class Work, class Function>
+class callback;
 class channel;
 class channel_failure;
 class channel_hub;
@@ -205,6 +207,7 @@ class continuation;
 template <class>
 class hub_clients;
 struct hub_options;
+class hub_scheduler;
 class inbox;
 struct inbox_options;
 class kept_pending;

@@ -9,6 +9,10 @@ error awaited_message::gone() noexcept {
   return {error_kind::invalid_input, taking_message, "this inbox was destroyed or moved from"};
 }
 
+channel_core& awaited_message::polled() const noexcept {
+  return static_cast<inbox_state*>(subject())->core;
+}
+
 bool awaited_message::look() noexcept {
   auto* const mine = static_cast<inbox_state*>(subject());
   if (mine == nullptr)

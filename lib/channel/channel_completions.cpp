@@ -292,6 +292,29 @@ void channel_core::run_continuations() noexcept {
   drop_handle();
 }
 
+void channel_core::expect_call() noexcept {
+  ++expecting_;
+  if (!has_handed_.is_waiting()) continue_when(has_handed_);
+}
+
+void channel_core::stop_expecting() noexcept {
+  if (--expecting_ == 0) has_handed_.cancel();
+}
+
+void channel_core::hand_over(continuation& call) noexcept {
+  handed_.push(call);
+  // `member_` may be changing, since the channel's thread may be destroying the channel.
+  if (const hub_reference& hub = connection_.settings().hub)
+    hub->report(id_);
+  else
+    connection_.wake_loop();
+}
+
+void channel_core::make_handed_calls() noexcept {
+  handed_.run();
+  if (expecting_ != 0 && !has_handed_.is_waiting()) continue_when(has_handed_);
+}
+
 void channel_core::pass_alarm() noexcept {
   if (member_->hub && continuations_.alarm() < member_->alarm())
     member_->hub->set_alarm(*member_.get(), continuations_.alarm());

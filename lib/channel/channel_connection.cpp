@@ -229,6 +229,7 @@ result<void> channel_connection::open_loop() noexcept {
   if (loop_ == nullptr) loop_ = new (std::nothrow) loop_events;
   if (loop_ == nullptr) return error::from_errno(ENOMEM, waiting_on_channel);
   VERBSPP_TRYV(loop_->open(queue(), listener_));
+  __atomic_store_n(&loop_signal_, loop_->signal(), __ATOMIC_SEQ_CST);
   if (watched_.number >= 0 && !loop_has_watched_) {
     VERBSPP_TRYV(loop_->add_own(watched_.number, events_of(watched_)));
     loop_has_watched_ = true;
@@ -246,6 +247,12 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
   VERBSPP_TRYV(
       completion_queue_access::state_of(queue())->ask_to_be_woken(notify_for::every_completion));
   return success();
+}
+
+void channel_connection::wake_loop() const noexcept {
+  // Without a descriptor, the program polls, or asks for the deadline before it sleeps.
+  const int signal = __atomic_load_n(&loop_signal_, __ATOMIC_SEQ_CST);
+  if (signal >= 0) raise(signal);
 }
 
 void channel_connection::take_loop_events() noexcept {

@@ -24,7 +24,20 @@ constexpr auto time_to_flush = std::chrono::milliseconds(50);
 
 }  // namespace
 
-channel_core::channel_core(const channel_settings& settings) noexcept : connection_(settings) {}
+channel_core::channel_core(const channel_settings& settings) noexcept
+    : connection_(settings),
+      has_handed_(
+          [](continuation& self) noexcept {
+            auto* const core = static_cast<condition&>(self).subject();
+            static_cast<channel_core*>(core)->make_handed_calls();
+          },
+          [](condition& self) noexcept {
+            const auto* const core = static_cast<channel_core*>(self.subject());
+            return core->handed_.has_some() ? condition::state::met : condition::state::unmet;
+          },
+          this) {
+  has_handed_.set_limit(wait_limit::forever());
+}
 
 channel_core::~channel_core() {
   delete leases_;

@@ -132,7 +132,7 @@ bool channel_core::has_news(std::uint64_t known) const noexcept {
   const std::uint32_t without_result =
       inboxes_ + scopes_.count() + callers_ + outstanding() - inbox_receives_;
   return connection_.failure() || handles_ > without_result || inbox_messages_ != 0 ||
-         completed() != known;
+         completed() != known || handed_.has_some();
 }
 
 result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
@@ -165,6 +165,7 @@ result<bool> channel_core::ask_to_be_woken() noexcept {
 }
 
 wait_limit::time_point channel_core::deadline() const noexcept {
+  if (handed_.has_some()) return std::chrono::steady_clock::now();
   if (connection_.failure()) return continuations_.alarm();
   return std::min(continuations_.alarm(), connection_.seen_end_at());
 }

@@ -79,6 +79,8 @@ hub_reference::~hub_reference() {
   if (state_ != nullptr) state_->drop_reference();
 }
 
+void hub_reference::hand_over(continuation& call) const noexcept { state_->hand_over(call); }
+
 result<void> hub_member::make_room(std::uint64_t requests) noexcept {
   const std::uint64_t length = std::bit_ceil(requests + extra_completions);
   if (completions_ && length <= std::uint64_t{mask_} + 1) return success();
@@ -337,6 +339,25 @@ void hub_state::set_alarm(hub_member& member, std::chrono::steady_clock::time_po
   if (time >= next_alarm_) return;
   next_alarm_ = time;
   set_timer(timer_, at);
+}
+
+void hub_state::report(channel_id id) noexcept {
+  {
+    const brief_guard guard(lock_);
+    row& of = rows_.get()[id.index];
+    if (of.member == nullptr || of.id != id) return;
+    note_news(of);
+  }
+  wake_waiting();
+}
+
+void hub_state::hand_over(continuation& call) noexcept {
+  {
+    // A thread that has found nothing under the lock is awake, or can be woken.
+    const brief_guard guard(lock_);
+    calls_.push(call);
+  }
+  wake_waiting();
 }
 
 bool hub_state::open_inbox(const hub_member& member) noexcept {
@@ -601,7 +622,7 @@ hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
     take_listed(slots);
   refill();
   return {.count = static_cast<std::uint32_t>(slots.next - into.data()),
-          .has_more = first_ready_ != nullptr};
+          .has_more = first_ready_ != nullptr || calls_.has_some()};
 }
 
 hub_state::found hub_state::found_none(cause& failed) const noexcept {
@@ -609,7 +630,7 @@ hub_state::found hub_state::found_none(cause& failed) const noexcept {
     failed = poll_failure(lost_);
   else if (posted_ == 0 && refill_failure_) [[unlikely]]
     failed = refill_failure_;
-  return {.is_short = receives_ && depth_ - posted_ >= refill_};
+  return {.is_short = receives_ && depth_ - posted_ >= refill_, .has_more = calls_.has_some()};
 }
 
 hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& failed) noexcept {
@@ -626,7 +647,7 @@ hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexce
     row& first = take_ready();
     if (first.member == nullptr || first.is_kept() || !first.has_arrivals()) continue;
     taken = begin_turn(first);
-    return {.count = 1, .has_more = first_ready_ != nullptr};
+    return {.count = 1, .has_more = first_ready_ != nullptr || calls_.has_some()};
   }
   return found_none(failed);
 }
@@ -675,7 +696,7 @@ result<hub_state::found> hub_state::poll_with(Find find, bool takes_events) noex
   if (failed) [[unlikely]]
     return *failed;
   if (seen.has_more) [[unlikely]]
-    wake_waiting();
+    do_more();
   return seen;
 }
 
@@ -685,6 +706,7 @@ result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
 }
 
 result<void> hub_state::poll_channels() noexcept {
+  if (calls_.has_some()) calls_.run();
   channel_core* next = nullptr;
   // An event loop has read the events already, in `request_notification`.
   VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_news(next, failed); }, !has_loop_));
@@ -708,7 +730,7 @@ result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit l
   if (seen.count == 0) [[unlikely]]
     return wait_longer(into, limit);
   if (seen.has_more) [[unlikely]]
-    wake_waiting();
+    do_more();
   return into.first(seen.count);
 }
 
@@ -716,7 +738,7 @@ result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
                                                   call_limit limit) noexcept {
   const auto find = [&](cause& failed) { return look_for_arrivals(into, failed); };
   VERBSPP_TRY(seen, wait_until(find, limit.begin(channel_settings::usual_limit)));
-  if (seen.has_more) wake_waiting();
+  if (seen.has_more) do_more();
   return into.first(seen.count);
 }
 
@@ -729,7 +751,7 @@ result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
     VERBSPP_TRY(later, wait_until(find, limit.begin(channel_settings::usual_limit)));
     seen = later;
   }
-  if (seen.has_more) wake_waiting();
+  if (seen.has_more) do_more();
   return taken;
 }
 
@@ -741,7 +763,7 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
   cause failed;
   const auto look = [&] {
     seen = find(failed);
-    if (seen.count != 0 || failed) return sight::enough;
+    if (seen.count != 0 || failed || seen.has_more) return sight::enough;
     // No thread is woken when a place returns to the pool, so the sleep has to be short.
     return seen.is_short ? sight::nothing_yet : sight::nothing;
   };
@@ -759,7 +781,11 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
       take_events();
       continue;
     }
-    if (end == wait_end::limit) return limit.failure("wait on a hub", "nothing has arrived");
+    const bool has_only_calls = end == wait_end::completions && seen.count == 0 && !failed;
+    if (has_only_calls) calls_.run();
+    if (has_only_calls && !limit.has_passed()) continue;
+    if (has_only_calls || end == wait_end::limit)
+      return limit.failure("wait on a hub", "nothing has arrived");
     if (end == wait_end::async_event || failed)
       if (const auto told = failure_told_to(listener_)) return *told;
     if (failed) return *failed;
@@ -825,7 +851,7 @@ result<bool> hub_state::request_notification() noexcept {
   const brief_guard guard(lock_);
   take_all_completions();
   refill();
-  if (first_ready_ != nullptr || has_new_failure()) return true;
+  if (first_ready_ != nullptr || has_new_failure() || calls_.has_some()) return true;
   cause failed;
   static_cast<void>(found_none(failed));
   return failed.has_value();

@@ -9,6 +9,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/detail/handed_calls.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/detail/hub_turn.hpp>
 #include <verbspp/channel/detail/pool_places.hpp>
@@ -146,6 +147,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
 
+  /// Gives the channel news, if it exists. Any thread may call this.
+  void report(channel_id id) noexcept;
+  /// Has a thread that polls or waits make this call.
+  void hand_over(continuation& call) noexcept;
+
   // Functions for the table of clients.
 
   /// Takes ownership of the table. From now on, the arrivals of each new channel are held back
@@ -250,7 +256,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   struct found {
     std::uint32_t count = 0;
     bool is_short = false;  ///< the pool has too few free places for the receives
-    bool has_more = false;  ///< there are more arrivals, for other threads
+    bool has_more = false;  ///< arrivals for other threads, or calls that were handed over
   };
   /// The error with which looking for arrivals has failed, if it has.
   using cause = std::optional<error>;
@@ -272,6 +278,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Wakes waiting threads and event loops, because there are arrivals for which no completion will
   /// wake them.
   void wake_waiting() noexcept;
+  /// Wakes other threads for the arrivals that are left, and makes the calls that were handed over.
+  void do_more() noexcept {
+    wake_waiting();
+    calls_.run();
+  }
   void take_events() noexcept;
   void ring_alarms() noexcept;
   [[nodiscard]] result<void> open_loop() noexcept;
@@ -376,6 +387,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   std::uint32_t posted_ = 0;
   receive_batch batch_{};
   std::optional<error> refill_failure_{};
+  handed_calls calls_{};
   owned<hub_table> table_{};
   bool is_table_closed_ = false;
 

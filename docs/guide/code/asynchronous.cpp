@@ -4,6 +4,7 @@
 
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>
+#include <verbspp/sender.hpp>
 
 #include <chrono>
 #include <coroutine>
@@ -11,6 +12,7 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <utility>
 
 namespace guide {
@@ -101,19 +103,43 @@ routine connect_and_publish(event_loop& loop,
   co_return success();
 }
 
-/// A request with a function to call when it has finished.
-template <class Function>
-struct callback : continuation {
-  callback(pending<> posted, Function function)
-      : continuation(call), work(std::move(posted)), done(std::move(function)) {
-    if (!work.then(*this)) call(*this);
-  }
-  static void call(continuation& self) noexcept {
-    auto& mine = static_cast<callback&>(self);
-    mine.done(mine.work.wait());
-  }
-  pending<> work;
-  Function done;
+void tell(const transport_result<completed_work>& /*written*/) {}
+
+/// Writes a value, and calls a function when the peer has it.
+result<void> write_and_tell(channel& link, const shared_bytes& value,
+                            const remote_memory<access::remote_write>& to) {
+  return then(link.post_write(value, {.remote = to}),
+              [](const transport_result<completed_work>& written) { tell(written); });
+}
+
+/// As above, with an object of the program.
+result<void> write_and_wait(channel& link, const shared_bytes& value,
+                            const remote_memory<access::remote_write>& to) {
+  VERBSPP_TRY(work, link.post_write(value, {.remote = to}));
+  const callback next(std::move(work), [](const auto& written) { tell(written); });
+  while (next.is_waiting()) link.poll();
+  return success();
+}
+
+/// A sender of a write.
+auto writing(channel& link, const shared_bytes& value,
+             const remote_memory<access::remote_write>& to) {
+  return as_sender(
+      [&link, value, to] { return link.async_write({.elements = value, .remote = to}); });
+}
+
+/// A receiver with a stop token.
+struct receiver {
+  void set_value(const completed_work& written) && noexcept { tell(written); }
+  void set_error(const transport_error& failed) && noexcept { tell(failed); }
+  void set_stopped() && noexcept {}
+
+  struct environment {
+    std::stop_token stop;
+    std::stop_token query(execution::get_stop_token_t /*query*/) const noexcept { return stop; }
+  };
+  environment get_env() const noexcept { return {stop}; }
+  std::stop_token stop;
 };
 
 }  // namespace guide

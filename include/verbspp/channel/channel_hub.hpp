@@ -71,6 +71,9 @@ struct arrival {
 /// receives are posted again at the first poll after places were returned to it; until then,
 /// senders are delayed (RNR).
 ///
+/// A `hub_scheduler` (`<verbspp/sender.hpp>`) runs code of the program in the polls and waits of
+/// the hub.
+///
 /// The queue can't overrun: building a channel fails if the queue has no room for its requests. The
 /// hub's lock is taken by polls, not by posting.
 ///
@@ -162,6 +165,7 @@ class channel_hub {
   friend class channel_builder;
   template <class>
   friend class hub_clients;
+  friend class hub_scheduler;
 
   explicit channel_hub(detail::hub_reference state) noexcept : state_(std::move(state)) {}
 

@@ -63,6 +63,8 @@ class pending_request {
   /// True if the handle has a request whose result can be taken. False after the result was taken,
   /// and if the handle was moved from or default constructed.
   [[nodiscard]] bool has_request() const noexcept { return core_ != nullptr; }
+  /// Used by the library only: the channel of the request; null without one.
+  [[nodiscard]] channel_core* polled() const noexcept { return core_; }
 
   /// The result, if it is available; never blocks.
   /// \errors those of the request; those of the channel, if it was destroyed

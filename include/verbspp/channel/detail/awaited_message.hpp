@@ -24,6 +24,9 @@ class [[nodiscard]] awaited_message : awaited {
   awaited_message(inbox_state* of, const wait_limit& limit) noexcept
       : awaited(proceed, test_arrival, limit, of) {}
 
+  /// Used by senders only: the channel whose `poll` resumes. \pre the inbox exists
+  [[nodiscard]] channel_core& polled() const noexcept;
+
   /// \returns true if a message, or an error, is already available
   [[nodiscard]] bool await_ready() noexcept { return look(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {

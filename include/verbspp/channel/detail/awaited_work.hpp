@@ -74,6 +74,9 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
     }
   }
 
+  /// Used by senders only: the channel whose `poll` resumes.
+  [[nodiscard]] channel_core& polled() const noexcept { return core_; }
+
   /// \returns true if posting has failed
   [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() const noexcept { return refused_.has_value(); }
   /// \returns false if the result is already available, so the coroutine continues at once
@@ -200,6 +203,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
 
   using request::await_ready;
   using request::await_suspend;
+  using request::polled;
   [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> await_resume() noexcept {
     const transport_result<completed_work> done = request::await_resume();
     if constexpr (NotesFilling<Memory>)
@@ -229,6 +233,9 @@ class [[nodiscard]] awaited_result : awaited {
   awaited_result(Handle& work, const wait_limit& limit) noexcept
       : awaited(resume, test_nothing, limit), work_(work) {}
 
+  /// Used by senders only. \pre the handle has a request
+  [[nodiscard]] channel_core& polled() const noexcept { return *work_.polled(); }
+
   [[nodiscard]] static bool await_ready() noexcept { return false; }
   /// \returns false if the result is available
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept {
@@ -248,6 +255,9 @@ class [[nodiscard]] awaited_room : awaited {
  public:
   awaited_room(channel_core& core, std::uint32_t wanted, const wait_limit& limit) noexcept
       : awaited(resume, test_room, limit), core_(core), wanted_(wanted) {}
+
+  /// Used by senders only: the channel whose `poll` resumes.
+  [[nodiscard]] channel_core& polled() const noexcept { return core_; }
 
   [[nodiscard]] bool await_ready() noexcept { return is_over(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {

@@ -167,6 +167,8 @@ class channel_connection {
   /// Reads the pending events, and requests an event for the next completion.
   /// \errors `not_supported` if the channel only spins, or belongs to a hub; `resource_exhausted`
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
+  /// Makes the descriptor readable, if there is one. Any thread may call this.
+  void wake_loop() const noexcept;
   /// Reads the events that have made the descriptor readable. \pre `has_loop`
   void take_loop_events() noexcept;
   /// The event that ends the connection. Empty if the event loop has read no such event, or if
@@ -196,6 +198,7 @@ class channel_connection {
   std::optional<queue_pair_data> queue_pair_{};
 
   loop_events* loop_ = nullptr;  ///< owned; null until the program uses an event loop
+  int loop_signal_ = -1;         ///< wakes that loop; atomic
   async_listener listener_;      ///< for failures of the device
   watched_descriptor watched_{};
   std::chrono::steady_clock::time_point watched_ends_at_ =

@@ -11,6 +11,7 @@
 #include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_connection.hpp>
 #include <verbspp/channel/detail/continuations.hpp>
+#include <verbspp/channel/detail/handed_calls.hpp>
 #include <verbspp/channel/detail/memory_guard.hpp>
 #include <verbspp/channel/detail/one_thread.hpp>
 #include <verbspp/channel/detail/open_scopes.hpp>
@@ -336,6 +337,18 @@ class channel_core {
     return connection_.failure() ? std::optional(connection_.failure()->root()) : std::nullopt;
   }
 
+  // Calls from other threads, such as stop requests. While an operation expects one, `poll` looks
+  // for them, by a condition. So the polls of other programs cost no more.
+
+  /// Has `poll` make the calls that are handed over, until `stop_expecting`.
+  void expect_call() noexcept;
+  void stop_expecting() noexcept;
+  /// Has `poll` make this call, and wakes the event loop that polls the channel or its hub. Any
+  /// thread may call this. \pre an operation on the channel's thread expects the call
+  void hand_over(continuation& call) noexcept;
+  /// Prevents the call, unless it was made.
+  void withdraw(continuation& call) noexcept { handed_.withdraw(call); }
+
   // Scopes. An open scope counts as a handle.
 
   VERBSPP_DATA_PATH void open_scope(scope_state& scope) noexcept {
@@ -520,6 +533,7 @@ class channel_core {
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
   [[nodiscard]] bool call_continuations() noexcept;
+  void make_handed_calls() noexcept;
   /// Asks the hub to report the channel when the earliest limit of its continuations is reached.
   void pass_alarm() noexcept;
   void give_up_expired() noexcept;
@@ -593,7 +607,10 @@ class channel_core {
   open_scopes scopes_{};
   continuations continuations_{};
   std::uint32_t delayed_ = 0;  ///< awaited requests that wait for room
-  std::uint32_t callers_ = 0;  ///< running calls of `run_continuations`; each counts as a handle
+  handed_calls handed_{};
+  condition has_handed_;         ///< is waiting while a call is expected
+  std::uint32_t expecting_ = 0;  ///< operations that expect a call
+  std::uint32_t callers_ = 0;    ///< running calls of `run_continuations`; each counts as a handle
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/error.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel/continuation.hpp>
+#include <verbspp/channel/pending.hpp>
+
+#include <concepts>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// A handle of a request that a function can follow: `pending`, `kept_pending`, `scoped_pending`.
+template <class Work>
+concept FollowableWork = std::derived_from<Work, detail::pending_request>;
+
+/// A function that can be called with the result of a request: a `transport_result<completed_work>`
+/// or, if the request owns its memory, a `finished`, which has the memory as well.
+template <class Function, class Work>
+concept CallbackOf = std::move_constructible<Function> && FollowableWork<Work> &&
+                     requires(Function& function, Work& work) { function(work.wait()); };
+
+namespace detail {
+
+/// A request, and the function to call with its result.
+template <class Work, class Function>
+class followed_work : public continuation {
+ public:
+  followed_work(function called, Work&& posted, Function&& last) noexcept
+      : continuation(called), work_(std::move(posted)), last_(std::move(last)) {}
+
+  /// \returns false if the result is available, so that `finish` has to be called now
+  [[nodiscard]] bool begin() noexcept { return work_.then(*this); }
+  /// Calls the function, which may destroy this.
+  void finish() noexcept {
+    Function last = std::move(last_);
+    last(work_.wait());
+  }
+
+ private:
+  Work work_;
+  Function last_;
+};
+
+}  // namespace detail
+
+/// A request with a function that `channel::poll` calls with its result. It allocates nothing.
+///
+///     VERBSPP_TRY(work, link.post_write({.elements = shared, .remote = theirs}));
+///     callback done(std::move(work), [](const auto& result) { ... });
+///
+/// The function is called once, on the thread that polls; it is called in the constructor if the
+/// result is available already. It may do anything that the thread may do with the channel: post,
+/// destroy the channel, or, if `poll` has called it, destroy this object. An exception that it
+/// throws ends the program. If the channel breaks, is closed or is destroyed, the result is the
+/// error.
+///
+/// The program owns the object. Destroying it before the call cancels the call, and drops the
+/// handle, as if there were no function: the handle of borrowed or owned memory waits, and the
+/// handle of shared memory does not. It can be neither copied nor moved. Thread rule: like the
+/// channel.
+template <class Work, class Function>
+class callback {
+ public:
+  callback(Work&& posted, Function called) noexcept
+    requires CallbackOf<Function, Work>
+      : followed_([](continuation& self) noexcept { static_cast<followed&>(self).finish(); },
+                  std::move(posted), std::move(called)) {
+    if (!followed_.begin()) followed_.finish();
+  }
+
+  /// True until the call.
+  [[nodiscard]] bool is_waiting() const noexcept { return followed_.is_waiting(); }
+
+ private:
+  using followed = detail::followed_work<Work, Function>;
+  followed followed_;
+};
+
+/// Has `channel::poll` call a function with the result of a request, and keeps the handle and the
+/// function until then. Allocates one record, which holds both.
+///
+///     VERBSPP_TRYV(then(link.post_write({.elements = shared, .remote = theirs}),
+///                       [](const transport_result<completed_work>& done) { ... }));
+///
+/// The function is called once, on the thread that polls; it is called by `then` itself if the
+/// result is available already. It may do anything that the thread may do with the channel, and
+/// may destroy the channel; an exception that it throws ends the program. If the channel breaks, is
+/// closed or is destroyed, the result is the error; so the record does not outlive the channel.
+///
+/// Borrowed memory, and all objects to which the function refers, have to live until the call.
+/// Thread rule: like the channel.
+/// \errors `resource_exhausted`: the function is never called, and the handle is unchanged
+template <FollowableWork Work, CallbackOf<Work> Function>
+result<void> then(Work&& posted, Function called) noexcept
+  requires(!std::is_reference_v<Work>)
+{
+  using followed = detail::followed_work<Work, Function>;
+  auto* const made = new (std::nothrow) followed(
+      [](continuation& self) noexcept {
+        auto& mine = static_cast<followed&>(self);
+        mine.finish();
+        delete &mine;
+      },
+      std::forward<Work>(posted), std::move(called));
+  if (made == nullptr)
+    return error(error_kind::resource_exhausted, "then",
+                 "out of memory for the record of the callback; the handle is unchanged");
+  if (!made->begin()) made->call();
+  return success();
+}
+/// As above, for the result of a function that posts.
+/// \errors as above; those of posting, and then the function is never called
+template <FollowableWork Work, CallbackOf<Work> Function>
+result<void> then(result<Work>&& posted, Function called) noexcept {
+  if (!posted.has_value()) return posted.assume_error();
+  return then(std::move(posted).assume_value(), std::move(called));
+}
+
+}  // namespace verbspp

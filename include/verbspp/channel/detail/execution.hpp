@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The names by which senders and receivers find each other.
+#pragma once
+
+#include <verbspp/base/detail/stop_callback.hpp>
+
+#include <utility>
+
+#ifdef VERBSPP_STDEXEC
+#include <stdexec/execution.hpp>
+#endif
+
+namespace verbspp {
+
+#ifdef VERBSPP_STDEXEC
+namespace execution = ::stdexec;
+#else
+/// The names of `std::execution` that describe senders; those of stdexec with `VERBSPP_STDEXEC`.
+/// Only `get_stop_token_t` matters to receivers of the program: it is the query that their
+/// environment answers with a stop token.
+namespace execution {
+struct sender_tag {};
+struct operation_state_tag {};
+struct scheduler_tag {};
+struct set_value_t {};
+struct set_error_t {};
+struct set_stopped_t {};
+/// The functions of a receiver of which a sender calls one: `set_value_t(int)` and so on.
+template <class... Functions>
+struct completion_signatures {};
+struct get_stop_token_t {};
+template <class Function>
+struct get_completion_scheduler_t {};
+}  // namespace execution
+#endif
+
+namespace detail {
+
+/// The token of a receiver without one.
+struct no_stop_token {
+  [[nodiscard]] static constexpr bool stop_requested() noexcept { return false; }
+};
+
+/// The stop token of the receiver's environment.
+template <class Receiver>
+[[nodiscard]] auto stop_token_of(const Receiver& receiver) noexcept {
+  if constexpr (requires { receiver.get_env().query(execution::get_stop_token_t()); })
+    return receiver.get_env().query(execution::get_stop_token_t());
+  else
+    return no_stop_token();
+}
+template <class Receiver>
+using stop_token_of_t = decltype(stop_token_of(std::declval<const Receiver&>()));
+
+/// The type that registers a function with a token; void if the token has no callbacks.
+template <class Token, class Function>
+struct stop_callback_for {
+  using type = void;
+};
+template <class Token, class Function>
+  requires requires { typename Token::template callback_type<Function>; }
+struct stop_callback_for<Token, Function> {
+  using type = typename Token::template callback_type<Function>;
+};
+#ifdef __cpp_lib_jthread
+template <class Function>
+struct stop_callback_for<std::stop_token, Function> {
+  using type = std::stop_callback<Function>;
+};
+#endif
+
+}  // namespace detail
+
+}  // namespace verbspp

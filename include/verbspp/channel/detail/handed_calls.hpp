@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/brief_lock.hpp>
+#include <verbspp/channel/continuation.hpp>
+
+namespace verbspp::detail {
+
+/// Calls that any thread hands over to the thread that polls. Thread-safe.
+class handed_calls {
+ public:
+  handed_calls() noexcept = default;
+  handed_calls(const handed_calls&) = delete;
+  handed_calls& operator=(const handed_calls&) = delete;
+  ~handed_calls() = default;
+
+  /// Adds a call, which has to live until it is called or withdrawn. The caller then wakes the
+  /// thread that polls. \pre the call is in no list
+  void push(continuation& call) noexcept;
+  /// Removes a call if it is still there.
+  void withdraw(continuation& call) noexcept;
+  /// True if `run` has something to do.
+  [[nodiscard]] bool has_some() const noexcept {
+    return __atomic_load_n(&has_some_, __ATOMIC_SEQ_CST);
+  }
+  /// Makes all calls that were added before. Calls that these add wait for the next `run`.
+  void run() noexcept;
+
+ private:
+  brief_lock lock_{};
+  continuation_list due_{};
+  bool has_some_ = false;
+};
+
+}  // namespace verbspp::detail

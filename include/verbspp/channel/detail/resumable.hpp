@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <new>
+
+namespace verbspp::detail {
+
+/// An object that a `coroutine_handle` resumes: a coroutine that only calls a function. So the
+/// object can wait for everything that a coroutine can await, at no cost for other coroutines.
+///
+/// The coroutine's frame is a part of the object; it is allocated only if a compiler needs a larger
+/// one.
+class resumable {
+ public:
+  using function = void (*)(resumable& self) noexcept;
+
+  explicit resumable(function resumed) noexcept : resumed_(resumed) {}
+  resumable(const resumable&) = delete;
+  resumable& operator=(const resumable&) = delete;
+  ~resumable() {
+    if (caller_) caller_.destroy();
+  }
+
+  /// The handle. The function that it calls may destroy the object.
+  [[nodiscard]] std::coroutine_handle<> handle() noexcept {
+    if (!caller_) caller_ = call_when_resumed(*this).handle;
+    return caller_;
+  }
+
+ private:
+  struct coroutine {
+    struct promise_type {
+      [[nodiscard]] static void* operator new(std::size_t size, resumable& of) {
+        return size <= sizeof(of.frame_) ? of.frame_ : ::operator new(size);
+      }
+      static void operator delete(void* frame, std::size_t size) noexcept {
+        if (size > sizeof(resumable::frame_)) ::operator delete(frame);
+      }
+      [[nodiscard]] coroutine get_return_object() noexcept {
+        return {std::coroutine_handle<promise_type>::from_promise(*this)};
+      }
+      [[nodiscard]] static std::suspend_always initial_suspend() noexcept { return {}; }
+      [[nodiscard]] static std::suspend_always final_suspend() noexcept { return {}; }
+      static void return_void() noexcept {}
+      [[noreturn]] static void unhandled_exception() noexcept { std::terminate(); }
+    };
+    std::coroutine_handle<> handle;
+  };
+  /// Calls the function while the coroutine is suspended, so that the function may destroy it.
+  struct calling {
+    resumable& self;
+    [[nodiscard]] static bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> /*caller*/) const noexcept { self.resumed_(self); }
+    static void await_resume() noexcept {}
+  };
+  [[nodiscard]] static coroutine call_when_resumed(resumable& self) noexcept {
+    for (;;) co_await calling{self};
+  }
+
+  function resumed_;
+  std::coroutine_handle<> caller_{};
+  alignas(std::max_align_t) std::byte frame_[128];
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/outcome.hpp>
+#include <verbspp/channel/continuation.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/detail/execution.hpp>
+#include <verbspp/channel/detail/resumable.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/work/work_completion.hpp>
+
+#include <concepts>
+#include <coroutine>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+/// The ways in which a sender of this result completes.
+template <class Result>
+struct completion_of {
+  template <class Value, class Error>
+  static auto signatures(const outcome<Value, Error>&) -> execution::completion_signatures<
+      execution::set_value_t(Value), execution::set_error_t(Error), execution::set_stopped_t()>;
+  template <class Error>
+  static auto signatures(const outcome<void, Error>&)
+      -> execution::completion_signatures<execution::set_value_t(), execution::set_error_t(Error),
+                                          execution::set_stopped_t()>;
+  using type = decltype(signatures(std::declval<const Result&>()));
+
+  template <class Receiver>
+  static void deliver(Receiver& to, Result&& done) noexcept {
+    if (!done.has_value())
+      std::move(to).set_error(typename Result::error_type(done.assume_error()));
+    else if constexpr (std::is_void_v<typename Result::value_type>)
+      std::move(to).set_value();
+    else
+      std::move(to).set_value(std::move(done).assume_value());
+  }
+};
+/// A request that owns its memory returns it in any case.
+template <class Memory>
+struct completion_of<finished<Memory>> {
+  using type = execution::completion_signatures<execution::set_value_t(completed_work, Memory),
+                                                execution::set_error_t(finished<Memory>),
+                                                execution::set_stopped_t()>;
+
+  template <class Receiver>
+  static void deliver(Receiver& to, finished<Memory>&& done) noexcept {
+    if (done.result.has_value())
+      std::move(to).set_value(completed_work(done.result.assume_value()), std::move(done.memory));
+    else
+      std::move(to).set_error(std::move(done));
+  }
+};
+
+template <class Function>
+using awaited_by = std::invoke_result_t<Function&>;
+template <class Function>
+using result_of_awaited = decltype(std::declval<awaited_by<Function>&>().await_resume());
+
+/// The state of one awaited call, from `connect` on.
+template <class Function, class Receiver>
+class sender_operation : resumable {
+ public:
+  using operation_state_concept = execution::operation_state_tag;
+
+  sender_operation(Function&& begin, Receiver&& to)
+      : resumable(
+            [](resumable& self) noexcept { static_cast<sender_operation&>(self).complete(); }),
+        begin_(std::move(begin)),
+        receiver_(std::move(to)) {}
+  sender_operation(const Function& begin, Receiver&& to)
+      : sender_operation(Function(begin), std::move(to)) {}
+  sender_operation(const sender_operation&) = delete;
+  sender_operation& operator=(const sender_operation&) = delete;
+  /// Completes nothing. If the call waits, that ends the wait, as for a coroutine.
+  ~sender_operation() {
+    if (work_) forget_stop();
+  }
+
+  /// Makes the call. \pre called once, on the thread of the channel
+  void start() & noexcept {
+    if (const token stop = stop_token_of(receiver_); stop.stop_requested())
+      return std::move(receiver_).set_stopped();
+    work_.emplace(*this);
+    if (work_->call.await_ready() || !suspend()) return complete();
+    if constexpr (is_stoppable) {
+      token stop = stop_token_of(receiver_);
+      if constexpr (requires { stop.stop_possible(); })
+        if (!stop.stop_possible()) return;
+      work_->core = &work_->call.polled();
+      work_->core->expect_call();
+      // If a stop was requested in the meantime, this calls the function.
+      work_->registered.emplace(std::move(stop), stop_function{this});
+    }
+  }
+
+ private:
+  using token = stop_token_of_t<Receiver>;
+  using awaited = awaited_by<Function>;
+
+  struct stop_function {
+    sender_operation* self;
+    /// Called on any thread.
+    void operator()() const noexcept { self->work_->core->hand_over(*self->work_); }
+  };
+  using stop_callback = typename stop_callback_for<token, stop_function>::type;
+  static constexpr bool is_stoppable =
+      !std::is_void_v<stop_callback> && requires(awaited& one) { one.polled(); };
+
+  /// The parts of a stop request: the call that is handed over to the thread that polls.
+  struct stoppable_parts : continuation {
+    explicit stoppable_parts(sender_operation& of) noexcept
+        : continuation([](continuation& self) noexcept {
+            static_cast<stoppable_parts&>(self).operation.stop();
+          }),
+          operation(of) {}
+    stoppable_parts(const stoppable_parts&) = delete;
+    stoppable_parts& operator=(const stoppable_parts&) = delete;
+    ~stoppable_parts() = default;
+    sender_operation& operation;
+    channel_core* core = nullptr;  ///< null without a callback
+    std::optional<std::conditional_t<is_stoppable, stop_callback, int>> registered{};
+  };
+  struct no_parts {
+    explicit no_parts(sender_operation& /*of*/) noexcept {}
+  };
+  using parts = std::conditional_t<is_stoppable, stoppable_parts, no_parts>;
+  struct work : parts {
+    explicit work(sender_operation& of) noexcept : parts(of), call(of.begin_()) {}
+    awaited call;
+  };
+
+  /// \returns false if the result is available
+  [[nodiscard]] bool suspend() noexcept {
+    if constexpr (std::is_void_v<decltype(work_->call.await_suspend(handle()))>) {
+      work_->call.await_suspend(handle());
+      return true;
+    } else {
+      return work_->call.await_suspend(handle());
+    }
+  }
+  /// Ends the wait for a stop request. On return, no other thread uses this object.
+  void forget_stop() noexcept {
+    if constexpr (is_stoppable) {
+      if (work_->core == nullptr) return;
+      work_->registered.reset();
+      // The request may have come too late.
+      if (work_->is_waiting()) work_->core->withdraw(*work_);
+      work_->core->stop_expecting();
+    }
+  }
+  void complete() noexcept {
+    forget_stop();
+    using result = result_of_awaited<Function>;
+    result done = work_->call.await_resume();
+    work_.reset();
+    completion_of<result>::deliver(receiver_, std::move(done));
+  }
+  /// Called on the thread that polls, after a stop request.
+  void stop() noexcept {
+    forget_stop();
+    work_.reset();
+    std::move(receiver_).set_stopped();
+  }
+
+  Function begin_;
+  [[no_unique_address]] Receiver receiver_;
+  std::optional<work> work_{};
+};
+
+/// A function that makes an awaited call.
+template <class Function>
+concept MakesAwaitedCall = std::move_constructible<Function> && requires(Function& function) {
+  { function().await_ready() } -> std::convertible_to<bool>;
+  typename completion_of<result_of_awaited<Function>>::type;
+};
+
+/// A sender that makes an awaited call when it is started.
+template <class Function>
+class call_sender {
+ public:
+  using sender_concept = execution::sender_tag;
+
+  explicit call_sender(Function begin) noexcept(std::is_nothrow_move_constructible_v<Function>)
+      : begin_(std::move(begin)) {}
+
+  template <class Self, class... Environment>
+  [[nodiscard]] static consteval auto get_completion_signatures() noexcept {
+    return typename completion_of<result_of_awaited<Function>>::type();
+  }
+  template <class Receiver>
+  [[nodiscard]] sender_operation<Function, std::remove_cvref_t<Receiver>> connect(Receiver to) && {
+    return {std::move(begin_), std::move(to)};
+  }
+  template <class Receiver>
+    requires std::copy_constructible<Function>
+  [[nodiscard]] sender_operation<Function, std::remove_cvref_t<Receiver>> connect(
+      Receiver to) const& {
+    return {begin_, std::move(to)};
+  }
+
+ private:
+  Function begin_;
+};
+
+}  // namespace detail
+
+/// A sender that calls the function when it is started, and completes when the awaited call that
+/// the function returns has its result: `async_write` and so on of a channel, `inbox::async_wait`.
+///
+///     as_sender([&] { return link.async_write({.elements = shared, .remote = theirs}); });
+///     as_sender([&, mine = std::move(buffer)]() mutable {
+///       return link.async_read(std::move(mine), {.remote = theirs});
+///     });
+///
+/// It completes on the thread that polls the channel, in `channel::poll`; in `start` if the result
+/// is available by then. It calls one of these functions of the receiver:
+///  - `set_value(value)`: the value of the call's result. A request that owns its memory returns it
+///    with `set_value(completed_work, memory)`.
+///  - `set_error(error)`: the error of the call's result. A request that owns its memory returns it
+///    with `set_error(finished<Memory>)`.
+///  - `set_stopped()`: a stop was requested by the token of the receiver's environment. If that was
+///    before `start`, the function is not called, and nothing is posted.
+///
+/// A stop may be requested on any thread. It ends only the wait: the channel stays connected, a
+/// request that was posted continues, and its memory is released when the device no longer uses it
+/// (see `async_operations`). The loop is woken if it sleeps on the descriptor of the channel or its
+/// hub, or in `channel_hub::wait`. `channel::wait` does not end, so a program that sleeps in it
+/// completes the stopped operation after that wait. A token without callbacks is tested in `start`
+/// only.
+///
+/// The operation state keeps the function, with all that it has captured, until it is destroyed.
+/// The function makes the call in `start`, so the call's arguments may be temporaries. The
+/// exception is `inline_payload`, a view that is read later if the queue is full: capture its
+/// bytes. An exception that the function throws ends the program.
+///
+///     as_sender([&, flag = 1U] {
+///       return link.async_write({.elements = inline_payload(flag), .remote = theirs});
+///     });
+///
+/// The sender can be copied if the function can. An operation state that is destroyed before
+/// `start` has posted nothing. Destroying the channel completes its operations with errors; it has
+/// to outlive `start` only. Thread rule of `start`: like the channel; use a `hub_scheduler` to
+/// change to its thread.
+template <detail::MakesAwaitedCall Function>
+[[nodiscard]] detail::call_sender<Function> as_sender(Function begin) noexcept(
+    std::is_nothrow_move_constructible_v<Function>) {
+  return detail::call_sender<Function>(std::move(begin));
+}
+
+}  // namespace verbspp

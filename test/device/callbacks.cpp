@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions that are called with the results of requests: `callback` and `then`.
+
+#include "channels.hpp"
+#include <verbspp/channel.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+using done = transport_result<completed_work>;
+using shared_bytes = shared_buffer<all_rights>;
+
+shared_bytes share_bytes(const testbed& bed, std::size_t size, unsigned seed = 0) {
+  auto made = must(registered_buffer<all_rights>::allocate(bed.domain, size));
+  const auto content = seed != 0 ? pattern(size, seed) : std::vector<std::byte>(size);
+  std::ranges::copy(content, made.begin());
+  return must(std::move(made).share());
+}
+
+/// Polls the channel until the condition holds.
+template <class Condition>
+void poll_until(channel& link, Condition condition) {
+  wait_until(
+      [&] {
+        link.poll();
+        return condition();
+      },
+      "the callback");
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(two_channels, "a callback gets the result of its request when the channel polls") {
+  const auto mine = share_bytes(bed, 64, 1);
+  const auto theirs = share_bytes(bed, 64);
+  std::vector<done> results;
+  auto work = must(left.post_write(mine, {.remote = must(theirs.remote())}));
+  callback next(std::move(work), [&](const done& result) { results.push_back(result); });
+  CHECK(next.is_waiting());
+  CHECK(results.empty());
+  poll_until(left, [&] { return !results.empty(); });
+  CHECK_FALSE(next.is_waiting());
+  left.poll();
+  REQUIRE(results.size() == 1);
+  CHECK(must(std::move(results[0])).operation() == work_operation::rdma_write);
+  CHECK(std::ranges::equal(theirs, pattern(64, 1)));
+}
+
+TEST_CASE_METHOD(two_channels, "a callback gets the memory that its request owns") {
+  auto mine = must(registered_buffer<>::allocate(bed.domain, 64));
+  const auto* const address = mine.data();
+  const auto theirs = share_bytes(bed, 64, 2);
+  auto work = must(left.post_read(std::move(mine), {.remote = must(theirs.remote())}));
+  std::optional<registered_buffer<>> returned;
+  callback next(std::move(work), [&](finished<registered_buffer<>> read) {
+    if (read.result.has_value()) returned = std::move(read.memory);
+  });
+  poll_until(left, [&] { return returned.has_value(); });
+  CHECK(returned->data() == address);
+  CHECK(std::ranges::equal(*returned, pattern(64, 2)));
+}
+
+TEST_CASE_METHOD(two_channels, "the library keeps a request and its function until the call") {
+  const auto mine = share_bytes(bed, 64, 3);
+  const auto theirs = share_bytes(bed, 64);
+  const auto remote = must(theirs.remote());
+  int calls = 0;
+  const auto count = [&](const done& result) { calls += result.has_value() ? 1 : 100; };
+  const auto kept = std::make_shared<int>(0);
+  must(then(left.post_write(mine, {.remote = remote}), count));
+  must(then(left.post_write({.elements = must(mine.gather()), .remote = remote}), count));
+  must(then(left.post_read(must(registered_buffer<>::allocate(bed.domain, 64)), {.remote = remote}),
+            [&calls, kept](const finished<registered_buffer<>>& read) {
+              calls += read.result.has_value() ? 1 : 100;
+            }));
+  CHECK(calls == 0);
+  CHECK(kept.use_count() == 2);
+  poll_until(left, [&] { return calls >= 3; });
+  CHECK(calls == 3);
+  CHECK(kept.use_count() == 1);
+  CHECK(mine.is_only());
+}
+
+TEST_CASE_METHOD(two_channels, "a request that cannot be posted has no callback") {
+  channel none;
+  int calls = 0;
+  const auto refused = then(none.post_write({.remote = must(share_bytes(bed, 8).remote())}),
+                            [&](const done&) { ++calls; });
+  CHECK(failure_of(refused) == error_kind::not_connected);
+  CHECK(calls == 0);
+}
+
+TEST_CASE_METHOD(two_channels, "a function is called at once if the result is available") {
+  const auto remote = must(share_bytes(bed, 8).remote());
+  auto first = must(left.post_write({.remote = remote}));
+  auto second = must(left.post_write({.remote = remote}));
+  must(must(left.post_write({.remote = remote})).wait());
+  int calls = 0;
+  const auto count = [&](const done& result) { calls += result.has_value() ? 1 : 100; };
+  const callback next(std::move(first), count);
+  CHECK(calls == 1);
+  CHECK_FALSE(next.is_waiting());
+  must(then(std::move(second), count));
+  CHECK(calls == 2);
+  left.poll();
+  CHECK(calls == 2);
+}
+
+TEST_CASE_METHOD(two_channels, "a callback that is destroyed early is not called") {
+  const auto mine = share_bytes(bed, 8, 4);
+  int calls = 0;
+  {
+    // The peer has posted no receive, so the send does not finish.
+    const callback never(must(left.post_send(mine)), [&](const done&) { ++calls; });
+    left.poll();
+  }
+  CHECK(left.outstanding() == 1);
+  CHECK_FALSE(mine.is_only());
+  const auto place = share_bytes(bed, 8);
+  must(right.receive({.elements = must(place.scatter())}, patience));
+  poll_until(left, [&] { return left.outstanding() == 0; });
+  CHECK(calls == 0);
+  CHECK(mine.is_only());
+  CHECK(std::ranges::equal(place, pattern(8, 4)));
+}
+
+TEST_CASE_METHOD(two_channels, "the end of a channel calls all callbacks with the error") {
+  const auto mine = share_bytes(bed, 8);
+  std::vector<done> results;
+  const auto note = [&](const done& result) { results.push_back(result); };
+  const callback next(must(left.post_send(mine)), note);
+  must(then(left.post_send(mine), note));
+  left = channel();
+  REQUIRE(results.size() == 2);
+  CHECK_FALSE(results[0].has_value());
+  CHECK_FALSE(results[1].has_value());
+  CHECK(mine.is_only());
+}
+
+TEST_CASE_METHOD(two_channels, "a function may post again and destroy its channel") {
+  const auto remote = must(share_bytes(bed, 8).remote());
+  int steps = 0;
+  struct chain {
+    channel& link;
+    remote_destination to;
+    int& steps;
+    void operator()(const done& result) const {
+      REQUIRE(result.has_value());
+      if (++steps == 5)
+        link = channel();
+      else
+        must(then(link.post_write({.remote = to}), *this));
+    }
+  };
+  must(then(left.post_write({.remote = remote}), chain{left, remote, steps}));
+  poll_until(left, [&] { return steps == 5; });
+  CHECK(left.state() == channel_state::empty);
+}
+
+TEST_CASE_METHOD(two_channels, "a function may destroy its callback") {
+  const auto remote = must(share_bytes(bed, 8).remote());
+  int calls = 0;
+  struct last {
+    void (*end)(void* what);
+    void* what;
+    int* calls;
+    void operator()(const done& /*result*/) const {
+      ++*calls;
+      end(what);
+    }
+  };
+  using ending = callback<pending<>, last>;
+  auto place = std::make_unique<std::optional<ending>>();
+  place->emplace(must(left.post_write({.remote = remote})),
+                 last{[](void* what) { static_cast<std::optional<ending>*>(what)->reset(); },
+                      place.get(), &calls});
+  poll_until(left, [&] { return calls == 1; });
+  CHECK_FALSE(place->has_value());
+}

@@ -1,0 +1,788 @@
+// SPDX-License-Identifier: Apache-2.0
+// Senders of requests and messages, and the scheduler of a hub, with receivers of the tests.
+
+#include "channels.hpp"
+#include "event_loop.hpp"
+#include <verbspp/sender.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stop_token>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+using shared_bytes = shared_buffer<all_rights>;
+
+shared_bytes share_bytes(const testbed& bed, std::size_t size, unsigned seed = 0) {
+  auto made = must(registered_buffer<all_rights>::allocate(bed.domain, size));
+  const auto content = seed != 0 ? pattern(size, seed) : std::vector<std::byte>(size);
+  std::ranges::copy(content, made.begin());
+  return must(std::move(made).share());
+}
+template <class Memory>
+bool holds(const Memory& memory, unsigned seed) {
+  return std::ranges::equal(memory, pattern(memory.size(), seed));
+}
+
+/// The completions of one operation.
+struct record {
+  int values = 0;
+  int errors = 0;
+  int stops = 0;
+  std::optional<error> failed{};
+  std::optional<message> arrived{};
+  std::optional<registered_buffer<>> memory{};
+  std::thread::id completed_on{};
+
+  [[nodiscard]] int completions() const { return values + errors + stops; }
+  [[nodiscard]] bool is_done() const { return completions() != 0; }
+  void note() { completed_on = std::this_thread::get_id(); }
+};
+
+template <class Token>
+struct environment {
+  Token token;
+  [[nodiscard]] Token query(execution::get_stop_token_t /*query*/) const noexcept { return token; }
+};
+
+/// Notes how the operation completes.
+struct plain_receiver {
+  record* to;
+
+  void set_value() && noexcept { value(); }
+  void set_value(const completed_work& /*work*/) && noexcept { value(); }
+  void set_value(const completed_work& /*work*/, registered_buffer<>&& memory) && noexcept {
+    to->memory = std::move(memory);
+    value();
+  }
+  void set_value(message&& arrived) && noexcept {
+    to->arrived = std::move(arrived);
+    value();
+  }
+  void set_error(const error& failed) && noexcept { fail(failed); }
+  void set_error(const transport_error& failed) && noexcept { fail(error(failed)); }
+  void set_error(finished<registered_buffer<>>&& failed) && noexcept {
+    to->memory = std::move(failed.memory);
+    fail(error(failed.result.assume_error()));
+  }
+  void set_stopped() && noexcept {
+    to->note();
+    ++to->stops;
+  }
+
+ private:
+  void value() const {
+    to->note();
+    ++to->values;
+  }
+  void fail(const error& failed) const {
+    to->note();
+    to->failed = failed;
+    ++to->errors;
+  }
+};
+template <class Token = std::stop_token>
+struct receiver : plain_receiver {
+  Token token;
+  receiver(record& into, Token stop) : plain_receiver{&into}, token(std::move(stop)) {}
+  [[nodiscard]] environment<Token> get_env() const noexcept { return {token}; }
+};
+
+/// An operation with its record. The sender is connected, and not started yet.
+template <class Sender>
+class running {
+ public:
+  running(Sender sender, std::stop_token stop = {})
+      : operation_(std::move(sender).connect(receiver<>(seen, std::move(stop)))) {}
+  running& start() {
+    operation_.start();
+    return *this;
+  }
+
+  record seen{};
+
+ private:
+  decltype(std::declval<Sender>().connect(std::declval<receiver<>>())) operation_;
+};
+
+/// Polls the channel until the operation has completed.
+template <class Running>
+void complete(Running& operation, channel& link) {
+  wait_until(
+      [&] {
+        link.poll();
+        return operation.seen.is_done();
+      },
+      "the operation");
+  CHECK(operation.seen.completions() == 1);
+}
+
+auto send_text(channel& link, std::string_view text) {
+  return as_sender([&link, text] { return link.async_send({.elements = inline_payload(text)}); });
+}
+
+channel_pair connect_short(const testbed& bed) {
+  return connect_channels(bed.domain.build_channel()
+                              .max_send_work_requests(4)
+                              .max_receive_work_requests(16)
+                              .max_inline_data(64));
+}
+
+/// Fills the send queue with sends that do not finish, because the peer has posted no receive.
+void fill(channel& link) {
+  while (link.outstanding() < link.capacities().max_send_work_requests)
+    static_cast<void>(must(link.post_send({})));
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(two_channels, "a sender completes with the value of its request") {
+  const auto mine = share_bytes(bed, 64, 1);
+  const auto theirs = share_bytes(bed, 64);
+  running write(
+      as_sender([&] { return left.async_write(mine, {.remote = must(theirs.remote())}); }));
+  CHECK(left.outstanding() == 0);
+  write.start();
+  CHECK(left.outstanding() == 1);
+  complete(write, left);
+  CHECK(write.seen.values == 1);
+  CHECK(holds(theirs, 1));
+  CHECK(mine.is_only());
+  auto buffer = must(registered_buffer<>::allocate(bed.domain, 64));
+  const auto* const address = buffer.data();
+  running read(as_sender([&, buffer = std::move(buffer)]() mutable {
+    return left.async_read(std::move(buffer), {.remote = must(theirs.remote())});
+  }));
+  complete(read.start(), left);
+  REQUIRE(read.seen.memory);
+  CHECK(read.seen.memory->data() == address);
+  CHECK(holds(*read.seen.memory, 1));
+}
+
+TEST_CASE("a sender completes with the message of an inbox") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 8, 64));
+  inbox messages = must(inbox::open(ends.right, pool));
+  running receive(as_sender([&] { return messages.async_wait(); }));
+  receive.start();
+  running send(send_text(ends.left, "text"));
+  complete(send.start(), ends.left);
+  complete(receive, ends.right);
+  REQUIRE(receive.seen.arrived);
+  CHECK(receive.seen.arrived->size() == 4);
+  // A message that has arrived completes the sender in `start`.
+  running again(send_text(ends.left, "again"));
+  complete(again.start(), ends.left);
+  wait_until([&] { return must(ends.right.wait(patience)) == wait_end::completions; }, "a message");
+  running next(as_sender([&] { return messages.async_wait(); }));
+  next.start();
+  CHECK(next.seen.values == 1);
+}
+
+TEST_CASE_METHOD(two_channels, "a sender completes with the error of its request") {
+  const auto mine = share_bytes(bed, 8);
+  auto revoked = share_bytes(bed, 8);
+  const auto remote = must(revoked.remote());
+  revoked = mine;  // destroys the buffer
+  running write(as_sender([&] { return left.async_write({.elements = mine, .remote = remote}); }));
+  auto buffer = must(registered_buffer<>::allocate(bed.domain, 8));
+  running flushed(as_sender([&, buffer = std::move(buffer)]() mutable {
+    return left.async_write(std::move(buffer), {.remote = remote});
+  }));
+  write.start();
+  flushed.start();
+  complete(write, left);
+  complete(flushed, left);
+  REQUIRE(write.seen.failed);
+  const auto why = work_error::from(*write.seen.failed);
+  REQUIRE(why);
+  CHECK(why->status() == work_status::remote_access_error);
+  CHECK(flushed.seen.errors == 1);
+  REQUIRE(flushed.seen.memory);
+  CHECK(flushed.seen.memory->size() == 8);
+  // The channel is broken, so the next sender completes in `start`.
+  running refused(
+      as_sender([&] { return left.async_write({.elements = mine, .remote = remote}); }));
+  refused.start();
+  CHECK(refused.seen.errors == 1);
+}
+
+TEST_CASE_METHOD(two_channels, "an operation state that is not started posts nothing") {
+  const auto mine = share_bytes(bed, 8);
+  auto sender = as_sender([&left = left, mine] { return left.async_send({.elements = mine}); });
+  {
+    const running copied(sender);
+    const running moved(std::move(sender));
+    CHECK(copied.seen.completions() == 0);
+  }
+  CHECK(left.outstanding() == 0);
+}
+
+TEST_CASE_METHOD(two_channels, "one sender can be started several times") {
+  const auto mine = share_bytes(bed, 8, 5);
+  const auto theirs = share_bytes(bed, 8);
+  const auto sender =
+      as_sender([&] { return left.async_write(mine, {.remote = must(theirs.remote())}); });
+  running first(sender);
+  running second(sender);
+  complete(first.start(), left);
+  complete(second.start(), left);
+  CHECK(first.seen.values + second.seen.values == 2);
+}
+
+TEST_CASE_METHOD(two_channels, "a receiver needs no environment") {
+  record seen;
+  auto operation = as_sender([&] {
+                     return left.async_write({.remote = must(share_bytes(bed, 8).remote())});
+                   }).connect(plain_receiver{&seen});
+  operation.start();
+  wait_until(
+      [&] {
+        left.poll();
+        return seen.is_done();
+      },
+      "the write");
+  CHECK(seen.completions() == 1);
+}
+
+TEST_CASE_METHOD(two_channels, "a stop before the start posts nothing") {
+  std::stop_source stop;
+  stop.request_stop();
+  int calls = 0;
+  running send(as_sender([&] {
+                 ++calls;
+                 return left.async_send({});
+               }),
+               stop.get_token());
+  send.start();
+  CHECK(send.seen.stops == 1);
+  CHECK(calls == 0);
+  CHECK(left.outstanding() == 0);
+}
+
+TEST_CASE("a stop while a request waits for room posts nothing") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  fill(ends.left);
+  const auto before = ends.left.outstanding();
+  const auto mine = share_bytes(bed, 8);
+  std::stop_source stop;
+  running send(as_sender([&] { return ends.left.async_send({.elements = mine}); }),
+               stop.get_token());
+  send.start();
+  ends.left.poll();
+  CHECK_FALSE(send.seen.is_done());
+  CHECK_FALSE(mine.is_only());
+  stop.request_stop();
+  CHECK_FALSE(send.seen.is_done());
+  ends.left.poll();
+  CHECK(send.seen.stops == 1);
+  CHECK(mine.is_only());
+  CHECK(ends.left.outstanding() == before);
+  CHECK(ends.left.is_connected());
+}
+
+TEST_CASE("a stop in flight leaves the memory to the request, and the channel connected") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  channel& left = ends.left;
+  const message_pool pool = must(message_pool::create(bed.domain, 1, 64));
+  const auto shared = share_bytes(bed, 32, 5);
+  auto buffer = must(registered_buffer<>::allocate(bed.domain, 32));
+  std::ranges::copy(pattern(32, 5), buffer.begin());
+  auto taken = must(pool.take());
+  must(taken.assign(pattern(32, 5)));
+  std::stop_source stop;
+  {
+    // The peer has posted no receive, so no request finishes.
+    running first(as_sender([&] { return left.async_send({.elements = shared}); }),
+                  stop.get_token());
+    running second(as_sender([&, buffer = std::move(buffer)]() mutable {
+                     return left.async_send(std::move(buffer));
+                   }),
+                   stop.get_token());
+    running third(as_sender([&, taken = std::move(taken)]() mutable {
+                    return left.async_send(std::move(taken));
+                  }),
+                  stop.get_token());
+    first.start();
+    second.start();
+    third.start();
+    left.poll();
+    CHECK(first.seen.completions() + second.seen.completions() + third.seen.completions() == 0);
+    stop.request_stop();
+    const auto deadline = left.deadline();
+    CHECK(deadline <= clock::now());
+    left.poll();
+    CHECK(first.seen.stops + second.seen.stops + third.seen.stops == 3);
+  }
+  CHECK(left.is_connected());
+  CHECK(left.outstanding() == 3);
+  CHECK_FALSE(shared.is_only());
+  CHECK_FALSE(pool.take().has_value());
+  const auto place = share_bytes(bed, 32);
+  for (int i = 0; i < 3; ++i) {
+    std::ranges::fill(place, std::byte{});
+    must(ends.right.receive({.elements = must(place.scatter())}, patience));
+    CHECK(holds(place, 5));
+  }
+  wait_until(
+      [&] {
+        left.poll();
+        return left.outstanding() == 0;
+      },
+      "the sends");
+  CHECK(shared.is_only());
+  CHECK(pool.take().has_value());
+}
+
+TEST_CASE("a stopped wait for a message takes none") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 8, 64));
+  inbox messages = must(inbox::open(ends.right, pool));
+  std::stop_source stop;
+  running stopped(as_sender([&] { return messages.async_wait(); }), stop.get_token());
+  running patient(as_sender([&] { return messages.async_wait(); }));
+  stopped.start();
+  patient.start();
+  stop.request_stop();
+  complete(stopped, ends.right);
+  CHECK(stopped.seen.stops == 1);
+  running send(send_text(ends.left, "text"));
+  complete(send.start(), ends.left);
+  complete(patient, ends.right);
+  CHECK(patient.seen.arrived.has_value());
+}
+
+TEST_CASE("a stop request of another thread wakes the loop of a channel") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed.domain.build_channel().waiting(wait_mode::sleep()));
+  REQUIRE(ends.left.file_descriptor() >= 0);
+  std::stop_source stop;
+  running send(as_sender([&] { return ends.left.async_send({}); }), stop.get_token());
+  send.start();
+  std::thread requester = later([&] { stop.request_stop(); });
+  serve(ends.left, [&] {
+    ends.left.poll();
+    return send.seen.is_done();
+  });
+  requester.join();
+  CHECK(send.seen.stops == 1);
+  CHECK(send.seen.completed_on == std::this_thread::get_id());
+  CHECK(ends.left.is_connected());
+}
+
+TEST_CASE("a stop request of another thread wakes a wait for a hub") {
+  const testbed bed;
+  const wait_mode mode = GENERATE(wait_mode::spin(), wait_mode::sleep());
+  const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
+  channel_pair ends = connect_channels(bed.domain.build_channel().hub(hub).waiting(mode));
+  std::stop_source stop;
+  running send(as_sender([&] { return ends.left.async_send({}); }), stop.get_token());
+  send.start();
+  std::thread requester = later([&] { stop.request_stop(); });
+  std::array<arrival, 4> slots;
+  while (!send.seen.is_done()) {
+    const auto arrived = must(hub.wait(slots, patience));
+    for (const arrival& each : arrived)
+      if (each.source == ends.left.id()) ends.left.poll();
+  }
+  requester.join();
+  CHECK(send.seen.stops == 1);
+  CHECK(send.seen.completed_on == std::this_thread::get_id());
+}
+
+TEST_CASE("a stop request of another thread wakes the event loop of a hub") {
+  const testbed bed;
+  const wait_mode mode = wait_mode::sleep();
+  const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
+  channel_pair ends = connect_channels(bed.domain.build_channel().hub(hub).waiting(mode));
+  std::stop_source stop;
+  running send(as_sender([&] { return ends.left.async_send({}); }), stop.get_token());
+  send.start();
+  std::thread requester = later([&] { stop.request_stop(); });
+  serve(hub, [&] {
+    must(hub.poll());
+    return send.seen.is_done();
+  });
+  requester.join();
+  CHECK(send.seen.stops == 1);
+}
+
+TEST_CASE("the end of a channel completes its operations while another thread stops them") {
+  const testbed bed;
+  const bool has_hub = GENERATE(false, true);
+  const channel_hub hub = must(channel_hub::create(bed.domain));
+  for (std::uint32_t round = 0; round < repetitions(60); ++round) {
+    auto builder = bed.domain.build_channel().max_send_work_requests(4);
+    std::optional<channel_pair> ends =
+        has_hub ? connect_channels(builder.hub(hub)) : connect_channels(builder);
+    const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+    std::optional<inbox> messages = must(inbox::open(ends->left, pool));
+    const auto sender = as_sender([&left = ends->left] { return left.async_send({}); });
+    const auto waiting = as_sender([&messages] { return messages->async_wait(); });
+    std::stop_source stop;
+    std::vector<std::unique_ptr<running<decltype(sender)>>> sends;
+    // Some of them wait for room.
+    for (int i = 0; i < 8; ++i)
+      sends.push_back(std::make_unique<running<decltype(sender)>>(sender, stop.get_token()));
+    running receive(waiting, stop.get_token());
+    for (auto& each : sends) each->start();
+    receive.start();
+    std::atomic<bool> is_ready{false};
+    std::thread requester([&] {
+      is_ready = true;
+      stop.request_stop();
+    });
+    while (!is_ready) std::this_thread::yield();
+    if (round % 4 == 0) messages.reset();
+    if (round % 3 == 0)
+      must(ends->left.close());
+    else if (round % 3 == 1)
+      must(ends->left.renew());
+    else
+      ends.reset();
+    requester.join();
+    if (ends) ends->left.poll();
+    for (auto& each : sends) CHECK(each->seen.completions() == 1);
+    CHECK(receive.seen.completions() == 1);
+  }
+}
+
+TEST_CASE("operations that other threads stop at random moments complete once") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  channel& left = ends.left;
+  const auto mine = share_bytes(bed, 256, 6);
+  const auto theirs = share_bytes(bed, 256);
+  const auto remote = must(theirs.remote());
+  const auto sender = as_sender([&] { return left.async_write(mine, {.remote = remote}); });
+  std::atomic<std::stop_source*> current{nullptr};
+  std::atomic<bool> is_over{false};
+  std::thread requester([&] {
+    while (!is_over) {
+      std::stop_source* const source = current;
+      if (source == nullptr) {
+        std::this_thread::yield();
+        continue;
+      }
+      source->request_stop();
+      current = nullptr;
+    }
+  });
+  int values = 0;
+  int stops = 0;
+  int wrong = 0;
+  for (std::uint32_t round = 0; round < repetitions(4000); ++round) {
+    std::stop_source stop;
+    running<decltype(sender)> operations[] = {
+        {sender, stop.get_token()}, {sender, stop.get_token()}, {sender, stop.get_token()}};
+    if (round % 3 == 0) current = &stop;
+    for (auto& each : operations) each.start();
+    if (round % 3 == 1) current = &stop;
+    for (std::uint32_t i = 0; i < round % 5; ++i) left.poll();
+    if (round % 3 == 2) current = &stop;
+    wait_until(
+        [&] {
+          left.poll();
+          return operations[0].seen.is_done() && operations[1].seen.is_done() &&
+                 operations[2].seen.is_done();
+        },
+        "the operations");
+    for (auto& each : operations) {
+      if (each.seen.completions() != 1 || each.seen.errors != 0 ||
+          each.seen.completed_on != std::this_thread::get_id())
+        ++wrong;
+      values += each.seen.values;
+      stops += each.seen.stops;
+    }
+    while (current != nullptr) std::this_thread::yield();
+  }
+  is_over = true;
+  requester.join();
+  CHECK(wrong == 0);
+  INFO(values << " values, " << stops << " stops");
+  CHECK(left.is_connected());
+  wait_until(
+      [&] {
+        left.poll();
+        return left.outstanding() == 0;
+      },
+      "the writes");
+  CHECK(mine.is_only());
+}
+
+TEST_CASE("senders that are stopped at random moments lose neither memory nor messages") {
+  const auto seed = std::random_device()();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  const auto draw = [&](std::uint32_t below) {
+    return std::uniform_int_distribution<std::uint32_t>(0, below - 1)(random);
+  };
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  channel& left = ends.left;
+  const message_pool pool = must(message_pool::create(bed.domain, 64, 64));
+  inbox messages = must(inbox::open(ends.right, pool));
+  const auto theirs = share_bytes(bed, 4096, 9);
+  const auto remote = must(theirs.remote());
+  /// An operation of any sender, and its stop source.
+  struct any_operation {
+    any_operation() = default;
+    any_operation(const any_operation&) = delete;
+    any_operation& operator=(const any_operation&) = delete;
+    virtual ~any_operation() = default;
+    virtual record& seen() = 0;
+    std::stop_source stop{};
+  };
+  const auto start = [](auto sender) -> std::unique_ptr<any_operation> {
+    struct concrete : any_operation {
+      explicit concrete(decltype(sender) of) : operation(std::move(of), stop.get_token()) {}
+      record& seen() override { return operation.seen; }
+      running<decltype(sender)> operation;
+    };
+    auto made = std::make_unique<concrete>(std::move(sender));
+    made->operation.start();
+    return made;
+  };
+  std::vector<std::unique_ptr<any_operation>> operations(12);
+  std::uint32_t errors = 0;
+  for (std::uint32_t round = 0; round < repetitions(20000); ++round) {
+    auto& one = operations[draw(12)];
+    const std::uint32_t length = 1 + draw(4096);
+    const std::uint32_t kind = one == nullptr ? draw(5) : 5 + draw(7);
+    if (kind == 0) {
+      auto from = share_bytes(bed, length, 9);
+      one = start(as_sender([&left, from, to = must(remote.slice(0, length))] {
+        return left.async_write({.elements = from, .remote = to});
+      }));
+    } else if (kind == 1) {
+      auto into = must(registered_buffer<>::allocate(bed.domain, length));
+      one = start(as_sender(
+          [&left, into = std::move(into), from = must(remote.slice(0, length))]() mutable {
+            return left.async_read(std::move(into), {.remote = from});
+          }));
+    } else if (kind == 2) {
+      if (auto taken = pool.take(); taken.has_value()) {
+        must(taken.value().assign(pattern(length % 64, 9)));
+        one = start(as_sender([&left, taken = std::move(taken).value()]() mutable {
+          return left.async_send(std::move(taken));
+        }));
+      }
+    } else if (kind == 3) {
+      one = start(as_sender([&messages] { return messages.async_wait(); }));
+    } else if (kind == 4) {
+      auto into = share_bytes(bed, length);
+      one = start(as_sender([&left, into, to = must(remote.slice(0, length))] {
+        return left.async_read(into, {.remote = to});
+      }));
+    } else if (kind == 5) {
+      one->stop.request_stop();
+    } else if (kind == 6) {
+      ends.right.poll();
+    } else {
+      left.poll();
+    }
+    for (auto& each : operations) {
+      if (each == nullptr || !each->seen().is_done()) continue;
+      record& seen = each->seen();
+      if (seen.completions() != 1 || seen.errors != 0) ++errors;
+      if (seen.memory && !holds(*seen.memory, 9)) ++errors;
+      if (seen.arrived &&
+          !std::ranges::equal(seen.arrived->bytes(), pattern(seen.arrived->size(), 9)))
+        ++errors;
+      each.reset();
+    }
+  }
+  CHECK(errors == 0);
+  for (auto& each : operations)
+    if (each != nullptr) each->stop.request_stop();
+  wait_until(
+      [&] {
+        left.poll();
+        ends.right.poll();
+        while (auto next = messages.next()) static_cast<void>(must(std::move(*next)));
+        return left.outstanding() == 0;
+      },
+      "the last requests");
+  for (auto& each : operations) CHECK((each == nullptr || each->seen().is_done()));
+  CHECK(holds(theirs, 9));
+  CHECK(left.is_connected());
+  {
+    const inbox closed = std::move(messages);
+  }
+  must(ends.right.close());
+  operations.clear();
+  CHECK(pool.available() == pool.size());
+}
+
+TEST_CASE("destroying an operation that waits ends the wait") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const auto mine = share_bytes(bed, 8);
+  std::stop_source stop;
+  const bool is_stopped = GENERATE(false, true);
+  {
+    running send(as_sender([&] { return ends.left.async_send({.elements = mine}); }),
+                 stop.get_token());
+    send.start();
+    if (is_stopped) stop.request_stop();
+  }
+  ends.left.poll();
+  CHECK(ends.left.deadline() == wait_limit::time_point::max());
+  CHECK(ends.left.outstanding() == 1);
+}
+
+TEST_CASE("a receiver may destroy its operation and its channel") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  struct any {
+    any() = default;
+    any(const any&) = delete;
+    any& operator=(const any&) = delete;
+    virtual ~any() = default;
+  };
+  struct ending {
+    std::unique_ptr<any>* operation;
+    channel* link;
+    int* completions;
+    std::stop_token token;
+    void set_value(const completed_work& /*work*/) && noexcept { end(); }
+    void set_error(const transport_error& /*failed*/) && noexcept { end(); }
+    void set_stopped() && noexcept { end(); }
+    [[nodiscard]] environment<std::stop_token> get_env() const noexcept { return {token}; }
+    void end() const {
+      channel* const last = link;
+      ++*completions;
+      operation->reset();
+      *last = channel();
+    }
+  };
+  const bool is_stopped = GENERATE(false, true);
+  std::stop_source stop;
+  const auto sender = as_sender([&] { return ends.left.async_send({}); });
+  struct owned_operation : any {
+    owned_operation(const decltype(sender)& of, ending last)
+        : operation(of.connect(std::move(last))) {}
+    decltype(sender.connect(std::declval<ending>())) operation;
+  };
+  int completions = 0;
+  std::unique_ptr<any> place;
+  auto made = std::make_unique<owned_operation>(
+      sender, ending{&place, &ends.left, &completions, stop.get_token()});
+  auto& started = made->operation;
+  place = std::move(made);
+  started.start();
+  auto receive = must(ends.right.post_receive({}));
+  if (is_stopped) stop.request_stop();
+  wait_until(
+      [&] {
+        ends.left.poll();
+        return completions != 0;
+      },
+      "the completion");
+  CHECK(completions == 1);
+  CHECK(ends.left.state() == channel_state::empty);
+  ends.right = channel();
+}
+
+TEST_CASE("the scheduler of a hub completes on the thread that waits for the hub") {
+  const testbed bed;
+  const wait_mode mode = GENERATE(wait_mode::spin(), wait_mode::sleep());
+  const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
+  const hub_scheduler scheduler(hub);
+  CHECK(scheduler == hub_scheduler(hub));
+  const auto sender = scheduler.schedule();
+  CHECK(sender.get_env().query(execution::get_completion_scheduler_t<execution::set_value_t>()) ==
+        scheduler);
+  std::vector<std::unique_ptr<running<hub_scheduler::sender>>> operations;
+  for (int i = 0; i < 100; ++i)
+    operations.push_back(std::make_unique<running<hub_scheduler::sender>>(sender));
+  std::stop_source stop;
+  stop.request_stop();
+  running stopped(sender, stop.get_token());
+  std::thread starter = later([&] {
+    for (auto& each : operations) each->start();
+    stopped.start();
+  });
+  std::array<arrival, 4> slots;
+  while (!stopped.seen.is_done()) {
+    // The calls do not end the wait.
+    CHECK(failure_of(hub.wait(slots, 2 * short_limit)) == error_kind::timed_out);
+  }
+  starter.join();
+  CHECK(stopped.seen.stops == 1);
+  for (auto& each : operations) {
+    CHECK(each->seen.values == 1);
+    CHECK(each->seen.completed_on == std::this_thread::get_id());
+  }
+}
+
+TEST_CASE("scheduled work wakes the event loop of a hub") {
+  const testbed bed;
+  const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = wait_mode::sleep()}));
+  running operation(hub_scheduler(hub).schedule());
+  std::thread starter = later([&] { operation.start(); });
+  serve(hub, [&] {
+    must(hub.poll());
+    return operation.seen.is_done();
+  });
+  starter.join();
+  CHECK(operation.seen.values == 1);
+}
+
+TEST_CASE("work that schedules itself again delays neither arrivals nor limits") {
+  const testbed bed;
+  const channel_hub hub = must(channel_hub::create(bed.domain));
+  channel_pair ends = connect_channels(bed.domain.build_channel().hub(hub).max_inline_data(64));
+  struct endless {
+    hub_scheduler scheduler;
+    bool is_over = false;
+    int calls = 0;
+    struct again {
+      endless* of;
+      void set_value() && noexcept {
+        ++of->calls;
+        if (!of->is_over) of->start();
+      }
+      void set_stopped() && noexcept {}
+    };
+    using operation = decltype(scheduler.schedule().connect(again{nullptr}));
+    std::optional<operation> places[2]{};
+    void start() {
+      // The operation that has just completed is in the other place.
+      auto& place = places[calls % 2];
+      place.reset();
+      place.emplace(elided{this});
+      place->start();
+    }
+    struct elided {
+      endless* of;
+      operator operation() const { return of->scheduler.schedule().connect(again{of}); }
+    };
+  };
+  endless work{hub_scheduler(hub)};
+  work.start();
+  std::array<arrival, 4> slots;
+  CHECK(failure_of(hub.wait(slots, short_limit)) == error_kind::timed_out);
+  CHECK(work.calls > 1);
+  must(must(ends.left.post_write({.remote = must(share_bytes(bed, 8).remote())})).wait());
+  work.is_over = true;
+  static_cast<void>(hub.poll(slots));
+}
