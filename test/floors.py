@@ -14,7 +14,7 @@ import sys
 FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange", "group", "cm",
           "ranks"]
 # The headers of more than one floor belong to no floor.
-ROOFS = {"verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp",
+ROOFS = {"verbspp/asio.hpp", "verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp",
          "verbspp/cm.hpp", "verbspp/coroutine.hpp", "verbspp/group.hpp",
          "verbspp/ranks.hpp", "verbspp/sender.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)

@@ -10,10 +10,10 @@ import re
 import sys
 
 # Types that the header need not declare: types that it includes, because declared types contain them; constrained
-# templates, whose declaration would require other definitions; and bases, traits and parameters, which programs do
-# not use on their own.
+# templates, whose declaration would require other definitions; bases, traits and parameters, which programs do not
+# use on their own; and types whose namespace depends on a macro of the program.
 NOT_THERE = {
-    "async_operations", "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
+    "asio_channel", "asio_source", "async_operations", "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
     "lease_operations", "operation_traits", "optional_immediate_data", "optional_setting",
     "posting_operations", "queue_pair_parameters", "receive_queue_operations", "registered_buffer", "remote_array", "remote_object",
     "send_queue_operations", "shared_buffer", "shared_part",

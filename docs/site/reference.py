@@ -129,6 +129,8 @@ def with_calls(text, functions):
 
 def prepared(text, floor, kept, functions):
     text = without_refusals(without_details(text, kept))
+    # An inline namespace whose name depends on the program.
+    text = re.sub(r"^(inline namespace VERBSPP_DETAIL_\w+ \{|\}  // namespace VERBSPP_DETAIL_\w+)$", "", text, flags=re.MULTILINE)
     # Not a link to a global name.
     text = re.sub(r"(//[^\n`]*[\s(])(::ffff[\w:.]*\w)", r"\1\\\2", text)
     text = with_calls(with_friends(without_protected(text)), functions)
@@ -141,7 +143,7 @@ def prepare(root, into):
     texts = {path.relative_to(root / "include"): path.read_text() for path in sorted((root / "include").rglob("*.hpp"))}
     kept, functions = public_bases(texts.values()), c_functions()
     for path, text in texts.items():
-        floor = path.parts[1] if len(path.parts) > 2 else path.stem
+        floor = path.parts[1] if len(path.parts) > 2 else "channel" if path.stem == "asio" else path.stem
         text = prepared(text, floor, kept, functions) if floor in FLOORS else without_details(text, kept)
         if "detail" in path.parts and not DETAIL.search(text):
             continue
