@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One thread that waits by io_uring: for the messages of a channel, and for the bytes of a socket.
-/// The peer is a thread of this program. Exits with 77 if the kernel does not allow io_uring.
+/// One thread that waits with io_uring: for the messages of a channel, and for the bytes of a
+/// socket. The peer is a thread of this program. Exits with 77 if the kernel does not allow
+/// io_uring.
 
 #include <verbspp/channel.hpp>
 

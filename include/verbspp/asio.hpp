@@ -2,8 +2,8 @@
 /// \file
 /// Channels in programs with Asio: operations with completion tokens, and waits for event sources.
 ///
-/// This header needs standalone Asio 1.22 or newer, or Boost.Asio of Boost 1.78 or newer. It takes
-/// standalone Asio if both are found. To choose Boost.Asio, define `VERBSPP_USE_BOOST_ASIO` in all
+/// This header needs standalone Asio 1.22 or newer, or Boost.Asio of Boost 1.78 or newer. If both
+/// are found, it uses standalone Asio. To choose Boost.Asio, define `VERBSPP_USE_BOOST_ASIO` in all
 /// sources that include this header.
 #pragma once
 
@@ -94,8 +94,7 @@ using net_error = decltype(make_error_code(net::error::operation_aborted));
 
 inline namespace VERBSPP_DETAIL_ASIO {
 
-/// The descriptor and the timer of a wait for an event source. A wait that has not completed keeps
-/// them.
+/// The descriptor and the timer of a wait for an event source. They exist until the wait completes.
 struct asio_waits {
   explicit asio_waits(const net::any_io_executor& executor)
       : descriptor(executor), timer(executor) {}
@@ -151,7 +150,8 @@ class asio_wait {
   }
 
  private:
-  /// Sets the timer. \returns false if Asio does not accept the descriptor
+  /// Passes the descriptor to Asio, and sets the timer if the source has a deadline. \returns false
+  /// if Asio does not accept the descriptor
   [[nodiscard]] bool begin_sleep() {
     asio_waits& waits = *waits_;
     net_error failed;
@@ -194,9 +194,9 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///       ...
 ///     }
 ///
-/// It does not own the source, which has to live longer, at the same address. A source has one of
-/// these at a time. Use `asio_channel` for channels, and for the inbox of a channel. The socket of
-/// an `exchange_session` is a descriptor that Asio can wait for without this.
+/// It does not own the source, which must outlive it and must not be moved. A source can have only
+/// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel.
+/// The socket of an `exchange_session` is a descriptor for which Asio can wait without this class.
 ///
 /// A move-only owner. It must not live longer than the execution context. Thread rule: one thread
 /// at a time, like Asio's own objects: if several threads run the context, the executor has to be a
@@ -223,8 +223,9 @@ class asio_source {
 
   [[nodiscard]] executor_type get_executor() const { return waits_->descriptor.get_executor(); }
   /// Waits until the source may have work: then call its own function that never blocks, such as
-  /// `poll` or `advance`. There is one wait at a time. While it waits, call the source only in ways
-  /// that cannot take an event, or `cancel` the wait, and start it again.
+  /// `poll` or `advance`. There is one wait at a time. During the wait, do not call functions of
+  /// the source that may read its events; or `cancel` the wait first, and start it again
+  /// afterwards.
   ///
   /// Completes with a `result<void>`. A cancellation slot may end the wait, without effects on the
   /// source.
@@ -250,7 +251,7 @@ class asio_source {
 
 namespace detail {
 
-/// A member of a circular list, or the head of one.
+/// An element of a circular list, or the head of the list.
 class asio_link {
  public:
   asio_link() noexcept = default;
@@ -299,9 +300,9 @@ class asio_operation : public asio_link {
 
 class asio_channel_state;
 
-/// A channel as an event source whose only news are those that its `poll` handles: finished
-/// requests, and the end of the connection. It ignores results and messages that the program has
-/// not taken.
+/// A channel as an event source that reports only the events that the channel's `poll` handles:
+/// finished requests, and the end of the connection. It ignores results and messages that the
+/// program has not taken.
 class polled_channel {
  public:
   explicit polled_channel(channel& link) noexcept : link_(link) {}
@@ -319,7 +320,7 @@ class polled_channel {
   channel& link_;
 };
 
-/// The channels of an execution context, whose operations end with the context.
+/// The channels of an execution context. Their operations are destroyed with the context.
 class asio_channels : public net::execution_context::service {
  public:
   using key_type = asio_channels;
@@ -339,11 +340,11 @@ class asio_channels : public net::execution_context::service {
  private:
   inline void shutdown() noexcept override;
 
-  std::mutex mutex_{};  ///< threads with contexts of their own may create channels in this one
+  std::mutex mutex_{};  ///< threads that run other contexts may add channels to this one
   asio_link members_{};
 };
 
-/// The state of an `asio_channel`, whose address does not change when it moves.
+/// The state of an `asio_channel`. Its address does not change when the `asio_channel` is moved.
 class asio_channel_state : public asio_link,
                            public std::enable_shared_from_this<asio_channel_state> {
  public:
@@ -351,7 +352,7 @@ class asio_channel_state : public asio_link,
       : executor(runs),
         link(std::move(connected)),
         all_(&net::use_service<asio_channels>(net::query(runs, net::execution::context))) {
-    // The loop of the hub polls the channels of a hub.
+    // A channel of a hub needs no wait: the loop that polls the hub polls its channels.
     if (link.id().generation == 0) events_.emplace(executor, polled_);
     all_->add(*this);
   }
@@ -377,7 +378,8 @@ class asio_channel_state : public asio_link,
     link.poll();
     update();
   }
-  /// Begins or ends the wait for events, according to the operations.
+  /// Begins the wait for events if there are operations. Ends it if there are none, or if the
+  /// deadline has become earlier.
   void update() {
     if (!events_) return;
     if (!is_asleep_) {
@@ -386,7 +388,7 @@ class asio_channel_state : public asio_link,
       wake();
     }
   }
-  /// Has the executor poll the channel, and begin the next wait for events.
+  /// Makes the executor poll the channel, and begin the next wait for events.
   void wake() {
     if (operations.is_alone() && !is_asleep_) return;
     if (std::exchange(is_waking_, true)) return;
@@ -446,7 +448,8 @@ struct asio_call {
                                        .await_resume())>;
 
   [[nodiscard]] auto operator()(channel& link) { return function(link, memory); }
-  /// The result of a wait that has ended before its request. The request has the memory.
+  /// The result of a wait that has ended before its request has finished. The request keeps the
+  /// memory.
   [[nodiscard]] result_type ended(const error& cause) {
     if constexpr (requires(result_type& done) { done.memory; })
       return {cause, std::move(memory)};
@@ -608,7 +611,7 @@ struct asio_request {
   }
 };
 
-/// Starts the operation when Asio has a handler for it.
+/// The function object that Asio calls, when it has the handler, to start the operation.
 class asio_start {
  public:
   using executor_type = net::any_io_executor;
@@ -642,8 +645,8 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///
 /// The executor polls the channel while operations wait. Nothing else has to poll it, unless the
 /// channel belongs to a hub: then the program waits for the hub with an `asio_source`, and calls
-/// `poll` of each channel that has news. A channel without a hub must not only spin
-/// (`wait_mode::spin`, `not_supported`).
+/// `poll` of each channel that has news. A channel without a hub needs a wait mode that sleeps:
+/// with `wait_mode::spin`, operations fail (`not_supported`).
 ///
 /// It has the operations of `async_operations`, whose rules for memory apply: shared memory and
 /// messages are kept, memory with a single owner is moved, and borrowed memory does not compile. An
@@ -656,13 +659,13 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// `transport_result<completed_work>`, or a `finished<Memory>` if it has moved its memory. It does
 /// not report failures by exceptions. The handler is always posted to its associated executor,
 /// which is the executor of the channel by default, and never called within the function that
-/// starts the operation. Until then, both executors have outstanding work. The state of the
-/// operation comes from the associated allocator.
+/// starts the operation. Until the operation completes, both executors have outstanding work. The
+/// associated allocator provides the memory for the operation's state.
 ///
-/// The channel's default limit applies to requests, and breaks the channel when it is reached. The
-/// associated cancellation slot ends the wait for one operation (`cancelled`), with terminal or
-/// partial cancellation: the request continues, and keeps its memory until the device has released
-/// it. The `memory` of its `finished` is empty.
+/// The channel's default limit applies to requests, and breaks the channel when it is reached.
+/// Terminal or partial cancellation, by the associated cancellation slot, ends only the wait for
+/// the operation (`cancelled`): the request continues, and keeps its memory until the device has
+/// released it. The `memory` of the `finished` is then empty.
 ///
 /// A move-only owner of the channel. Destroying it closes the channel, so its operations complete.
 /// If the execution context is destroyed first, they do not complete: their handlers are destroyed.
@@ -691,22 +694,22 @@ class asio_channel {
   ~asio_channel() { end(); }
 
   [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }
-  /// The channel, for its other functions. Use the reference in the same handler, and ask again in
-  /// the next one: the executor polls the channel after the handler, since functions that wait may
-  /// have taken the event that it sleeps for.
+  /// The channel, for its other functions. Use the reference only in the current handler, and call
+  /// `link` again in the next one. Each call makes the executor poll the channel after the handler,
+  /// since functions of the channel that wait may read the event for which the executor waits.
   [[nodiscard]] channel& link() {
     state_->wake();
     return state_->link;
   }
-  /// Polls the channel, which completes operations. For a channel of a hub, when the hub reports
-  /// news of it.
+  /// Polls the channel, which completes operations. Call this for a channel of a hub when the hub
+  /// has reported an event of the channel.
   void poll() { state_->poll(); }
 
   template <class Token>
   auto async_send(const async_send_operation& operation, Token&& token) {
     return start([operation](channel& link, auto&) { return link.async_send(operation); }, token);
   }
-  /// The whole memory, or a message of a pool.
+  /// Here and below, the whole memory object is sent, written or filled.
   template <class Memory, class Token>
     requires GoesWithWork<Memory>
   auto async_send(Memory&& memory, Token&& token) {

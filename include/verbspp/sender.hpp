@@ -6,11 +6,11 @@
 ///     stdexec::sender auto writing =
 ///         as_sender([&] { return link.async_write({.elements = shared, .remote = theirs}); });
 ///
-/// The header depends on no other library. Each receiver with the functions that the standard
-/// names (`set_value`, `set_error`, `set_stopped`, and optionally `get_env`) can be connected. For
-/// programs that use stdexec (https://github.com/NVIDIA/stdexec, of 2026 or newer), define
-/// `VERBSPP_STDEXEC` for the whole program: the header then includes `<stdexec/execution.hpp>`, and
-/// the senders and the scheduler satisfy its concepts.
+/// The header depends on no other library. Any receiver that has the functions named by the
+/// standard (`set_value`, `set_error`, `set_stopped`, and optionally `get_env`) can be connected.
+/// For programs that use stdexec (https://github.com/NVIDIA/stdexec, a version of 2026 or newer),
+/// define `VERBSPP_STDEXEC` for the whole program: the header then includes
+/// `<stdexec/execution.hpp>`, and the senders and the scheduler satisfy its concepts.
 #pragma once
 
 #include <verbspp/channel/hub_scheduler.hpp>

@@ -61,8 +61,8 @@ bool channel_core::collect_with_care() noexcept {
     const one_thread only(users_);
     return connection_.poll(completions);
   }();
-  // The usual case: one successful request of the send queue. Unlike in `collect`, it may keep
-  // memory.
+  // The usual case: one successful request of the send queue. Unlike in `collect`, the request may
+  // keep memory alive.
   if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
     const one_thread only(users_);
     sends_.complete(completions->wr_id, guard_);
@@ -303,7 +303,7 @@ void channel_core::stop_expecting() noexcept {
 
 void channel_core::hand_over(continuation& call) noexcept {
   handed_.push(call);
-  // `member_` may be changing, since the channel's thread may be destroying the channel.
+  // `member_` cannot be used here, because the channel's thread may be destroying the channel.
   if (const hub_reference& hub = connection_.settings().hub)
     hub->report(id_);
   else

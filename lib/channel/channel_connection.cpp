@@ -250,7 +250,8 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
 }
 
 void channel_connection::wake_loop() const noexcept {
-  // Without a descriptor, the program polls, or asks for the deadline before it sleeps.
+  // If there is no descriptor, no wakeup is needed: the program polls, or calls `deadline` before
+  // it sleeps.
   const int signal = __atomic_load_n(&loop_signal_, __ATOMIC_SEQ_CST);
   if (signal >= 0) raise(signal);
 }

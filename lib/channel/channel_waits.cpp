@@ -100,7 +100,7 @@ result<void> channel_core::make_send_room(const char* operation, bool waits,
   if (sends_.has_room()) return success();
   if (!sends_.is_open()) return connection_.refusal(operation);
   return error(error_kind::would_block, operation,
-               "the send queue is full: wait for earlier work, or build the channel with more "
+               "the send queue is full: wait for earlier work, or build the channel with a larger "
                "max_send_work_requests");
 }
 
@@ -114,7 +114,7 @@ result<void> channel_core::make_receive_room(bool waits, call_limit limit) noexc
   if (receives_.room() == 0)
     return error(error_kind::would_block, posting_receive,
                  "the receive queue is full: wait for earlier receives, or build the channel "
-                 "with more max_receive_work_requests");
+                 "with a larger max_receive_work_requests");
   return error(error_kind::resource_exhausted, posting_receive,
                "the results of too many finished requests have not been taken: poll their handles, "
                "or drop them");

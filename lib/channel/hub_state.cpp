@@ -33,8 +33,8 @@ constexpr std::uint32_t extra_completions = 1;
 
 /// The minimum time from ERR to the destruction of a queue pair that uses shared receives. If the
 /// queue pair stopped in the middle of a message, the device completes the shared receive of that
-/// message soon after (rxe does so in the background), unless the queue pair is destroyed before.
-/// The library cannot detect whether there is such a receive.
+/// message soon after (rxe does so in the background), unless the queue pair is destroyed before
+/// that. The library cannot detect whether there is such a receive.
 constexpr auto time_for_shared_receive = std::chrono::milliseconds(1);
 
 constexpr const char* creating_hub = "channel_hub::create";
@@ -353,7 +353,8 @@ void hub_state::report(channel_id id) noexcept {
 
 void hub_state::hand_over(continuation& call) noexcept {
   {
-    // A thread that has found nothing under the lock is awake, or can be woken.
+    // Because of the lock, no thread misses the call: a thread that has found nothing under the
+    // lock before is still awake, or can be woken.
     const brief_guard guard(lock_);
     calls_.push(call);
   }
@@ -664,7 +665,8 @@ hub_state::found hub_state::look_for_news(channel_core*& next, cause& failed) no
   return found_none(failed);
 }
 
-/// Removes the first channel that has news from the list.
+/// Finds the first channel in the list that has news, and clears its news. \returns the channel;
+/// null if no channel has news
 channel_core* hub_state::next_with_news() noexcept {
   const brief_guard guard(lock_);
   // Channels with messages, but without news, stay in the list, in their order.

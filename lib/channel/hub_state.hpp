@@ -47,7 +47,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
       take(completions_.get()[first_ & mask_]);
   }
 
-  /// Returns true once after an event of the descriptor that the channel watches.
+  /// True after an event of the descriptor that the channel watches. Each event is returned once.
   [[nodiscard]] bool take_hang_up() noexcept {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }
@@ -134,7 +134,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Keeps the messages of the channel for its inbox, and reports them as news.
   /// \returns false if the channel has an inbox already
   [[nodiscard]] bool open_inbox(const hub_member& member) noexcept;
-  /// Hands out the messages of the channel again.
+  /// Returns the channel's messages to callers of `poll` and `wait` again.
   void drop_inbox(const hub_member& member) noexcept;
   struct moved_messages {
     std::uint32_t count = 0;
@@ -147,9 +147,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
 
-  /// Gives the channel news, if it exists. Any thread may call this.
+  /// Reports that the channel has news, if it still exists. Any thread may call this.
   void report(channel_id id) noexcept;
-  /// Has a thread that polls or waits make this call.
+  /// Passes this call to a thread that polls or waits, which then makes it.
   void hand_over(continuation& call) noexcept;
 
   // Functions for the table of clients.
@@ -180,7 +180,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<void> poll_channels() noexcept;
   /// Waits for at least one arrival.
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into, call_limit limit) noexcept;
-  /// Implement the functions of `channel_hub`.
+  /// The following functions implement the functions of `channel_hub` for event loops.
   [[nodiscard]] int loop_descriptor() noexcept;
   [[nodiscard]] result<bool> request_notification() noexcept;
   [[nodiscard]] wait_limit::time_point deadline() noexcept;

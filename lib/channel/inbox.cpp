@@ -68,7 +68,7 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
   const std::uint32_t capacity = core.receives().capacity();
   if (options.depth > capacity)
     return error::above_limit(detail::opening_inbox, "depth", options.depth, capacity,
-                              "build the channel with more max_receive_work_requests");
+                              "build the channel with a larger max_receive_work_requests");
   const std::uint32_t depth = options.depth != 0 ? options.depth : capacity;
   const std::uint32_t refill = std::clamp(
       options.refill, 1U, std::min(detail::receive_batch::largest, std::max(depth / 2, 1U)));

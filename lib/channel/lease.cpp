@@ -39,7 +39,7 @@ namespace {
 constexpr const char* granting = "lease memory";
 constexpr const char* revoking = "revoke a lease";
 
-/// The error of an operation that needs memory windows.
+/// The error for an operation that needs memory windows, which are not available.
 error without_windows(const char* operation, int errnum = 0) noexcept {
   constexpr const char* hint =
       "memory windows that requests can bind and invalidate are not available here: choose another "

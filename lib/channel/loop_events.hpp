@@ -21,8 +21,8 @@
 
 namespace verbspp::detail {
 
-/// The events for which an event loop of the program waits on behalf of a channel or a hub: one
-/// descriptor for the completions of a queue, the asynchronous events of its device, and one
+/// The events for which an event loop of the program waits on behalf of a channel or a hub, the
+/// owner: the completions of a queue, the asynchronous events of its device, and the events of one
 /// descriptor of the owner.
 class [[gnu::visibility("hidden")]] loop_events {
  public:

@@ -8,7 +8,7 @@ namespace detail {
 scope_error scope_base::describe(const std::optional<error>& ended,
                                  std::uint32_t left) const noexcept {
   scope_error all;
-  // An empty channel opens no scope.
+  // A scope of an empty channel was never opened.
   if (state_.serial == 0)
     all.add_work(channel_core::refusal_of_empty("scope of a channel"), 0, 0);
   else if (ended)

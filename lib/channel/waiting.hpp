@@ -45,7 +45,7 @@ class looking {
   sight (*call_)(const void*) noexcept;
 };
 
-/// How to wait, and the events that end the wait besides the awaited completions.
+/// How to wait, and the events other than the awaited completions that end the wait.
 struct wait_terms {
   wait_mode mode;
   const completion_queue& queue;  ///< must be waitable if the mode sleeps
@@ -66,8 +66,8 @@ inline constexpr std::chrono::milliseconds longest_nap{1};
 [[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 
 /// Waits until `look` returns `enough`, or another event ends the wait. All waits for completions
-/// of channels use this function. No event is lost between a look and a sleep. The limit, the
-/// descriptors and the listener's events end the wait in every mode.
+/// of channels use this function. No event is lost between a call of `look` and a sleep. The limit,
+/// the descriptors and the listener's events end the wait in every mode.
 /// \returns the event that ended the wait: `completions` if `look` has returned `enough`
 /// \errors `invalid_input` if a file descriptor is not open; `driver` if the device has failed;
 /// `resource_exhausted` if no file descriptor is left

@@ -65,7 +65,7 @@ struct counted_handler {
   [[nodiscard]] allocator_type get_allocator() const noexcept { return allocator_type(*counted); }
   void operator()(const transport_result<completed_work>& done) {
     must(done);
-    // The memory of the operation was released before.
+    // The operation's memory has to be released before its handler is called.
     *in_use = counted->in_use;
   }
   counts* counted;
@@ -166,7 +166,7 @@ TEST_CASE("two contexts in two threads share a hub") {
   auto pair = connect_channels(short_channels(bed).hub(hub));
   int answered = 0;
   std::array<bool, 2> has_ended{};
-  // Each thread may get the arrival of the other thread's channel, and passes it on.
+  // Each thread may get arrivals of the other thread's channel, and passes them on to that thread.
   struct end {
     end(channel connected) : link(context, std::move(connected)) {}
     net::io_context context{1};

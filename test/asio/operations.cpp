@@ -41,7 +41,7 @@ TEST_CASE("awaitables of Asio await every operation with shared memory") {
     must(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = before},
         use_awaitable));
-    // As objects, too.
+    // The memory can be passed as objects, too.
     must(co_await left.async_write(mine, {.remote = must(theirs.remote())}, use_awaitable));
     must(co_await left.async_read(back, {.remote = remote}, use_awaitable));
     must(co_await left.async_send({.elements = mine}, use_awaitable));
@@ -183,7 +183,7 @@ TEST_CASE("coroutines of Asio at both ends exchange messages of a pool") {
     for (int i = 0; i < rounds; ++i) {
       auto request = must(pool.take());
       must(request.assign(std::as_bytes(std::span(&i, 1))));
-      // Both at once.
+      // Both operations at once.
       auto [sent, answer] = co_await (ends.left.async_send(std::move(request), use_awaitable) &&
                                       ends.left.async_wait(answers, use_awaitable));
       must(sent);
@@ -230,7 +230,7 @@ TEST_CASE("a function that waits does not lose the event of an operation of Asio
   });
   net::post(ends.context, [&] {
     must(ends.right.link().send({.elements = inline_payload(1U)}, patience));
-    // The completion of the receive is there, so this takes it, too.
+    // The completion of the receive is available, so this call collects it, too.
     must(ends.left.link().write({.elements = inline_payload(2U), .remote = must(theirs.remote())},
                                 patience));
   });
@@ -244,7 +244,7 @@ TEST_CASE("results that the program has not taken do not keep the loop of Asio b
   const auto pool = must(message_pool::create(bed.domain, 16, 64));
   inbox messages = must(inbox::open(ends.left.link(), pool));
   must(ends.right.link().send({.elements = inline_payload(1U)}, patience));
-  // The peer has posted no receive, so this waits, and the message stays in the inbox.
+  // The peer has posted no receive, so the send waits, and the message stays in the inbox.
   net::cancellation_signal cancel;
   const auto memory = share_bytes(bed, 8);
   ends.left.async_send(memory, bind_cancellation_slot(cancel.slot(), [](const auto&) {}));
@@ -264,7 +264,7 @@ TEST_CASE("the limit of a channel ends operations of Asio") {
   REQUIRE(late.has_value());
   CHECK(error(failure_of(*late)) == error_kind::timed_out);
   CHECK_FALSE(ends.left.link().is_connected());
-  // A broken channel refuses operations, and still calls their handlers later.
+  // A broken channel refuses operations; their handlers are still called later, not at once.
   std::optional<transport_result<completed_work>> refused;
   ends.left.async_send(memory, [&](const auto& done) { refused = done; });
   CHECK_FALSE(refused.has_value());

@@ -509,7 +509,7 @@ TEST_CASE("one loop drives both sides of an exchange and an acceptor and a meeti
   }
 }
 
-TEST_CASE("objects that cannot wake a loop refuse it with the reason") {
+TEST_CASE("objects that cannot wake a loop return the reason") {
   loop_hub spinning(8, 4, wait_mode::spin());
   CHECK(spinning.hub.file_descriptor() == -1);
   const error of_hub = failure_of(spinning.hub.request_notification());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inboxes of channels whose messages arrive in the pool of a hub, and the hub's own loop function.
+// Inboxes of channels whose messages arrive in the pool of a hub, and `channel_hub::poll()`.
 
 #include "../eager.hpp"
 #include "channels.hpp"
@@ -118,7 +118,7 @@ TEST_CASE("an inbox of a hub gets messages again when places return to the pool"
   served_clients all(1, {.channels = 2, .receives = 4, .refill = 2});
   inbox messages = must(inbox::open(*all.here[0], all.pool));
   std::vector<message> kept;
-  // All places but two.
+  // Takes all places of the pool except two.
   while (all.pool.available() > 0) kept.push_back(must(all.pool.take()));
   for (int i = 0; i < 4; ++i) {
     send_text(all.there[0], "text");
@@ -189,7 +189,7 @@ TEST_CASE("a hub's poll resumes the coroutines of all its channels") {
   for (const auto& each : all.here)
     serving.emplace_back(echo(*each, must(inbox::open(*each, all.pool))));
   const message_pool answers_pool = must(message_pool::create(all.bed.domain, 64, 32));
-  // The clients are threads; Catch's assertions are for this one.
+  // The clients are threads. Catch's assertions may be used only on the test's own thread.
   std::vector<std::string> failures(all.there.size());
   std::vector<std::thread> clients;
   for (std::size_t i = 0; i < all.there.size(); ++i)

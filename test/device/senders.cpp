@@ -260,7 +260,7 @@ TEST_CASE_METHOD(two_channels, "a receiver needs no environment") {
   CHECK(seen.completions() == 1);
 }
 
-TEST_CASE_METHOD(two_channels, "a stop before the start posts nothing") {
+TEST_CASE_METHOD(two_channels, "an operation that is stopped before its start posts nothing") {
   std::stop_source stop;
   stop.request_stop();
   int calls = 0;
@@ -275,7 +275,7 @@ TEST_CASE_METHOD(two_channels, "a stop before the start posts nothing") {
   CHECK(left.outstanding() == 0);
 }
 
-TEST_CASE("a stop while a request waits for room posts nothing") {
+TEST_CASE("a request that is stopped while it waits for room is not posted") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   fill(ends.left);
@@ -297,7 +297,7 @@ TEST_CASE("a stop while a request waits for room posts nothing") {
   CHECK(ends.left.is_connected());
 }
 
-TEST_CASE("a stop in flight leaves the memory to the request, and the channel connected") {
+TEST_CASE("a stop request leaves memory to the request in flight, and the channel connected") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   channel& left = ends.left;
@@ -351,7 +351,7 @@ TEST_CASE("a stop in flight leaves the memory to the request, and the channel co
   CHECK(pool.take().has_value());
 }
 
-TEST_CASE("a stopped wait for a message takes none") {
+TEST_CASE("a stopped wait for a message takes no message") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 8, 64));
@@ -439,7 +439,7 @@ TEST_CASE("the end of a channel completes its operations while another thread st
     const auto waiting = as_sender([&messages] { return messages->async_wait(); });
     std::stop_source stop;
     std::vector<std::unique_ptr<running<decltype(sender)>>> sends;
-    // Some of them wait for room.
+    // Some of the sends wait for room.
     for (int i = 0; i < 8; ++i)
       sends.push_back(std::make_unique<running<decltype(sender)>>(sender, stop.get_token()));
     running receive(waiting, stop.get_token());

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// The types of senders, without a library that has them.
+// SPDX-License-Identifier: Apache-2.0 The types of senders, without a sender library such as
+// stdexec.
 
 #include <verbspp/sender.hpp>
 
@@ -20,7 +20,7 @@ struct receiver {
   void set_error(Error&& /*failed*/) && noexcept {}
   void set_stopped() && noexcept {}
 };
-/// With a stop token.
+/// A receiver with a stop token.
 struct stoppable_receiver : receiver {
   struct environment {
     std::stop_token token{};
@@ -31,7 +31,7 @@ struct stoppable_receiver : receiver {
   [[nodiscard]] environment get_env() const noexcept { return {}; }
 };
 
-/// The functions that senders get.
+/// Functions from which senders are made.
 struct sends {
   channel* link;
   auto operator()() const { return link->async_send({}); }
@@ -81,7 +81,8 @@ static_assert(
 static_assert(std::is_same_v<signatures_of<hub_scheduler::sender>,
                              completes_by<execution::set_value_t(), execution::set_stopped_t()>>);
 
-// A sender is as copyable as its function, and connects as often.
+// If the function of a sender can be copied, the sender can be copied, and be connected more than
+// once.
 static_assert(std::is_copy_constructible_v<sender_of<sends>>);
 static_assert(ConnectsTwice<sender_of<sends>>);
 static_assert(!std::is_copy_constructible_v<sender_of<writes_buffer>>);
@@ -89,7 +90,7 @@ static_assert(std::is_nothrow_move_constructible_v<sender_of<writes_buffer>>);
 static_assert(!ConnectsTwice<sender_of<writes_buffer>>);
 static_assert(std::is_same_v<sender_of<sends>::sender_concept, execution::sender_tag>);
 
-// An operation state stays where it is, and its start cannot fail.
+// An operation state can be neither copied nor moved, and its `start` does not throw.
 template <class Operation>
 constexpr bool is_operation_state =
     std::is_same_v<typename Operation::operation_state_concept, execution::operation_state_tag> &&
@@ -100,7 +101,7 @@ static_assert(is_operation_state<operation_of<sender_of<sends>, stoppable_receiv
 static_assert(is_operation_state<operation_of<sender_of<writes_buffer>, stoppable_receiver>>);
 static_assert(is_operation_state<operation_of<sender_of<waits>, stoppable_receiver>>);
 static_assert(is_operation_state<operation_of<hub_scheduler::sender>>);
-// A receiver that cannot stop it does not pay for it.
+// The operation state for a receiver without a stop token has no members for stop requests.
 static_assert(sizeof(operation_of<sender_of<sends>>) + sizeof(continuation) <=
               sizeof(operation_of<sender_of<sends>, stoppable_receiver>));
 

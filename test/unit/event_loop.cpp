@@ -53,7 +53,7 @@ class numbers {
 
   int asked = 0;
   bool fails = false;
-  bool has_hidden_work = false;  ///< that the descriptor does not report
+  bool has_hidden_work = false;  ///< true if there is work that the descriptor does not report
   wait_limit::time_point due = (wait_limit::time_point::max)();
 
  private:
@@ -102,7 +102,7 @@ TEST_CASE("an event loop resumes the coroutines whose sources have work") {
   CHECK_FALSE(run(loop, 0s));
 }
 
-TEST_CASE("work that is there already does not suspend a coroutine that looks for it") {
+TEST_CASE("a coroutine is not suspended if its source already has work") {
   event_loop loop;
   numbers source;
   source.put(7);
@@ -190,7 +190,7 @@ TEST_CASE("a coroutine may destroy others that are due, and may wait again") {
   all[2].emplace(wait_twice(0));
   source.put(1);
   CHECK(run(loop));
-  // The first has destroyed the second, and the third the first.
+  // The first coroutine has destroyed the second, and the third has destroyed the first.
   CHECK(sum == 2);
   CHECK_FALSE(all[0]);
   CHECK_FALSE(all[1]);

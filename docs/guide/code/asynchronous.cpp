@@ -112,7 +112,7 @@ result<void> write_and_tell(channel& link, const shared_bytes& value,
               [](const transport_result<completed_work>& written) { tell(written); });
 }
 
-/// As above, with an object of the program.
+/// As above, with a callback object that the program owns.
 result<void> write_and_wait(channel& link, const shared_bytes& value,
                             const remote_memory<access::remote_write>& to) {
   VERBSPP_TRY(work, link.post_write(value, {.remote = to}));

@@ -50,7 +50,7 @@ inline constexpr source_operations operations_of_source = {
     },
 };
 
-/// A coroutine that waits for an event source, as an element of a list of the loop.
+/// A coroutine that waits for an event source, as an element of one of the loop's lists.
 class waiting_source : list_links {
  public:
   waiting_source(const waiting_source&) = delete;
@@ -74,7 +74,7 @@ class waiting_source : list_links {
  private:
   friend event_loop;
 
-  /// The latest time to look.
+  /// The latest time to call `look`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   look_function look_;
@@ -82,7 +82,7 @@ class waiting_source : list_links {
   wait_limit limit_;
   void* source_ = nullptr;
   std::coroutine_handle<> waiting_{};
-  std::optional<error> failure_{};  ///< of `request_notification`
+  std::optional<error> failure_{};  ///< the error of `request_notification`
   bool is_due_ = false;
 };
 
@@ -156,12 +156,13 @@ class event_loop {
 
   /// Sleeps until at least one source has work, and resumes the coroutines that wait for such
   /// sources.
-  /// \returns false if the limit was reached first; true with nothing resumed is possible
+  /// \returns false if the limit was reached first. True does not guarantee that a coroutine was
+  /// resumed.
   /// \errors `resource_exhausted`; those of the operating system
   result<bool> run_once(const wait_limit& limit) noexcept;
 
-  /// Awaits that the source may have work, for which the coroutine then calls the source's own
-  /// function, such as `poll`. It may wake although there is no work.
+  /// Waits until the source may have work. The coroutine then calls the source's own function for
+  /// that work, such as `poll`. The wait may also end without work.
   /// \errors those of `request_notification`
   template <EventSource Source>
   [[nodiscard]] auto async_ready(Source& source) noexcept {
@@ -171,7 +172,7 @@ class event_loop {
   }
 
   /// Calls `look(source)` now, and again whenever the source may have work, until it returns a
-  /// value: a `result` within a std::optional. The await expression has that `result`.
+  /// value: a `result` within a std::optional. The `co_await` expression returns that `result`.
   /// \errors those of `look`, and of `request_notification`; `timed_out`, `cancelled` when the
   /// limit is reached
   template <EventSource Source, class Look>
@@ -181,10 +182,10 @@ class event_loop {
     return detail::awaited_source<Source&, found, Look>(*this, source, std::move(look), limit);
   }
 
-  /// Awaits the end of a session, and returns its outcome, as its `run` does: an exchange, a
-  /// meeting, or a route or connection of the connection manager. The session moves into the
-  /// awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
-  /// \errors as `run` of the session, which has a limit of its own
+  /// Awaits the end of a session: an exchange, a meeting, or a route or connection of the
+  /// connection manager. Returns its outcome, as the session's `run` does. The session moves into
+  /// the awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
+  /// \errors as `run` of the session, which has its own limit
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {
@@ -199,7 +200,7 @@ class event_loop {
                                                                     wait_limit::forever());
   }
 
-  /// Awaits the next connected client of an acceptor of exchanges, as its `next`.
+  /// Awaits the next connected client of an acceptor of exchanges, and returns it.
   /// \errors as `next`
   template <EventSource Acceptor>
   [[nodiscard]] auto async_next(Acceptor& acceptor,
@@ -216,7 +217,7 @@ class event_loop {
         limit);
   }
 
-  /// Awaits the next request at a listener of the connection manager, as its `accept`.
+  /// Awaits the next request at a listener of the connection manager, and returns it.
   /// \errors as `accept`
   template <EventSource Listener>
   [[nodiscard]] auto async_accept(Listener& listener,

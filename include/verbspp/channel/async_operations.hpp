@@ -36,8 +36,8 @@ class awaited_work {
 
 class awaited_room;
 
-/// Memory that an awaited request can keep alive. If the device writes to it, it also has to be
-/// writable, so it has `scatter`.
+/// Memory that an awaited request can keep alive. If the device writes to the memory, the memory
+/// must also be writable, and so have `scatter`.
 template <class Element, class Memory>
 concept CanBeKept =
     HasKeep<Memory> && (std::is_same_v<Element, gather_element> || HasScatter<Memory>);
@@ -119,7 +119,7 @@ class VERBSPP_VIEW kept_elements {
   error (*refusal_)(const void* memory) noexcept = nullptr;
 };
 
-// The operations that are awaited. They have the same members as the operations of
+// The operations of awaited calls. They have the same members as the operations of
 // work/operations.hpp, except that the request keeps their memory alive.
 
 /// A `send_operation` whose memory the request keeps alive.
@@ -167,8 +167,8 @@ struct async_fetch_and_add_operation {
 
 namespace detail {
 
-// `plain` converts an awaited operation to the operation that is posted. Its elements describe the
-// kept memory.
+// `plain` converts an awaited operation to the operation that is posted, whose elements describe
+// the kept memory.
 
 [[nodiscard]] VERBSPP_DATA_PATH send_operation plain(const async_send_operation& from,
                                                      const gather_list& elements) noexcept {
@@ -212,7 +212,8 @@ plain(const async_fetch_and_add_operation& from, const scatter_list& result) noe
 }  // namespace detail
 
 /// Awaited calls, for coroutines of any type: each posts one request, and resumes the coroutine
-/// that awaits it with its result. Include `<verbspp/coroutine.hpp>` to use them.
+/// when the request has finished. The `co_await` expression returns the result. Include
+/// `<verbspp/coroutine.hpp>` to use them.
 ///
 ///     VERBSPP_CO_TRYV(co_await link.async_write({.elements = shared, .remote = theirs}));
 ///     auto [read, buffer] = co_await link.async_read(std::move(mine), {.remote = theirs});
@@ -239,8 +240,8 @@ template <class Poster>
 class async_operations {
   template <class Operation, class Memory = void>
   using awaited = detail::dependent_on<detail::awaited_work<Operation, Memory>, Poster>;
-  /// The awaitable for a memory object. The request keeps shared memory alive, and a message that
-  /// it sends or writes; the awaitable owns other memory, and returns it with the result.
+  /// The awaitable for a memory object. The request keeps alive shared memory, and a message that
+  /// it sends or writes. Other memory is owned by the awaitable, which returns it with the result.
   template <class Operation, class Memory>
   using awaited_with =
       awaited<Operation, std::conditional_t<SharedMemory<Memory> || (detail::GivenAway<Memory> &&
@@ -309,8 +310,8 @@ class async_operations {
 
   /// Awaits room for a number of requests in the send queue, without posting. Other coroutines that
   /// wait for room may use it first.
-  /// \errors `invalid_input` if the queue is shorter; `timed_out`, `cancelled`: the channel is not
-  /// affected; those of the channel, if it is broken or closed
+  /// \errors `invalid_input` if the queue cannot hold that many requests; `timed_out`, `cancelled`:
+  /// the channel is not affected; those of the channel, if it is broken or closed
   [[nodiscard]] detail::dependent_on<detail::awaited_room, Poster> async_room(
       std::uint32_t requests = 1, const wait_limit& limit = detail::default_limit) noexcept {
     return {core(), requests, limit};

@@ -22,7 +22,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// The end of all requests of an `async_scope`, for which a coroutine waits.
+/// The awaitable of `async_scope::async_finish`.
 class [[nodiscard]] awaited_scope : awaited {
  public:
   awaited_scope(scope_base& of, channel_core& core, scope_state& requests,
@@ -35,7 +35,7 @@ class [[nodiscard]] awaited_scope : awaited {
     core_.continue_when(*this);
   }
   [[nodiscard]] scope_result<void> await_resume() noexcept {
-    // After the limit, this breaks the channel instead of waiting.
+    // If the limit was reached, `failure` breaks the channel instead of waiting.
     const call_limit usual = state_.limit;
     if (has_expired()) state_.limit = call_limit::from(&limit());
     const auto failed = scope_.failure(false);
@@ -57,15 +57,15 @@ class [[nodiscard]] awaited_scope : awaited {
 }  // namespace detail
 
 /// Requests of a coroutine that borrow their memory. The destructor waits until the device no
-/// longer accesses it; so declare the scope after the memory that its requests use.
+/// longer accesses that memory, so declare the scope after the memory that its requests use.
 ///
 ///     async_scope scope(link);
 ///     VERBSPP_CO_TRYV(co_await scope.async_write({.elements = from.gather(), .remote = theirs}));
 ///     ...
 ///     VERBSPP_CO_TRYV(co_await scope.async_finish());
 ///
-/// The scope has the awaited calls of a channel, with borrowed elements. `post_write` and so on
-/// post without waiting: a full queue is refused (`would_block`), and their handles need not be
+/// The scope has the awaited calls of a channel, with borrowed elements. The functions `post_write`
+/// and so on never wait: if the queue is full, they fail (`would_block`). Their handles need not be
 /// kept.
 ///
 /// If the coroutine is destroyed, so is the scope: this blocks the thread until the requests have
@@ -110,9 +110,9 @@ class [[nodiscard]] async_scope : public detail::scope_base,
     return {core_, limit, operation, state_};
   }
 
-  /// Awaits the end of all requests, and reports the failures of those whose results were not
-  /// taken, since the scope began. If the limit is reached, the channel breaks. More requests may
-  /// be posted afterwards.
+  /// Awaits the end of all requests that were posted since the scope began, and reports the
+  /// failures of those whose results were not taken. If the limit is reached, the channel breaks.
+  /// More requests may be posted afterwards.
   /// \errors as `channel::scope`
   [[nodiscard]] detail::awaited_scope async_finish(
       const wait_limit& limit = detail::default_limit) noexcept {

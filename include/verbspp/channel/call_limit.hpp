@@ -43,8 +43,8 @@ inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Peri
 /// The default argument of functions that have a `wait_limit` parameter. It stands for the
 /// channel's default limit, and is recognized by its address.
 inline constexpr wait_limit default_limit = wait_limit::forever();
-/// A pointer to the limit, or null if it is the default argument. It is inlined into the caller, so
-/// the comparison costs nothing there.
+/// Returns a pointer to the limit, or null if it is the default argument. The function is inlined
+/// into its caller, where the compiler evaluates the comparison.
 [[nodiscard]] VERBSPP_DATA_PATH const wait_limit* given(const wait_limit& limit) noexcept {
   return &limit == &default_limit ? nullptr : &limit;
 }

@@ -80,8 +80,8 @@ class callback {
   followed followed_;
 };
 
-/// Has `channel::poll` call a function with the result of a request, and keeps the handle and the
-/// function until then. Allocates one record, which holds both.
+/// Makes `channel::poll` call a function with the result of a request, and keeps the handle and the
+/// function until that call. Allocates one record, which holds both.
 ///
 ///     VERBSPP_TRYV(then(link.post_write({.elements = shared, .remote = theirs}),
 ///                       [](const transport_result<completed_work>& done) { ... }));

@@ -46,7 +46,8 @@ namespace detail {
 struct channel_access;
 struct hub_turn;
 
-/// The owner of a channel's core, before or after the first handshake; may be empty.
+/// The owner of a channel's state (its `channel_core`), before or after the first handshake; may be
+/// empty.
 class core_owner {
  public:
   core_owner(const core_owner&) = delete;

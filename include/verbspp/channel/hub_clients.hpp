@@ -24,7 +24,7 @@
 namespace verbspp {
 
 /// The clients of a server: the channel of each client, and the program's data about it. The table
-/// belongs to a hub, and gives each client to one thread at a time.
+/// belongs to a hub, and lets only one thread at a time use a client.
 ///
 ///     VERBSPP_TRY(clients, hub_clients<account>::create(hub));
 ///     ... for each client that comes

@@ -14,7 +14,7 @@ class hub_scheduler;
 
 namespace detail {
 
-/// One `schedule()`, from `connect` on.
+/// The operation state of a sender that `schedule()` has returned.
 template <class Receiver>
 class schedule_operation : continuation {
  public:
@@ -48,16 +48,16 @@ class schedule_operation : continuation {
 
 /// A scheduler of the thread that polls a hub: the senders of `schedule()` complete in
 /// `channel_hub::poll` or `channel_hub::wait`, or in the `wait` or `poll` of its `hub_clients`. If
-/// several threads do that, one of them completes the sender.
+/// several threads poll or wait, one of them completes the sender.
 ///
 ///     hub_scheduler on_hub(hub);
 ///     on_hub.schedule() | stdexec::let_value([&] { return as_sender(...); })
 ///
 /// `schedule` and `start` may be called on any thread, and wake the hub. The sender completes with
-/// `set_value()`, or with `set_stopped()` if a stop was requested before.
+/// `set_value()`, or with `set_stopped()` if a stop was requested before that.
 ///
-/// A value that is cheap to copy; it keeps the hub alive. After the last poll of the hub, nothing
-/// completes. \pre the hub was not moved from
+/// A value that is cheap to copy; it keeps the hub alive. A sender that is started after the last
+/// poll of the hub never completes. \pre the hub was not moved from
 class hub_scheduler {
  public:
   using scheduler_concept = execution::scheduler_tag;
@@ -106,7 +106,7 @@ class hub_scheduler {
   explicit hub_scheduler(const channel_hub& of) noexcept;
 
   [[nodiscard]] sender schedule() const noexcept { return sender(hub_); }
-  /// True for schedulers of one hub.
+  /// True for schedulers of the same hub.
   friend bool operator==(const hub_scheduler& one, const hub_scheduler& other) noexcept {
     return one.hub_ == other.hub_;
   }

@@ -261,7 +261,7 @@ class VERBSPP_CONSUMABLE lease_base {
 /// channel is not informed if it belongs to a hub with a pool, whose receives are shared. In that
 /// case, the program passes the key from the message to `note_invalidated`. Only one side should
 /// end a lease: if both invalidate its key, the second invalidation fails on most devices, and the
-/// connection breaks. The lease is over in any case.
+/// connection breaks. The lease is over either way.
 ///
 /// **The memory.** A lease of a part of a region *borrows* the memory: the caller has to keep the
 /// region and its bytes until the lease is over. While the lease has a window, deregistering the

@@ -21,8 +21,8 @@ namespace verbspp {
 template <class Memory = void>
 class pending;
 
-/// The result of a request that owns its memory, and the memory, whether the request succeeded or
-/// not.
+/// The result of a request that owned its memory, together with that memory, whether or not the
+/// request succeeded.
 ///
 ///     auto [result, buffer] = work.wait();
 template <class Memory>
@@ -63,7 +63,7 @@ class pending_request {
   /// True if the handle has a request whose result can be taken. False after the result was taken,
   /// and if the handle was moved from or default constructed.
   [[nodiscard]] bool has_request() const noexcept { return core_ != nullptr; }
-  /// Used by the library only: the channel of the request; null without one.
+  /// Used by the library only: the channel of the request; null if the handle is empty.
   [[nodiscard]] channel_core* polled() const noexcept { return core_; }
 
   /// The result, if it is available; never blocks.
@@ -145,8 +145,8 @@ template <>
 class [[nodiscard]] pending<void> : public detail::pending_request {
  public:
   using pending_request::pending_request;
-  void async_wait() = delete;  // its memory is borrowed: await it in an async_scope, or share it
-  void detach() = delete;  // its memory is borrowed, so the handle has to wait: own it, or share it
+  void async_wait() = delete;  // memory is borrowed: use an async_scope, or post with shared memory
+  void detach() = delete;  // memory is borrowed: the handle must wait; post owned or shared memory
 };
 
 /// A request in flight that finishes before its scope ends, as returned by the functions that post

@@ -91,7 +91,7 @@ class scope_base {
     core_.close_scope(state_);
   }
 
-  /// Waits for all requests. \returns the failure of that wait
+  /// Waits for all requests. \returns the failure of that wait; empty if all requests have finished
   VERBSPP_DATA_PATH std::optional<error> finish() noexcept {
     std::optional<error> ended;
     if (!core_.has_finished(state_)) {
@@ -217,7 +217,7 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
     return posted;
   }
 
-  std::uint64_t most_unsignaled_;  ///< the longest row of unsignaled requests
+  std::uint64_t most_unsignaled_;  ///< the largest number of consecutive unsignaled requests
 };
 
 namespace detail {

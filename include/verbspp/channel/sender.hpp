@@ -19,7 +19,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// The ways in which a sender of this result completes.
+/// How a sender of a call with this result completes.
 template <class Result>
 struct completion_of {
   template <class Value, class Error>
@@ -41,7 +41,7 @@ struct completion_of {
       std::move(to).set_value(std::move(done).assume_value());
   }
 };
-/// A request that owns its memory returns it in any case.
+/// A request that owns its memory returns the memory with its result, even on failure.
 template <class Memory>
 struct completion_of<finished<Memory>> {
   using type = execution::completion_signatures<execution::set_value_t(completed_work, Memory),
@@ -62,7 +62,7 @@ using awaited_by = std::invoke_result_t<Function&>;
 template <class Function>
 using result_of_awaited = decltype(std::declval<awaited_by<Function>&>().await_resume());
 
-/// The state of one awaited call, from `connect` on.
+/// The operation state of a sender, for one awaited call.
 template <class Function, class Receiver>
 class sender_operation : resumable {
  public:
@@ -77,7 +77,8 @@ class sender_operation : resumable {
       : sender_operation(Function(begin), std::move(to)) {}
   sender_operation(const sender_operation&) = delete;
   sender_operation& operator=(const sender_operation&) = delete;
-  /// Completes nothing. If the call waits, that ends the wait, as for a coroutine.
+  /// Does not complete the operation. If the call is waiting, the wait ends, as it does when a
+  /// coroutine is destroyed.
   ~sender_operation() {
     if (work_) forget_stop();
   }
@@ -94,7 +95,7 @@ class sender_operation : resumable {
         if (!stop.stop_possible()) return;
       work_->core = &work_->call.polled();
       work_->core->expect_call();
-      // If a stop was requested in the meantime, this calls the function.
+      // If a stop was requested in the meantime, this calls the stop function immediately.
       work_->registered.emplace(std::move(stop), stop_function{this});
     }
   }
@@ -112,7 +113,8 @@ class sender_operation : resumable {
   static constexpr bool is_stoppable =
       !std::is_void_v<stop_callback> && requires(awaited& one) { one.polled(); };
 
-  /// The parts of a stop request: the call that is handed over to the thread that polls.
+  /// The members that only stop requests need, and the call that a stop request hands over to the
+  /// thread that polls.
   struct stoppable_parts : continuation {
     explicit stoppable_parts(sender_operation& of) noexcept
         : continuation([](continuation& self) noexcept {
@@ -123,7 +125,7 @@ class sender_operation : resumable {
     stoppable_parts& operator=(const stoppable_parts&) = delete;
     ~stoppable_parts() = default;
     sender_operation& operation;
-    channel_core* core = nullptr;  ///< null without a callback
+    channel_core* core = nullptr;  ///< null: no callback was registered
     std::optional<std::conditional_t<is_stoppable, stop_callback, int>> registered{};
   };
   struct no_parts {
@@ -144,12 +146,12 @@ class sender_operation : resumable {
       return work_->call.await_suspend(handle());
     }
   }
-  /// Ends the wait for a stop request. On return, no other thread uses this object.
+  /// Unregisters the callback for stop requests. On return, no other thread uses this object.
   void forget_stop() noexcept {
     if constexpr (is_stoppable) {
       if (work_->core == nullptr) return;
       work_->registered.reset();
-      // The request may have come too late.
+      // A stop request may have handed over the call, but too late for it to be made.
       if (work_->is_waiting()) work_->core->withdraw(*work_);
       work_->core->stop_expecting();
     }
@@ -211,7 +213,8 @@ class call_sender {
 }  // namespace detail
 
 /// A sender that calls the function when it is started, and completes when the awaited call that
-/// the function returns has its result: `async_write` and so on of a channel, `inbox::async_wait`.
+/// the function returns has its result. Awaited calls are `async_write` and so on of a channel, and
+/// `inbox::async_wait`.
 ///
 ///     as_sender([&] { return link.async_write({.elements = shared, .remote = theirs}); });
 ///     as_sender([&, mine = std::move(buffer)]() mutable {
@@ -231,8 +234,8 @@ class call_sender {
 /// request that was posted continues, and its memory is released when the device no longer uses it
 /// (see `async_operations`). The loop is woken if it sleeps on the descriptor of the channel or its
 /// hub, or in `channel_hub::wait`. `channel::wait` does not end, so a program that sleeps in it
-/// completes the stopped operation after that wait. A token without callbacks is tested in `start`
-/// only.
+/// completes the stopped operation after that wait. If the token has no callbacks, a stop request
+/// is detected in `start` only.
 ///
 /// The operation state keeps the function, with all that it has captured, until it is destroyed.
 /// The function makes the call in `start`, so the call's arguments may be temporaries. The

@@ -26,8 +26,7 @@ enum class cm_event : std::uint32_t {
   time_wait_exit,  ///< no packet of the connection is in flight any more
 };
 
-/// The name of the event, such as "established"; "unknown event" for values that this version does
-/// not know.
+/// The name of the event, such as "established"; "unknown event" for other values.
 [[nodiscard]] const char* to_string(cm_event event) noexcept;
 
 }  // namespace verbspp

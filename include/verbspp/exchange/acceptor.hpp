@@ -241,7 +241,7 @@ class exchange_acceptor {
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;
   }
-  /// Requests nothing (`EventSource`).
+  /// Has no effect: the descriptor needs no notification request (`EventSource`).
   /// \returns true if a connected client is ready to be taken
   /// \errors `invalid_input` if the acceptor was moved from
   [[nodiscard]] result<bool> request_notification() noexcept {

@@ -246,8 +246,7 @@ class exchange_session {
     if constexpr (end::is_channel) connected_->tie(std::move(socket_));
     return end::made(std::move(*connected_), std::move(*theirs_));
   }
-  /// Calls `advance`, waiting for the socket in between, until the exchange is done, and returns
-  /// its result.
+  /// Waits for the socket and calls `advance` until the exchange is done, and returns its result.
   /// \errors as `advance`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {

@@ -93,7 +93,7 @@ class meeting_session {
     search_ = {};
     return outcome{std::move(socket), std::move(met)};
   }
-  /// Calls `advance`, waiting in between, until the meeting is done, and returns its result.
+  /// Waits and calls `advance` until the meeting is done, and returns its result.
   /// \errors as `advance`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {

@@ -133,7 +133,7 @@ concept AttributeNotGivenYet = detail::because(
     !Given.contains(Attribute),
     "this attribute was already given: each attribute of a transition can be given once");
 
-/// The transition exists, and all the attributes that it requires were given.
+/// True if the transition exists, and all attributes that it requires were given.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given>
 concept NoAttributeMissing =

@@ -93,7 +93,7 @@ struct connection_parameters {
   gid_index local_gid_index{};
   access_flags access{};          ///< RC and UC
   queue_key qkey{};               ///< UD
-  std::optional<path_mtu> mtu{};  ///< the requested MTU; by default, the smaller one of both ends
+  std::optional<path_mtu> mtu{};  ///< the requested MTU; by default, the smaller of the two ends'
   std::optional<packet_sequence_number> send_psn{};     ///< random by default
   std::optional<packet_sequence_number> receive_psn{};  ///< by default, the peer's send PSN
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();

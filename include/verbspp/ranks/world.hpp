@@ -203,7 +203,7 @@ class world {
                                                           const wait_limit& limit) {
     using values = detail::exchanged_values<Value>;
     static_assert(values::largest <= 65536,
-                  "each rank can exchange at most 64 KiB; send larger data by peers()");
+                  "each rank can exchange at most 64 KiB; send larger data through peers()");
     std::vector<std::byte> bytes(values::largest);
     detail::field_writer out(bytes);
     values::write(out, mine);

@@ -24,7 +24,8 @@ class awaited : public condition {
   }
   ~awaited() = default;
 
-  /// For awaited objects that only resume the coroutine when the condition is met.
+  /// The function for awaited objects that do nothing but resume the coroutine once the condition
+  /// is met.
   static void resume(continuation& self) noexcept { static_cast<awaited&>(self).waiting_.resume(); }
 
   std::coroutine_handle<> waiting_{};

@@ -27,8 +27,8 @@
 namespace verbspp::detail {
 
 /// The awaitable for one request. The constructor posts the request if the queue has room;
-/// otherwise, `channel::poll` posts it later. The request keeps its memory alive until it has
-/// finished, or uses no memory of the program.
+/// otherwise, `channel::poll` posts it later. Unless the request uses no memory of the program, it
+/// keeps its memory alive until it has finished.
 template <class Operation>
 class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_request {
  public:
@@ -56,7 +56,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
     else
       start(operation, std::forward<Source>(memory).give());
   }
-  /// For borrowed memory, which is in use until the end of the scope.
+  /// For borrowed memory, which must stay valid until the end of the scope.
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit,
                                  const Operation& operation, scope_state& scope) noexcept
       : awaited_work(core, limit) {
@@ -74,7 +74,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
     }
   }
 
-  /// Used by senders only: the channel whose `poll` resumes.
+  /// Used by senders only: the channel whose `poll` resumes the operation.
   [[nodiscard]] channel_core& polled() const noexcept { return core_; }
 
   /// \returns true if posting has failed
@@ -226,7 +226,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
   Memory memory_;
 };
 
-/// The result of a posted request, for which a coroutine waits. The handle stays with the program.
+/// The awaitable for the result of a posted request. The program keeps the request's handle.
 template <class Handle>
 class [[nodiscard]] awaited_result : awaited {
  public:
@@ -250,13 +250,13 @@ class [[nodiscard]] awaited_result : awaited {
   Handle& work_;
 };
 
-/// Room in the send queue of a channel, for which a coroutine waits.
+/// The awaitable of `async_operations::async_room`: waits for room in the send queue.
 class [[nodiscard]] awaited_room : awaited {
  public:
   awaited_room(channel_core& core, std::uint32_t wanted, const wait_limit& limit) noexcept
       : awaited(resume, test_room, limit), core_(core), wanted_(wanted) {}
 
-  /// Used by senders only: the channel whose `poll` resumes.
+  /// Used by senders only: the channel whose `poll` resumes the operation.
   [[nodiscard]] channel_core& polled() const noexcept { return core_; }
 
   [[nodiscard]] bool await_ready() noexcept { return is_over(); }

@@ -337,16 +337,17 @@ class channel_core {
     return connection_.failure() ? std::optional(connection_.failure()->root()) : std::nullopt;
   }
 
-  // Calls from other threads, such as stop requests. While an operation expects one, `poll` looks
-  // for them, by a condition. So the polls of other programs cost no more.
+  // Calls that other threads hand over, such as the effects of stop requests. `poll` checks for
+  // them, by a condition, only while an operation expects one. So programs without such operations
+  // pay nothing for them.
 
-  /// Has `poll` make the calls that are handed over, until `stop_expecting`.
+  /// Lets `poll` check for calls that are handed over, and make them, until `stop_expecting`.
   void expect_call() noexcept;
   void stop_expecting() noexcept;
-  /// Has `poll` make this call, and wakes the event loop that polls the channel or its hub. Any
-  /// thread may call this. \pre an operation on the channel's thread expects the call
+  /// Makes the next `poll` execute this call, and wakes the event loop that polls the channel or
+  /// its hub. Any thread may call this. \pre an operation on the channel's thread expects the call
   void hand_over(continuation& call) noexcept;
-  /// Prevents the call, unless it was made.
+  /// Withdraws the call, unless it was already made.
   void withdraw(continuation& call) noexcept { handed_.withdraw(call); }
 
   // Scopes. An open scope counts as a handle.
@@ -426,7 +427,7 @@ class channel_core {
   // Errors.
 
   [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
-  /// The error of a call whose timeout expired before it posted anything.
+  /// The error for a call whose timeout expired before it posted anything.
   [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
   [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
                                                        kept_memory& memory) noexcept {
@@ -569,11 +570,11 @@ class channel_core {
   [[nodiscard]] error reason_of(wait_end end, const wait_limit& until,
                                 bool is_default = false) noexcept;
   error give_up(wait_end end, const error& why) noexcept;
-  /// The error of a wait that a limit ended, with the number of outstanding requests.
+  /// The error for a wait that a limit ended, with the number of outstanding requests.
   [[nodiscard]] error ended_by(const wait_limit& limit, bool is_default) const noexcept;
-  /// The error of a wait that the watched descriptor ended.
+  /// The error for a wait that the watched descriptor ended.
   [[nodiscard]] error ended_by_descriptor() const noexcept;
-  /// Converts an error of `ended_by` to the error of a dropped handle; empty for other errors.
+  /// Converts an error of `ended_by` to the error for a dropped handle; empty for other errors.
   [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;
   /// Posts a signaled request behind the unsignaled requests at the end of a stream. Its completion
   /// shows that all of them have finished.

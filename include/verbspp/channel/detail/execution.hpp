@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The names by which senders and receivers find each other.
+/// The names that a sender and a receiver use for each other's types and functions.
 #pragma once
 
 #include <verbspp/base/detail/stop_callback.hpp>
@@ -16,9 +16,9 @@ namespace verbspp {
 #ifdef VERBSPP_STDEXEC
 namespace execution = ::stdexec;
 #else
-/// The names of `std::execution` that describe senders; those of stdexec with `VERBSPP_STDEXEC`.
-/// Only `get_stop_token_t` matters to receivers of the program: it is the query that their
-/// environment answers with a stop token.
+/// The names of `std::execution` that describe senders; those of stdexec with `VERBSPP_STDEXEC`. A
+/// receiver of the program only needs `get_stop_token_t`: its environment answers this query with a
+/// stop token.
 namespace execution {
 struct sender_tag {};
 struct operation_state_tag {};
@@ -26,7 +26,7 @@ struct scheduler_tag {};
 struct set_value_t {};
 struct set_error_t {};
 struct set_stopped_t {};
-/// The functions of a receiver of which a sender calls one: `set_value_t(int)` and so on.
+/// The functions of a receiver, such as `set_value_t(int)`, one of which a sender calls.
 template <class... Functions>
 struct completion_signatures {};
 struct get_stop_token_t {};
@@ -37,7 +37,7 @@ struct get_completion_scheduler_t {};
 
 namespace detail {
 
-/// The token of a receiver without one.
+/// The token that is used for a receiver without a stop token.
 struct no_stop_token {
   [[nodiscard]] static constexpr bool stop_requested() noexcept { return false; }
 };

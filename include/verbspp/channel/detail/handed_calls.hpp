@@ -6,7 +6,7 @@
 
 namespace verbspp::detail {
 
-/// Calls that any thread hands over to the thread that polls. Thread-safe.
+/// Calls that other threads hand over to the thread that polls. Thread-safe.
 class handed_calls {
  public:
   handed_calls() noexcept = default;
@@ -17,13 +17,14 @@ class handed_calls {
   /// Adds a call, which has to live until it is called or withdrawn. The caller then wakes the
   /// thread that polls. \pre the call is in no list
   void push(continuation& call) noexcept;
-  /// Removes a call if it is still there.
+  /// Removes a call, unless it was already made.
   void withdraw(continuation& call) noexcept;
   /// True if `run` has something to do.
   [[nodiscard]] bool has_some() const noexcept {
     return __atomic_load_n(&has_some_, __ATOMIC_SEQ_CST);
   }
-  /// Makes all calls that were added before. Calls that these add wait for the next `run`.
+  /// Makes all calls that were added before `run`. Calls that are added during `run` wait for the
+  /// next one.
   void run() noexcept;
 
  private:

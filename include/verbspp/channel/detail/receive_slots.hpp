@@ -24,7 +24,7 @@ struct inbox_state;
 /// The state of one receive, from its posting until its result is taken. It fills one cache line.
 struct alignas(64) receive_slot {
   enum class state : std::uint8_t { free, posted, done };
-  /// Flags for the work at the completion of the receive, besides storing the result.
+  /// Flags for the actions to take when the receive completes, in addition to storing the result.
   enum note : std::uint8_t {
     in_scope = 1U << 0,  ///< count the receive as finished in `scope`
     unheld = 1U << 1,    ///< no handle exists: free the slot

@@ -8,11 +8,11 @@
 
 namespace verbspp::detail {
 
-/// An object that a `coroutine_handle` resumes: a coroutine that only calls a function. So the
-/// object can wait for everything that a coroutine can await, at no cost for other coroutines.
+/// An object with a `coroutine_handle`. Resuming the handle calls a function. So the object can
+/// wait for everything that a coroutine can await, at no cost for other coroutines.
 ///
-/// The coroutine's frame is a part of the object; it is allocated only if a compiler needs a larger
-/// one.
+/// The handle belongs to a coroutine, whose frame is a part of the object; a frame is allocated
+/// only if the compiler needs a larger one.
 class resumable {
  public:
   using function = void (*)(resumable& self) noexcept;

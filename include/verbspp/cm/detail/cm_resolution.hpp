@@ -22,7 +22,7 @@ class cm_resolution {
                                                    const wait_limit& limit) noexcept;
   [[nodiscard]] result<bool> advance() noexcept;
   [[nodiscard]] result<cm_identifier> finish() noexcept;
-  /// Calls `advance`, waiting in between, and then `finish`.
+  /// Waits and calls `advance` until the route is resolved, and then calls `finish`.
   [[nodiscard]] result<cm_identifier> run() noexcept;
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
