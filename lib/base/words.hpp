@@ -20,7 +20,7 @@ namespace verbspp::detail {
 /// The maximum number of characters that are stored of each text.
 inline constexpr std::size_t longest_words = 400;
 
-/// Creates such an error from a printf format.
+/// As above, but formats the text as printf does.
 [[nodiscard, gnu::format(printf, 3, 4)]] error error_in_words_of(error_kind kind,
                                                                  const char* operation,
                                                                  const char* format, ...) noexcept;

@@ -155,7 +155,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return failed.as(error_kind::not_found, "there is no route to this address");
     }
     case cm_event::unreachable:
-      // In the lookup of a service, this is the status of the response if it is positive.
+      // A positive status is the one in the response to the lookup of a service.
       if (event.status > 0)
         return {error_kind::not_connected, step,
                 "no server listens at this address and port, or it rejected the connection"};

@@ -93,8 +93,8 @@ result<std::optional<async_event>> async_events::read(bool is_kept) noexcept {
     tell(event, source);
     if (is_kept) keep(event);
   }
-  // Until the event is acknowledged, its element cannot be destroyed, so `forget` finds it among
-  // the kept ones.
+  // The element cannot be destroyed before its event is acknowledged. So when `forget` is called
+  // for the element, the event is among the kept ones.
   ibv_ack_async_event(&source);
   return std::optional(event);
 }

@@ -56,7 +56,7 @@ struct [[gnu::visibility("hidden")]] async_events {
     int signal = -1;  ///< the descriptor to watch for events that other threads read
     std::uint64_t entered = 0;
   };
-  /// \param listener null for the program itself, which reads events and waits for kept ones
+  /// \param listener null if the program itself waits, for events to read and for kept ones
   [[nodiscard]] result<sleep> begin_sleep(const async_listener* listener) noexcept;
   void end_sleep(const sleep& ended) noexcept;
   /// Sleeps until there may be an event, or until the limit. Watches no other descriptors.

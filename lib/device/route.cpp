@@ -109,7 +109,7 @@ result<port_towards> open_device_towards(const gid& destination) noexcept {
     const auto found = opened.has_value() ? port_of(opened.assume_value(), way)
                                           : result<std::optional<port_towards>>(opened.error());
     if (found.has_value() && found.assume_value()) return *found.assume_value();
-    // A failure is not returned yet, because the device may not be the one that is needed.
+    // A failure is not returned yet, because another device may have the port.
     if (found.has_error()) problem = found.assume_error();
   }
   if (problem) return *problem;

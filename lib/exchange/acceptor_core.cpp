@@ -219,7 +219,7 @@ result<void> acceptor_core::accept_some() noexcept {
     }
     if (!accepted.assume_value()) return success();
     if (options_.accepts_per_second > 0) {
-      // Allows bursts, up to the number of clients for a tenth of a second.
+      // After a pause, a burst is accepted at once: as many clients as a tenth of a second allows.
       const auto distance =
           std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.accepts_per_second;
       next_accept_ =

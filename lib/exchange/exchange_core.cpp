@@ -308,7 +308,8 @@ result<void> exchange_core::take_frame() noexcept {
   return success();
 }
 
-/// The side that does not choose learns the choice from the peer's offer.
+/// Returns the frame to wait for next. The side that lets the peer choose first receives the peer's
+/// choice.
 exchange_core::awaited exchange_core::behind_greeting() const noexcept {
   return lets_choose_ ? awaited::choice : awaited::decision;
 }
@@ -445,7 +446,7 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
   output_end_ += frame_header_size + header.length;
 }
 
-/// The error of a connection that has ended; `errnum` is 0 if the peer has closed it.
+/// The error for a connection that has ended; `errnum` is 0 if the peer has closed it.
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = "the peer closed the connection";
   if (errnum == ENOTCONN) {

@@ -54,8 +54,8 @@ class watched_descriptors {
   [[nodiscard]] int descriptor() const noexcept { return events_.descriptor(); }
   /// Replaces the watched descriptors.
   void watch(std::span<const pollfd> entries, steady_clock::time_point until) noexcept {
-    // The kernel has removed closed descriptors already. If the number of one was reused, its
-    // removal fails, which is harmless.
+    // The kernel has removed closed descriptors already. If the number of a closed descriptor was
+    // reused, the removal fails, which is harmless.
     for (std::size_t i = 0; i < count_; ++i)
       ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, watched_[i], nullptr);
     count_ = 0;
@@ -94,7 +94,9 @@ class candidates {
     candidate& place = *next_place_;
     if (place.core)
       place.core->refuse(
-          error(error_kind::busy, meeting, "too many other processes have connected since"));
+          error(error_kind::busy, meeting,
+                "too many other processes have connected since this connection was made, so it was "
+                "dropped"));
     return add(place, std::move(socket));
   }
   /// The time from which there is room for another connection. Connections that have not sent their

@@ -260,7 +260,7 @@ result<refused_frame> refused_frame::decode(std::span<const std::byte> body) noe
 }
 
 error refused_frame::as_error() const noexcept {
-  // Errors that apply to both ends keep their kind; other kinds concern only the peer.
+  // Errors of these kinds concern both ends, so they keep their kind; others concern only the peer.
   constexpr std::array shared{error_kind::mismatch, error_kind::permission, error_kind::busy,
                               error_kind::resource_exhausted, error_kind::not_supported};
   const bool is_shared = std::ranges::find(shared, kind) != shared.end();

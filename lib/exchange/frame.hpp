@@ -55,7 +55,7 @@ struct hello_frame {
   bool is_of_equals = false;
   bool is_accepting = false;
   bool is_tied = false;                       ///< the channel of this side is tied to the socket
-  std::array<std::byte, party_size> party{};  ///< the random number of the side, in a meeting
+  std::array<std::byte, party_size> party{};  ///< in a meeting, the random number of the side
   std::uint32_t version = 0;
   std::string_view application{};
   std::array<field_description, most_fields> fields{};

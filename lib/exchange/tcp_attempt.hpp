@@ -62,7 +62,7 @@ class tcp_attempt {
   tcp_socket current_{};       ///< the socket that is being connected to the current address
   clock::time_point until_{};  ///< the end of the time for the current address
   clock::time_point until_all_{};
-  /// The outcomes of the addresses, one after another.
+  /// The text for the error: the failure of each address that was tried so far.
   std::array<char, longest_words> account_{};
   std::size_t account_size_ = 0;
 };

@@ -65,7 +65,7 @@ group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept 
   if (remotes.size() < size_)
     return error::above_limit(
         "handshake of a group", "peers", size_, remotes.size(),
-        "give it an endpoint for each number; those of peers that are not prepared are ignored");
+        "pass an endpoint for each number; those of peers that are not prepared are ignored");
   std::optional<std::uint32_t> first;
   error cause;
   std::uint32_t failed = 0;

@@ -42,7 +42,8 @@ guarded_range* ranges = nullptr;
 std::atomic<bool> some_are_known = false;
 
 void protect(const guarded_range& range, std::uint64_t index, int protection) noexcept {
-  // If this fails, a mistake may stay undetected. NOLINTNEXTLINE(performance-no-int-to-ptr)
+  // If this fails, a write to the page during a request is perhaps not detected.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   static_cast<void>(::mprotect(reinterpret_cast<void*>(range.start + index * range.page),
                                range.page, protection));
 }

@@ -223,8 +223,8 @@ result<void> memory_registration::change(const registration_change& changes) noe
     what |= IBV_REREG_MR_CHANGE_ACCESS;
     rights = *changes.rights;
   }
-  // The previous pages were registered before, so this makes them writable for good, whatever is
-  // changed.
+  // The region's current pages were registered before, so the first call makes them writable
+  // permanently, whichever attributes of the region change.
   pages_are_registered(native_->addr, native_->length, rights);
   pages_are_registered(changes.memory.data(), changes.memory.size(), rights);
   errno = 0;

@@ -36,8 +36,8 @@ bool is_sanitized() noexcept {
 
 #if defined(VERBSPP_HAS_VALGRIND)
 
-// The requests are instructions that have no effect on a real processor or under valgrind's tools
-// that do not check memory, such as callgrind: they return 0.
+// Valgrind's client requests are instructions that return 0 if nothing handles them: on a real
+// processor, or under tools of Valgrind that do not check memory, such as callgrind.
 bool asks_valgrind() noexcept {
   const char known = 0;
   char bits = 0;
@@ -124,7 +124,7 @@ bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {
 /// sanitizer report that instead.
 void tell_sanitizer(const watchers& those, std::uint64_t address, std::uint64_t length,
                     bool accessible) noexcept {
-  // Checks both ends, because memory is freed as a whole.
+  // Checking the first and the last byte is enough, because memory is freed as a whole.
   for (const std::uint64_t place : {address, address + length - 1})
     if (those.is_gone(place)) {
       void* const frame = __builtin_frame_address(0);

@@ -127,7 +127,7 @@ struct quality {
   bool is_v2;
   int places;  ///< the negative sum of the positions in both offers
   int worse;   ///< the negative of the larger position
-  gid lesser;  ///< the two addresses break ties
+  gid lesser;  ///< the lesser of the two addresses, which break ties
   gid greater;
 
   auto operator<=>(const quality&) const noexcept = default;

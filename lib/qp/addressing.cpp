@@ -15,8 +15,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The interfaces that the GIDs name. Empty if they name none, or the kernel does not report them:
-/// interfaces and their subnets are then unknown.
+/// The network interfaces to which the GIDs belong. Empty if no GID belongs to an interface, or if
+/// the kernel does not report them. In these cases, the subnets of the addresses are unknown.
 class known_interfaces {
  public:
   explicit known_interfaces(std::span<const gid_entry> gids) noexcept {

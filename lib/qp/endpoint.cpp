@@ -111,8 +111,8 @@ result<offered_address> load_offered(offered_input in) noexcept {
   const gid address = load_gid(in.first<16>());
   if (address.is_zero() || address.is_multicast())
     return error(error_kind::invalid_input, decoding,
-                 "an offered address cannot be that of a port: the bytes are damaged or were not "
-                 "created by endpoint::encode");
+                 "an offered address is zero or multicast, which no port can have: the bytes are "
+                 "damaged or were not created by endpoint::encode");
   return offered_address{.address = address,
                          .type = static_cast<gid_type>(in[offered_type_at]),
                          .prefix_length = std::to_integer<std::uint8_t>(in[offered_prefix_at]),

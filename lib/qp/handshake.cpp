@@ -64,7 +64,7 @@ const char* printed(const gid& address, std::array<char, INET6_ADDRSTRLEN>& into
   return ::inet_ntop(AF_INET6, address.bytes.data(), into.data(), INET6_ADDRSTRLEN);
 }
 
-/// Names the pair, and explains why it is unreliable.
+/// Adds to the error the two addresses, and the probable reason why they cannot communicate.
 error in_doubt(const error& cause, const address_pair& pair) noexcept {
   std::array<char, INET6_ADDRSTRLEN> local{};
   std::array<char, INET6_ADDRSTRLEN> remote{};
@@ -158,7 +158,7 @@ result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexce
 
 namespace {
 
-/// Bits in the masks of older kernels for RoCE, which only the kernel understands.
+/// Bits that older kernels set in masks for RoCE, for their own use. They must not be passed back.
 constexpr int internal_of_kernel = 0xf << 21;
 
 managed_attributes::step without_internal(const managed_attributes::step& given) noexcept {

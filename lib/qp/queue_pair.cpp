@@ -84,9 +84,10 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
   constexpr const char* operation = "ibv_attach_mcast";
   if (native_ == nullptr) return moved_from(operation);
   if (!group.is_multicast())
-    return error(error_kind::invalid_input, operation,
-                 "this GID is not that of a multicast group: these begin with ff, and IPv4 ones "
-                 "are mapped, as in ::ffff:239.1.2.3");
+    return error(
+        error_kind::invalid_input, operation,
+        "this GID is not that of a multicast group: their GIDs begin with ff, and IPv4 ones "
+        "are mapped, as in ::ffff:239.1.2.3");
   // A device ignores a second attachment to the same group, so it is refused here.
   for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
     if (each->address == group && each->multicast_lid == multicast_lid)

@@ -85,7 +85,7 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held,
     if (condition()) return true;
     const bool in_time = !until.has_passed();
     if (someone_reads_) {
-      // Reading an event here would leave the other thread asleep.
+      // If this thread read the event, the thread that sleeps on the descriptor would not wake up.
       if (!in_time) return false;
       if (until.has_callbacks())
         VERBSPP_TRYV(sleep_behind(held, until));
@@ -206,7 +206,8 @@ result<std::uint64_t> completion_channel_state::settle_asking(
   const std::lock_guard held(lock_);
   remove_pending(queue);
   if (!queue.events.is_due) {
-    // Requested under the lock, so that any thread that finds `is_due` set can rely on the event.
+    // The event is requested under the lock, so that a thread that finds `is_due` set can rely on
+    // the event.
     VERBSPP_TRYV(request_notification(queue.native, notify_for::every_completion));
     queue.events.is_due = true;
   }

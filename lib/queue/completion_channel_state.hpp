@@ -29,10 +29,10 @@ namespace verbspp::detail {
 /// One waiting thread sleeps on the file descriptor, with the lock released. The others sleep on
 /// the condition variable, and do not read the descriptor until the first thread wakes up. That
 /// thread then wakes the others, and reads the event. Each thread checks whether its queue has an
-/// event, and one that does not sleeps on the descriptor next. An event wakes all threads that wait
-/// for its queue, and remains pending until a thread polls that queue or takes the event
-/// separately. Threads that watch other file descriptors as well, or that a stop request wakes,
-/// sleep on a signal instead of the condition variable.
+/// event; the first thread whose queue has none sleeps on the descriptor next. An event wakes all
+/// threads that wait for its queue, and remains pending until a thread polls that queue or takes
+/// the event separately. Threads that watch other file descriptors as well, or that a stop request
+/// wakes, sleep on a signal instead of the condition variable.
 struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
       : owner(std::move(parent)), native(made), destroyed_by(whose) {}

@@ -83,7 +83,7 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   const error failure = error::from_errno(errnum, operation, advice_on_queue_memory(errnum));
   if (!needs_extended_call(features) || failure != error_kind::not_supported) return failure;
   return failure.as(error_kind::not_supported,
-                    "the device has no extended completion queues, or not with all of these "
+                    "the device has no extended completion queues, or none with all of these "
                     "features: request fewer, or use a plain completion_queue");
 }
 

@@ -98,13 +98,14 @@ std::size_t signals::blame::post_questions(bool& has_all) noexcept {
     const std::uint32_t rank = told_[i].peer;
     const place* const theirs = of_.place_at(peers_, rank);
     if (!told_[i].result.has_value() || peers_.is_due(rank) || theirs == nullptr) continue;
-    // The question is an RDMA read, which the device at the other end answers.
+    // The other rank's count is read by RDMA, so only that rank's device has to respond.
     const auto into =
         of_.memory_->scatter(of_.layout_.at(signal_word::answer_of, rank), sizeof(std::uint64_t));
     const auto from =
         theirs->slice(of_.layout_.at(signal_word::joined_with, of_.rank_), sizeof(std::uint64_t));
     if (!into.has_value() || !from.has_value()) continue;
-    // If the read is queued behind other requests, its time does not depend on the device alone.
+    // If the read is queued behind other requests, a late answer does not prove that the other
+    // rank's device has failed.
     peers_[rank].poll();
     of_.other(rank).is_behind_work =
         channel_access::core_of(peers_[rank]).sends().outstanding() != 0;

@@ -24,9 +24,9 @@ class [[gnu::visibility("hidden")]] signals::blame {
   blame(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
         const step_limits& limits, failed_step failed) noexcept;
 
-  /// Returns the result of each rank, or the error because of which this rank could not do its
-  /// part. Ranks whose connection has broken since the failure get an error, too, unless they had
-  /// written a farewell. If there is such a rank, a rank that was only guessed is no longer blamed.
+  /// Returns the result of each rank, or the error that prevented this rank from doing its part.
+  /// Ranks whose connection has broken since the failure get an error, too, unless they had written
+  /// a farewell. If there is such a rank, no other rank is blamed by a guess.
   [[nodiscard]] group_results results() && noexcept;
 
  private:
@@ -43,15 +43,15 @@ class [[gnu::visibility("hidden")]] signals::blame {
   std::size_t post_questions(bool& has_all) noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept;
-  /// The error of a rank, if it is known without an answer from that rank.
+  /// The error for a rank, if it is known without an answer from that rank.
   [[nodiscard]] std::optional<error> trouble_with(std::uint32_t rank) const noexcept;
   /// Blames the culprits named in farewells instead of the ranks that left because of them.
   void explain() noexcept;
   /// Called if no rank has an error after all were asked: blames the rank for which this rank
   /// waited, or the culprit in the farewell of that rank. \returns true if the blame is a guess
   [[nodiscard]] bool guess() noexcept;
-  /// Returns the cause for the other ranks: the failure with the highest certainty. \pre at least
-  /// one rank has an error
+  /// Returns the cause to report to the other ranks: the failure with the highest certainty.
+  /// \pre at least one rank has an error
   [[nodiscard]] farewell reason() const noexcept;
   [[nodiscard]] farewell reason_of_waiting() const noexcept {
     return {.culprit = *failed_.with,

@@ -29,7 +29,7 @@ class tree {
   [[nodiscard]] bool has_parent() const noexcept { return place_ != 0; }
   [[nodiscard]] std::uint32_t parent() const noexcept { return at(place_ & (place_ - 1)); }
   [[nodiscard]] std::uint32_t children() const noexcept { return children_; }
-  /// The child with the largest subtree is the last one.
+  /// Returns a child by its number. The last child has the largest subtree.
   [[nodiscard]] std::uint32_t child(std::uint32_t number) const noexcept {
     return at(place_ + (1U << number));
   }

@@ -27,7 +27,7 @@ constexpr auto longest_pause = std::chrono::milliseconds(100);
 /// The time for which a ready end calls the other end, if that has not reported that it is ready.
 constexpr auto time_for_others = std::chrono::milliseconds(100);
 /// The limit for the bootstrap to return data that should already be available. It is short, since
-/// this rank does nothing else in that time. After a timeout, no rank is introduced for a while.
+/// this rank does nothing else in that time. After a failure, no rank is introduced for a while.
 constexpr auto time_to_meet = std::chrono::milliseconds(200);
 constexpr auto time_between_failures = std::chrono::seconds(1);
 
@@ -169,8 +169,8 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
   if (trouble_) return trouble_;
   if (is_late)
     return limit.failure(calling,
-                         "this rank did not answer: it answers while it connects, waits in a "
-                         "collective step or for messages, or calls serve()");
+                         "the peer did not answer in time: a rank answers only while it connects, "
+                         "waits in a collective step or for messages, or calls serve()");
   return std::nullopt;
 }
 
@@ -204,7 +204,7 @@ first_contact::what_is_left first_contact::call(group& members, calls& those,
     if (!those.is_open[i]) continue;
     left.is_any_due = left.is_any_due || is_still_due;
     left.is_any_open = true;
-    // If no place to send from is free, the round continues in the next call.
+    // If no send buffer is free, the round continues in the next call.
     if (i < those.said || !has_places) continue;
     has_places = say(members, each.peer, true);
     if (has_places) those.said = i + 1;
@@ -282,7 +282,7 @@ result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept 
   const contact& with = contacts_.get()[peer];
   if (!with.way && clock::now() < introduces_from_)
     return error(error_kind::timed_out, calling,
-                 "the bootstrap recently took too long to introduce a rank");
+                 "the bootstrap recently failed to introduce a rank, so it is not asked again yet");
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;
   return made;
@@ -331,8 +331,8 @@ void first_contact::go_on(group& members, std::uint32_t peer,
     with.connected_to = mark_of(remote);
     in_.note_connected(peer);
   } else if (members[peer].state() != channel_state::prepared) {
-    // A channel that failed reports the cause; an endpoint of an earlier connection has left it
-    // unchanged.
+    // The channel has failed, and reports the cause itself. If the endpoint belonged to an earlier
+    // connection, the channel would still be prepared.
     with.stage = progress::ready;
   }
 }

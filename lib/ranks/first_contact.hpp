@@ -43,8 +43,8 @@ namespace verbspp::detail {
 /// are numbered, and each datagram names the last call that was received.
 ///
 /// Datagrams are processed while this rank connects, waits in a step, or calls serve(). To answer a
-/// rank that calls for the first time, its introduction is read from the bootstrap, which takes 200
-/// ms at most. After a timeout, no rank is introduced for a while.
+/// rank that calls for the first time, this rank reads the caller's introduction from the
+/// bootstrap, which takes 200 ms at most. After a failure, no rank is introduced for a while.
 class [[gnu::visibility("hidden")]] first_contact final : public member_connector {
  public:
   /// The functions of the world that this class uses.
@@ -98,9 +98,9 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
  private:
   enum class progress : std::uint8_t {
     none,
-    made,       ///< there is a prepared channel
-    connected,  ///< it is connected at this end
-    /// It is connected at both ends; or it has failed, which the channel itself reports.
+    made,       ///< the channel is prepared
+    connected,  ///< the channel is connected at this end
+    /// The channel is connected at both ends; or it has failed, and reports that itself.
     ready,
   };
   /// Identifies the connection of a channel to which an endpoint belongs.
@@ -159,7 +159,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   /// Returns the errno with which this end refuses a connection; empty if it does not refuse.
   [[nodiscard]] std::optional<int> refusal_for(const group& members,
                                                std::uint32_t peer) const noexcept;
-  /// \returns false if there is no free place to send from
+  /// Sends a datagram to that rank. \returns false if no send buffer is free
   bool say(group& members, std::uint32_t to, bool wants_answer) noexcept;
   void expect(std::uint32_t place) noexcept;
   /// Notes that datagrams can no longer be sent or received.
@@ -168,7 +168,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   surroundings& in_;
   std::uint32_t rank_;
   std::uint32_t size_ = 0;
-  std::uint32_t unsent_ = 0;  ///< a bit for each free place to send from
+  std::uint32_t unsent_ = 0;  ///< one bit for each free send buffer
   std::chrono::steady_clock::time_point introduces_from_{};
   /// The failure of the queue pair for datagrams, if it has failed.
   std::optional<error> trouble_{};

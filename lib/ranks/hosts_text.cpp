@@ -64,7 +64,7 @@ class hosts_reader {
   explicit hosts_reader(std::string_view text) noexcept : text_(text), furthest_(text.data()) {}
 
   [[nodiscard]] result<hosts_text> run() {
-    // NOLINTBEGIN(bugprone-suspicious-stringview-data-usage): the end is beside it
+    // NOLINTBEGIN(bugprone-suspicious-stringview-data-usage): the end is passed, too
     const bool is_read = json::sax_parse(followed_text(text_.data(), furthest_),
                                          followed_text(text_.data() + text_.size(), furthest_),
                                          this, nlohmann::detail::input_format_t::json, true, true);

@@ -16,7 +16,7 @@ namespace verbspp::detail {
 /// requires, and count them even if the step fails. So if a rank is late for a step that others
 /// have aborted, it finds the signals that they wrote, or a later signal with a higher number, and
 /// nothing has to be reset. The other rank reads the count of joined steps to find out whether this
-/// one has arrived.
+/// rank has arrived.
 struct signal_counts {
   std::uint64_t signaled = 0;
   std::uint64_t awaited = 0;

@@ -126,8 +126,8 @@ std::optional<farewell> signals::farewell_of(std::uint32_t rank,
   std::optional<farewell> why =
       farewell::decode(look(data() + layout_.farewell_from(rank, joined)), joined);
   if (why && why->culprit == rank_) {
-    // This rank has not failed. But if the connection between the two ranks is broken, the other
-    // rank is lost for this rank, too.
+    // The other rank blames this rank, which has not failed. But if the connection between the two
+    // is broken, the other rank is lost for this rank, too.
     if (!why->is_lost) return std::nullopt;
     why->culprit = rank;
   }

@@ -101,7 +101,7 @@ class [[gnu::visibility("hidden")]] signals {
     std::optional<std::uint32_t> with{};
     error cause{};
     certainty how = certainty::waited_for;
-    /// `with` has reported that it lost the connection to this rank
+    /// True if `with` has reported that it lost the connection to this rank.
     bool is_itself_lost = false;
     std::optional<group_results> reached{};  ///< the results of connecting ranks for the step
   };

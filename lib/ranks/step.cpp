@@ -60,8 +60,8 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   }
   if (now < looks->next_probe) return;
   looks->next_probe = now + time_between_probes;
-  // This is not needed if a request is in flight, which also detects a lost connection, or if the
-  // limit is reached before.
+  // The write of 0 bytes is not needed if a request is in flight, which also detects a lost
+  // connection, or if the limit ends the wait before the next such write would be due.
   const auto left = limit_.remaining();
   if (channel_access::core_of(with).sends().outstanding() != 0 ||
       (left && *left < time_between_probes))
@@ -170,7 +170,7 @@ void signals::step::await(std::uint32_t from) noexcept {
   if (!wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; })) return;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
-  // A rank goes on to later steps even if it has aborted this one.
+  // A higher number belongs to a later step. Before that, the rank may have aborted this step.
   if (seen >> 16 > wanted) check_farewell(from);
 }
 
@@ -242,8 +242,8 @@ const std::byte* signals::step::take(std::uint32_t from) noexcept {
   if (!has_come) return nullptr;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
-  // With another number, the rank's next value has arrived. As values are written in order, the
-  // rank has aborted this step.
+  // If the number is another one, a later value of the rank has arrived. As a rank writes its
+  // values in order, it has aborted this step.
   if (seen >> 16 != wanted) check_farewell(from);
   if (seen >> 16 != wanted) fail(from, given_up(), certainty::known);
   return has_failed() ? nullptr : of_.data() + of_.layout_.value_from(from, wanted);

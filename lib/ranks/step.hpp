@@ -140,7 +140,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Allows the sender to overwrite the value that was taken.
   void release(std::uint32_t from) noexcept;
 
-  /// Makes the step fail at once. Afterwards, it only counts, as the other ranks do.
+  /// Makes the step fail at once. Afterwards, it only counts signals and values.
   void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
   /// Ends the step. \returns whether and how it failed
   [[nodiscard]] failed_step end() noexcept {
@@ -181,8 +181,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Makes the step fail if any rank has reported that it has aborted the step for a cause other
   /// than its limit. Checks at intervals.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
-  /// A stop token that ends a wait of the step when there is such a report, or a stop was
-  /// requested.
+  /// A stop token for the waits of the step: it reports a stop if another rank has reported a
+  /// failure, or if the program has requested a stop.
   class news_or_stop {
    public:
     explicit news_or_stop(step& of) noexcept : of_(&of) {}

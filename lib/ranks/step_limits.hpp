@@ -21,8 +21,8 @@ class step_limits {
   static constexpr auto longest_answer = std::chrono::seconds(1);
   /// The minimum time for answers, even after the limit: most arrive within microseconds.
   static constexpr auto shortest_answer = std::chrono::milliseconds(10);
-  /// The maximum time until the devices of the other ranks have acknowledged the cause. Later
-  /// writes arrive nevertheless, unless this rank leaves.
+  /// The maximum time to wait until the devices of the other ranks have acknowledged the cause.
+  /// Later writes arrive nevertheless, unless this rank leaves.
   static constexpr auto longest_news = std::chrono::milliseconds(200);
 
   /// \pre `whole` lives as long as this

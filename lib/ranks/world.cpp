@@ -67,7 +67,7 @@ std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoin
       ++at;
       continue;
     }
-    // A run continues over equal bytes where another header would be as long.
+    // A run includes gaps of equal bytes that are shorter than another header.
     std::size_t end = at + 1;
     for (std::size_t next = end; next < to.size() && next - end < run_header; ++next)
       if (from[next] != to[next]) end = next + 1;
@@ -193,7 +193,7 @@ class [[gnu::visibility("hidden")]] world::state final
   any_bootstrap bootstrap;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  std::uint64_t turns = 0;  ///< counts the exchanges by the bootstrap
+  std::uint64_t turns = 0;  ///< the number of exchanges through the bootstrap so far
   detail::owned<rank_name[]> names{};
   detail::signals signals{};
   detail::owned<detail::channel_source> source{};

@@ -25,7 +25,7 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
   if (elements > max_elements)
     return error::above_limit(
         operation, "scatter-gather elements of one request", elements, max_elements,
-        "request more from the builder: max_send_elements, max_receive_elements");
+        "request a larger max_send_elements or max_receive_elements from the builder");
   if (means_full(errnum))
     return error::from_errno(errnum, operation)
         .as(error_kind::would_block,
@@ -34,7 +34,8 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
   return error::from_errno(errnum, operation,
                            errnum == EINVAL
                                ? "the device does not accept such a request in the queue pair's "
-                                 "current state, or with that much inline data, or not at all"
+                                 "current state, or with that much inline data, or does not "
+                                 "support it at all"
                                : nullptr);
 }
 
@@ -55,7 +56,7 @@ error detail::inline_too_long(const char* operation, std::uint64_t length,
   // Some providers report too many inline bytes by the errno that others use for a full queue.
   return error::above_limit(
       operation, "bytes of inline data", length, limit,
-      "request more from the builder, max_inline_data, or send from registered memory");
+      "request a larger max_inline_data from the builder, or send from registered memory");
 }
 
 error detail::datagram_too_long(const char* operation, std::uint64_t length,

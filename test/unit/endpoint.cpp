@@ -321,7 +321,7 @@ TEST_CASE("offered addresses that are impossible for a port are refused") {
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 17, 129)), "prefix length"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 18, 0x1f)), "VLAN"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 20, 0xff)),
-                 "cannot be that of a port"));
+                 "is zero or multicast, which no port can have"));
   CHECK(contains(why_refused(with(offering_bytes, former_size + 2, 16)), "service level"));
   CHECK(
       contains(why_refused(with(offering_bytes, former_size + 3, 4)), "flags of requested values"));

@@ -22,7 +22,7 @@ inline constexpr std::uint64_t device_atomic_write = std::uint64_t{1} << 40;
 inline constexpr auto wr_flush = static_cast<ibv_wr_opcode>(14);
 inline constexpr auto wc_flush = static_cast<ibv_wc_opcode>(8);
 inline constexpr std::uint64_t qp_ex_with_flush = 1U << 11;
-/// Bits of device_cap_flags_ex, too: one for each placement of a flush.
+/// Bits of ibv_device_attr_ex::device_cap_flags_ex, one for each placement of a flush.
 inline constexpr std::uint64_t device_flush = std::uint64_t{3} << 38;
 
 /// Bits of ibv_device_attr_ex::odp_caps, from rdma-core 45 on.

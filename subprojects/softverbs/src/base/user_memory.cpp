@@ -87,8 +87,8 @@ softverbs_failed:
 extern "C" {
 /// Returns the number of bytes that were not copied because of a fault; 0 without a fault.
 std::size_t softverbs_copy(void* to, const void* from, std::size_t length) noexcept;
-// These return 0, or 1 after a fault. The second operand is an input, and receives the previous
-// value of the word.
+// The following functions return 0, or 1 after a fault. The second operand is an input, and
+// receives the previous value of the word.
 int softverbs_add(void* word, std::uint64_t* amount) noexcept;
 int softverbs_compare_and_swap(void* word, std::uint64_t* compare, std::uint64_t swap) noexcept;
 int softverbs_exchange(void* word, std::uint64_t* next) noexcept;

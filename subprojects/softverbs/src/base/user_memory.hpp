@@ -35,9 +35,9 @@ inline constexpr unsigned long no_flags = 0;
 /// case, a part may have been copied.
 bool copy(void* to, const void* from, std::size_t length) noexcept;
 
-// Each of these operates on a word at an address divisible by 8, and is atomic for all threads and
-// processes that use the word. It returns the previous value, or nothing if the word isn't
-// writable.
+// Each of these functions operates on a word at an address divisible by 8, and is atomic for all
+// threads and processes that use the word. It returns the previous value, or nothing if the word
+// isn't writable.
 
 std::optional<std::uint64_t> fetch_add(std::byte* word, std::uint64_t amount) noexcept;
 std::optional<std::uint64_t> compare_and_swap(std::byte* word, std::uint64_t compare,

@@ -18,7 +18,7 @@ std::uint64_t& work_queues::last_of(const completion& entry) noexcept {
 
 namespace {
 
-/// Copies a completion to the program's structure. If it failed, only the fields that the
+/// Copies a completion to the program's structure. If the request failed, only the fields that the
 /// specification defines are written. A program that reads other fields finds old values in them,
 /// as on hardware.
 void report(const ibv_wc& from, ibv_wc& to) noexcept {

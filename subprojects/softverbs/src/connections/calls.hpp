@@ -43,7 +43,7 @@ int guarded(Work work) {
     return outcome(ENOMEM);
   }
 }
-/// As above, with the lock of connections held.
+/// As above, but holds the lock of connections during the call.
 template <typename Work>
 int locked(Work work) {
   const connections_lock held;

@@ -106,7 +106,7 @@ class event_channel final : public rdma_event_channel {
   event_channel();
   bool watch(int descriptor, channel_member& member, std::uint32_t what) noexcept;
   void abandon() noexcept;
-  /// Reads messages until no message is left that was sent before one of those read.
+  /// Reads messages until no unread message can be older than one that was read.
   void progress();
   bool look();
   void serve_timer();

@@ -193,7 +193,7 @@ class identifier final : public channel_member, public public_identifier {
   std::list<std::unique_ptr<caller>> callers_;
   /// The number of times that the device had broken when it was chosen.
   unsigned breakages_ = 0;
-  /// True if the device has broken since then, or if no event about it must be posted.
+  /// True if the device has broken since then, or if the program is not to be notified of that.
   bool is_removed_ = false;
 };
 

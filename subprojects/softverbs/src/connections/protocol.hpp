@@ -18,9 +18,9 @@ inline constexpr nanoseconds millisecond = 1'000'000;
 /// times.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 /// The time after which a request without a listener is refused. Programs may close a listener and
-/// open it again between two connections, which takes less time than messages do on a network.
+/// open it again between two connections; on a network, a request would arrive only after that.
 inline constexpr nanoseconds longest_absence = 200 * millisecond;
-/// The time between two checks whether a listener exists, and has room for one more request.
+/// The interval at which a client checks whether a listener exists and has room for its request.
 inline constexpr nanoseconds between_attempts = 10 * millisecond;
 /// The time that packets of an ended connection may be in flight on RoCE, as in the kernel.
 inline constexpr nanoseconds time_wait = 2'148 * millisecond;

@@ -15,7 +15,7 @@ constexpr std::uint32_t group_queue_pair = 0xff'ffff;
 constexpr std::uint8_t group_hops = 1;
 
 /// Returns the GID of a group's IP address, as Linux constructs it: on Ethernet the address itself,
-/// otherwise InfiniBand's format.
+/// otherwise in InfiniBand's format.
 ibv_gid group_of(const ip_address& address, const place& at) noexcept {
   if (address.is_any()) return {};
   if (at.is_ethernet()) {

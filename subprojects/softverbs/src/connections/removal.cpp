@@ -7,8 +7,8 @@
 namespace softverbs {
 namespace {
 
-/// Notifies the identifiers of broken devices. All channels watch for breakages; the first one that
-/// is polled calls this for all of them.
+/// Notifies identifiers when their device has broken. All channels watch for this; the first
+/// channel that is polled calls `on_ready`, which checks all identifiers.
 class breakage_watch final : public channel_member {
  public:
   void on_ready() override {

@@ -16,7 +16,7 @@ constexpr std::uint16_t subnet_manager_lid = 1;
 constexpr unsigned ethernet_gids = 6;
 
 /// The first half of the MAC addresses. It is locally administered, so no manufacturer uses it, and
-/// no program takes the device for another one.
+/// no program mistakes the device for another one.
 constexpr std::uint32_t vendor = 0x02'5356;
 constexpr std::uint32_t vendor_part = 1;
 

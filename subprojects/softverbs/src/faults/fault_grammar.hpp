@@ -44,18 +44,19 @@ struct effect {
   std::int64_t longest = 0;  ///< the maximum if the delay is random; `span` is the minimum
   bool overtakable = false;  ///< true if completions of other queue pairs may overtake it
   std::uint64_t seed = 0;
-  /// The number of the soft device or queue pair that a change of state affects; none for all.
+  /// The number of the soft device or queue pair that a change of state affects; empty if it
+  /// affects all.
   std::optional<std::uint32_t> target;
   /// The name of the device that a change of state affects, if devices are identified by name;
-  /// empty for all.
+  /// empty if it affects all.
   std::string device;
-  std::optional<unsigned> port;  ///< the port of that device; none for all
+  std::optional<unsigned> port;  ///< the port of that device; empty for all of them
 };
 
 struct fault {
   occasion when{};
   std::size_t verb = 0;
-  std::optional<std::uint32_t> pair;  ///< the number of the queue pair; none for all
+  std::optional<std::uint32_t> pair;  ///< the number of the queue pair; empty for any
   std::uint64_t first = 1;
   bool repeats = false;
   std::uint32_t chance = 0;  ///< in millionths; 0 if the occasions are counted

@@ -143,8 +143,7 @@ constexpr device_file of_device[] = {
        print_guid(to, device.guid());
        to.print("\n");
      }},
-    // The folder `device` has no files of a bus, such as that of the PCI vendor.
-    // vendor.
+    // The folder `device` has no files of a bus, such as the one with the PCI vendor's ID.
     {"device/local_cpus",
      [](const soft_device& device, page& to) {
        if (const auto node = device.description().numa_node; !node || !print_processors(*node, to))

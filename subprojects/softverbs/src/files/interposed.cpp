@@ -3,9 +3,10 @@
 // the original function, with another path if the path belongs to a soft device. For other paths,
 // it only compares their first characters.
 //
-// Only the linker sees libc's names: libc's headers declare some of them conditionally, define
-// others inline, and rename some. For the same reason, the contents of a `stat` structure are not
-// accessed. No wrapper is noexcept, because the cancellation of a thread unwinds through it.
+// The wrappers have libc's names only for the linker, because libc's headers declare some of these
+// names conditionally, define others inline, and rename some. The wrappers don't access the
+// contents of a `stat` structure, so its layout doesn't matter. No wrapper is noexcept, because the
+// cancellation of a thread unwinds through it.
 #include "files/libc_function.hpp"
 #include "files/stand_in.hpp"
 

@@ -166,7 +166,7 @@ void engine::check_deadlines() {
   if (next_deadline_ == 0) return;
   const nanoseconds time = now();
   if (time < next_deadline_) return;
-  // A callback may set its own deadline again, or another one.
+  // A callback may set the deadline of its own object again, or that of another object.
   std::vector<timed*> looked_at;
   looked_at.swap(timed_);
   next_deadline_ = 0;
@@ -265,7 +265,7 @@ bool engine::step() {
   for (const std::uint32_t qpn : wire_.writable_again())
     if (served* pair = pairs_[qpn & wire::index_mask]) schedule(*pair);
   wire_.writable_again().clear();
-  // Receiving a packet is one of the choices.
+  // The random choice is between the active queue pairs and receiving a packet.
   const std::size_t turn = order_() % (actives_ + 1);
   if (turn == actives_ && take_packet()) return true;
   if (actives_ == 0) return meet_next_deadline();

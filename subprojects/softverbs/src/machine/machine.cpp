@@ -28,8 +28,8 @@ std::atomic<machine*> the_machine{nullptr};
 /// The maximum time to wait for a process that was stopped during a direct access.
 constexpr nanoseconds longest_wait = 5'000'000'000;
 
-/// Most requests take less time, so an announcement that lasts longer may be false. This is not a
-/// number of polls, because other processes may run between two polls on a busy machine.
+/// Most requests take less time, so an announcement that lasts longer may be false. The limit is
+/// not a number of polls, because other processes may run between two polls on a busy machine.
 constexpr nanoseconds time_before_doubt = 1'000'000;
 
 /// The machine that a child of fork inherited. It is kept, because open contexts refer to it.

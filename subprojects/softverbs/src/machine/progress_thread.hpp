@@ -23,7 +23,7 @@ class progress_thread {
     /// True if a thread of the program waits for an event of the device. May be called without the
     /// lock.
     virtual bool has_sleepers() const noexcept = 0;
-    /// True if work was left for the next progress. May be called without the lock.
+    /// True if work was left for the next call of `progress`. May be called without the lock.
     virtual bool was_rung() const noexcept = 0;
     /// Does some of the work. Returns true if more is left. Requires the lock, like the functions
     /// below unless they say otherwise.

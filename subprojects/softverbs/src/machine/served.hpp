@@ -30,8 +30,8 @@ class timed {
  private:
   friend class engine;
   nanoseconds deadline_ = 0;
-  /// The index in the engine's list of objects with a deadline, or `unlisted`.
   static constexpr std::size_t unlisted = ~std::size_t{0};
+  /// The index in the engine's list of objects with a deadline, or `unlisted`.
   std::size_t listed_at_ = unlisted;
 };
 

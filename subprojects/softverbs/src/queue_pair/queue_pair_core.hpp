@@ -144,8 +144,9 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
 
   // The members that a direct request accesses come first, so that they share few cache lines: with
   // thousands of queue pairs, each of these lines has to be loaded from memory. Queue pairs are not
-  // aligned to cache lines. With this alignment, the distances between successive allocations would
-  // vary, so that the processor could not prefetch the next queue pair. This was slower by a tenth.
+  // aligned to cache lines. With such an alignment, the distances between successive allocations
+  // would vary, so that the processor could not prefetch the next queue pair. This was slower by a
+  // tenth.
   std::mutex lock_;
   open_device* owner_;
   const published_tables* peer_tables_ = nullptr;

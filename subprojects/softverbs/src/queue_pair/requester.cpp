@@ -406,7 +406,7 @@ void requester::on_acknowledge(std::uint32_t psn) {
   if (!outstanding(psn)) return;
   while (oldest_ != begun_) {
     const request& work = at(oldest_);
-    // Only its response finishes a read or an atomic.
+    // A read or an atomic is finished only by its response, not by an acknowledgement.
     if (work.fetches() || psn_distance(psn, work.last_psn()) < 0) break;
     acknowledged_ = (work.last_psn() + 1) & psn_mask;
     complete_oldest();
@@ -511,7 +511,8 @@ void requester::on_deadline(nanoseconds time) {
 void requester::made_progress() {
   retries_ = 0;
   rnr_retries_ = 0;
-  // An acknowledgement has arrived before the retransmission.
+  // `next_` has moved back for a retransmission, but the requests from there on have been
+  // acknowledged in the meantime.
   if (static_cast<std::int32_t>(next_ - oldest_) < 0) {
     next_ = oldest_;
     next_packet_ = 0;
@@ -525,7 +526,7 @@ void requester::made_progress() {
     quiet_since_ = now();
     restart_timer(quiet_since_);
   }
-  // Reads, fenced requests or a drain may have waited for this.
+  // Reads, fenced requests or a drain may have waited for earlier requests to finish.
   if (next_ != head_ || pair_.now_in() == IBV_QPS_SQD) pair_.engine().schedule(pair_);
 }
 

@@ -98,7 +98,7 @@ class responder {
   /// XRC only: switches to the shared receive queue that a request names. Returns false if the
   /// domain has no queue with that number, or if a message for another queue is incomplete.
   bool turn_to(std::uint32_t shared_queue) noexcept;
-  /// The number of the domain whose memory requests may currently access.
+  /// The number of the domain that applies now: requests may access the memory of this domain.
   std::uint32_t domain() const noexcept;
   bool continues(const packet_header& header) noexcept;
   /// True if a receive is available. If there is a shared queue, the receive is taken from it.

@@ -25,7 +25,7 @@ namespace {
 constexpr port_space datagram_space = IPPROTO_UDP;
 
 /// The number of attempts to send a datagram while the receiver's queue is full. The kernel queues
-/// very few datagrams, but a running receiver reads one in this time (2 ms).
+/// very few datagrams, but all attempts together take 2 ms, in which a running receiver reads one.
 constexpr int most_attempts = 20;
 constexpr timespec before_next_attempt{0, 100'000};
 

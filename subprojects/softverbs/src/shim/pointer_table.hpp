@@ -11,10 +11,10 @@
 namespace softverbs::shim {
 
 /// Finds the record of a provider's object by the object's address, without a lock, because every
-/// post and poll does this. One thread at a time may change the table. A free slot is reused by the
-/// first key whose search reaches it, so no key is ever behind a slot that still contains the same
-/// key from before. Outgrown tables are kept, because a thread may be searching them; together,
-/// they are smaller than the last one.
+/// post and poll does this. One thread at a time may change the table. A free slot still contains
+/// its previous key, and is reused by the first new key whose search reaches it. So of the slots
+/// that contain a key, the first one on its search path is current. Outgrown tables are kept,
+/// because a thread may be searching them; together, they are smaller than the last one.
 template <typename Record>
 class pointer_table {
  public:

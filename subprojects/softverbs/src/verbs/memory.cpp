@@ -263,7 +263,7 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   auto* ours = static_cast<memory_region*>(region);
   memory_region* original = nullptr;
   if (const int error = take_out(device, *ours, original)) return error;
-  // The variable is declared here, so that the buffer is unmapped without the lock.
+  // The variable is declared before the lock is taken, so that the buffer is unmapped without it.
   std::shared_ptr<const buffer_mapping> buffer;
   {
     const std::lock_guard held(device.engine().lock());

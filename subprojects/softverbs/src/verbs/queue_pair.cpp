@@ -196,8 +196,8 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   const std::lock_guard held(device.engine().lock());
   const std::lock_guard held_here(ours->lock());
   const int error = ours->modify(*attributes, mask);
-  // The program's object for an XRC receive queue pair is not the queue pair itself, so its state
-  // is set here.
+  // The program's object for an XRC receive queue pair is not the queue pair itself, so the state
+  // in the object is updated here.
   pair->state = ours->now_in();
   if (error == 0)
     device.engine().ring_doorbell();

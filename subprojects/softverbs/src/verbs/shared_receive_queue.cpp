@@ -99,7 +99,7 @@ SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr
 // verbs.h calls this if ibv_create_srq is not sufficient.
 ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes) {
   constexpr std::uint32_t of_basic = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-  // These don't apply to basic queues, and drivers ignore them.
+  // These attributes don't apply to basic queues, and drivers ignore them.
   constexpr std::uint32_t of_others =
       IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
   const std::uint32_t given = attributes->comp_mask;

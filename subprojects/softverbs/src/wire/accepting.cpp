@@ -21,8 +21,8 @@ namespace {
 /// attack.
 constexpr std::size_t most_inlets = 2 * wire::slots;
 
-/// The maximum for each peer process. It needs only one connection, but when it opens a new one,
-/// this process may not have noticed the end of the previous one yet.
+/// The maximum for each peer process. A peer needs only one connection, but when it opens a new
+/// one, this process has perhaps not noticed the end of the previous one.
 constexpr std::ptrdiff_t most_inlets_of_one = 4;
 
 /// The maximum number of connections, from all processes, on which no message has arrived. It

@@ -124,7 +124,7 @@ static_assert(sizeof(packet_header) == 56 && std::is_trivially_copyable_v<packet
 /// The payload of packets that carry operands.
 struct atomic_operands {
   /// The value to compare or add, or the value of an atomic write. For a flush, the placements in
-  /// the lower 8 bits, and the level above them.
+  /// the lower 8 bits, and the selectivity level in the bits above them.
   std::uint64_t compare_or_add;
   /// The value to swap in. For a flush, the number of bytes to flush.
   std::uint64_t swap;

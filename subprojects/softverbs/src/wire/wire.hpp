@@ -29,9 +29,9 @@ enum class sent : std::uint8_t {
 /// overtake data: otherwise, two sides that send a lot would never receive each other's
 /// acknowledgements.
 enum class turn : std::uint8_t {
-  answer,  ///< the next packet is an acknowledgement, a refusal or a read response
-  next,    ///< a request, and the queue pair could send nothing this time
-  last,    ///< a request, but the queue pair has sent something this time
+  answer,  ///< for an acknowledgement, a refusal or a read response
+  next,    ///< for a request, if the queue pair could send nothing this time
+  last,    ///< for a request, if the queue pair has sent something this time
 };
 
 /// The owner of a payload's memory. If it is the program, it may have unmapped the memory.
@@ -198,8 +198,8 @@ class wire {
   std::vector<std::uint32_t> full_rings_;
   /// The slots to which no connection could be opened because of insufficient resources.
   std::vector<std::uint32_t> short_of_means_;
-  nanoseconds next_connect_ = 0;           ///< when to connect to these; 0 for never
-  nanoseconds listener_pauses_until_ = 0;  ///< 0 if it doesn't pause
+  nanoseconds next_connect_ = 0;           ///< when to connect to these slots; 0 for never
+  nanoseconds listener_pauses_until_ = 0;  ///< the end of the pause; 0 for no pause
   /// The start of the current period of accepting, and the number of connections accepted in it.
   nanoseconds row_start_ = 0;
   unsigned accepted_ = 0;
