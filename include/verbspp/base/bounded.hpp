@@ -21,8 +21,8 @@ void value_is_out_of_range();
 /// An integer that is always within its range.
 ///
 /// A literal converts implicitly, and does not compile if it is out of range. A value known only at
-/// run time goes through `from`, which checks it. `Traits` defines `value_type`, `minimum`,
-/// `maximum`, and `name`: the text for error messages, range included.
+/// run time is converted by `from`, which checks it. `Traits` defines `value_type`, `minimum`,
+/// `maximum`, and `name`, the text for error messages, which includes the range.
 template <class Traits>
 class bounded {
  public:

@@ -76,7 +76,7 @@ class error;
 
 namespace detail {
 /// Functions for an error that was converted from a failure type of a higher layer, which this
-/// header does not know: one writes its message, and one returns its errno.
+/// header does not declare: one writes its message, and one returns its errno.
 struct error_source {
   std::size_t (*format)(const error& e, std::span<char> buffer) noexcept;
   int (*code)(const error& e) noexcept;
@@ -127,7 +127,7 @@ class error {
     return result;
   }
 
-  /// The two ends differ in `subject`, a number.
+  /// The two ends differ in `subject`, which is a number.
   [[nodiscard]] static constexpr error mismatch(const char* operation, const char* subject,
                                                 std::int64_t local, std::int64_t remote,
                                                 const char* hint = nullptr) noexcept {
@@ -195,10 +195,10 @@ class error {
   std::size_t format(std::span<char> buffer) const noexcept;
   /// The message: one line with the failure, the object that it affects, and advice.
   ///
-  /// An error owns no memory. Text that was composed at run time, such as a peer's reason, is kept
-  /// for the last 64 such errors of the process. The message of an older error says that newer
-  /// errors have replaced its text; its kind, errno and operation remain. To keep the text, store
-  /// the message instead of the error.
+  /// An error owns no memory. Text that was composed at run time, such as the reason that a peer
+  /// sent, is kept for the last 64 such errors of the process. The message of an older error says
+  /// that newer errors have replaced its text; its kind, errno and operation remain. To keep the
+  /// text, store the message instead of the error.
   [[nodiscard]] std::string message() const;
 
   /// The errno, in `generic_category`; if there is none, the errno that corresponds to the kind.
@@ -314,7 +314,7 @@ struct error_access {
     return result;
   }
 
-  /// The error of a call on a connection that an earlier failure has broken.
+  /// The error for a call on a connection that an earlier failure has broken.
   [[nodiscard]] static error of_broken_connection(const error& root) noexcept {
     error result = cause(root);
     result.kind_ = error_kind::not_connected;
@@ -329,9 +329,10 @@ std::ostream& operator<<(std::ostream& out, const error& e);
 
 namespace detail {
 
-/// The errno of a libibverbs call that reports failure by its return value: the errno itself, its
-/// negative, or -1 with errno set, depending on call and provider. 0 means success. A return value
-/// of -1 with an errno of 0 is reported as EIO, so that it does not look like success.
+/// Returns the errno of a libibverbs call that reports failure by its return value. Depending on
+/// the call and the provider, this value is the errno itself, its negative, or -1 with errno set. 0
+/// means success. A return value of -1 with an errno of 0 is reported as EIO, so that it does not
+/// look like success.
 [[nodiscard]] inline int errno_of(int returned) noexcept {
   if (returned >= 0) return returned;
   if (returned != -1) return -returned;

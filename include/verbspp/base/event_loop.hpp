@@ -39,7 +39,7 @@ inline constexpr source_operations operations_of_source = {
       return static_cast<const Source*>(source)->file_descriptor();
     },
     .events = [](const void* source) noexcept -> short {
-      // A session of an exchange waits for its socket in either direction.
+      // A session of an exchange waits until its socket is readable, or until it is writable.
       if constexpr (requires(const Source& each) { each.events(); })
         return static_cast<const Source*>(source)->events();
       else
@@ -66,7 +66,7 @@ class waiting_source : list_links {
       : look_(look), operations_(operations), limit_(limit) {}
   ~waiting_source() { unlink(); }
 
-  /// \param source must stay where it is during the wait
+  /// \param source must not be moved or destroyed during the wait
   void start(event_loop& loop, void* source, std::coroutine_handle<> waiting) noexcept;
   [[nodiscard]] const std::optional<error>& failure() const noexcept { return failure_; }
   [[nodiscard]] const wait_limit& limit() const noexcept { return limit_; }
@@ -74,7 +74,7 @@ class waiting_source : list_links {
  private:
   friend event_loop;
 
-  /// The latest time to call `look`.
+  /// The latest time to call the look function.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   look_function look_;
@@ -86,8 +86,8 @@ class waiting_source : list_links {
   bool is_due_ = false;
 };
 
-/// The awaitable of `event_loop::async_until`. `Source` is a reference, or an object that moves
-/// into the awaitable.
+/// The awaitable of `event_loop::async_until`. `Source` is a reference type, or the type of an
+/// object that is moved into the awaitable.
 template <class Source, class Result, class Look>
 class [[nodiscard]] awaited_source : waiting_source {
  public:
@@ -156,13 +156,13 @@ class event_loop {
 
   /// Sleeps until at least one source has work, and resumes the coroutines that wait for such
   /// sources.
-  /// \returns false if the limit was reached first. True does not guarantee that a coroutine was
-  /// resumed.
+  /// \returns false if the limit was reached first; otherwise true, even if no coroutine was
+  /// resumed
   /// \errors `resource_exhausted`; those of the operating system
   result<bool> run_once(const wait_limit& limit) noexcept;
 
-  /// Waits until the source may have work. The coroutine then calls the source's own function for
-  /// that work, such as `poll`. The wait may also end without work.
+  /// Suspends the coroutine until the source may have work. The coroutine then calls the source's
+  /// own function, such as `poll`. It may be resumed although there is no work.
   /// \errors those of `request_notification`
   template <EventSource Source>
   [[nodiscard]] auto async_ready(Source& source) noexcept {
@@ -171,8 +171,9 @@ class event_loop {
     });
   }
 
-  /// Calls `look(source)` now, and again whenever the source may have work, until it returns a
-  /// value: a `result` within a std::optional. The `co_await` expression returns that `result`.
+  /// Calls `look(source)` now, and again whenever the source may have work, until the call returns
+  /// a value. `look` returns a std::optional of a `result`, which becomes the value of the await
+  /// expression.
   /// \errors those of `look`, and of `request_notification`; `timed_out`, `cancelled` when the
   /// limit is reached
   template <EventSource Source, class Look>
@@ -183,9 +184,9 @@ class event_loop {
   }
 
   /// Awaits the end of a session: an exchange, a meeting, or a route or connection of the
-  /// connection manager. Returns its outcome, as the session's `run` does. The session moves into
+  /// connection manager. Returns what `run` of the session would return. The session is moved into
   /// the awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
-  /// \errors as `run` of the session, which has its own limit
+  /// \errors those of `run`. The limit is the one that the session was created with
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {
@@ -200,8 +201,9 @@ class event_loop {
                                                                     wait_limit::forever());
   }
 
-  /// Awaits the next connected client of an acceptor of exchanges, and returns it.
-  /// \errors as `next`
+  /// Awaits the next client that has connected to an acceptor of exchanges, and returns the result
+  /// of the acceptor's `next`.
+  /// \errors those of `next`
   template <EventSource Acceptor>
   [[nodiscard]] auto async_next(Acceptor& acceptor,
                                 const wait_limit& limit = wait_limit::forever()) noexcept {
@@ -217,8 +219,9 @@ class event_loop {
         limit);
   }
 
-  /// Awaits the next request at a listener of the connection manager, and returns it.
-  /// \errors as `accept`
+  /// Awaits the next request that arrives at a listener of the connection manager, and returns the
+  /// result of the listener's `accept`.
+  /// \errors those of `accept`
   template <EventSource Listener>
   [[nodiscard]] auto async_accept(Listener& listener,
                                   const wait_limit& limit = wait_limit::forever()) noexcept {

@@ -24,8 +24,9 @@ namespace verbspp {
 /// object exists. It may become readable although there is no work. Read the deadline after step 1.
 /// It is the maximum time point if the object does not need to be called at a certain time.
 ///
-/// The one exception is `exchange_session`, whose descriptor is the socket: wait for its
-/// `events()`.
+/// The one exception is `exchange_session`, whose descriptor is a socket: in step 2, sleep until
+/// the descriptor is ready for the session's `events()`, such as writing, instead of only for
+/// reading.
 template <class Source>
 concept EventSource = requires(Source& source, const Source& unchanged) {
   { unchanged.file_descriptor() } noexcept -> std::same_as<int>;

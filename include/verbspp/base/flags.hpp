@@ -12,8 +12,8 @@ inline constexpr bool is_flag_bit = false;
 
 /// A set of the bits of one enumeration; bits of different enumerations do not mix.
 ///
-/// A structural type, so that a set can be a template argument: the rights of a memory region, the
-/// parameters given to a builder.
+/// A structural type, so that a set can be a template argument, such as the rights of a memory
+/// region, or the parameters given to a builder.
 template <class Bit>
 struct flags {
   using underlying_type = std::underlying_type_t<Bit>;

@@ -49,7 +49,7 @@ class optional_setting {
   constexpr optional_setting(const Other& other) noexcept : value_(Value(other)) {}
 
   [[nodiscard]] constexpr bool has_value() const noexcept { return value_.has_value(); }
-  /// Requires `has_value()`.
+  /// Returns the value. \pre `has_value()`
   [[nodiscard]] constexpr const Value& operator*() const noexcept { return *value_; }
   /// Assigns the value, if there is one, to `target`, which holds the default.
   template <class Target>

@@ -62,8 +62,8 @@ template <class Value, class Error>
   return from.assume_value();
 }
 
-/// As above, for the result types of other libraries. Their `assume_value()` may return a
-/// reference, from which this function moves the value.
+/// Returns the value for `VERBSPP_TRY` from the result types of other libraries. Their
+/// `assume_value()` may return a reference, from which this function moves the value.
 template <class Other>
 [[nodiscard]] constexpr auto tried(Other& from) {
   return std::move(from).assume_value();
@@ -79,7 +79,7 @@ struct copied_failure : outcome<void, Error> {
 };
 
 /// The type of the outcome that `VERBSPP_TRYV` stores and tests. The macro stores a temporary
-/// outcome itself, and a copy of a variable. If the value of the variable can't be copied, it
+/// outcome itself, and a copy of a variable. If the variable's value can't be copied, the macro
 /// copies only the failure.
 template <class Expression>
 struct looked_at {
@@ -115,25 +115,25 @@ only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::t
 
 // The macros avoid __COUNTER__, which the newest clang reports as an extension. VERBSPP_TRY stores
 // the outcome in a variable that is named after `name`, so that two uses in one scope conflict only
-// if their names are the same. VERBSPP_TRYV stores it in the variable of a loop, which has a scope
-// of its own.
+// if their names are the same. VERBSPP_TRYV stores it in the variable of a loop, whose scope is
+// separate.
 #define VERBSPP_DETAIL_TRY(give_back, name, ...)            \
   auto verbspp_tried_##name = (__VA_ARGS__);                \
   if (!verbspp_tried_##name.has_value()) [[unlikely]]       \
     give_back std::move(verbspp_tried_##name).as_failure(); \
   decltype(auto) name = ::verbspp::detail::tried(verbspp_tried_##name)
 
-/// Declares `name` as the value of the result that the expression returns, or returns its failure
-/// from the enclosing function. A value that can't be moved stays in place until the end of the
-/// scope, and `name` is a reference to it.
+/// Evaluates an expression that returns a result. On success, declares `name` as the value. On
+/// failure, returns the failure from the enclosing function. A value that can't be moved stays in
+/// place until the end of the scope, and `name` is a reference to it.
 #define VERBSPP_TRY(name, ...) VERBSPP_DETAIL_TRY(return, name, __VA_ARGS__)
-/// As `VERBSPP_TRY`, if there is no value to bind, such as for `result<void>`.
+/// As `VERBSPP_TRY`, but for an expression without a value to bind, such as a `result<void>`.
 // This is a loop and not an `if`, because an `if` would capture the `else` of an enclosing `if`.
 #define VERBSPP_TRYV(...)                                                       \
   for (auto& verbspp_failed : ::verbspp::detail::only_if_failed{(__VA_ARGS__)}) \
   return std::move(verbspp_failed).as_failure()
-/// As the two macros above, for coroutines. They use co_return, so `return_value` of the promise
-/// must accept a result.
+/// The variants of `VERBSPP_TRY` and `VERBSPP_TRYV` for coroutines. They use co_return, so
+/// `return_value` of the promise must accept a result.
 // VERBSPP_CO_TRYV does not put the outcome into an aggregate, because g++ 11 and 12 destroy the
 // members of an aggregate twice if the expression has a `co_await`.
 #define VERBSPP_CO_TRY(name, ...) VERBSPP_DETAIL_TRY(co_return, name, __VA_ARGS__)

@@ -66,7 +66,7 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 /// limit as an argument. To be able to cancel a wait, pass a stop token.
 ///
 ///     queue.wait(slots, std::chrono::milliseconds(100));
-///     queue.wait(slots, deadline);                // for several waits with one end
+///     queue.wait(slots, deadline);                // a deadline that several waits share
 ///     queue.wait(slots, thread_token);            // std::stop_token
 ///     queue.wait(slots, wait_limit(100ms, thread_token));
 ///     queue.wait(slots, wait_limit::forever());
@@ -154,7 +154,7 @@ class wait_limit {
   /// The time until which a thread may sleep before it checks the limit again: the deadline or,
   /// with a token, 10 ms from now if that is earlier; `time_point::min()` if a stop was requested.
   /// This is for waits that the program implements itself. Such waits poll the token, even if it
-  /// has callbacks. Event loops that sleep until the `deadline()` of a session poll it, too.
+  /// has callbacks. Event loops that sleep until the `deadline()` of a session poll the token, too.
   [[nodiscard]] time_point sleep_until() const noexcept {
     if (stop_ == nullptr) return at_;
     if (stop_requested()) return (time_point::min)();
@@ -174,7 +174,7 @@ class wait_limit {
   /// \pre `has_callbacks()`
   void sleep(detail::stoppable_sleep& asleep) const noexcept { stop_->sleep(token_, asleep); }
 
-  /// The error of an operation that did not finish by this limit: `cancelled` if a stop was
+  /// The error for an operation that did not finish by this limit: `cancelled` if a stop was
   /// requested, otherwise `timed_out`. Both strings must live as long as the program.
   [[nodiscard]] error failure(const char* operation, const char* hint = nullptr) const noexcept;
 

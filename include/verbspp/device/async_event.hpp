@@ -72,8 +72,8 @@ namespace detail {
 struct async_events;
 class async_listener;
 
-/// Returns the next number of a counter of the process. Such a number is stored when a queue is
-/// created and when an event is read, so that it is known which of the two was first.
+/// Returns the next number of a process-wide counter. Such a number is stored when a queue is
+/// created, and when an event is read, to determine which of the two came first.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
 
 /// A queue pair of any type and state.
@@ -144,7 +144,7 @@ class async_event {
   }
 
   std::uint32_t type_ = 0;
-  std::uint64_t id_ = 0;        // a number, or an address that is only compared
+  std::uint64_t id_ = 0;        // the number or the address of the element
   std::uint64_t taken_at_ = 0;  // moment_now() when the event was read
 };
 

@@ -30,7 +30,7 @@ class async_listener;
 inline constexpr std::size_t kept_async_events = 64;
 
 struct context_state : counted {
-  /// Returns null if there is not enough memory.
+  /// Creates the state of an opened context. Returns null if there is not enough memory.
   [[nodiscard]] static context_state* create(ibv_context* opened, ownership whose) noexcept;
   context_state(const context_state&) = delete;
   context_state& operator=(const context_state&) = delete;
@@ -142,8 +142,8 @@ class context {
   /// A file descriptor for epoll and poll. It is readable while asynchronous events are available,
   /// including those that the library keeps; call `poll_async_event` until it returns none. Each
   /// call returns the same descriptor. It is closed with the context, and only the library may read
-  /// it. -1 if this context was moved from. If the process has no file descriptors left, the
-  /// descriptor of the device is returned, which does not report kept events.
+  /// it. The result is -1 if this context was moved from. If the process has no file descriptors
+  /// left, the descriptor of the device is returned, which does not report kept events.
   [[nodiscard]] int async_event_file_descriptor() const noexcept;
 
   /// The kernel's name for the device, such as "mlx5_0"; empty if this context was moved from.

@@ -19,7 +19,7 @@ class context;
 
 namespace detail {
 
-/// The list of `ibv_get_device_list`, freed when the last device from it has been destroyed.
+/// A list that `ibv_get_device_list` returned. It is freed with the last object that refers to it.
 struct device_list_state : counted {
   device_list_state(ibv_device** list, int length) noexcept : devices(list), count(length) {}
   device_list_state(const device_list_state&) = delete;
@@ -59,7 +59,7 @@ class device {
   [[nodiscard]] ibv_node_type node_type() const noexcept;
   [[nodiscard]] ibv_transport_type transport_type() const noexcept;
 
-  /// Opens the device (`ibv_open_device`). Each call returns another context.
+  /// Opens the device (`ibv_open_device`). Each call returns a separate context.
   /// \errors `permission` without access to /dev/infiniband, `resource_exhausted`, `driver`;
   /// `invalid_input` if this device was moved from
   [[nodiscard]] result<context> open() const noexcept;

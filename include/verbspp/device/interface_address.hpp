@@ -17,8 +17,8 @@ struct interface_address {
   static constexpr std::uint16_t untagged = 0;
 
   gid address;  ///< IPv4 addresses have RoCE's form ::ffff:a.b.c.d
-  /// The number of leading bits that the addresses of its subnet share: 0 to 128. For IPv4, 96 more
-  /// than the usual prefix length.
+  /// The number of leading bits that the addresses of its subnet share: 0 to 128. For IPv4, this is
+  /// 96 more than the usual prefix length.
   std::uint8_t prefix_length = 128;
   std::uint32_t interface_index = 0;  ///< as returned by `if_nametoindex`
   std::uint16_t vlan = untagged;      ///< 1 to 4094, or `untagged`
@@ -36,7 +36,7 @@ struct interface_address {
 class interface_table {
  public:
   /// Queries the kernel (`getifaddrs`, and `SIOCGIFVLAN` for the VLANs). Thread-safe.
-  /// \errors `resource_exhausted`, `driver` if the kernel does not report them
+  /// \errors `resource_exhausted`, `driver` if the kernel does not report the addresses
   [[nodiscard]] static result<interface_table> query() noexcept;
 
   interface_table(interface_table&& other) noexcept

@@ -41,7 +41,7 @@ enum class numa_binding : std::uint8_t {
 /// As above, for the device of a context.
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const context& opened) noexcept;
 
-/// Restricts the calling thread to the processors of a device's node that it is allowed to use
+/// Restricts the calling thread to those processors of a device's node that the thread may use
 /// (`sched_setaffinity`). Threads that it starts later inherit this. Memory that such a thread
 /// touches first is then allocated on that node, too.
 /// \returns true if the thread is bound; always true with `numa_binding::strict`

@@ -20,8 +20,8 @@ struct ip_route {
   std::uint32_t interface_index = 0;
 };
 
-/// Queries the kernel's route, by connecting a UDP socket to the address, which sends nothing. If
-/// the address belongs to this host, the source is the same address. Thread-safe.
+/// Queries the kernel for the route by connecting a UDP socket to the address, which sends no
+/// packet. If the address belongs to this host, the source is the same address. Thread-safe.
 /// \param destination an IP address; IPv4 as ::ffff:a.b.c.d
 /// \param interface_index the interface of a link-local address; otherwise 0
 /// \errors `invalid_input` if `destination` is not the address of a host, or is a link-local
@@ -31,7 +31,7 @@ struct ip_route {
 
 /// A port through which a peer is reached, and the index of the source address in its GID table.
 struct port_towards {
-  verbspp::context context;  ///< its device, opened
+  verbspp::context context;  ///< the port's device, opened
   port_number port;
   verbspp::gid_index gid_index;
 };
@@ -45,8 +45,8 @@ struct port_towards {
 ///     VERBSPP_TRY(prepared, domain.build_channel().port(found.port).build());
 ///
 /// The queue pair then offers all addresses of the port, and the handshake selects the pair of
-/// addresses that fit. If several devices have the address, such as that of a bonded interface, the
-/// first one with an active port is selected.
+/// addresses that fit. If several devices have the address, as with a bonded interface, the first
+/// one with an active port is selected.
 /// \errors those of `find_route` and `device::open`; `not_found` if no active RoCE port has the
 /// address from which the kernel reaches the peer
 [[nodiscard]] result<port_towards> open_device_towards(const gid& destination) noexcept;

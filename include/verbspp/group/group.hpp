@@ -42,16 +42,17 @@ namespace verbspp {
 ///     VERBSPP_TRYV(peers.multicast(peers.all(), {.elements = news}));
 ///
 /// `peers[n]` is a channel with all of its functions. If it breaks, the other channels are not
-/// affected. Operations on several peers have the same three levels as a channel. `post_scatter`,
-/// `post_gather` and `post_multicast` return a `group_pending`. `scope` returns when all requests
-/// that its function has posted, to any peer, have finished. `scatter`, `gather` and `multicast`
-/// post to all peers, and wait for all of them with one limit. Errors are reported by peer. An
-/// operation on several peers makes two allocations for its handles and results; a scope makes one.
+/// affected. Operations on several peers exist at the three levels at which a channel has its own:
+/// `post_scatter`, `post_gather` and `post_multicast` return a handle, a `group_pending`; `scope`
+/// returns when all requests that its function has posted, to any peer, have finished; and
+/// `scatter`, `gather` and `multicast` post to all peers, and wait for all of them with one limit.
+/// Errors are reported for each peer. An operation on several peers makes two allocations for its
+/// handles and results; a scope makes one.
 ///
 /// In a world that connects lazily, the first of these operations for a peer connects it. Call
 /// `connect` before you use `peers[n]` directly. An operation first posts to the peers that are
 /// connected, and then connects the others. If a peer is connected only after the limit, nothing is
-/// posted to it. `add` does not assign the numbers of peers that are still to be connected. If the
+/// posted to it. `add` never uses the number of a peer that is still to be connected. If the
 /// program uses `put` for such a number before the first operation, the group never connects that
 /// peer: the program has to do so, and this end refuses that peer's attempts to connect.
 ///
@@ -104,18 +105,19 @@ class group : public group_operations<group> {
   /// `build_channel().hub(group.hub())`. \pre the group is not empty
   [[nodiscard]] const channel_hub& hub() const noexcept VERBSPP_LIFETIMEBOUND { return *hub_; }
 
-  /// Connects the peers whose channels are prepared, each with the endpoint at its number; other
-  /// endpoints are ignored. If the handshake with a peer fails, its channel breaks, and the other
-  /// peers are connected nevertheless.
-  /// \errors as `channel::handshake`, by peer; `invalid_input` if there are fewer endpoints than
-  /// numbers
+  /// Connects the peers whose channels are prepared. The endpoint of a peer is the one whose index
+  /// is the peer's number; other endpoints are ignored. If the handshake with a peer fails, its
+  /// channel breaks, and the other peers are connected nevertheless.
+  /// \errors for each peer, those of `channel::handshake`; `invalid_input` if there are fewer
+  /// endpoints than numbers
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
   /// Ensures that these peers are connected. In a world that connects lazily, this connects the
   /// peers that are not connected, and waits until both ends are ready; if a peer does not respond
   /// in time, the call can be repeated. In other groups, this only reports the state of the peers.
-  /// \errors by peer: `timed_out` and `cancelled` for peers that did not respond; `not_connected`
-  /// for peers that are not, or could not be, connected; those of `channel_builder::build` and
-  /// `channel::handshake`; `invalid_input` for a number beyond the group's size
+  /// \errors for each peer: `timed_out` and `cancelled` for peers that did not respond;
+  /// `not_connected` for peers that are not, or could not be, connected; those of
+  /// `channel_builder::build` and `channel::handshake`; `invalid_input` for a number beyond the
+  /// group's size
   group_results connect(const peer_list& peers,
                         const wait_limit& limit = detail::default_limit) noexcept;
   /// Adds a channel of the group's hub, prepared or connected, at the lowest free number. On
@@ -123,8 +125,8 @@ class group : public group_operations<group> {
   /// \errors `invalid_input` if the channel is empty, or belongs to another hub;
   /// `resource_exhausted`
   [[nodiscard]] result<std::uint32_t> add(channel&& member) noexcept;
-  /// As `add`, at this number. Destroys the previous member with this number.
-  /// \errors as `add`; `invalid_input` if the number is not below the hub's capacity
+  /// As `add`, but with the number `peer`. Destroys the previous member with this number.
+  /// \errors those of `add`; `invalid_input` if the number is not below the hub's capacity
   [[nodiscard]] result<void> put(std::uint32_t peer, channel&& member) noexcept;
   /// Removes a member. \returns its channel; an empty channel if there is no such member
   [[nodiscard]] channel remove(std::uint32_t peer) noexcept;
@@ -132,33 +134,33 @@ class group : public group_operations<group> {
   /// The number of the peer whose channel has this id; empty if the channel is not a member of the
   /// group.
   [[nodiscard]] std::optional<std::uint32_t> peer_of(channel_id id) noexcept;
-  /// Takes the arrivals of all peers: messages, if the hub has a pool, and notifications, whose
-  /// completions this processes, so that handles have their results. The queue is polled once for
-  /// all peers; never blocks. `peer_of` returns the peer of an arrival. An event loop waits for
-  /// `hub()` (`EventSource`), and then calls this.
+  /// Returns the available arrivals from all peers: messages, if the hub has a pool, and
+  /// notifications. Also processes the completions that the notifications report, so that handles
+  /// have their results. Polls the queue once for all peers; never blocks. `peer_of` returns the
+  /// peer of an arrival. An event loop waits for `hub()` (`EventSource`), and then calls this.
   /// \returns the slots that were filled, at the beginning of `into`
-  /// \errors as `channel_hub::poll`
+  /// \errors those of `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
   /// As `poll`, but waits for at least one arrival.
-  /// \errors as `channel_hub::wait`
+  /// \errors those of `channel_hub::wait`
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 const wait_limit& limit) noexcept;
 
-  /// Sends or writes to each of the peers its own part, for which the function returns a
+  /// Sends or writes a separate part to each peer. `part_for` returns the operation for a peer: a
   /// `send_operation`, a `write_operation`, or a result of one. Posts to all peers, waiting for
   /// room if a queue is full, and then waits for all requests. Here and below, the default limit is
   /// the default limit of the group's first channel. When the limit is reached, the channels whose
   /// requests have not finished break: otherwise, the program could not reuse the memory.
-  /// \errors by peer, those of posting and `pending::wait`; `invalid_input` for a number beyond the
-  /// group's size, before anything is posted
+  /// \errors for each peer, those of posting and of `pending::wait`; `invalid_input` for a number
+  /// beyond the group's size, before anything is posted
   template <class Function>
     requires ScatteredParts<Function>
   group_results scatter(const peer_list& peers, Function part_for,
                         const wait_limit& limit = detail::default_limit) {
     return run_each(peers, part_for, limit);
   }
-  /// Receives or reads from each of the peers its own part, for which the function returns a
-  /// `receive_operation`, a `read_operation`, or a result of one.
+  /// Receives or reads a separate part from each peer. `part_from` returns the operation for a
+  /// peer: a `receive_operation`, a `read_operation`, or a result of one.
   template <class Function>
     requires GatheredParts<Function>
   group_results gather(const peer_list& peers, Function part_from,
@@ -171,7 +173,7 @@ class group : public group_operations<group> {
     auto same = [&](std::uint32_t /*peer*/) noexcept { return operation; };
     return run_each(peers, same, limit);
   }
-  /// Writes the same bytes to each of the peers, to the remote memory that the function returns.
+  /// Writes the same bytes to each of the peers. `place_at` returns the remote memory of a peer.
   template <class Function>
     requires NamesDestinations<Function>
   group_results multicast(const peer_list& peers, const gather_list& elements, Function place_at,
@@ -186,14 +188,14 @@ class group : public group_operations<group> {
   /// it have finished, for every peer, even if it returns an error or throws. One limit applies to
   /// the whole scope.
   /// \returns the function's result (void, a value, or a result's value), or a `group_error`, which
-  /// separates the function's own error from the failures of peers. The `failure()` of a channel
-  /// has its details
+  /// separates the function's own error from the failures of peers. The `failure()` of a peer's
+  /// channel has the details
   template <class Function>
   auto scope(Function&& function, const wait_limit& limit = detail::default_limit) {
     return run_scope<group_scope>(function, limit);
   }
-  /// As `scope`, with a `manual_group_scope&`, for programs that take the result of every request
-  /// themselves. A result that was not taken is reported as an error of its peer.
+  /// As `scope`, but with a `manual_group_scope&`, for programs that take the result of every
+  /// request themselves. A result that was not taken is reported as an error of its peer.
   template <class Function>
   auto manual_scope(Function&& function, const wait_limit& limit = detail::default_limit) {
     return run_scope<manual_group_scope>(function, limit);
@@ -216,9 +218,9 @@ class group : public group_operations<group> {
   /// connected peers are posted before the other peers are connected, which may take until the
   /// limit.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
-  /// Used by the library only: the reason for not posting to the peer at this place of the list,
-  /// after `connect`; empty if its part can be posted. Nothing is posted once the limit is reached,
-  /// because the request would be aborted at once, and the channel would break.
+  /// Used by the library only: why nothing may be posted to the peer at `place` in the list, given
+  /// the results of `connect`; empty if that peer's part can be posted. After the limit is reached,
+  /// nothing is posted, because the request would be aborted at once and break the channel.
   [[nodiscard]] static std::optional<transport_error> why_not_reached(
       const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
   /// Used by the library only: the result of `connect` for a peer that does not have to be
@@ -327,7 +329,7 @@ class group : public group_operations<group> {
   std::optional<channel_hub> hub_{};
   detail::owned<channel[]> channels_{};        ///< one for each channel of the hub
   detail::owned<std::uint32_t[]> numbers_{};   ///< the storage of `all` and `connected`
-  detail::owned<std::uint32_t[]> by_index_{};  ///< peers by hub index; may be outdated
+  detail::owned<std::uint32_t[]> by_index_{};  ///< peers by `channel_id::index`; may be outdated
   std::uint32_t size_ = 0;
   detail::member_connector* connector_ = nullptr;  ///< null if the program connects all members
 };

@@ -56,7 +56,7 @@ concept NamesDestinations = detail::because(
     "a multicast by write fills memory of each peer: its function is called with a peer's "
     "number, and returns remote memory that grants access::remote_write");
 
-/// Operations on several peers. All requests are posted before the first of them is waited for.
+/// Operations on several peers. All requests are posted before any of them is awaited.
 ///
 ///     peers.post_scatter(peers.all(), [&](std::uint32_t peer) -> result<send_operation> {
 ///       VERBSPP_TRY(part, buffer.gather(peer * block, block));
@@ -67,17 +67,17 @@ concept NamesDestinations = detail::because(
 /// If posting to a peer fails, or the function returns an error for that peer, the other peers are
 /// not affected. A peer that is listed twice gets two requests.
 ///
-/// `Poster` has `post_each(peers, function)`.
+/// `Poster` is the derived class, whose `post_each(peers, function)` posts the requests.
 template <class Poster>
 class group_operations {
  public:
-  /// Posts a send or write of each peer's own part to that peer.
+  /// Posts a send or write of a separate part to each peer.
   template <class Function>
     requires ScatteredParts<Function>
   [[nodiscard]] auto post_scatter(const peer_list& peers, Function part_for) {
     return poster().post_each(peers, part_for);
   }
-  /// Posts a receive or read from each peer into that peer's own part.
+  /// Posts a receive or read of a separate part from each peer.
   template <class Function>
     requires GatheredParts<Function>
   [[nodiscard]] auto post_gather(const peer_list& peers, Function part_from) {
@@ -89,7 +89,7 @@ class group_operations {
     auto same = [&](std::uint32_t /*peer*/) noexcept { return operation; };
     return poster().post_each(peers, same);
   }
-  /// Posts a write of the same bytes to each peer, to the remote memory that the function returns.
+  /// Posts a write of the same bytes to each peer. `place_at` returns the remote memory of a peer.
   template <class Function>
     requires NamesDestinations<Function>
   [[nodiscard]] auto post_multicast(const peer_list& peers, const gather_list& elements,

@@ -44,12 +44,12 @@ class [[nodiscard]] group_pending {
 
   /// The results, if all are available; never blocks. Polls only the channel of the first request
   /// that has not finished.
-  /// \errors of each request, by peer; `invalid_input` if the results were taken already
+  /// \errors for each peer, those of its request; `invalid_input` if the results were taken already
   [[nodiscard]] std::optional<group_results> poll() noexcept;
   /// Waits for the results, with one limit for all. When the limit is reached, the channels whose
   /// requests have not finished break, which ends all of their requests; other channels are not
   /// affected.
-  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested
+  /// \errors those of `poll`; `timed_out`; `cancelled` if a stop was requested
   group_results wait() noexcept { return wait(wait_limit(usual_limit_)); }
   group_results wait(const wait_limit& limit) noexcept;
 
@@ -65,12 +65,12 @@ class [[nodiscard]] group_pending {
   }
   /// Used by the library only.
   void set_usual_limit(std::chrono::nanoseconds length) noexcept { usual_limit_ = length; }
-  /// Used by the library only: the request at that place was posted.
+  /// Used by the library only: records that the request at `place` was posted.
   void begin(std::uint32_t place, detail::channel_core& core,
              const detail::request& posted) noexcept {
     handles_.get()[place] = pending<>(&core, posted);
   }
-  /// Used by the library only: the request at that place could not be posted.
+  /// Used by the library only: records that the request at `place` could not be posted.
   void fail(std::uint32_t place, const transport_error& cause) noexcept {
     results_.get()[place].result = cause;
   }

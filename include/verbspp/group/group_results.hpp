@@ -35,7 +35,7 @@ struct peer_result {
 /// `group_error`, which has the first failure and the number of failures. A move-only owner.
 class [[nodiscard]] group_results {
  public:
-  /// The error of an operation that was refused as a whole, before it affected any peer.
+  /// Stores the error of an operation that was refused as a whole, before it affected any peer.
   group_results(const class error& refused) noexcept : refused_(refused) {}
   /// Used by the library only.
   group_results(detail::owned<peer_result[]> all, std::uint32_t size) noexcept

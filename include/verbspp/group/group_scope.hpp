@@ -36,8 +36,8 @@ concept TakesPartsOfPeers =
             "to each peer, scope[peer].post_write and the like, or use group::scope");
 }  // namespace detail
 
-/// The object that `group::scope` passes to its function: it accepts requests for any peers, which
-/// have all finished when the scope returns.
+/// The object that `group::scope` passes to its function: it accepts requests for any peer. All
+/// requests have finished when the scope returns.
 ///
 /// `scope[peer]` is the scope of a channel, opened at its first use. If a queue is full, posting
 /// waits for room, until the limit of the scope. The first use of a peer that is not connected yet

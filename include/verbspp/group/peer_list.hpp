@@ -22,7 +22,7 @@ class peer_list {
   constexpr peer_list() noexcept = default;
   constexpr peer_list(std::initializer_list<std::uint32_t> peers VERBSPP_LIFETIMEBOUND) noexcept {
     // Assigned here, because g++ would warn about member initializers that keep a pointer into the
-    // list. The object does not outlive the list.
+    // initializer list. The object does not outlive that list.
     first_ = peers.begin();
     size_ = peers.size();
   }

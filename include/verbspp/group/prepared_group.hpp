@@ -25,7 +25,8 @@ namespace verbspp {
 struct group_options {
   /// The number of further members for which room is reserved, so that they can be added later.
   std::uint32_t spare = 0;
-  /// With a pool only: the number of receives that are kept posted to the shared receive queue.
+  /// Only for a group with a pool: the number of receives that are kept posted to the shared
+  /// receive queue.
   std::uint32_t receives = 256;
 };
 
@@ -37,28 +38,29 @@ class prepared_group {
  public:
   /// The number of peers.
   [[nodiscard]] std::uint32_t size() const noexcept { return group_.size(); }
-  /// The endpoint of this end for the peer with this number. \pre the number is below `size()`
+  /// This end's endpoint for the peer with this number. \pre the number is below `size()`
   [[nodiscard]] struct endpoint endpoint(std::uint32_t peer) const noexcept {
     return group_[peer].endpoint();
   }
   /// Posts a receive for a message of this peer. Only for a group without a pool.
-  /// \errors as `prepared_channel::post_receive`
+  /// \errors those of `prepared_channel::post_receive`
   [[nodiscard]] result<pending<>> post_receive(std::uint32_t peer,
                                                const receive_operation& operation) noexcept {
     return group_[peer].post_receive(operation);
   }
   /// Keeps the receive queue of this peer filled from a pool of the program. Only for a group
   /// without a pool.
-  /// \errors as `inbox::open`
+  /// \errors those of `inbox::open`
   [[nodiscard]] result<inbox> open_inbox(std::uint32_t peer, const message_pool& pool,
                                          inbox_options options = {}) noexcept {
     return inbox::open(group_[peer], pool, options);
   }
 
-  /// Connects to all peers, each with the endpoint at its number. Consumes the prepared group: if
-  /// the handshake with one peer fails, the whole group is destroyed. To continue with the other
-  /// peers, write `group peers(std::move(prepared))` and `peers.handshake(remotes)`.
-  /// \errors as `group::handshake`
+  /// Connects to all peers. The endpoint of a peer is the one whose index is the peer's number.
+  /// Consumes the prepared group: if the handshake with one peer fails, the whole group is
+  /// destroyed. To continue with the other peers, write `group peers(std::move(prepared))` and
+  /// `peers.handshake(remotes)`.
+  /// \errors those of `group::handshake`
   [[nodiscard]] group_result<group> handshake(std::span<const struct endpoint> remotes) && noexcept;
   template <class Group = prepared_group>
     requires(detail::because(!std::is_same_v<Group, prepared_group>,
@@ -105,15 +107,15 @@ template <class Builder>
 ///
 ///     VERBSPP_TRY(prepared, prepare_group(domain.build_channel().max_send_work_requests(64), 3));
 ///
-/// \errors as `channel_builder::build` and `channel_hub::create`
+/// \errors those of `channel_builder::build` and `channel_hub::create`
 template <transport Transport, queue_pair_parameter_set Given>
 [[nodiscard]] result<prepared_group> prepare_group(const channel_builder<Transport, Given>& like,
                                                    std::uint32_t peers,
                                                    const group_options& options = {}) noexcept {
   return detail::prepare_group(like, peers, nullptr, options);
 }
-/// As above, but with one receive queue for all peers, which is kept filled from the pool.
-/// `group::wait` returns the messages that arrive.
+/// Prepares a group as above, but with one receive queue for all peers, which is kept filled from
+/// the pool. `group::wait` returns the messages that arrive.
 template <transport Transport, queue_pair_parameter_set Given>
 [[nodiscard]] result<prepared_group> prepare_group(const channel_builder<Transport, Given>& like,
                                                    std::uint32_t peers, const message_pool& pool,

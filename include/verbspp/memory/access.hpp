@@ -39,9 +39,9 @@ inline constexpr access_flags local_write = access_flag::local_write;
 inline constexpr access_flags remote_write = access_flag::remote_write;
 inline constexpr access_flags remote_read = access_flag::remote_read;
 inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
-/// Peers may flush their writes (RDMA flush): with `flush_global` until the writes are visible to
-/// the whole machine, with `flush_persistent` until they survive a power loss. A device without
-/// support refuses to register memory with these rights.
+/// Peers may flush their writes (RDMA flush). With `flush_global`, a flush completes when the
+/// writes are visible to the whole machine; with `flush_persistent`, when they survive a power
+/// loss. A device without support refuses to register memory with these rights.
 inline constexpr access_flags flush_global = access_flag::flush_global;
 inline constexpr access_flags flush_persistent = access_flag::flush_persistent;
 /// Memory windows may be bound to the memory, and grant peers the rights that they are bound with.

@@ -98,7 +98,8 @@ class VERBSPP_CONSUMABLE buffer_part {
   {
     return buffer_.scatter(first_, count_);
   }
-  /// For the library: as `is_one_element` and `all` of `registered_buffer`, but for this part.
+  /// Used by the library only: as `is_one_element` and `all` of `registered_buffer`, but for this
+  /// part.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return buffer_.size() != 0 && count_ <= UINT32_MAX / sizeof(value_type);
   }

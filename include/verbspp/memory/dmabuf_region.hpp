@@ -17,11 +17,11 @@
 namespace verbspp {
 
 /// A region of a dma-buf: memory of another device, such as a graphics card, that the RDMA device
-/// accesses without a copy. The program itself may not be able to access its bytes.
+/// accesses without a copy. The program itself might be unable to access the bytes.
 template <access_flags Rights = access::local_read>
 class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
  public:
-  /// For the library: takes over a registration that has these rights.
+  /// Used by the library only: takes over a registration that has these rights.
   explicit dmabuf_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
 
@@ -49,7 +49,8 @@ struct dmabuf_range {
   int file_descriptor;
   std::size_t length;        ///< in bytes
   std::uint64_t offset = 0;  ///< in bytes
-  /// The address of the first byte in elements and for peers; by default, the offset.
+  /// The address by which scatter-gather elements and peers refer to the first byte; by default,
+  /// the offset.
   std::optional<std::uint64_t> start{};
 };
 

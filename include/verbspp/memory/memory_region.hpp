@@ -41,10 +41,10 @@ struct registration_change {
   std::span<std::byte> memory{};
 };
 
-/// The values of a registration that its elements contain, stored so that the `ibv_mr` need not be
-/// read for each element.
+/// The values of a registration that its scatter-gather elements contain, stored here so that the
+/// `ibv_mr` need not be read for each element.
 struct registered_range {
-  std::uint64_t start = 0;  ///< the address of the first byte in elements and for peers
+  std::uint64_t start = 0;  ///< the address by which elements and peers refer to the first byte
   std::uint64_t length = 0;
   std::uint32_t lkey = 0;
   std::uint32_t rkey = 0;
@@ -54,7 +54,7 @@ struct registered_range {
 class memory_registration {
  public:
   /// Registers memory of the program, or a part of a dma-buf.
-  /// \param start the address of the first byte in elements and for peers
+  /// \param start the address by which scatter-gather elements and peers refer to the first byte
   [[nodiscard]] static result<memory_registration> create(const protection_domain& domain,
                                                           void* address, std::size_t length,
                                                           std::uint64_t start,
@@ -158,8 +158,8 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
 
 }  // namespace detail
 
-/// The base class of memory regions: registered bytes that the device may access, with the rights
-/// in the type.
+/// The base class of memory regions: registered bytes that the device may access. The rights are
+/// part of the type.
 ///
 /// A move-only owner of the registration, not of the memory: the memory must outlive the region,
 /// and both must outlive all work that uses them. Keeps its protection domain alive. Elements and
@@ -188,11 +188,11 @@ class VERBSPP_CONSUMABLE registered_region {
   {
     return remote_key(registration_.range().rkey);
   }
-  /// The address of the first byte in elements and for peers: the memory's own address, unless the
-  /// region was registered with another one.
+  /// The address by which scatter-gather elements and peers refer to the first byte: the memory's
+  /// own address, unless the region was registered with another one.
   [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
-  /// Returns `length` bytes from `offset` on as a gather element, for the device to read.
+  /// Returns the `length` bytes at `offset` as a gather element, for the device to read.
   /// \errors `invalid_input` if they are not within the region, if they are more than 2^32 - 1
   /// bytes, or if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
@@ -205,13 +205,14 @@ class VERBSPP_CONSUMABLE registered_region {
       VERBSPP_LIFETIMEBOUND {
     return gather(0, length());
   }
-  /// As `gather`, for hot paths: the bounds are checked only by an assertion in debug builds.
+  /// Returns the gather element without a `result`, for hot paths: the bounds are checked only by
+  /// an assertion in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
   gather_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
   }
 
-  /// Returns `length` bytes from `offset` on as a scatter element, for the device to write.
+  /// Returns the `length` bytes at `offset` as a scatter element, for the device to write.
   /// \errors `invalid_input` if they are not within the region, if they are more than 2^32 - 1
   /// bytes, or if the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
@@ -228,7 +229,8 @@ class VERBSPP_CONSUMABLE registered_region {
   {
     return scatter(0, length());
   }
-  /// As `scatter`, for hot paths: the bounds are checked only by an assertion in debug builds.
+  /// Returns the scatter element without a `result`, for hot paths: the bounds are checked only by
+  /// an assertion in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
   scatter_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
@@ -245,7 +247,7 @@ class VERBSPP_CONSUMABLE registered_region {
     return handle_for_peers(start(), length(), rkey());
   }
 
-  /// Returns `length` bytes from `offset` on as a part to which a memory window can be bound:
+  /// Returns the `length` bytes at `offset` as a part to which a memory window can be bound:
   /// `region.window_part<access::remote_read>(0, 64)`. The window then grants peers the rights
   /// `OfWindow`, which the region itself need not have. A part of zero bytes unbinds a window of
   /// type 1.
@@ -348,13 +350,13 @@ template <class Memory>
 template <access_flags Rights = access::local_read>
 class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
  public:
-  /// For the library: takes over a registration that has these rights.
+  /// Used by the library only: takes over a registration that has these rights.
   explicit memory_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
 
   /// Takes over or borrows a registration in this protection domain. The caller vouches that it has
-  /// at least these rights. An `ibv_mr` does not contain the address that its first byte has in
-  /// elements and for peers: pass it as `start`, unless it is the address of the memory.
+  /// at least these rights. An `ibv_mr` does not contain the address by which elements and peers
+  /// refer to the first byte: pass that as `start`, unless it is the address of the memory.
   /// \errors `invalid_input` for null, or a registration in another protection domain
   [[nodiscard]] static result<memory_region> from_native(
       const class protection_domain& domain, ibv_mr* native, ownership whose,
@@ -372,10 +374,10 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   }
 
   // Changing a registration (`ibv_rereg_mr`) is cheaper than registering again if the device
-  // supports it. Work in flight that uses the region fails in any case. The region is consumed. On
-  // success, the result contains it, possibly with other keys, so that peers need a new handle. On
-  // failure, the region is unchanged, or it was deregistered because it had become unusable
-  // (`native_handle()` is then null).
+  // supports it. Work in flight that uses the region fails. The region is consumed. On success, the
+  // result contains it, possibly with other keys, so that peers need a new handle. On failure, the
+  // region is unchanged, or it was deregistered because it had become unusable (`native_handle()`
+  // is then null).
 
   /// Changes the rights.
   /// \errors `not_supported` if the driver lacks support, `invalid_input` (mainly if the region was
@@ -443,7 +445,7 @@ template <access_flags Rights = access::local_read, class Memory>
   return memory_region<Rights>(std::move(registration));
 }
 
-/// As `register_memory`, with a different address for the first byte in elements and for peers
+/// As `register_memory`, but elements and peers refer to the first byte by the address `start`
 /// (`ibv_reg_mr_iova`). The handles of peers can thus, for instance, start at 0, or be independent
 /// of the address of the memory. `bytes()` returns the memory at its address in the program.
 /// \errors those of `register_memory`, and `invalid_input` if `start` and the memory's address

@@ -16,11 +16,11 @@
 
 namespace verbspp {
 
-/// The types of memory windows, with the values of `ibv_mw_type`. They differ in the peers that
-/// have access, and in the way in which the access ends.
+/// The types of memory windows, with the values of `ibv_mw_type`. They differ in which peers have
+/// access, and in how the access ends.
 enum class memory_window_type : std::uint8_t {
   /// Grants access to the peers of all queue pairs of its protection domain, until it is bound
-  /// again, which may be to zero bytes.
+  /// again, for example to zero bytes.
   type_1 = IBV_MW_TYPE_1,
   /// Grants access to the peer of the queue pair that bound it, until this side or the peer
   /// invalidates its rkey.
@@ -93,12 +93,12 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 /// completed.
 ///
 /// A move-only owner, which keeps its protection domain alive. Destroying the window ends the
-/// access, regardless of the queue pair that bound it. The compiler checks the rights, that the
-/// region may be bound and written, and that the transport and the state of the queue pair allow a
-/// bind. The device detects a queue pair of another protection domain, or a window of type 2 that
-/// is still bound (the bind completes with `memory_window_bind_error`), and a peer that does not
-/// have access or uses an old rkey (its access fails with a remote access error). The program must
-/// ensure the rest:
+/// access, regardless of the queue pair that bound it. The compiler checks that the rights of the
+/// region permit the bind, and that the transport and the state of the queue pair do. The device
+/// detects a queue pair of another protection domain, or a window of type 2 that is still bound
+/// (the bind completes with `memory_window_bind_error`), and a peer that does not have access or
+/// uses an old rkey (its access fails with a remote access error). The program must ensure the
+/// rest:
 ///
 /// - The window must live until its bind has completed.
 /// - The region must live until no window is bound to it: each window must have been destroyed, or

@@ -76,12 +76,12 @@ class page_range {
 /// For destructors: frees the memory if it was deregistered, otherwise reports the failure.
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 
-/// The objects that a registered buffer owns, allocated separately, so that moving the buffer moves
-/// a pointer.
+/// The objects that a registered buffer owns. They are allocated separately, so that moving the
+/// buffer does not move them.
 template <access_flags Rights>
 struct registered_pages {
   std::size_t size;             ///< the number of elements
-  std::uint32_t length_of_all;  ///< in bytes, if one element of a request can hold it; otherwise 0
+  std::uint32_t length_of_all;  ///< bytes of the buffer; 0 if too long for one element of a request
   dependent<page_range, Rights> memory;
   memory_region<Rights> region;
 };
@@ -103,8 +103,8 @@ template <access_flags Rights>
 
 }  // namespace detail
 
-/// The type of the elements of a buffer. An object of this type may consist of zero bytes, and is
-/// copied by copying its bytes.
+/// The type of the elements of a buffer. If all bytes of an object are zero, it must be a valid
+/// object, and copying its bytes must copy it.
 template <class Element>
 concept BufferElement = detail::because(
     std::is_trivially_copyable_v<Element> && std::is_trivially_default_constructible_v<Element>,
@@ -239,8 +239,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::gather", 0, size());
     return all<gather_element>();
   }
-  /// Returns `count` array elements from index `first` on as a gather element, for the device to
-  /// read.
+  /// Returns `count` array elements, starting at index `first`, as a gather element, for the device
+  /// to read.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
@@ -258,8 +258,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
       return no_element("registered_buffer::scatter", 0, size());
     return all<scatter_element>();
   }
-  /// Returns `count` array elements from index `first` on as a scatter element, for the device to
-  /// write.
+  /// Returns `count` array elements, starting at index `first`, as a scatter element, for the
+  /// device to write.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t first, std::size_t count) noexcept
@@ -274,14 +274,16 @@ class VERBSPP_CONSUMABLE registered_buffer {
   template <class Nothing = void>
   [[nodiscard]] result<scatter_element> scatter(std::size_t,
                                                 std::size_t) const VERBSPP_DETAIL_CONSTANT_BUFFER;
-  /// As `gather`, for hot paths: the bounds are checked only by an assertion in debug builds.
+  /// Returns the gather element without a `result`, for hot paths: the bounds are checked only by
+  /// an assertion in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
     assert(gather(first, count).has_value());
     return element<gather_element>(first, count);
   }
-  /// As `scatter`, for hot paths: the bounds are checked only by an assertion in debug builds.
+  /// Returns the scatter element without a `result`, for hot paths: the bounds are checked only by
+  /// an assertion in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) noexcept
@@ -291,13 +293,13 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return element<scatter_element>(first, count);
   }
 
-  /// For the library: true if one element of a request can hold the whole buffer; otherwise
-  /// `gather` and `scatter` return the reason.
+  /// Used by the library only: true if one element of a request can hold the whole buffer;
+  /// otherwise `gather` and `scatter` return the reason.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return pages_ != nullptr && pages_->length_of_all != 0;
   }
-  /// For the library: the element for the whole buffer, which is returned in registers. The
-  /// `result` of `gather` and `scatter` is returned in memory.
+  /// Used by the library only: the element for the whole buffer, which is returned in registers.
+  /// The `result` of `gather` and `scatter` is returned in memory.
   /// \pre `is_one_element()`
   template <class Part>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
@@ -337,8 +339,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return region().remote();
   }
 
-  /// Returns `count` array elements from index `first` on as a part that owns the whole buffer, for
-  /// a request that is to own it. Requires <verbspp/memory/buffer_part.hpp>.
+  /// Returns `count` array elements, starting at index `first`, as a part that owns the whole
+  /// buffer, for a request that is to own it. Requires <verbspp/memory/buffer_part.hpp>.
   /// \errors `invalid_input` if they are not within the buffer, which then remains unchanged
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<buffer_part<registered_buffer>>
   part(std::size_t first, std::size_t count) && noexcept {

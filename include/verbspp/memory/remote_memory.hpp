@@ -38,7 +38,8 @@ void print(std::ostream& out, const remote_memory_description& memory);
 
 }  // namespace detail
 
-/// A peer's memory that this side may access, with the rights that the peer granted in the type.
+/// A peer's memory that this side may access. The rights that the peer granted are part of the
+/// type.
 ///
 /// A plain value, free to copy: address, length and rkey. It does not keep the peer's registration
 /// alive; using a handle after the peer has deregistered the memory fails with a remote access
@@ -69,7 +70,7 @@ class remote_memory {
   [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }
   [[nodiscard]] constexpr remote_key rkey() const noexcept { return rkey_; }
 
-  /// Returns the part of `length` bytes from `offset` on.
+  /// Returns the part of `length` bytes at `offset`.
   /// \errors `invalid_input` if the bytes are not within this memory
   [[nodiscard]] constexpr result<remote_memory> slice(std::uint64_t offset,
                                                       std::uint64_t length) const noexcept {
@@ -80,7 +81,8 @@ class remote_memory {
                                 length_ - offset);
     return slice_unchecked(offset, length);
   }
-  /// As `slice`, for hot paths: the bounds are checked only by an assertion in debug builds.
+  /// Returns the part without a `result`, for hot paths: the bounds are checked only by an
+  /// assertion in debug builds.
   [[nodiscard]] constexpr remote_memory slice_unchecked(std::uint64_t offset,
                                                         std::uint64_t length) const noexcept {
     assert(offset <= length_ && length <= length_ - offset);

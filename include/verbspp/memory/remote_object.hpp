@@ -133,7 +133,7 @@ class remote_array : public remote_memory<Rights> {
     return remote_object<Element, Rights>(remote_memory<Rights>(
         this->address() + index * sizeof(Element), sizeof(Element), this->rkey()));
   }
-  /// Returns `count` elements from index `first` on.
+  /// Returns `count` elements, starting at index `first`.
   /// \errors `invalid_input` if they are not within the array
   [[nodiscard]] constexpr result<remote_array> elements(std::uint64_t first,
                                                         std::uint64_t count) const noexcept {

@@ -38,7 +38,7 @@ class VERBSPP_VIEW gather_element {
     return native_;
   }
   [[nodiscard]] constexpr ibv_sge native() && noexcept { return native_; }
-  /// True if `length` bytes from `address` on lie within this element.
+  /// True if the `length` bytes at `address` lie within this element.
   [[nodiscard]] bool encloses(std::uint64_t address, std::uint64_t length) const noexcept {
     return address >= native_.addr && length <= native_.length &&
            address - native_.addr <= native_.length - length;
@@ -105,7 +105,7 @@ static_assert(sizeof(scatter_element) == sizeof(ibv_sge) &&
               std::is_trivially_copyable_v<scatter_element>);
 
 namespace detail {
-/// Text or bytes, of which an inline payload is a view.
+/// Text or bytes that an inline payload can refer to.
 template <class Object>
 concept InlineBytes = !std::is_null_pointer_v<Object> &&
                       (std::is_convertible_v<const Object&, std::string_view> ||
@@ -199,8 +199,9 @@ inline constexpr mistake mistaken_for = mistake_of<Element, Other>();
 /// The elements of one work request: none, one, or a contiguous range of them.
 ///
 /// A single element, and the address and length of inline bytes, are stored by value, so a request
-/// with these can be stored and returned. A range is only viewed: its elements must live until the
-/// request has been posted (not until it completes, because libibverbs copies them).
+/// with these can be stored and returned. The list only refers to the elements of a range, which
+/// must live until the request has been posted (not until it completes, because libibverbs copies
+/// them).
 template <class Element>
 class element_list {
  public:
@@ -260,10 +261,10 @@ class element_list {
   [[nodiscard]] ibv_sge* native() const noexcept VERBSPP_LIFETIMEBOUND {
     return reinterpret_cast<ibv_sge*>(const_cast<Element*>(begin()));
   }
-  /// For the library: true if the elements are viewed instead of stored.
+  /// Used by the library only: true if the list refers to its elements instead of storing them.
   [[nodiscard]] constexpr bool is_range() const noexcept { return kind_ == kind::range; }
-  /// For the library: the stored element. Unlike `begin`, this does not take the address of a
-  /// member, so the compiler can keep the list in registers.
+  /// Used by the library only: the stored element. Unlike `begin`, this does not take the address
+  /// of a member, so the compiler can keep the list in registers.
   [[nodiscard]] constexpr const Element& single() const noexcept VERBSPP_LIFETIMEBOUND {
     return single_;
   }

@@ -83,7 +83,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
   using part_type = shared_part<Rights, Element>;
 
-  /// For the library: implements `registered_buffer::share`.
+  /// Used by the library only: implements `registered_buffer::share`.
   [[nodiscard]] static result<shared_buffer> of(
       registered_buffer<Rights, Element>&& buffer) noexcept {
     auto* const pages = new (std::nothrow) pages_type(std::move(buffer));
@@ -156,8 +156,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::gather");
     return pages_->buffer.gather();
   }
-  /// Returns `count` array elements from index `first` on as a gather element, for the device to
-  /// read.
+  /// Returns `count` array elements, starting at index `first`, as a gather element, for the device
+  /// to read.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
@@ -172,8 +172,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::scatter");
     return pages_->buffer.scatter();
   }
-  /// Returns `count` array elements from index `first` on as a scatter element, for the device to
-  /// write.
+  /// Returns `count` array elements, starting at index `first`, as a scatter element, for the
+  /// device to write.
   /// \errors `invalid_input` if they are not within the buffer, or more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
       std::size_t first, std::size_t count) const noexcept
@@ -182,13 +182,15 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::scatter");
     return pages_->buffer.scatter(first, count);
   }
-  /// As `gather`, for hot paths: the bounds are checked only by an assertion in debug builds.
+  /// Returns the gather element without a `result`, for hot paths: the bounds are checked only by
+  /// an assertion in debug builds.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
     return pages_->buffer.gather_unchecked(first, count);
   }
-  /// As `scatter`, for hot paths: the bounds are checked only by an assertion in debug builds.
+  /// Returns the scatter element without a `result`, for hot paths: the bounds are checked only by
+  /// an assertion in debug builds.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) const noexcept
@@ -217,8 +219,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.scatter_field(index, member);
   }
 
-  /// Returns a handle of `count` array elements from index `first` on, which shares the buffer,
-  /// too.
+  /// Returns a handle of `count` array elements, starting at index `first`. It shares the whole
+  /// buffer.
   /// \errors `invalid_input` if they are not within the buffer, or the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<shared_part<Rights, Element>> part(
       std::size_t first, std::size_t count) const noexcept {
@@ -232,7 +234,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   }
 
   /// The handle that a peer needs to access the buffer. It does not keep the memory alive: a peer
-  /// may use it only while a handle or a request of this side does.
+  /// may use it only while a handle or a request of this side keeps the memory alive.
   /// \errors `invalid_input` if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -241,8 +243,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.remote();
   }
 
-  /// For the library: keeps the buffer alive until `let_go` of the result. The result has no keeper
-  /// if the handle was moved from.
+  /// Used by the library only: keeps the buffer alive until `let_go` is called on the result. The
+  /// result has no keeper if the handle was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     if (pages_ == nullptr) return {};
     pages_->add();
@@ -352,7 +354,7 @@ class VERBSPP_CONSUMABLE shared_part {
   }
   /// The `ibv_mr` of the whole buffer; null if the part was moved from.
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return buffer_.native_handle(); }
-  /// For the library: as `shared_buffer::keep`.
+  /// Used by the library only: as `shared_buffer::keep`.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     return buffer_.keep();
   }

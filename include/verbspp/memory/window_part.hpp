@@ -56,7 +56,8 @@ class window_part {
   /// The length in bytes.
   [[nodiscard]] std::uint64_t length() const noexcept { return native_.length; }
   [[nodiscard]] const ibv_mw_bind_info& native() const noexcept { return native_; }
-  /// For the library: the handle for peers, once a window with that rkey is bound to this part.
+  /// Used by the library only: the handle for peers, once a window with that rkey is bound to this
+  /// part.
   [[nodiscard]] remote_memory<Rights> remote(remote_key rkey) const noexcept {
     return {address(), length(), rkey};
   }

@@ -3,7 +3,7 @@
 /// The ways in which a request, called work here, gets its memory.
 ///
 /// There are three. *Owned* memory is moved into the work, and returned with the result, even on
-/// failure: `WorkMemory`. *Shared* memory is a handle of which the work keeps a copy:
+/// failure: `WorkMemory`. *Shared* memory is passed as a handle, of which the work keeps a copy:
 /// `SharedMemory`. *Borrowed* memory is referenced by elements, and the caller must ensure that it
 /// outlives the work.
 #pragma once
@@ -54,8 +54,8 @@ concept WorkMemory =
                     "memory that work owns has a single owner: it must be movable without "
                     "exceptions, and not copyable");
 
-/// Memory of which work keeps a handle. Its `keep()` adds one to the count of its users, until the
-/// device no longer uses it.
+/// Memory of which work keeps a handle. Its `keep()` increments the count of its users, which is
+/// decremented when the device no longer uses the memory.
 template <class Memory>
 concept SharedMemory =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>>,

@@ -23,9 +23,9 @@ enum class completion_feature : std::uint64_t {
   source = IBV_WC_EX_WITH_SRC_QP,
   source_lid = IBV_WC_EX_WITH_SLID,
   service_level = IBV_WC_EX_WITH_SL,
-  /// The time when the device finished, in ticks of its own clock.
+  /// The time when the device finished the request, in ticks of the device's clock.
   timestamp = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
-  /// The time when the device finished, in nanoseconds since 1970.
+  /// The time when the device finished the request, in nanoseconds since 1970.
   wall_clock = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
 
   /// Completions can be read field by field (`ibv_cq_ex`). Each of the fields above implies this.

@@ -32,11 +32,11 @@ class completion_queue_with;
 /// The completions that cause an event, with the values of `ibv_req_notify_cq`.
 enum class notify_for : int {
   every_completion = 0,
-  /// Receives whose sender requested it (`solicited`), and all failures.
+  /// Receives for which the sender requested an event (`solicited`), and all failures.
   solicited_only = 1,
 };
 
-/// The cause that ended a wait for a completion queue and for other objects.
+/// The cause that ended a wait, which may watch a completion queue and other objects.
 enum class wait_end : std::uint8_t {
   completions,      ///< completions have arrived
   file_descriptor,  ///< the program's descriptor is readable, hung up or in error
@@ -49,8 +49,8 @@ enum class wait_end : std::uint8_t {
 /// The conditions of a file descriptor of the program that end a wait. An error of the descriptor
 /// always ends it.
 enum class watch_for : std::uint8_t {
-  data_or_hang_up,  ///< there is data to read, or the other end has closed it
-  hang_up,          ///< the other end has closed it; data does not end the wait
+  data_or_hang_up,  ///< there is data to read, or the other end was closed
+  hang_up,          ///< the other end was closed; data does not end the wait
 };
 
 namespace detail {
@@ -82,7 +82,7 @@ struct completion_queue_state : counted {
   /// Creates a queue. A waitable queue gets a separate channel.
   [[nodiscard]] static result<reference<completion_queue_state>> create(
       const context& parent, std::size_t capacity, completion_features features) noexcept;
-  /// As above, for a queue that reports to this channel.
+  /// Creates a queue that reports to this channel.
   [[nodiscard]] static result<reference<completion_queue_state>> create(
       const completion_channel& channel, std::size_t capacity,
       completion_features features) noexcept;
@@ -91,7 +91,7 @@ struct completion_queue_state : counted {
   [[nodiscard]] static result<reference<completion_queue_state>> adopt(
       const context& parent, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
-  /// As above, for a queue that reports to this channel.
+  /// Adopts a queue that reports to this channel.
   [[nodiscard]] static result<reference<completion_queue_state>> adopt(
       const completion_channel& channel, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
@@ -107,9 +107,9 @@ struct completion_queue_state : counted {
   /// Requests an event for the next completion.
   /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
-  /// As `ask_to_be_woken` for every completion, for a queue whose events are read only by waits of
-  /// the library. It requests no event if an earlier requested event has not been read, because
-  /// that event wakes the thread. So the queue has at most one unread event.
+  /// As `ask_to_be_woken` with `every_completion`, but for a queue whose events are read only by
+  /// the library's waits. It requests no event if an earlier requested event has not been read,
+  /// because that event will wake the thread. The queue therefore has at most one unread event.
   [[nodiscard]] result<std::uint64_t> stay_wakeable() noexcept;
   /// Called if a wait need not sleep. Reads the events that have arrived, so that they do not
   /// accumulate.
@@ -146,7 +146,7 @@ struct completion_queue_state : counted {
   } events;
 };
 
-/// The error of a failed `ibv_poll_cq`. Not inline, because a healthy queue never fails.
+/// The error for a failed `ibv_poll_cq`. Not inline, because a healthy queue never fails.
 [[nodiscard]] error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error moved_from_queue(const char* operation) noexcept;
@@ -160,7 +160,7 @@ inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 
 /// The queue in which the device reports finished work.
 ///
-/// A queue with further features, such as waiting or timestamps, is a
+/// A queue with more features, such as waiting or timestamps, is a
 /// `completion_queue_with<features>`. That class is derived from this one, so its objects are
 /// accepted by every function with a parameter of this class, such as those of a queue pair's
 /// builder; `with` converts back.
@@ -191,8 +191,8 @@ class completion_queue {
                                                             ibv_cq* native,
                                                             ownership whose) noexcept;
   /// Releases the queue to the caller, which must destroy it before its completion channel, if it
-  /// has one, and its context. If the queue has a channel of the library, keep or release that,
-  /// too.
+  /// has one, and its context. If the library created the channel, keep a handle of it, or release
+  /// it, too.
   /// \errors `busy` if other handles of the queue exist, such as that of a queue pair; this handle
   /// then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_cq*> release() && noexcept;
@@ -279,7 +279,7 @@ class completion_queue {
     return state_->features.contains(features);
   }
 
-  ibv_cq* native_;  // also in the state; here it saves a load in the data path
+  ibv_cq* native_;  // copied from the state, to save a load in the data path
   detail::reference<detail::completion_queue_state> state_;
 };
 

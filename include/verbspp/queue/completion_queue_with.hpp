@@ -94,8 +94,8 @@ class polling_session {
   ibv_cq_ex* queue_;
 };
 
-/// Passes the current completion to a visitor, as a constant or as a temporary, depending on its
-/// parameter.
+/// Passes the current completion to a visitor, as a constant or as a temporary, depending on the
+/// type of the visitor's parameter.
 template <completion_features Features, class Visit>
 VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
   using completion = extended_completion<Features>;
@@ -109,9 +109,9 @@ VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
 
 }  // namespace detail
 
-/// A completion queue with further features than polling for `work_completion`s: threads can sleep
-/// on it (`waitable_completion_queue`), it can be read field by field
-/// (`extended_completion_queue`), its driver takes no locks, or several of these:
+/// A completion queue with features beyond polling for `work_completion`s: threads can sleep on it
+/// (`waitable_completion_queue`), it can be read field by field (`extended_completion_queue`), its
+/// driver takes no locks, or several of these:
 ///
 ///     using timed_queue = completion_queue_with<completion_feature::waitable |
 ///                                               completion_feature::timestamp>;
@@ -141,7 +141,7 @@ class completion_queue_with : public completion_queue {
     VERBSPP_TRY(created, state_type::create(parent, capacity, Features));
     return completion_queue_with(std::move(created));
   }
-  /// As above, for a queue that reports to a channel that other queues may share.
+  /// Creates a queue that reports to this channel, which other queues may share.
   [[nodiscard]] static result<completion_queue_with> create(const class completion_channel& channel,
                                                             std::size_t capacity) noexcept
     requires Waitable<Features>
@@ -168,7 +168,7 @@ class completion_queue_with : public completion_queue {
                 state_type::adopt(parent, reinterpret_cast<ibv_cq*>(native), whose, Features));
     return completion_queue_with(std::move(adopted));
   }
-  /// As above, for a queue that reports to this channel.
+  /// Takes over or borrows a queue that reports to this channel.
   /// \errors as above, and `invalid_input` if it reports to another channel, or to none
   [[nodiscard]] static result<completion_queue_with> from_native(
       const class completion_channel& channel, native_type* native, ownership whose) noexcept
@@ -254,7 +254,8 @@ class completion_queue_with : public completion_queue {
 
   /// As `wait`, but also ends when a file descriptor of the program is readable, hung up or in
   /// error, such as a socket that reports the peer's death, and when this queue or the device
-  /// fails. Available completions have precedence, and failures come before the descriptor.
+  /// fails. If several of these occur together, completions take precedence over failures, and
+  /// failures over the descriptor.
   ///
   /// The event of a failure is also available from `context::poll_async_event`. If the context is
   /// borrowed and the file descriptor of its asynchronous events is blocking, the wait does not

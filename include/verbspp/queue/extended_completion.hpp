@@ -23,7 +23,7 @@ namespace verbspp {
 template <completion_features Fields>
 class extended_completed_work {
  public:
-  /// For the library: reads the queue's current completion.
+  /// Used by the library only: reads the queue's current completion.
   VERBSPP_DATA_PATH explicit extended_completed_work(ibv_cq_ex* queue) noexcept
       : opcode_(detail::number_of(ibv_wc_read_opcode(queue))) {
     if constexpr (Fields.contains(completion_feature::byte_count))
@@ -119,7 +119,7 @@ class extended_completed_work {
 template <completion_features Features>
 class extended_completion {
  public:
-  /// For the library.
+  /// Used by the library only.
   VERBSPP_DATA_PATH explicit extended_completion(ibv_cq_ex* queue) noexcept : queue_(queue) {}
   extended_completion(const extended_completion&) = delete;
   extended_completion& operator=(const extended_completion&) = delete;

@@ -29,12 +29,12 @@ namespace verbspp {
 /// Plain counters: no allocation, no lock. Thread rule: one thread at a time.
 class send_queue_accounting {
  public:
-  /// For a queue with the granted capacity (`queue_pair::capacities`).
+  /// For a queue with this granted capacity (`queue_pair::capacities`).
   constexpr explicit send_queue_accounting(std::uint32_t capacity) noexcept
       : capacity_(capacity), longest_unsignaled_((capacity + 1) / 2) {}
 
   struct ticket {
-    std::uint64_t position;  ///< the number of the request, from 0 on
+    std::uint64_t position;  ///< the number of the request; the first is 0
     bool signaled;           ///< true if the request must be signaled
   };
 
@@ -63,7 +63,7 @@ class send_queue_accounting {
     assert(position < posted_ && "this request was never posted");
     if (position >= done_) done_ = position + 1;
   }
-  /// Forgets all requests, because the queue pair was reset or destroyed.
+  /// Forgets all requests. For use after the queue pair was reset or destroyed.
   constexpr void reset() noexcept { *this = send_queue_accounting(capacity_); }
 
   [[nodiscard]] constexpr bool is_full() const noexcept { return outstanding() >= capacity_; }
@@ -85,7 +85,7 @@ class send_queue_accounting {
 /// unsignaled request needs a place, too, because it has a completion if it fails.
 class completion_queue_accounting {
  public:
-  /// For a queue with the granted capacity (`completion_queue::capacity`).
+  /// For a queue with this granted capacity (`completion_queue::capacity`).
   constexpr explicit completion_queue_accounting(std::uint64_t capacity) noexcept
       : capacity_(capacity) {}
 

@@ -30,7 +30,7 @@ struct shared_receive_queue_capacities {
 /// The result of querying a shared receive queue.
 struct shared_receive_queue_status {
   shared_receive_queue_capacities capacities;
-  /// The argument of `arm_limit`; 0 if no event is requested.
+  /// The limit that `arm_limit` has set; 0 if no event is requested.
   std::uint32_t limit = 0;
 };
 
@@ -153,7 +153,7 @@ class shared_receive_queue {
       : state_(std::move(state)), native_(state_->native) {}
 
   detail::reference<detail::shared_receive_queue_state> state_;
-  ibv_srq* native_;  // also in the state; here it saves a load in the data path
+  ibv_srq* native_;  // copied from the state, to save a load in the data path
 };
 
 std::ostream& operator<<(std::ostream& out, const shared_receive_queue& queue);

@@ -21,7 +21,8 @@ namespace verbspp {
 
 class received_datagram;
 
-/// The destination of a datagram: the path, the queue pair, and the key that it accepts.
+/// The destination of a datagram: the path, the queue pair, and the key that the queue pair
+/// accepts.
 ///
 /// A plain value, created by `address_handle::destination`. It owns nothing: the address handle
 /// must live until the sends that use it have completed.
@@ -97,8 +98,8 @@ class VERBSPP_CONSUMABLE address_handle {
   ~address_handle();
 
   /// Sets the maximum length of datagrams for destinations that are created from now on: the
-  /// smaller active MTU of both ends' ports, as `queue_pair::address_of` finds it in the endpoints.
-  /// A longer datagram does not arrive, and its sender is not notified.
+  /// smaller of the active MTUs of both ends' ports, which `queue_pair::address_of` reads from the
+  /// endpoints. A longer datagram does not arrive, and its sender is not notified.
   VERBSPP_CALLABLE_UNCONSUMED void limit_datagrams(path_mtu largest) noexcept {
     most_bytes_ = largest.bytes();
   }

@@ -66,7 +66,7 @@ class extended_posting {
     traits::start(native_, operation);
     const native_elements elements = traits::elements(operation);
     if (elements.is_inline) {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs uses both for the same address
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs uses both types for addresses
       ibv_wr_set_inline_data(native_, reinterpret_cast<void*>(elements.single.addr),
                              elements.single.length);
       if (elements.single.length > longest_inline_) longest_inline_ = elements.single.length;
@@ -106,7 +106,7 @@ class extended_posting {
   Native* native_;       // an ibv_qp_ex
   const ibv_qp* outer_;  ///< the queue pair of the enclosing batch, in debug builds
   std::uint32_t longest_inline_ = 0;
-  std::size_t most_elements_ = 0;  ///< in the longest range of elements
+  std::size_t most_elements_ = 0;  ///< the length of the longest range of elements
   std::optional<error> failure_{};
 };
 
@@ -122,7 +122,7 @@ inline constexpr std::size_t largest_list = std::size_t{256} * 1024;
 /// clearing it would cost more than filling it.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes = 0>
 struct list_storage {
-  static_assert(Requests > 0, "a batch takes at least one request");
+  static_assert(Requests > 0, "a batch needs room for at least one request");
   static_assert(because(Requests <= largest_list / sizeof(Native) &&
                             Elements <= largest_list / sizeof(ibv_sge) &&
                             InlineBytes <= largest_list &&
@@ -137,7 +137,7 @@ struct list_storage {
 };
 
 /// A batch as a linked list. The list is a separate object, because its address is passed to the
-/// driver. So the counters in this object can stay in registers.
+/// driver. The counters in this object can thus stay in registers.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes>
 class listed_posting {
  public:
@@ -185,7 +185,7 @@ class listed_posting {
     return static_cast<std::size_t>(next_ - storage_.requests);
   }
 
-  /// Posts the list by calling `post(first, &rejected)`, which is to set `rejected` if it fails.
+  /// Posts the list by calling `post(first, &rejected)`, which must set `rejected` if it fails.
   /// `granted` has the limits for the error message: the capacities of the queue pair, or the
   /// maximum number of elements. It is a reference, because it is read only after a failure.
   template <class Granted, class Post>
@@ -219,7 +219,7 @@ class listed_posting {
     if (bytes.length > InlineBytes - inline_bytes_) [[unlikely]]
       return false;
     std::byte* const copy = storage_.inline_bytes + inline_bytes_;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs uses both for the same address
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs uses both types for addresses
     const auto* const from = reinterpret_cast<const std::byte*>(bytes.addr);
     if (bytes.length != 0) std::memcpy(copy, from, bytes.length);
     *next_element_ = {reinterpret_cast<std::uintptr_t>(copy), bytes.length, bytes.lkey};
@@ -240,14 +240,14 @@ class listed_posting {
 }  // namespace detail
 
 /// The argument of the function that is passed to `post_receive_batch`, which adds receives to it.
-/// A receive of fewer than `Shortest` bytes makes the batch fail. The elements of a receive must
-/// live only until the call that adds it returns.
+/// A receive of fewer than `Shortest` bytes makes the batch fail. The elements of a receive need to
+/// live only until the call that adds the receive returns.
 template <class List, std::size_t Shortest = 0>
 class receive_batch
     : public receive_queue_operations<receive_batch<List, Shortest>, queue_pair_state::init,
                                       receive_queue_kind::own> {
  public:
-  /// For the library.
+  /// Used by the library only.
   VERBSPP_DATA_PATH explicit receive_batch(List& list) noexcept : list_(list) {}
   receive_batch(const receive_batch&) = delete;
   receive_batch& operator=(const receive_batch&) = delete;
@@ -269,22 +269,22 @@ class receive_batch
 
 /// The argument of the function that is passed to `queue_pair::post_batch`, which adds requests to
 /// it. It accepts all requests that the queue pair accepts. They are posted together when the
-/// function returns. A range of elements, or inline bytes, must live only until the call that adds
-/// the request returns.
+/// function returns. A range of elements, or inline bytes, need to live only until the call that
+/// adds the request returns.
 template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
 class send_batch
     : public send_queue_operations<send_batch<Transport, Posting, List, Requests>, Transport,
                                    queue_pair_state::ready_to_send, Posting> {
  public:
-  /// For the library.
+  /// Used by the library only.
   VERBSPP_DATA_PATH explicit send_batch(List& list) noexcept : list_(list) {}
   send_batch(const send_batch&) = delete;
   send_batch& operator=(const send_batch&) = delete;
   ~send_batch() = default;
 
-  /// For the library: stores the new keys in the windows whose binds were posted, which are those
-  /// among the first `posted` requests. This must not happen before the batch is posted, because
-  /// drivers then read the old keys.
+  /// Used by the library only: stores the new keys in the windows whose binds were posted, which
+  /// are those among the first `posted` requests. This must not happen before the batch is posted,
+  /// because drivers then read the old keys.
   VERBSPP_DATA_PATH void keep_keys(std::size_t posted) noexcept {
     for (std::size_t i = 0; i < binds_; ++i)
       if (bound_[i].place < posted) bound_[i].window->rkey = bound_[i].rkey;

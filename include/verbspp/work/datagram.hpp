@@ -33,7 +33,7 @@ class received_datagram {
                                                            std::span<std::byte> memory
                                                                VERBSPP_LIFETIMEBOUND) noexcept;
 
-  /// The data of the sender, as far as it is in the memory that was passed to `from`.
+  /// The sender's data, or the part of it that is in the memory that was passed to `from`.
   [[nodiscard]] std::span<std::byte> payload() const noexcept;
   [[nodiscard]] queue_pair_number source() const noexcept {
     return queue_pair_number::assume(native_.src_qp & queue_pair_number::maximum);

@@ -205,7 +205,8 @@ struct operation_traits<compare_and_swap_operation>
   }
 };
 
-/// Adds to the remote word. Its previous value is written to `result`, in host byte order.
+/// Adds to the remote word. The previous value of the word is written to `result`, in host byte
+/// order.
 struct fetch_and_add_operation {
   scatter_element result;  ///< 8 bytes
   remote_word remote;
@@ -233,9 +234,9 @@ struct operation_traits<fetch_and_add_operation>
   }
 };
 
-/// As `send_operation`, but also invalidates an rkey of the peer: that of a memory window, or of a
-/// region if the device supports it. This ends the access that the peer granted by the rkey, before
-/// the receive of the peer completes. Its completion contains the rkey.
+/// As `send_operation`, but also invalidates an rkey of the peer, which belongs to a memory window
+/// or, if the device supports that, to a region. This ends the access that the peer granted by the
+/// rkey, before the peer's receive completes. The completion of that receive contains the rkey.
 struct send_with_invalidate_operation {
   gather_list elements{};
   remote_key rkey;  ///< an rkey of the peer
@@ -419,7 +420,8 @@ struct bind_options {
 namespace detail {
 
 /// The bind of a window of type 2, which is a request. The new key is derived from the key of the
-/// window. Created and posted only within one call, so that its references live long enough.
+/// window. It is created and posted within one call, so the objects to which it refers live long
+/// enough.
 struct bind_operation {
   ibv_mw* window;
   std::uint32_t rkey;  ///< the key of the window after the bind
@@ -436,7 +438,7 @@ struct bind_operation {
       : window(bound), rkey(ibv_inc_rkey(bound->rkey)), part(to), fenced(options.fenced) {}
 };
 
-/// True if a window and the part are in the same protection domain.
+/// True if the window and the region of the part are in the same protection domain.
 [[nodiscard]] VERBSPP_DATA_PATH bool is_of_domain(const ibv_mw* window,
                                                   const ibv_mw_bind_info& part) noexcept {
   return window->pd == part.mr->pd;

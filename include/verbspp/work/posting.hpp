@@ -23,10 +23,10 @@ namespace verbspp::detail {
 inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
-// The errors of failed calls; not inline, because they are rare.
+// The errors for failed calls; not inline, because they are rare.
 [[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
                                  std::uint32_t max_elements) noexcept VERBSPP_NONBLOCKING;
-/// As above, for a request as it was passed to the driver.
+/// The error for a failed call, given the request as it was passed to the driver.
 [[nodiscard]] error post_failure(int returned, const char* operation, const ibv_send_wr& refused,
                                  const queue_pair_capacities& granted) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] inline error post_failure(int returned, const char* operation,
@@ -44,7 +44,7 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 /// Always null if assertions are disabled.
 inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
 
-/// Records the queue pair for those assertions. \returns the previous one
+/// Records the queue pair for `assert_not_in_batch`. \returns the one recorded before
 VERBSPP_DATA_PATH const ibv_qp* note_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
 #if defined(NDEBUG)
   return nullptr;
@@ -80,7 +80,7 @@ template <transport Transport, class Operation>
       return false;
   return traits::is_sound(operation);
 }
-/// The error of an operation for which `is_sound` is false. This is inline, too: to pass the
+/// The error for an operation for which `is_sound` is false. This is inline, too: to pass the
 /// operation by reference, the compiler would have to build it in memory instead of registers.
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH error unsoundness(const Operation& operation) noexcept {

@@ -175,7 +175,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       ".fenced}, in this order, and then a tag, {.id, .signaled}");
 
   /// Binds a memory window to a part of a region. When the bind has completed, in the send
-  /// completion queue, the peer has access by the returned handle, as far as the queue pair's
+  /// completion queue, the peer has access through the returned handle, as far as the queue pair's
   /// access flags allow. The window's previous handle then becomes invalid. A part of zero bytes
   /// unbinds a window of type 1. In a batch, windows must be of type 2, each can be bound once, and
   /// the handle is valid only if the bind is posted.

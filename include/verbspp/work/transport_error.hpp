@@ -11,21 +11,21 @@
 
 namespace verbspp {
 
-/// The failure of a batch, of which only the first requests were posted, or none.
+/// The failure of a batch of which only the first requests, or none, were posted.
 class batch_error {
  public:
   constexpr batch_error() noexcept = default;
   constexpr batch_error(const error& cause, std::size_t accepted) noexcept
       : cause_(cause), accepted_(accepted) {}
 
-  /// The reason why the first request that was not posted was rejected.
+  /// The error for the first request that was rejected.
   [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
   /// The number of requests at the start of the batch that were posted, and will complete.
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
   /// The cause as an error, which keeps the number of posted requests.
   operator error() const noexcept { return detail::error_access::of_batch(cause_, accepted_); }
-  /// The batch error that an error was made from; empty if it was not made from one.
+  /// Returns the batch error from which `e` was made; empty if `e` was made from another failure.
   [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept;
   [[nodiscard]] std::string message() const;
   /// Throws the error as an `exception`; without exceptions, prints the message and aborts.

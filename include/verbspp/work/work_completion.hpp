@@ -25,7 +25,7 @@ class completed_work {
         byte_count_(native.byte_len),
         flags_(native.wc_flags),
         immediate_(native.imm_data) {}
-  /// For the library, which keeps only these members of a successful completion.
+  /// Used by the library only, which keeps only these members of a successful completion.
   completed_work(std::uint32_t opcode, std::uint32_t byte_count, unsigned flags,
                  __be32 immediate) noexcept
       : opcode_(opcode), byte_count_(byte_count), flags_(flags), immediate_(immediate) {}
@@ -40,9 +40,9 @@ class completed_work {
     if (!is_receive() && opcode_ != IBV_WC_RDMA_READ) return std::nullopt;
     return byte_count_;
   }
-  /// For the library: the number of bytes that were written to the memory of a receive or a read;
-  /// for other requests, `otherwise`. An RDMA write with immediate data consumes a receive, but
-  /// does not write to its memory.
+  /// Used by the library only: the number of bytes that were written to the memory of a receive or
+  /// a read; for other requests, `otherwise`. An RDMA write with immediate data consumes a receive,
+  /// but does not write to its memory.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t bytes_filled(
       std::uint32_t otherwise) const noexcept {
     if (opcode_ == IBV_WC_RECV || opcode_ == IBV_WC_RDMA_READ) return byte_count_;

@@ -120,7 +120,7 @@ class work_error {
   }
   /// The same failure as an error, which keeps all details.
   operator error() const noexcept;
-  /// The work error that an error was made from; empty if it was not made from one.
+  /// Returns the work error from which `e` was made; empty if `e` was made from another failure.
   [[nodiscard]] static std::optional<work_error> from(const error& e) noexcept;
   /// The usual cause of this status, and what to check. For a flushed request, the cause that broke
   /// its connection, if it is known.

@@ -29,8 +29,8 @@ concept MayLackValue = requires(const Type& outcome) {
 // used, and its declaration contains the message.
 
 /// Completes the declaration of a function that cannot be called. The function exists only if
-/// `condition` is true, which must depend on a template argument. A call does not compile, and the
-/// diagnostic shows the sentence. Concepts and traits treat the function as missing.
+/// `condition` is true; `condition` must depend on a template argument. A call does not compile,
+/// and the diagnostic shows the sentence. Concepts and traits treat the function as missing.
 ///
 /// With clang, the function is marked `unavailable`, because clang prints the text of that
 /// attribute in the first line of the diagnostic. For a deleted function, it prints only that the
@@ -60,9 +60,9 @@ concept MayLackValue = requires(const Type& outcome) {
   = delete
 #endif
 
-/// Declares the overload `name(...)`, which is chosen if no other overload fits: a member in the
-/// braces does not exist, or the members are in the wrong order. Such a call does not compile, and
-/// the diagnostic shows the sentence.
+/// Declares the overload `name(...)`, which is chosen if no other overload fits, because a member
+/// named in the braces does not exist, or the members are in the wrong order. Such a call does not
+/// compile, and the diagnostic shows the sentence.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_OTHERWISE(name, condition, sentence)            \
   __attribute__((unavailable(sentence))) void name(...) const noexcept \

@@ -28,8 +28,8 @@ class brief_lock {
     return __atomic_compare_exchange_n(&state_, &expected, locked, false, __ATOMIC_ACQUIRE,
                                        __ATOMIC_RELAXED);
   }
-  // Does not rely on the test in `lock`, because the process may have started or ended other
-  // threads since then.
+  // Tests again whether the process is single-threaded, because threads may have started or ended
+  // since `lock`.
   void unlock() noexcept {
     if (is_single_threaded())
       state_ = unlocked;

@@ -17,7 +17,7 @@ struct dependent_on_type {
 /// `result` that is not instantiated saves about 5 ms of compile time.
 template <class T, auto... On>
 using dependent = typename dependent_type<T, On...>::type;
-/// As `dependent`, for template arguments that are types instead of values.
+/// As `dependent`, but for template arguments that are types instead of values.
 template <class T, class... On>
 using dependent_on = typename dependent_on_type<T, On...>::type;
 

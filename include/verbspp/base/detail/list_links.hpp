@@ -7,19 +7,19 @@ namespace verbspp::detail {
 
 /// The links of an element of a circular list. The head of the list is not an element.
 struct list_links {
-  list_links* next = nullptr;  ///< null: in no list
+  list_links* next = nullptr;  ///< null if this is in no list
   list_links* previous = nullptr;
 
   [[nodiscard]] VERBSPP_DATA_PATH bool is_linked() const noexcept { return next != nullptr; }
-  /// Inserts this before an element, or at the end of the list if `place` is its head.
-  /// \pre it is in no list
+  /// Inserts this element before `place`, or at the end of the list if `place` is the head.
+  /// \pre this element is in no list
   VERBSPP_DATA_PATH void link_before(list_links& place) noexcept {
     previous = place.previous;
     next = &place;
     place.previous->next = this;
     place.previous = this;
   }
-  /// Removes this from its list. Does nothing if it is in no list.
+  /// Removes this element from its list. Does nothing if it is in no list.
   VERBSPP_DATA_PATH void unlink() noexcept {
     if (next == nullptr) return;
     previous->next = next;

@@ -16,9 +16,10 @@ concept Number = std::integral<Type> &&
                              !std::is_same_v<Type, char16_t> && !std::is_same_v<Type, char32_t>,
                          "a truth value or a character is not a number: write the number");
 
-/// Returns the value of a constant. If it is not a constant, compilers report the call of this
-/// function, and show its arguments with the sentence. That is why `value` is a reference: passed
-/// by value, it would be read before the call, and compilers would not show the call.
+/// Returns the value of a constant. If the argument is not a constant, the compiler's diagnostic
+/// quotes this call with its arguments, and so shows the user `sentence`. `value` is taken by
+/// reference for that reason: passed by value, it would be read before the call, and the diagnostic
+/// would not mention the call.
 template <class Value>
 [[nodiscard]] constexpr Value literal(const Value& value, const char* /*sentence*/) noexcept {
   return value;

@@ -38,8 +38,8 @@ struct value_within<outcome<Value, Error>> {
 template <class Returned>
 using value_within_t = typename value_within<Returned>::type;
 
-/// True for types for which an outcome has separate constructors. Those are used even if the value
-/// could be constructed from the type, too.
+/// True for types for which an outcome has separate constructors. These constructors are used even
+/// if the value could also be constructed from the type.
 template <class T>
 inline constexpr bool is_outcome_or_sugar = false;
 template <class Value, class Error>
@@ -313,8 +313,8 @@ class [[nodiscard]] outcome {
     assert(holds);
     if (!holds) __builtin_unreachable();
   }
-  /// Raises a copy of the error: the call of `raise` needs an address, and if that were an address
-  /// in the result, the result could not be kept in registers.
+  /// Raises a copy of the error. The call needs the address of the error that it raises: if that
+  /// were in the result, the compiler could not keep the result in registers.
   [[noreturn]] constexpr void raise() const {
     const Error cause = either_.error;
     cause.raise();

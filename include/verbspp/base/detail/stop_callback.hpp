@@ -31,7 +31,7 @@ struct stoppable_sleep {
   void (*wake)(stoppable_sleep& self) noexcept;
 };
 
-/// The function that a token calls on a stop request.
+/// The function object that a token calls on a stop request.
 class wake_sleeper {
  public:
   explicit wake_sleeper(stoppable_sleep& asleep) noexcept : asleep_(&asleep) {}
@@ -56,7 +56,7 @@ struct callback_of_token<std::stop_token> {
 };
 #endif
 
-/// A token type with callbacks, which can be registered without an exception.
+/// A token type with callbacks whose registration cannot throw an exception.
 template <class Token>
 concept TokenWithCallbacks =
     requires { typename callback_of_token<Token>::type; } &&

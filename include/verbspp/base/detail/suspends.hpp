@@ -3,7 +3,7 @@
 
 namespace verbspp::detail {
 
-/// The return type of a coroutine: the body may not have finished when the function returns.
+/// The return type of a coroutine, whose body may still be unfinished when the function returns.
 /// Matches types with a promise, and types that can be awaited.
 template <class Returned>
 concept Suspends = requires { typename Returned::promise_type; } || requires(Returned& returned) {

@@ -22,7 +22,7 @@ struct async_elements {
   unsigned port = 0;
 };
 
-/// Receives the failures that a device reports by asynchronous events, without taking the events
+/// Receives the failures that a device reports by asynchronous events, without hiding the events
 /// from the program. A thread that reads an event from the device, in the program's
 /// `context::poll_async_event` or in a wait that watches with a listener, passes it to all
 /// listeners that it concerns.
@@ -83,7 +83,7 @@ class async_listener {
   void set(const async_event& heard) noexcept;
   void forget() noexcept;
 
-  reference<context_state> source_;  ///< null while it does not listen
+  reference<context_state> source_;  ///< null while not listening
   async_elements about_;
   std::uint64_t ports_[4] = {};  ///< one bit per port; guarded by the lock of the context's events
   async_listener* previous_ = nullptr;

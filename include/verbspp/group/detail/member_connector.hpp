@@ -24,9 +24,9 @@ class member_connector {
   member_connector& operator=(const member_connector&) = delete;
 
   /// True if this peer is still to be connected. False for peers outside the world, and for peers
-  /// at whose number the program has put another channel before the first use.
+  /// to whose number the program has assigned another channel before the first use.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
-  /// Connects those of the peers that are still to be connected, and puts their channels into the
+  /// Connects the listed peers that are still to be connected, and puts their channels into the
   /// group once both ends are connected.
   /// \returns the result for each peer
   [[nodiscard]] virtual group_results connect(group& members, const peer_list& peers,

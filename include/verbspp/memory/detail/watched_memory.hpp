@@ -32,7 +32,7 @@ void device_takes(std::uint64_t address, std::uint64_t length) noexcept;
 /// them again, and they count as initialized.
 ///
 /// If the memory has been freed in the meantime, or was a variable whose block has ended,
-/// AddressSanitizer reports that during this call, with the places of its allocation and release.
+/// AddressSanitizer reports this during the call, with the places of its allocation and release.
 /// `device_takes` does the same.
 ///
 /// The calls of `device_takes` are not counted. If two requests in flight use the same bytes, the
