@@ -42,8 +42,8 @@ constexpr std::array events{
         async_event_type::queue_pair_access_error, element::queue_pair, severity_of::error,
         "queue pair access error",
         "the peer used a stale rkey, an rkey without the right, or an address outside the memory; "
-        "the queue "
-        "pair is in the error state, and the peer's request failed as a remote access error"},
+        "the queue pair is in the error state, and the peer's request failed as a remote access "
+        "error"},
     event_description{async_event_type::communication_established, element::queue_pair,
                       severity_of::notice, "communication established",
                       "the peer's first packet arrived before this end was ready to send"},

@@ -6,7 +6,6 @@
 #include <verbspp/work/transport.hpp>
 
 #pragma GCC visibility push(hidden)
-#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// Calls `call` with the transport as its template argument. There is no default case, so that the
@@ -32,5 +31,4 @@ auto by_transport(transport type, Call call) noexcept {
 }
 
 }  // namespace verbspp::detail
-#pragma GCC visibility pop
 #pragma GCC visibility pop

@@ -65,12 +65,12 @@ class core_owner {
   /// `release_arrivals`.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
-  /// For the library: moves the queue pair to ERR. An owner of several channels calls this for each
-  /// of them before it destroys the first: the device then returns the shared receives of all of
-  /// them within the same short time.
+  /// Used by the library only: moves the queue pair to ERR. An owner of several channels calls this
+  /// for each of them before it destroys the first: the device then returns the shared receives of
+  /// all of them within the same short time.
   void stop() const noexcept;
-  /// For the library: watches the socket of an exchange, over which the peer is notified when the
-  /// channel ends.
+  /// Used by the library only: watches the socket of an exchange, over which the peer is notified
+  /// when the channel ends.
   void tie(tied_socket&& socket) noexcept;
 
   friend std::ostream& operator<<(std::ostream& out, const core_owner& owner) {

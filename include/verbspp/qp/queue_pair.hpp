@@ -98,7 +98,7 @@ class VERBSPP_CONSUMABLE queue_pair
   template <queue_pair_state Other>
   using in_state = queue_pair<Transport, Other, Receives, Posting>;
 
-  /// For the library: takes over a queue pair that is in this state.
+  /// Used by the library only: takes over a queue pair that is in this state.
   explicit queue_pair(detail::queue_pair_data data) noexcept : data_(std::move(data)) {}
   queue_pair(queue_pair&&) noexcept = default;
   queue_pair& operator=(queue_pair&&) noexcept = default;

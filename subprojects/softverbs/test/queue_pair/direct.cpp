@@ -12,8 +12,6 @@
 #include <cstring>
 #include <thread>
 
-namespace {}  // namespace
-
 TEST_CASE("within a process one-sided requests are complete when they have been posted") {
   connection link(with_atomics());
   const address there = link.right.here();
