@@ -4,7 +4,9 @@
 // destroyed.
 
 #include <verbspp/coroutine.hpp>
+#include <verbspp/exchange.hpp>
 
+#include <cstdint>
 #include <utility>
 
 using namespace verbspp;
@@ -34,4 +36,17 @@ auto receive(channel& link, const memory_type& memory) {
 auto read(channel& link, const shared_buffer<BAD(access::local_read) GOOD(access::local_write)>& to,
           const remote_memory<access::remote_read>& from) {
   return link.async_read({.elements = to, .remote = from});
+}
+
+// case: await_posted_request_that_borrows_its_memory
+// expect: memory is borrowed: use an async_scope
+// within: 8
+auto result_of(BAD(pending<>) GOOD(kept_pending) & work) { return work.async_wait(); }
+
+// case: await_session_that_is_not_moved
+// expect: the session moves into the awaitable: write loop.async_run(std::move(session))
+// within: 8
+using session_type = exchange_session<std::uint32_t, prepared_channel>;
+auto met(event_loop& loop, session_type& session) {
+  return loop.async_run(BAD(session) GOOD(std::move(session)));
 }

@@ -239,7 +239,7 @@ TEST_CASE("an acceptor that is stopped ends the wait for its next client") {
 TEST_CASE("a hub that only spins cannot be awaited") {
   const testbed bed;
   event_loop loop;
-  channel_hub hub = must(channel_hub::create(bed.domain, {.channels = 1, .completions = 16}));
+  const channel_hub hub = must(channel_hub::create(bed.domain, {.channels = 1, .completions = 16}));
   const auto wait = [&]() -> eager<result<void>> { co_return co_await loop.async_ready(hub); };
   auto waiting = wait();
   run(loop, waiting);

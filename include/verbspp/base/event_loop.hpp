@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/list_links.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/error.hpp>
@@ -99,7 +100,8 @@ class [[nodiscard]] awaited_source : waiting_source {
 
   [[nodiscard]] bool await_ready() noexcept { return look(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
-    start(loop_, std::addressof(source_), waiting);
+    const void* const source = std::addressof(source_);
+    start(loop_, const_cast<void*>(source), waiting);  // a source may be const
   }
   [[nodiscard]] Result await_resume() noexcept { return *std::move(found_); }
 
@@ -200,6 +202,11 @@ class event_loop {
     return detail::awaited_source<Session, outcome, decltype(look)>(*this, std::move(session), look,
                                                                     wait_limit::forever());
   }
+
+  template <EventSource Session>
+  void async_run(Session&) VERBSPP_DETAIL_REFUSED(!std::is_void_v<Session>,
+                                                  "the session moves into the awaitable: write "
+                                                  "loop.async_run(std::move(session))");
 
   /// Awaits the next client that has connected to an acceptor of exchanges, and returns the result
   /// of the acceptor's `next`.
