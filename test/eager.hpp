@@ -37,7 +37,7 @@ class [[nodiscard]] eager {
   }
 
   [[nodiscard]] bool is_done() const { return coroutine_.promise().returned.has_value(); }
-  /// \pre is_done()
+  /// Returns the result of the coroutine. \pre is_done()
   [[nodiscard]] Outcome& get() { return *coroutine_.promise().returned; }
 
  private:

@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-# From the ground up; docs/design.md describes the contents of each floor.
+# The floors, from the lowest to the highest; docs/design.md describes the contents of each floor.
 FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange", "group", "cm",
           "ranks"]
 # The headers of more than one floor belong to no floor.

@@ -12,7 +12,7 @@ import sys
 import textwrap
 
 ROOT = pathlib.Path(sys.argv[1])
-# Lines of one block that are not adjacent in the source.
+# The mark between lines of one block that are not adjacent in the source.
 GAP = re.compile(r"^\s*// \.\.\.\n", re.MULTILINE)
 
 

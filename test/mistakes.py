@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-# The points at which messages are formatted from several literals.
+# The points at which a message in the documentation may be split, because the library joins it from several literals.
 SEPARATOR = re.compile(r'\.\.\.|soft0|\d[\d.:]*|"[^"]*"|[:;,()] | \(| differs| a signed integer of')
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 

@@ -80,7 +80,7 @@ class player {
       channel_ = channel();
       socket_.close();
       if (connections == given_.connections) return played;
-      // steady: a pause between attempts, whose number is bounded
+      // steady: the pause between attempts, whose number is limited
       ::poll(nullptr, 0, between_tries);
     }
   }
@@ -123,7 +123,7 @@ class player {
     for (;;) {
       auto socket = tcp_socket::connect(given_.host, given_.port, limit);
       if (socket.has_value() || limit.has_passed()) return socket;
-      // steady: retries until the deadline
+      // steady: the pause of a loop that retries until its deadline
       ::poll(nullptr, 0, between_tries);
     }
   }

@@ -158,7 +158,7 @@ TEST_CASE("posting to a shared receive queue does not allocate") {
         }) == 0);
 }
 
-TEST_CASE("the extended interfaces do not allocate but a visitor's own allocations are counted") {
+TEST_CASE("the extended interfaces do not allocate, but a visitor's own allocations are counted") {
   const marked_testbed bed;
   const auto made = extended_completion_queue<fields>::create(bed.context, 64);
   if (made.has_error()) SKIP("this device has no extended completion queues with these fields");
@@ -234,7 +234,7 @@ TEST_CASE("reading asynchronous events does not allocate") {
   CHECK_FALSE(none);
 }
 
-TEST_CASE("a lease by a window does not allocate unless it is the channel's first lease") {
+TEST_CASE("leasing by memory window does not allocate, except for the channel's first lease") {
   const marked_testbed bed;
   if (device_name().starts_with("rxe")) {
     WARN("windows are deallocated here because requests of both ends may not invalidate them");

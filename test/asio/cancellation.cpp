@@ -144,7 +144,7 @@ TEST_CASE("a timer of Asio ends the wait for a request") {
   CHECK(shared.is_only());
 }
 
-TEST_CASE("operations of an asio_channel that is destroyed complete") {
+TEST_CASE("operations of an asio_channel complete when the channel is destroyed") {
   const testbed bed;
   asio_pair ends(bed);
   const auto shared = share_bytes(bed, 32, 5);

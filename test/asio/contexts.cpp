@@ -41,7 +41,7 @@ struct counts {
   int allocated = 0;  ///< the number of allocations
   int in_use = 0;
 };
-/// Counts its allocations.
+/// An allocator that counts its allocations.
 template <class Value>
 struct counting_allocator {
   using value_type = Value;
@@ -65,7 +65,7 @@ struct counted_handler {
   [[nodiscard]] allocator_type get_allocator() const noexcept { return allocator_type(*counted); }
   void operator()(const transport_result<completed_work>& done) {
     must(done);
-    // The operation's memory has to be released before its handler is called.
+    // The memory of the operation was released before the handler was called.
     *in_use = counted->in_use;
   }
   counts* counted;
@@ -89,7 +89,7 @@ TEST_CASE("the memory of an operation of Asio comes from the associated allocato
   CHECK(counted.allocated >= 1);
 }
 
-TEST_CASE("a handler runs on its own executor, which has work until then") {
+TEST_CASE("a handler runs on its associated executor, which has outstanding work until then") {
   const testbed bed;
   asio_pair ends(bed);
   const auto theirs = share_bytes(bed, 8);
@@ -109,7 +109,7 @@ TEST_CASE("a handler runs on its own executor, which has work until then") {
   CHECK(is_called);
 }
 
-TEST_CASE("channels on strands of a context with several threads") {
+TEST_CASE("channels work on strands of a context that several threads run") {
   const testbed bed;
   net::io_context context;
   auto pair = connect_channels(short_channels(bed));
@@ -133,7 +133,7 @@ TEST_CASE("channels on strands of a context with several threads") {
   CHECK(answered == rounds);
 }
 
-TEST_CASE("two contexts in two threads have a channel each") {
+TEST_CASE("two contexts in two threads each serve a channel") {
   const testbed bed;
   auto pair = connect_channels(short_channels(bed));
   const auto pool = must(message_pool::create(bed.domain, 128, 64));
@@ -166,7 +166,8 @@ TEST_CASE("two contexts in two threads share a hub") {
   auto pair = connect_channels(short_channels(bed).hub(hub));
   int answered = 0;
   std::array<bool, 2> has_ended{};
-  // Each thread may get arrivals of the other thread's channel, and passes them on to that thread.
+  // Each thread may poll an arrival for the other thread's channel, which it then passes on to that
+  // thread.
   struct end {
     end(channel connected) : link(context, std::move(connected)) {}
     net::io_context context{1};
@@ -240,7 +241,7 @@ TEST_CASE("a context waits for an acceptor") {
   CHECK(theirs == 8U);
 }
 
-TEST_CASE("a wait for an event source ends by its deadline, and by cancellation") {
+TEST_CASE("a wait for an event source ends at its deadline and when it is cancelled") {
   const testbed bed;
   auto pair = connect_channels(short_channels(bed));
   net::io_context context;

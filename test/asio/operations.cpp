@@ -1,5 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
-// Operations of a channel with the tokens of Asio.
+// SPDX-License-Identifier: Apache-2.0 Operations of a channel with the completion tokens of Asio.
 
 #include "net.hpp"
 
@@ -16,7 +15,7 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace net::experimental::awaitable_operators;
 
-TEST_CASE("awaitables of Asio await every operation with shared memory") {
+TEST_CASE("every operation with shared memory can be awaited through Asio") {
   const testbed bed;
   asio_pair ends(bed);
   const auto mine = share_bytes(bed, 256, 1);
@@ -41,7 +40,7 @@ TEST_CASE("awaitables of Asio await every operation with shared memory") {
     must(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = before},
         use_awaitable));
-    // The memory can be passed as objects, too.
+    // The same operations, which get the buffers themselves instead of elements.
     must(co_await left.async_write(mine, {.remote = must(theirs.remote())}, use_awaitable));
     must(co_await left.async_read(back, {.remote = remote}, use_awaitable));
     must(co_await left.async_send({.elements = mine}, use_awaitable));
@@ -105,7 +104,7 @@ TEST_CASE("operations of Asio return the buffers that they owned") {
   CHECK(holds(theirs, 3));
 }
 
-TEST_CASE("each kind of token of Asio gets the result") {
+TEST_CASE("each kind of Asio completion token gets the result") {
   const testbed bed;
   asio_pair ends(bed);
   const auto mine = share_bytes(bed, 32, 5);
@@ -183,7 +182,7 @@ TEST_CASE("coroutines of Asio at both ends exchange messages of a pool") {
     for (int i = 0; i < rounds; ++i) {
       auto request = must(pool.take());
       must(request.assign(std::as_bytes(std::span(&i, 1))));
-      // Both operations at once.
+      // Awaits the send of the request and the arrival of the answer at the same time.
       auto [sent, answer] = co_await (ends.left.async_send(std::move(request), use_awaitable) &&
                                       ends.left.async_wait(answers, use_awaitable));
       must(sent);
@@ -215,7 +214,7 @@ TEST_CASE("operations of Asio wait for room in order") {
   CHECK(text == letters);
 }
 
-TEST_CASE("a function that waits does not lose the event of an operation of Asio") {
+TEST_CASE("a blocking wait does not lose the event that completes an Asio operation") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain, {.waiting = wait_mode::sleep()}));
   const bool is_in_hub = GENERATE(false, true);
@@ -230,7 +229,7 @@ TEST_CASE("a function that waits does not lose the event of an operation of Asio
   });
   net::post(ends.context, [&] {
     must(ends.right.link().send({.elements = inline_payload(1U)}, patience));
-    // The completion of the receive is available, so this call collects it, too.
+    // The receive has already completed, so this blocking call polls its completion as well.
     must(ends.left.link().write({.elements = inline_payload(2U), .remote = must(theirs.remote())},
                                 patience));
   });

@@ -54,7 +54,7 @@ TEST_CASE("an address without a listener is reported at once") {
   CHECK(told.reason == cm_rejection_reason::no_listener);
 }
 
-TEST_CASE("an address without a device is reported") {
+TEST_CASE("an address that belongs to no device is reported") {
   need_manager();
   const error no_way = failure_of(cm_route::resolve(elsewhere(), patience));
   INFO(no_way);

@@ -76,7 +76,7 @@ TEST_CASE("private data can be created from values and read as values") {
   CHECK(largest.bytes().size() == 56);
 }
 
-TEST_CASE("private data of a length known at run time is bounded") {
+TEST_CASE("private data whose length is known only at run time is refused if it is too long") {
   const std::vector<std::byte> bytes(57, std::byte{1});
   const error e = cm_request_data::from(bytes).error();
   CHECK(e == error_kind::invalid_input);
@@ -97,7 +97,7 @@ TEST_CASE("events and states and rejection reasons have texts") {
   CHECK(std::string(to_string(static_cast<cm_rejection_reason>(12))) != "");
 }
 
-TEST_CASE("without a connection manager in the kernel the error names this cause") {
+TEST_CASE("if the kernel has no connection manager, the error names this cause") {
   const auto listener = cm_listener::open(cm_address::any(0));
   const auto route =
       cm_route::resolve(cm_address::from("192.0.2.1", 1).value(), std::chrono::seconds(10));

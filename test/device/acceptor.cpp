@@ -167,7 +167,8 @@ TEST_CASE("silent clients do not delay other clients") {
 
 TEST_CASE("silent clients that fill all places are refused in favour of a client that sends data") {
   testbed bed;
-  // The limit of silent clients is longer than this test may take, so it cannot make room.
+  // The time limit for silent clients is longer than this test may take, so no place becomes free
+  // because that limit expires.
   server serving(bed, {.clients = 8, .handshakes = 2, .limit = 10 * patience});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
@@ -289,7 +290,7 @@ TEST_CASE("clients beyond the limit on simultaneous handshakes wait until others
     for (int i = 0; i < 20; ++i) must(serving.clients->advance());
     CHECK(serving.offers == 1);
   }
-  // A waiting client that disconnects is forgotten.
+  // A waiting client that disconnects is removed from the queue.
   third_socket.close();
   serve_until(
       *serving.clients, [&] { return serving.clients->failed() == 1; },
@@ -383,8 +384,8 @@ TEST_CASE("an acceptor accepts a limited number of clients per second") {
     pollfd entry{.fd = serving.clients->file_descriptor(), .events = POLLIN, .revents = 0};
     if (serving.clients->under_way() < 8) REQUIRE(::poll(&entry, 1, 20000) == 1);
   }
-  // Clients of a tenth of a second may be accepted at once, which are two; six more follow at
-  // intervals of 50 ms.
+  // The acceptor may accept at once as many clients as the rate permits in a tenth of a second,
+  // which are two. The other six follow at intervals of 50 ms.
   CHECK(clock::now() - begun >= 250ms);
 }
 
@@ -426,7 +427,7 @@ TEST_CASE("a moved-from acceptor has no clients and returns an error") {
   CHECK(!moved.is_stopped());
 }
 
-TEST_CASE("accepting with bad options is refused") {
+TEST_CASE("accepting clients with invalid options is refused") {
   testbed bed;
   std::uint32_t offers = 0;
   const auto with = [&](tcp_listener listener, const acceptor_options& options) {

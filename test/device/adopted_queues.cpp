@@ -187,7 +187,7 @@ TEST_CASE("a thread can wait for queues of a C program whatever user data they h
   CHECK_FALSE(must(again.wait(moment)));
 }
 
-TEST_CASE("an event of a C program's queue is not taken for one of the library's own queues") {
+TEST_CASE("an event of a C program's queue is not mistaken for an event of the library's queues") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto before = must(waitable_completion_queue::create(channel, 8));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file
-/// Assignment destroys the previous object. A moved-from object is empty in every member.
+/// \file Assignment destroys the previous object. Every accessor of a moved-from object reports it
+/// as empty.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -122,7 +122,7 @@ TEST_CASE("assigning to a buffer deregisters the previous memory before it frees
   first[199] = std::byte{1};
 }
 
-TEST_CASE("a moved-from object is empty in every member") {
+TEST_CASE("every accessor of a moved-from object reports it as empty") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   {

@@ -59,7 +59,7 @@ ibv_async_event about_port(ibv_event_type type, int port) {
 
 }  // namespace
 
-TEST_CASE("a wait for events on a context without any ends at the deadline") {
+TEST_CASE("a wait for asynchronous events ends at its deadline if none occurs") {
   const testbed bed;
   CHECK_FALSE(must(bed.context.poll_async_event()));
   const auto until = clock::now() + moment;

@@ -185,7 +185,7 @@ TEST_CASE_METHOD(one_listener,
 }
 
 TEST_CASE_METHOD(one_listener,
-                 "if too many events are kept the oldest of the lowest severity are dropped") {
+                 "if too many events are kept, the oldest of the lowest severity are dropped") {
   listener.listen(bed.context, {});
   keep(listener, about_port(IBV_EVENT_PORT_ERR));
   keep(listener, about_port(IBV_EVENT_SM_CHANGE));

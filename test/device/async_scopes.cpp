@@ -33,7 +33,7 @@ Outcome& run(eager<Outcome>& coroutine, channel& link) {
   return coroutine.get();
 }
 
-/// Two connected channels with short queues.
+/// Connects two channels that have short queues.
 channel_pair connect_short(const testbed& bed) {
   return connect_channels(bed.domain.build_channel()
                               .access(all_rights | access::remote_atomic)
@@ -128,7 +128,7 @@ TEST_CASE("scopes of several coroutines are open on one channel at the same time
   CHECK(ends.left.outstanding() == 0);
 }
 
-TEST_CASE("a scope awaits all posted requests and reports failures that were not taken") {
+TEST_CASE("a scope awaits all posted requests and reports failures whose results were not taken") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   buffer<> from(bed.domain, pattern(64, 4));
@@ -199,7 +199,7 @@ TEST_CASE("the limit of a wait for the end of a scope breaks the channel") {
   CHECK(ends.right.state() == channel_state::broken);
 }
 
-TEST_CASE("an awaited scope of an empty channel fails") {
+TEST_CASE("a scope of an empty channel refuses requests and returns an error when it is awaited") {
   channel none;
   const auto finish = [&]() -> routine {
     async_scope scope(none);
@@ -228,7 +228,7 @@ TEST_CASE("a coroutine awaits handles of requests that keep or own their memory"
     VERBSPP_CO_TRYV(written);
     own = std::move(memory);
     VERBSPP_CO_TRYV(co_await first.async_wait());
-    // The result was already taken.
+    // The result was already taken, so a second wait is refused.
     const auto again = co_await first.async_wait();
     CHECK(error(failure_of(again)) == error_kind::invalid_input);
     co_return success();

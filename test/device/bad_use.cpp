@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file
-/// Mistakes of programs: each causes a typed error, and later requests succeed. Mistakes about
-/// memory are in work_errors.cpp.
+/// \file Incorrect use of the library, and a port that is down: each causes a typed error, and
+/// later requests succeed. Incorrect use of memory is tested in work_errors.cpp.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -37,7 +36,7 @@ void with_each_interface(const testbed& bed, Test test) {
 
 }  // namespace
 
-TEST_CASE("inline data above the limit is refused with both numbers and nothing is posted") {
+TEST_CASE("inline data above the limit is refused and the error gives its size and the limit") {
   const testbed bed;
   buffer<> target(bed.domain, 4096);
   with_each_interface(bed, [&](auto left) {
@@ -69,7 +68,8 @@ TEST_CASE("inline data above the limit is refused with both numbers and nothing 
   });
 }
 
-TEST_CASE("too many elements in a batch are refused with both numbers and nothing is posted") {
+TEST_CASE(
+    "too many elements in a batch are refused and the error gives their number and the limit") {
   const testbed bed;
   buffer<> target(bed.domain, 4096);
   buffer<> source(bed.domain, 8);
@@ -91,7 +91,7 @@ TEST_CASE("too many elements in a batch are refused with both numbers and nothin
   });
 }
 
-TEST_CASE("too many elements of a shared receive are refused with both numbers") {
+TEST_CASE("too many elements of a shared receive are refused, with their number and the limit") {
   const testbed bed;
   if (bed.limits.max_srq <= 0) SKIP("this device has no shared receive queues");
   const auto shared = must(shared_receive_queue::create(bed.domain, 4, 2));

@@ -49,7 +49,7 @@ void with_each_interface(Test test) {
 
 }  // namespace
 
-TEST_CASE("a batch is posted in order by either interface") {
+TEST_CASE("both posting interfaces post the requests of a batch in order") {
   with_each_interface([](const testbed& bed, auto pair) {
     buffer<> source(bed.domain, pattern(64, 1));
     buffer<> target(bed.domain, 64);
@@ -196,7 +196,7 @@ TEST_CASE("an exception during a batch posts nothing") {
   });
 }
 
-TEST_CASE("either interface can post inline data in a batch") {
+TEST_CASE("both posting interfaces can post inline data in a batch") {
   with_each_interface([](const testbed& bed, auto pair) {
     REQUIRE(pair.left.capacities().max_inline_data >= 16);
     buffer<> inbox(bed.domain, 32);
@@ -252,7 +252,7 @@ TEST_CASE("posting during an extended batch of the same queue pair fails an asse
   for (const std::uint64_t id : {2U, 3U}) take_success(bed.left_queue, id);
 }
 
-TEST_CASE("a list without room for more inline bytes is refused") {
+TEST_CASE("a batch with more inline bytes than it has room for is refused") {
   const testbed bed;
   connected_pair pair =
       connect(must(bed.left().max_inline_data(16).build()), must(bed.right().build()));
@@ -329,7 +329,7 @@ TEST_CASE("a datagram queue pair sends batches") {
 }
 
 TEST_CASE(
-    "building a queue pair without the extended posting interface suggests the standard one") {
+    "the error for a device without the extended posting interface suggests the standard one") {
   const testbed bed;
   const failing_device without("ibv_create_qp_ex=EOPNOTSUPP");
   const error e = failure_of(bed.left().extended_posting().build());

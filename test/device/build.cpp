@@ -222,7 +222,7 @@ TEST_CASE("an infinite ACK timeout and the infinite RNR retry count are set on t
   }
 }
 
-TEST_CASE("queue lengths and elements above the device's limits are refused with both numbers") {
+TEST_CASE("a queue capacity above the device's limit is refused and the error gives both numbers") {
   const testbed bed;
   if (bed.limits.max_qp_wr < INT_MAX) {
     const auto above = must(work_request_count::from(bed.limits.max_qp_wr + 1));
@@ -240,7 +240,7 @@ TEST_CASE("queue lengths and elements above the device's limits are refused with
   }
 }
 
-TEST_CASE("read depths above the device's limits are refused with both numbers") {
+TEST_CASE("a read depth above the device's limit is refused and the error gives both numbers") {
   const testbed bed;
   if (bed.limits.max_qp_init_rd_atom < read_depth::maximum) {
     const auto above = must(read_depth::from(bed.limits.max_qp_init_rd_atom + 1));
@@ -254,7 +254,8 @@ TEST_CASE("read depths above the device's limits are refused with both numbers")
   }
 }
 
-TEST_CASE("inline data that no device grants is an error of the device with a hint") {
+TEST_CASE(
+    "requesting more inline data than any device grants returns the device's error and a hint") {
   const testbed bed;
   const error e = failure_of(bed.left().max_inline_data(0x7fffffff).build());
   INFO(e);
@@ -288,7 +289,7 @@ TEST_CASE("a port that is not active is refused") {
   must(bed.left().port(bed.port.number()).build());
 }
 
-TEST_CASE("a path MTU above the port's active one is refused with both numbers") {
+TEST_CASE("a path MTU above the port's active MTU is refused and the error gives both numbers") {
   const testbed bed;
   const altered_ports altered(bed.context,
                               [](ibv_port_attr& port) { port.active_mtu = IBV_MTU_1024; });
@@ -389,7 +390,8 @@ TEST_CASE("a queue pair prints its number and state") {
   CHECK_THAT(text.str(), Catch::Contains("RTS"));
 }
 
-TEST_CASE("an empty optional keeps the default of the builder and a full one replaces it") {
+TEST_CASE(
+    "an empty optional keeps the builder's default and an optional with a value replaces it") {
   const testbed bed;
   const std::optional<work_request_count> no_count;
   const std::optional<ack_timeout> no_timeout;

@@ -70,7 +70,8 @@ TEST_CASE_METHOD(two_channels, "a callback gets the memory that its request owns
   CHECK(std::ranges::equal(*returned, pattern(64, 2)));
 }
 
-TEST_CASE_METHOD(two_channels, "the library keeps a request and its function until the call") {
+TEST_CASE_METHOD(two_channels,
+                 "the library keeps a request and its callback until the callback is called") {
   const auto mine = share_bytes(bed, 64, 3);
   const auto theirs = share_bytes(bed, 64);
   const auto remote = must(theirs.remote());
@@ -100,7 +101,7 @@ TEST_CASE_METHOD(two_channels, "a request that cannot be posted has no callback"
   CHECK(calls == 0);
 }
 
-TEST_CASE_METHOD(two_channels, "a function is called at once if the result is available") {
+TEST_CASE_METHOD(two_channels, "a callback is called at once if the result is already available") {
   const auto remote = must(share_bytes(bed, 8).remote());
   auto first = must(left.post_write({.remote = remote}));
   auto second = must(left.post_write({.remote = remote}));
@@ -134,7 +135,7 @@ TEST_CASE_METHOD(two_channels, "a callback that is destroyed early is not called
   CHECK(std::ranges::equal(place, pattern(8, 4)));
 }
 
-TEST_CASE_METHOD(two_channels, "the end of a channel calls all callbacks with the error") {
+TEST_CASE_METHOD(two_channels, "destroying a channel calls all of its callbacks with an error") {
   const auto mine = share_bytes(bed, 8);
   std::vector<done> results;
   const auto note = [&](const done& result) { results.push_back(result); };
@@ -147,7 +148,7 @@ TEST_CASE_METHOD(two_channels, "the end of a channel calls all callbacks with th
   CHECK(mine.is_only());
 }
 
-TEST_CASE_METHOD(two_channels, "a function may post again and destroy its channel") {
+TEST_CASE_METHOD(two_channels, "a callback may post again and may destroy its channel") {
   const auto remote = must(share_bytes(bed, 8).remote());
   int steps = 0;
   struct chain {
@@ -167,7 +168,7 @@ TEST_CASE_METHOD(two_channels, "a function may post again and destroy its channe
   CHECK(left.state() == channel_state::empty);
 }
 
-TEST_CASE_METHOD(two_channels, "a function may destroy its callback") {
+TEST_CASE_METHOD(two_channels, "a function may destroy the callback object that called it") {
   const auto remote = must(share_bytes(bed, 8).remote());
   int calls = 0;
   struct last {

@@ -137,7 +137,7 @@ TEST_CASE("a full send queue is detected without the driver and accepts requests
   must(must(left.post_send({.elements = mine.gather()})).wait(patience));
 }
 
-TEST_CASE_METHOD(two_channels, "all requests of a scope have finished when it returns") {
+TEST_CASE_METHOD(two_channels, "a scope returns when all of its requests have finished") {
   buffer<> mine(bed.domain, pattern(64, 6));
   buffer<> theirs(bed.domain, 64);
   must(left.scope([&](channel_scope& s) -> result<void> {
@@ -224,7 +224,9 @@ TEST_CASE_METHOD(two_channels,
   CHECK(left.outstanding() == 0);
 }
 
-TEST_CASE_METHOD(two_channels, "a stream keeps its queue filled and has finished when it returns") {
+TEST_CASE_METHOD(
+    two_channels,
+    "a stream keeps the queue filled and returns when all of its requests have finished") {
   buffer<> mine(bed.domain, pattern(256, 7));
   buffer<> theirs(bed.domain, 256);
   for (const std::uint32_t every : {1U, 3U, 16U, 1000U}) {
@@ -243,7 +245,7 @@ TEST_CASE_METHOD(two_channels, "a stream keeps its queue filled and has finished
   }
 }
 
-TEST_CASE_METHOD(two_channels, "a timeout ends a wait and returns all memory") {
+TEST_CASE_METHOD(two_channels, "a timeout ends a wait and returns all memory to the program") {
   buffer<> to(bed.domain, 64);
   auto other = must(left.post_receive({.elements = to.scatter()}));
   const auto start = clock::now();
@@ -362,7 +364,7 @@ TEST_CASE("a channel can be prepared before its first handshake and before later
   CHECK(error(failure_of(nothing.handshake(end))) == error_kind::not_connected);
 }
 
-TEST_CASE("a channel is a single type that can be stored") {
+TEST_CASE("all channels have one type, whose objects can be stored") {
   const testbed bed;
   channel empty;
   CHECK(empty.state() == channel_state::empty);

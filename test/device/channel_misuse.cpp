@@ -130,7 +130,7 @@ TEST_CASE_METHOD(two_channels, "assigning to a handle releases its previous requ
   must(owned.wait().result);
 }
 
-TEST_CASE("too many unread results are refused with a message until some are read") {
+TEST_CASE("a receive is refused with a message while too many results are unread") {
   const testbed bed;
   channel_pair ends = connect_channels(
       bed.domain.build_channel().max_send_work_requests(2).max_receive_work_requests(1));

@@ -255,7 +255,7 @@ TEST_CASE("a wait that times out returns within 100 ms") {
   }
 }
 
-TEST_CASE("the error of a receive for which no message arrived names the limit and the peer") {
+TEST_CASE("the error for a receive without a message names the limit and the peer") {
   const testbed bed;
   const bool is_default = GENERATE(true, false);
   const std::chrono::nanoseconds usual =

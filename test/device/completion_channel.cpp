@@ -75,7 +75,7 @@ void wait_readable(int file_descriptor) {
 
 }  // namespace
 
-TEST_CASE_METHOD(one_waiting, "a wait takes the available completions") {
+TEST_CASE_METHOD(one_waiting, "a wait returns the available completions") {
   ends.send(0, 1);
   ends.send(0, 2);
   static_cast<void>(take(bed.left_queue, 2));
@@ -120,7 +120,8 @@ TEST_CASE("a wait without completions returns none at the deadline") {
   CHECK_FALSE(must(queue.completion_channel().poll()));
 }
 
-TEST_CASE_METHOD(one_waiting, "a wait with a past deadline still takes the available completions") {
+TEST_CASE_METHOD(one_waiting,
+                 "a wait with a past deadline still returns the available completions") {
   ends.send(0, 7);
   let_arrive(bed);
   slots into;
@@ -244,7 +245,7 @@ TEST_CASE("a moved-from completion channel is empty and refused") {
 }
 // NOLINTEND(bugprone-use-after-move)
 
-TEST_CASE("a wait without a slot is refused") {
+TEST_CASE("a wait without a slot for a completion is refused") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   CHECK(failure_of(queue.wait({}, deadline())) == error_kind::invalid_input);
@@ -299,7 +300,7 @@ TEST_CASE_METHOD(one_waiting, "a failed completion counts as solicited") {
   CHECK(status_of(take_one(ends.queue())) == work_status::flushed);
 }
 
-TEST_CASE("the event of a channel names its queue") {
+TEST_CASE("an event of a completion channel names its queue") {
   const testbed bed;
   waiting ends(bed, 3);
   for (const std::size_t which : {2U, 0U, 1U, 2U}) {

@@ -23,7 +23,8 @@ TEST_CASE("a completion queue with a capacity of zero is refused") {
   CHECK_THAT(e.message(), Catch::Contains("capacity"));
 }
 
-TEST_CASE("a completion queue above the device's limit is refused with both numbers") {
+TEST_CASE(
+    "a completion queue above the device's limit is refused and the error gives both numbers") {
   const testbed bed;
   const auto limit = static_cast<std::size_t>(bed.limits.max_cqe);
   for (const std::size_t capacity :
@@ -112,7 +113,7 @@ TEST_CASE("sends and receives complete in their own completion queues") {
   CHECK(take_success(bed.right_queue, 1).operation() == work_operation::receive);
 }
 
-TEST_CASE("polling without a slot is refused") {
+TEST_CASE("polling without a slot for a completion is refused") {
   const testbed bed;
   const error e = failure_of(bed.left_queue.poll({}));
   CHECK(e == error_kind::invalid_input);
@@ -192,7 +193,7 @@ std::vector<std::string> told_without_memory(const testbed& bed) {
 
 }  // namespace
 
-TEST_CASE("the error of a queue that cannot get memory contains the limit of locked memory") {
+TEST_CASE("the error for a queue that cannot get memory contains the limit of locked memory") {
   const testbed bed;
   const memory_lock_limit small(65536);
   if (!small.changed) SKIP("the limit may not be changed here");
@@ -200,7 +201,7 @@ TEST_CASE("the error of a queue that cannot get memory contains the limit of loc
     CHECK_THAT(told, Catch::Contains("ulimit -l") && Catch::Contains("fewer"));
 }
 
-TEST_CASE("the error of a queue that cannot get memory contains no limit if there is none") {
+TEST_CASE("the error for a queue that cannot get memory contains no limit if there is none") {
   const testbed bed;
   const memory_lock_limit none(RLIM_INFINITY);
   if (!none.changed) SKIP("the limit may not be raised here");

@@ -75,7 +75,7 @@ std::string_view text_in(const shared_bytes& memory, std::size_t length) {
 
 }  // namespace
 
-TEST_CASE_METHOD(two_channels, "coroutines await every operation with shared memory") {
+TEST_CASE_METHOD(two_channels, "every operation with shared memory can be awaited by a coroutine") {
   const auto mine = share_bytes(bed, 256, 1);
   const auto theirs = share_bytes(bed, 256);
   const auto back = share_bytes(bed, 256);
@@ -94,7 +94,7 @@ TEST_CASE_METHOD(two_channels, "coroutines await every operation with shared mem
     std::memcpy(&before, back.data(), 8);
     VERBSPP_CO_TRYV(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = 7}));
-    // The objects themselves are accepted in place of elements.
+    // The calls also accept buffers in place of their elements.
     VERBSPP_CO_TRYV(co_await left.async_write(mine, {.remote = must(theirs.remote())}));
     VERBSPP_CO_TRYV(co_await left.async_read(back, {.remote = remote}));
     VERBSPP_CO_TRYV(co_await left.async_send({.elements = mine, .solicited = true}));
@@ -527,7 +527,7 @@ TEST_CASE("awaiting a request with unusable memory returns an error") {
   CHECK(error(failure_of(empty().get())) == error_kind::not_connected);
 }
 
-TEST_CASE("a hub reports completions and limits of requests that its channels await") {
+TEST_CASE("a hub wakes coroutines whose request has completed or whose limit has expired") {
   const testbed bed;
   const wait_mode mode = GENERATE(wait_mode::spin(), wait_mode::sleep());
   const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = mode}));

@@ -92,7 +92,7 @@ void wait_until(Condition condition, const char* what, std::chrono::nanoseconds 
 template <class Act>
 [[nodiscard]] std::thread later(Act act, std::chrono::nanoseconds after = moment) {
   return std::thread([act, after] {
-    // steady: the wait has likely begun; it ends in the same way if not
+    // steady: after this pause, the wait has likely begun; if not, it ends in the same way
     std::this_thread::sleep_for(after);
     act();
   });

@@ -79,7 +79,7 @@ TEST_CASE("a missing device is not found") {
   CHECK(failure_of(open_device(name.substr(0, name.size() - 1))) == error_kind::not_found);
 }
 
-TEST_CASE("the error of a missing device names it and the devices of the machine") {
+TEST_CASE("the error for a missing device names it and the devices of the machine") {
   CHECK_THAT(failure_of(open_device("mlx5_77")).message(),
              Catch::Contains("\"mlx5_77\"") && Catch::Contains(device_name()));
   // Unprintable characters in names are replaced, because names may come from a user.
@@ -122,7 +122,7 @@ TEST_CASE("the first active port is the first port that reports this state") {
   }
 }
 
-TEST_CASE("each query of a port beyond the device's ports is an error") {
+TEST_CASE("querying a port number that the device does not have returns an error") {
   const testbed bed;
   const port_number beyond = port_beyond(bed);
   const error port = failure_of(bed.context.query_port(beyond));
@@ -165,7 +165,7 @@ TEST_CASE("the GID table and the query of one entry agree") {
   }
 }
 
-TEST_CASE("the local address is chosen by rank and set on the device") {
+TEST_CASE("the most suitable local address is chosen and set on the device") {
   const testbed bed;
   const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
   const auto expected = expected_gid_index(table, bed);
@@ -263,7 +263,7 @@ TEST_CASE("a device and its context report the same NUMA node and a thread is bo
 }
 
 #if !defined(VERBSPP_TEST_THREAD_SANITIZED)
-TEST_CASE("an EIO in a forked child reports that its parent opened the device") {
+TEST_CASE("an EIO error in a forked child reports that the parent opened the device") {
   const testbed bed;
   const failing_verb fails("ibv_create_cq", EIO);
   const auto told_now = [&] {

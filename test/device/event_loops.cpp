@@ -452,7 +452,7 @@ TEST_CASE("a loop continues when places return to a pool that was empty") {
   }
 }
 
-TEST_CASE("one loop drives both sides of an exchange and an acceptor and a meeting") {
+TEST_CASE("one loop drives both sides of an exchange, an acceptor and a meeting") {
   const testbed bed;
   SECTION("acceptor and session") {
     auto listener = must(tcp_listener::open("0"));
@@ -509,7 +509,7 @@ TEST_CASE("one loop drives both sides of an exchange and an acceptor and a meeti
   }
 }
 
-TEST_CASE("objects that cannot wake a loop return the reason") {
+TEST_CASE("objects that cannot wake an event loop refuse to be used in one and give the reason") {
   loop_hub spinning(8, 4, wait_mode::spin());
   CHECK(spinning.hub.file_descriptor() == -1);
   const error of_hub = failure_of(spinning.hub.request_notification());

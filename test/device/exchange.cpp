@@ -141,11 +141,11 @@ TEST_CASE_METHOD(
     two_sides,
     "a channel stays prepared if its exchange fails early and is closed if it fails late") {
   channel left(must(bed.domain.build_channel().build()));
-  SECTION("early") {
+  SECTION("the exchange fails early") {
     CHECK(failure_of(exchange(sockets[0], left, 1ms)) == error_kind::timed_out);
     CHECK(left.state() == channel_state::prepared);
   }
-  SECTION("late") {
+  SECTION("the exchange fails late") {
     channel right(must(bed.domain.build_channel().build()));
     using session = exchange_session<std::tuple<>, detail::channel_in_place>;
     auto one = std::optional(must(

@@ -271,7 +271,7 @@ TEST_CASE("a failed extended query is reported with its cause") {
   }
 }
 
-TEST_CASE("the error of a failed transition names it and the queue pair is destroyed") {
+TEST_CASE("the error for a failed transition names it and the queue pair is destroyed") {
   const testbed bed;
   const auto check = [](const char* transition, int number, auto make) {
     check_failing({.verb = "ibv_modify_qp", .operation = transition, .first = number},

@@ -49,12 +49,13 @@ struct failing_call {
   const char* operation = nullptr;  ///< the operation that the error names, if it is not the verb
   std::vector<expected_failure> failures = any_failures;
   std::vector<convention>
-      ways{};     ///< conventions for reporting it; by default all that the verb has
+      ways{};     ///< the conventions of the report; by default all that the verb has
   int first = 1;  ///< the number of the first call that fails
   bool can_be_repeated = true;
 };
 
-/// The ways in which providers report the failure of a call with the convention `own`.
+/// The conventions by which providers report the failure of a call whose documented convention is
+/// `own`.
 [[nodiscard]] std::vector<convention> ways_of(convention own);
 
 /// Checks the kind, errno and operation of an error, and that its message is a single line with a

@@ -46,7 +46,7 @@ void write_and_flush(const testbed& bed, QueuePair& left, const buffer<>& source
 
 }  // namespace
 
-TEST_CASE("a flush completes after the write that it covers both alone and in a batch") {
+TEST_CASE("a flush completes after the write that it covers, both alone and in a batch") {
   const testbed bed;
   if (!has_flush(bed)) SKIP("the device, or libibverbs, has no RDMA flush");
   auto prepared_left = supported(bed.left().extended_posting().build(), extended_posting);

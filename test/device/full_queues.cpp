@@ -107,7 +107,7 @@ TEST_CASE("posting to a full receive queue would block and all accepted requests
   }
 }
 
-TEST_CASE("a place in the send queue is free when its completion has been polled") {
+TEST_CASE("a place in the send queue is free when the request's completion has been polled") {
   const testbed bed;
   auto [left, right] =
       connect(must(bed.left().max_send_work_requests(4).build()), must(bed.right().build()));
@@ -121,7 +121,7 @@ TEST_CASE("a place in the send queue is free when its completion has been polled
   }
 }
 
-TEST_CASE("places of unsignaled requests are freed by a later signaled request") {
+TEST_CASE("places of unsignaled requests are freed by the completion of a later signaled request") {
   const testbed bed;
   auto [left, right] =
       connect(must(bed.left().max_send_work_requests(8).build()), must(bed.right().build()));

@@ -139,7 +139,7 @@ TEST_CASE_METHOD(members_with_memory, "scatter sends a different part to each pe
     for (const std::uint32_t peer : all[1].all()) CHECK(all[1][peer].outstanding() == 0);
     for (pending<>& each : receives) must(each.wait(patience));
   }
-  SECTION("by writes at each level") {
+  SECTION("by blocking writes, posted writes, and writes in a scope") {
     REQUIRE(all[1].scatter({0, 1}, written));
     REQUIRE(must(all[1].post_scatter({2}, written)).wait());
     must(all[1].scope([&](group_scope& scope) { return scope.post_scatter({3}, written); }));
@@ -147,7 +147,7 @@ TEST_CASE_METHOD(members_with_memory, "scatter sends a different part to each pe
   for (std::uint32_t i = 0; i < count; ++i) CHECK(part_of(memory[i], 0) == part_of(from, i));
 }
 
-TEST_CASE_METHOD(four_members, "gather takes a part from each peer") {
+TEST_CASE_METHOD(four_members, "gather reads or receives a part from each peer") {
   buffer<> into(bed.domain, count * block);
   std::vector<buffer<>> theirs;
   for (std::uint32_t i = 0; i < count; ++i) theirs.emplace_back(bed.domain, pattern(block, i));
@@ -160,7 +160,7 @@ TEST_CASE_METHOD(four_members, "gather takes a part from each peer") {
     return receive_operation{.elements = into.scatter(peer * block, block)};
   };
 
-  SECTION("by reads at each level") {
+  SECTION("by blocking reads, posted reads, and reads in a scope") {
     REQUIRE(all[2].gather({0, 1}, read));
     REQUIRE(must(all[2].post_gather({2}, read)).wait(patience));
     must(all[2].scope([&](group_scope& scope) { return scope.post_gather({3}, read); }));
@@ -185,7 +185,7 @@ TEST_CASE_METHOD(members_with_memory, "multicast sends the same bytes to each gi
   const auto place = [&](std::uint32_t peer) { return memory[peer].remote(); };
   const std::vector<std::uint32_t> some{0, 3};
 
-  SECTION("by sends at each level") {
+  SECTION("by blocking sends, posted sends, and sends in a scope") {
     std::vector<pending<>> receives;
     for (const std::uint32_t peer : some)
       for (int i = 0; i < 3; ++i)

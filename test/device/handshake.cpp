@@ -103,7 +103,7 @@ TEST_CASE("requesting an MTU larger than the peer's is a mismatch") {
   prepared larger = must(bed.left().path_mtu(512).build());
   const endpoint of_larger = larger.endpoint();
   check_names_both(failure_of(std::move(larger).handshake(of_smaller)), "MTU", "512", "256");
-  // The other end's MTU would fit, but it detects that this end refuses.
+  // The other end would accept the MTU, but it detects that this end refuses.
   check_names_both(failure_of(std::move(smaller).handshake(of_larger)), "MTU", "256", "512");
 }
 
@@ -174,7 +174,7 @@ TEST_CASE("ends with explicit GID indexes of different RoCE versions do not conn
   check_names_both(e, "GID type", "RoCE v2", "RoCE v1");
 }
 
-TEST_CASE("an end with an explicit GID index is reached at that address") {
+TEST_CASE("an end with an explicit GID index is reached at the address with this index") {
   const testbed bed;
   if (!bed.is_ethernet()) SKIP("InfiniBand ports have one address");
   const address_offer offered = must(bed.left().build()).endpoint().addresses;
@@ -345,8 +345,8 @@ TEST_CASE("an unreachable peer's error reports what is wrong with the route to i
   if (remote.addresses.empty() ||
       remote.addresses[0].prefix_length == offered_address::unknown_prefix)
     SKIP("the addresses of this device do not belong to a network interface");
-  // An address that this port cannot have, from a range for documentation, so that the result does
-  // not depend on the routes of the host.
+  // An address that this port cannot have, from a range that is reserved for documentation, so that
+  // the result does not depend on the routes of the host.
   remote.address = gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 77}};
   remote.addresses = {};
   const failing_verb unreachable("ibv_modify_qp", ETIMEDOUT);

@@ -287,7 +287,7 @@ TEST_CASE("a client whose channel has broken is removed after its turn") {
   CHECK(serving.hub->size() == 0);
 }
 
-TEST_CASE("a client that is renewed in its turn stays") {
+TEST_CASE("a client whose channel is renewed in its turn stays in the table") {
   served_hub serving;
   channel_pair ends = serving.connect();
   const channel_id id = must(serving.clients.add(std::move(ends.left)));
@@ -344,7 +344,7 @@ TEST_CASE("a table that is destroyed stops all of its clients before it destroys
   CHECK(serving.hub->size() == 0);
 }
 
-TEST_CASE("a table of clients explains each refusal") {
+TEST_CASE("a table of clients refuses invalid calls with a message") {
   served_hub serving;
   CHECK_THAT(failure_of(table::create(*serving.hub)).message(), Catch::Contains("already"));
   std::array<arrival, 1> slot;
@@ -388,7 +388,7 @@ TEST_CASE("a hub reports a channel whose watched descriptor is closed") {
     quits.join();
     CHECK(serving.clients.size() == 0);
   }
-  // The hub reports it as an arrival as well.
+  // The hub also reports the closed descriptor, as an arrival of the channel.
   const testbed bed;
   const channel_hub hub = must(channel_hub::create(bed.domain));
   sockets peer;

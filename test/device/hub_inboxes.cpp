@@ -80,7 +80,8 @@ TEST_CASE("an inbox returns the messages of its channel from the pool of a hub i
     CHECK(text_of(got) == text);
     CHECK(got.source() == all.here[0]->id());
   }
-  // The hub returns the messages of the other channel, and only news of this one.
+  // The hub returns the messages of the other channel. For the channel that has the inbox, it
+  // returns only arrivals without a message.
   send_text(all.there[1], "other");
   send_text(all.there[0], "mine");
   bool has_news = false;
@@ -118,7 +119,7 @@ TEST_CASE("an inbox of a hub gets messages again when places return to the pool"
   served_clients all(1, {.channels = 2, .receives = 4, .refill = 2});
   inbox messages = must(inbox::open(*all.here[0], all.pool));
   std::vector<message> kept;
-  // Takes all places of the pool except two.
+  // Takes all remaining places, so that the hub has only its four posted receives.
   while (all.pool.available() > 0) kept.push_back(must(all.pool.take()));
   for (int i = 0; i < 4; ++i) {
     send_text(all.there[0], "text");
@@ -136,7 +137,7 @@ TEST_CASE("an inbox of a hub returns the messages that arrived before its channe
   std::optional<inbox> messages = must(inbox::open(*all.here[0], all.pool));
   send_text(all.there[0], "first");
   send_text(all.there[0], "second");
-  SECTION("and then the cause") {
+  SECTION("it then returns the cause") {
     must(all.here[0]->close(patience));
     CHECK(text_of(must(messages->wait(patience))) == "first");
     CHECK(text_of(must(messages->wait(patience))) == "second");
@@ -144,13 +145,13 @@ TEST_CASE("an inbox of a hub returns the messages that arrived before its channe
     CHECK(gone == error_kind::not_connected);
     CHECK_THAT(gone.message(), Catch::Contains("next message of an inbox"));
   }
-  SECTION("although the channel was destroyed") {
+  SECTION("it returns them although the channel was destroyed") {
     all.here[0].reset();
     CHECK(text_of(must(messages->wait(patience))) == "first");
     CHECK(text_of(must(messages->wait(patience))) == "second");
     CHECK(messages->wait(patience).has_error());
   }
-  SECTION("and returns its places to the pool when it is destroyed") {
+  SECTION("it returns its places to the pool when it is destroyed") {
     all.here[0].reset();
     messages.reset();
     all.hub.reset();
@@ -171,7 +172,7 @@ TEST_CASE("the hub returns the messages of a channel again after its inbox was d
   CHECK(inbox::open(*all.here[0], all.pool).has_value());
 }
 
-TEST_CASE("the inbox of a hub's channel explains each refusal") {
+TEST_CASE("the inbox of a hub's channel refuses invalid calls with a message") {
   served_clients all(1);
   const message_pool other = must(message_pool::create(all.bed.domain, 8, 32));
   const error foreign = failure_of(inbox::open(*all.here[0], other));
@@ -290,7 +291,7 @@ TEST_CASE("an inbox keeps the messages of a client in a table") {
   CHECK(failure_of(all.hub->poll()) == error_kind::invalid_input);
 }
 
-TEST_CASE("the loop function of a moved-from hub is refused") {
+TEST_CASE("polling a moved-from hub is refused") {
   const testbed bed;
   auto hub = must(channel_hub::create(bed.domain, {.channels = 1, .completions = 16}));
   const channel_hub moved = std::move(hub);

@@ -68,7 +68,7 @@ TEST_CASE("a channel cannot be built with a moved-from hub") {
   CHECK(bed.domain.build_channel().hub(hub).hub(moved).build().has_value());
 }
 
-TEST_CASE("channels of a hub complete in its queue and their own waits find their completions") {
+TEST_CASE("requests of a hub's channels complete in its queue and the channels' waits find them") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain, {.channels = 4, .completions = 128}));
   channel_pair one = connect_to_hub(bed, hub);
@@ -100,7 +100,7 @@ TEST_CASE("channels of a hub complete in its queue and their own waits find thei
   }));
   CHECK(two.left.outstanding() == 0);
 
-  SECTION("one breaks while the others continue") {
+  SECTION("one channel breaks while the others continue") {
     move_to_error(one.left.native_handle());
     CHECK(one.left.send({.elements = mine.gather()}).has_error());
     CHECK(one.left.state() == channel_state::broken);
@@ -111,7 +111,7 @@ TEST_CASE("channels of a hub complete in its queue and their own waits find thei
     must(one.right.handshake(one.left.endpoint()));
     must(one.left.write({.elements = mine.gather(), .remote = theirs.remote()}));
   }
-  SECTION("an inbox receives their messages") {
+  SECTION("an inbox receives the messages of a channel") {
     const auto pool = must(message_pool::create(bed.domain, 8, 64));
     auto arrivals = must(inbox::open(one.left, pool));
     must(one.right.send({.elements = mine.gather()}));
@@ -400,7 +400,7 @@ TEST_CASE("a hub refuses objects for which it has no room") {
   const auto other = must(protection_domain::allocate(bed.context));
   CHECK(failure_of(channel_hub::create(other, pool)) == error_kind::invalid_input);
 
-  SECTION("channels") {
+  SECTION("too many channels") {
     const auto hub = must(channel_hub::create(bed.domain, {.channels = 1}));
     std::optional<prepared_channel> first = must(small_channel(bed).hub(hub).build());
     const error full = failure_of(small_channel(bed).hub(hub).build());
@@ -412,7 +412,7 @@ TEST_CASE("a hub refuses objects for which it has no room") {
     CHECK(failure_of(small_channel(bed).waiting(wait_mode::sleep()).hub(hub).build()) ==
           error_kind::invalid_input);
   }
-  SECTION("completions") {
+  SECTION("too many completions") {
     const auto hub = must(channel_hub::create(bed.domain, {.channels = 1000, .completions = 64}));
     const std::uint64_t room = hub.room();
     std::vector<prepared_channel> all;
@@ -432,7 +432,7 @@ TEST_CASE("a hub refuses objects for which it has no room") {
     all.clear();
     CHECK(hub.room() == room);
   }
-  SECTION("shared receives") {
+  SECTION("too many shared receives") {
     CHECK(channel_hub::create(bed.domain, pool, {.completions = 8, .receives = 1U << 16})
               .has_error());
   }
@@ -467,7 +467,7 @@ TEST_CASE_METHOD(two_channels, "a channel with requests in flight closes within 
   }
 }
 
-TEST_CASE("fifty clients of a hub are echoed by two threads and killed at any moment") {
+TEST_CASE("two threads answer fifty clients of a hub that may be killed at any moment") {
   constexpr std::uint32_t clients = 50;
   // A message consists of several packets, so some clients are killed in the middle of one.
   constexpr std::uint32_t long_message = 10000;

@@ -263,7 +263,7 @@ TEST_CASE_METHOD(memory_for_windows, "the peer can return a lease by a message")
   check_closed(bed.peer, bed.domain, memory, far);
 }
 
-TEST_CASE("a message of a hub reports that it returns a lease") {
+TEST_CASE("a message that is received through a hub reports that it returns a lease") {
   lease_bed bed;
   bed.need_windows();
   const auto pool = must(message_pool::create(bed.domain, 8, 64));

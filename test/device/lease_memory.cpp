@@ -30,7 +30,7 @@ TEST_CASE("a lease keeps the pages of a shared buffer registered") {
   });
 }
 
-TEST_CASE("a lease can have the last handle of a shared buffer") {
+TEST_CASE("a lease can hold the last handle of a shared buffer") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     auto lease = must(
         bed.owner.lease<both_ways, By>(must(must(whole_buffer::allocate(bed.domain, 64)).share())));

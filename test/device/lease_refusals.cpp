@@ -64,7 +64,7 @@ TEST_CASE("memory that cannot be leased is refused with a message") {
   CHECK(bed.owner.is_connected());
 }
 
-TEST_CASE("without revocable windows the error names the other kinds of lease") {
+TEST_CASE("without revocable windows, the error names the other kinds of lease") {
   lease_bed bed;
   leased_memory memory(bed.domain, 64);
   const auto check = [&](channel& owner) {
@@ -108,11 +108,11 @@ TEST_CASE("without revocable windows the error names the other kinds of lease") 
 
 TEST_CASE_METHOD(memory_for_windows, "a bind that fails breaks the channel and leaves no lease") {
   const failing_device fails("send-completion=mw-bind-err");
-  SECTION("with a wait") {
+  SECTION("if the caller waits for the lease") {
     const error e = failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64));
     CHECK(status_of(e) == work_status::memory_window_bind_error);
   }
-  SECTION("without a wait") {
+  SECTION("if the caller does not wait for the lease") {
     auto lease = must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64));
     must(lease.revoke());
   }
@@ -167,7 +167,8 @@ TEST_CASE("a lease in flight is revoked when it has completed even if no request
   check_closed(bed.peer, bed.domain, memory, far);
 }
 
-TEST_CASE_METHOD(memory_for_windows, "a lease that the device fails to revoke reports it") {
+TEST_CASE_METHOD(memory_for_windows,
+                 "a lease that the device fails to revoke reports the failure") {
   auto lease = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   ibv_mw* const window = lease.native_handle();
   reports.clear();
@@ -210,8 +211,8 @@ TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
   std::array<std::byte, 64> mark{};
   mark.fill(std::byte{0x33});
   reports.clear();
-  // Set until the bed is destroyed, because the registration prevents the release of the bed's
-  // domain as well.
+  // This handler stays set until the bed is destroyed, because the registration also prevents the
+  // release of the bed's domain.
   set_destroy_failure_handler(
       [](const error& cause) noexcept { reports.push_back(cause.message()); });
   const std::byte* where = nullptr;

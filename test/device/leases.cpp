@@ -91,7 +91,7 @@ TEST_CASE("a lease can grant atomic access") {
   });
 }
 
-TEST_CASE("after a revocation no write reaches the memory although the peer continues to write") {
+TEST_CASE("after a revocation, no write reaches the memory although the peer continues to write") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     constexpr std::size_t size = 1 << 16;
     for (int round = 0; round < 5; ++round) {

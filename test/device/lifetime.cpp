@@ -180,7 +180,7 @@ TEST_CASE("a queue pair can be assigned to twice and after it was moved from") {
   CHECK(must(taken.query_state()) == queue_pair_state::init);
 }
 
-TEST_CASE("a moved-from queue pair is empty in every member") {
+TEST_CASE("every accessor of a moved-from queue pair reports it as empty") {
   const testbed bed;
   const auto check = [](auto pair) {
     using queue_pair = decltype(pair);

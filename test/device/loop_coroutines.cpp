@@ -203,7 +203,7 @@ TEST_CASE("a coroutine that is destroyed during an exchange notifies the peer") 
     VERBSPP_CO_TRY(met, co_await loop.async_run(std::move(session)));
     co_return met.theirs;
   };
-  SECTION("and an exchange whose peer is silent ends at its limit") {
+  SECTION("an exchange whose peer is silent ends at its limit") {
     auto limited = start(sockets[0], short_limit);
     run(loop, limited);
     CHECK(failure_of(limited.get()) == error_kind::timed_out);

@@ -284,7 +284,7 @@ TEST_CASE_METHOD(two_places,
 }
 
 TEST_CASE_METHOD(two_places,
-                 "an end that leaves a meeting notifies the other end which continues to wait") {
+                 "an end that leaves a meeting notifies the other end, which continues to wait") {
   auto staying = start_at(bed, left, "127.0.0.1", right.port, 1);
   {
     auto leaving = start_at(bed, right, "127.0.0.1", left.port, 2);

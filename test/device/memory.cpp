@@ -122,7 +122,7 @@ TEST_CASE("memory of any trivially copyable objects can be registered and is cou
   CHECK(must(register_memory(bed.domain, constant)).length() == 3);
 }
 
-TEST_CASE("one memory can be registered several times") {
+TEST_CASE("the same memory can be registered several times") {
   const testbed bed;
   std::array<std::byte, 64> bytes{};
   const auto first = must(register_memory<access::local_write>(bed.domain, bytes));
@@ -162,7 +162,8 @@ TEST_CASE("read-only memory can be registered for reading but not for local writ
   CHECK_NOTHROW(must(register_memory(bed.domain, area.bytes())));
 }
 
-TEST_CASE("memory beyond the locked-memory limit is refused with both sizes") {
+TEST_CASE(
+    "memory beyond the locked-memory limit is refused and the error gives its size and the limit") {
   if (device_name().starts_with("soft")) SKIP("the software device locks no memory");
   const testbed bed;
   std::vector<std::byte> memory(std::size_t{1} << 20);

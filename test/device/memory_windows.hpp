@@ -33,8 +33,8 @@ std::optional<memory_window<Type>> window_of(const protection_domain& domain) {
 /// Runs a test for both types of window: `test.operator()<type>()`.
 template <class Test>
 void for_each_type(Test test) {
-  SECTION("type 1") { test.template operator()<type_1>(); }
-  SECTION("type 2") { test.template operator()<type_2>(); }
+  SECTION("a window of type 1") { test.template operator()<type_1>(); }
+  SECTION("a window of type 2") { test.template operator()<type_2>(); }
 }
 
 template <access_flags Rights>

@@ -181,7 +181,7 @@ TEST_CASE("a moved-from device has no properties and cannot be opened") {
   check_refused(gone.open(), "this device was moved from");
 }
 
-TEST_CASE("parents of a temporary are returned by value") {
+TEST_CASE("the parents of a temporary object are returned by value") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   const auto& domain = must(register_memory<all_rights>(bed.domain, memory)).protection_domain();

@@ -130,7 +130,7 @@ class peer_process {
     variables.push_back(const_cast<char*>(socket.c_str()));
     variables.push_back(const_cast<char*>(task.c_str()));
     variables.push_back(nullptr);
-    std::string test_case = "the other process";
+    std::string test_case = "entry point of the child process (not a test)";
     const std::array<char*, 3> arguments{program.data(), test_case.data(), nullptr};
     pid_t process = 0;
     // The output of the child is discarded unless it fails, because the parent reports the results.
@@ -218,7 +218,7 @@ void write_what_is_leased(const testbed& bed, const peer_link& connection) {
 
 }  // namespace
 
-TEST_CASE("the other process", "[.]") {
+TEST_CASE("entry point of the child process (not a test)", "[.]") {
   const char* socket = std::getenv(socket_variable);
   const char* role = std::getenv(role_variable);
   if (socket == nullptr || role == nullptr) SKIP("this runs as a child of the other test cases");
@@ -317,7 +317,7 @@ TEST_CASE("a process that is killed in the middle of a stream is detected") {
   take_success(bed.right_queue, 1);
 }
 
-TEST_CASE("after a child was killed another child can connect") {
+TEST_CASE("after a child process was killed, another child can connect") {
   const testbed bed;
   for (int round = 0; round < 4; ++round) {
     peer_process peer("offer");

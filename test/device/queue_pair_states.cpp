@@ -466,19 +466,20 @@ TEST_CASE("a UD send queue can be drained and then continues where it stopped") 
   drain<transport::ud>(testbed{});
 }
 
-TEST_CASE("after a failed send a UC queue pair can continue to send") {
+TEST_CASE("after a failed send, a UC queue pair can continue to send") {
   recover_from_send_queue_error<transport::uc>(testbed{});
 }
-TEST_CASE("after a failed send a UD queue pair can continue to send") {
+TEST_CASE("after a failed send, a UD queue pair can continue to send") {
   recover_from_send_queue_error<transport::ud>(testbed{});
 }
-TEST_CASE("after a failed send an RC queue pair is in ERR") {
+TEST_CASE("after a failed send, an RC queue pair is in ERR") {
   const testbed bed;
   auto [left, right] = connect_both<transport::rc>(bed);
   CHECK(fail_a_send<transport::rc>(bed, left, right.endpoint()) == queue_pair_state::error);
 }
 
-TEST_CASE("a transition that the device refuses reports that the state differs from the type") {
+TEST_CASE(
+    "if the device refuses a transition, the error says that the state differs from the type") {
   const testbed bed;
   auto pair = bring<transport::rc, ready_to_send>(bed);
   move_to_error(pair.native_handle());

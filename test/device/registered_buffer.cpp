@@ -75,7 +75,8 @@ TEST_CASE("parts of a registered buffer are counted in elements") {
              Catch::Contains("6") && Catch::Contains("limit of 5"));
 }
 
-TEST_CASE("the unchecked elements of a registered buffer equal the checked ones") {
+TEST_CASE(
+    "the unchecked functions of a registered buffer return the same elements as the checked ones") {
   const testbed bed;
   auto buffer = must(slots_buffer::allocate(bed.domain, 10));
   const auto same = [](const gather_element& a, const gather_element& b) {

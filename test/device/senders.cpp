@@ -38,7 +38,7 @@ bool holds(const Memory& memory, unsigned seed) {
   return std::ranges::equal(memory, pattern(memory.size(), seed));
 }
 
-/// The completions of one operation.
+/// Counts the completions of one operation, by their kind.
 struct record {
   int values = 0;
   int errors = 0;
@@ -59,7 +59,7 @@ struct environment {
   [[nodiscard]] Token query(execution::get_stop_token_t /*query*/) const noexcept { return token; }
 };
 
-/// Notes how the operation completes.
+/// A receiver that notes how the operation completes.
 struct plain_receiver {
   record* to;
 
@@ -245,7 +245,7 @@ TEST_CASE_METHOD(two_channels, "one sender can be started several times") {
   CHECK(first.seen.values + second.seen.values == 2);
 }
 
-TEST_CASE_METHOD(two_channels, "a receiver needs no environment") {
+TEST_CASE_METHOD(two_channels, "a sender accepts a receiver without an environment") {
   record seen;
   auto operation = as_sender([&] {
                      return left.async_write({.remote = must(share_bytes(bed, 8).remote())});
@@ -260,7 +260,7 @@ TEST_CASE_METHOD(two_channels, "a receiver needs no environment") {
   CHECK(seen.completions() == 1);
 }
 
-TEST_CASE_METHOD(two_channels, "an operation that is stopped before its start posts nothing") {
+TEST_CASE_METHOD(two_channels, "a sender that is stopped before its start posts nothing") {
   std::stop_source stop;
   stop.request_stop();
   int calls = 0;
@@ -275,7 +275,7 @@ TEST_CASE_METHOD(two_channels, "an operation that is stopped before its start po
   CHECK(left.outstanding() == 0);
 }
 
-TEST_CASE("a request that is stopped while it waits for room is not posted") {
+TEST_CASE("a sender that is stopped while it waits for room posts nothing") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   fill(ends.left);
@@ -297,7 +297,7 @@ TEST_CASE("a request that is stopped while it waits for room is not posted") {
   CHECK(ends.left.is_connected());
 }
 
-TEST_CASE("a stop request leaves memory to the request in flight, and the channel connected") {
+TEST_CASE("a sender stopped in flight leaves its memory to the request and the channel connected") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   channel& left = ends.left;
@@ -351,7 +351,7 @@ TEST_CASE("a stop request leaves memory to the request in flight, and the channe
   CHECK(pool.take().has_value());
 }
 
-TEST_CASE("a stopped wait for a message takes no message") {
+TEST_CASE("a wait for a message that is stopped takes no message") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 8, 64));
@@ -370,7 +370,7 @@ TEST_CASE("a stopped wait for a message takes no message") {
   CHECK(patient.seen.arrived.has_value());
 }
 
-TEST_CASE("a stop request of another thread wakes the loop of a channel") {
+TEST_CASE("a stop request by another thread wakes the event loop of a channel") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel().waiting(wait_mode::sleep()));
   REQUIRE(ends.left.file_descriptor() >= 0);
@@ -388,7 +388,7 @@ TEST_CASE("a stop request of another thread wakes the loop of a channel") {
   CHECK(ends.left.is_connected());
 }
 
-TEST_CASE("a stop request of another thread wakes a wait for a hub") {
+TEST_CASE("a stop request by another thread wakes a wait for a hub") {
   const testbed bed;
   const wait_mode mode = GENERATE(wait_mode::spin(), wait_mode::sleep());
   const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
@@ -408,7 +408,7 @@ TEST_CASE("a stop request of another thread wakes a wait for a hub") {
   CHECK(send.seen.completed_on == std::this_thread::get_id());
 }
 
-TEST_CASE("a stop request of another thread wakes the event loop of a hub") {
+TEST_CASE("a stop request by another thread wakes the event loop of a hub") {
   const testbed bed;
   const wait_mode mode = wait_mode::sleep();
   const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
@@ -439,7 +439,7 @@ TEST_CASE("the end of a channel completes its operations while another thread st
     const auto waiting = as_sender([&messages] { return messages->async_wait(); });
     std::stop_source stop;
     std::vector<std::unique_ptr<running<decltype(sender)>>> sends;
-    // Some of the sends wait for room.
+    // There are more sends than places in the queue, so some of them wait for room.
     for (int i = 0; i < 8; ++i)
       sends.push_back(std::make_unique<running<decltype(sender)>>(sender, stop.get_token()));
     running receive(waiting, stop.get_token());
@@ -723,7 +723,7 @@ TEST_CASE("the scheduler of a hub completes on the thread that waits for the hub
   });
   std::array<arrival, 4> slots;
   while (!stopped.seen.is_done()) {
-    // The calls do not end the wait.
+    // The calls that other threads schedule do not end the wait before its limit.
     CHECK(failure_of(hub.wait(slots, 2 * short_limit)) == error_kind::timed_out);
   }
   starter.join();
@@ -766,7 +766,8 @@ TEST_CASE("work that schedules itself again delays neither arrivals nor limits")
     using operation = decltype(scheduler.schedule().connect(again{nullptr}));
     std::optional<operation> places[2]{};
     void start() {
-      // The operation that has just completed is in the other place.
+      // Uses the two places alternately: the operation that has just completed is in the other
+      // place.
       auto& place = places[calls % 2];
       place.reset();
       place.emplace(elided{this});

@@ -109,7 +109,7 @@ TEST_CASE("a stop request ends a wait that relies on another wait to read events
     static_cast<void>(first.wait(into, wait_limit(patience, end.get_token())));
     ended = true;
   });
-  // steady: the wait has likely begun; it ends in the same way if not
+  // steady: after this pause, the wait has likely begun; if not, it ends in the same way
   std::this_thread::sleep_for(moment);
   const auto wait = [&](const wait_limit& until) {
     slots into;
@@ -121,7 +121,7 @@ TEST_CASE("a stop request ends a wait that relies on another wait to read events
   other.join();
 }
 
-TEST_CASE("a wait whose stop was requested before it began takes the available completions") {
+TEST_CASE("a wait whose stop was requested before it began returns the available completions") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 64));
   buffer<> memory(bed.domain, 8);

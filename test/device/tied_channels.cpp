@@ -154,7 +154,7 @@ TEST_CASE("a channel that is renewed keeps its socket") {
   check_told(bed, right);
 }
 
-TEST_CASE("a channel that is not tied at both ends leaves the socket open") {
+TEST_CASE("a channel leaves the socket open unless both ends' channels are tied to it") {
   const testbed bed;
   for (const bool is_left_loose : {true, false}) {
     const socket_pair sockets;
@@ -170,7 +170,7 @@ TEST_CASE("a channel that is not tied at both ends leaves the socket open") {
   }
 }
 
-TEST_CASE("a channel whose peer is a queue pair is not tied") {
+TEST_CASE("a channel whose peer is a plain queue pair is not tied to the socket") {
   const testbed bed;
   socket_pair sockets;
   const auto queue = must(completion_queue::create(bed.context, 8));

@@ -28,7 +28,7 @@ template <transport Transport>
     return builder.access(all_rights);
 }
 
-/// Returns a prepared queue pair. A test that does not use it as the other end can destroy it.
+/// Returns a prepared queue pair.
 template <transport Transport>
 [[nodiscard]] prepared_queue_pair<Transport> prepared_of(const testbed& bed,
                                                          const completion_queue& queue,

@@ -59,7 +59,8 @@ struct writer {
 
 }  // namespace
 
-TEST_CASE("a wait that watches takes completions or ends at its limit or a stop request") {
+TEST_CASE(
+    "a wait with a watched descriptor returns completions or ends at its limit or a stop request") {
   const testbed bed;
   writer alone(bed, 64);
   const sockets peer;
@@ -118,7 +119,7 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable or hung u
   }
 }
 
-TEST_CASE("a wait that watches refuses invalid descriptors and empty ranges") {
+TEST_CASE("a wait with a watched descriptor refuses invalid descriptors and empty ranges") {
   const testbed bed;
   auto queue = must(waitable_completion_queue::create(bed.context, 4));
   slots into;
@@ -193,7 +194,8 @@ TEST_CASE("a wait is ended by a failure even if another thread reads its event")
   if (device_name().starts_with("soft")) CHECK(told == rounds);
 }
 
-TEST_CASE("a device that fails ends all waits that watch and notifies the program once") {
+TEST_CASE(
+    "a device that fails ends all waits with watched descriptors and notifies the program once") {
   const testbed bed;
   constexpr std::size_t count = 3;
   std::vector<waitable_completion_queue> queues;

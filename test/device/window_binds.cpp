@@ -13,7 +13,7 @@
 
 namespace verbspp::test::windows {
 
-TEST_CASE("either interface can bind a window and send its handle in one batch") {
+TEST_CASE("both posting interfaces can bind a window and send its handle in one batch") {
   with_each_interface([](const testbed& bed, connected left, auto right) {
     shown_memory memory(bed.domain, 128);
     buffer<> outbox(bed.domain, remote_memory<both_ways>::encoded_size);

@@ -234,7 +234,9 @@ TEST_CASE("a peer cannot access memory of another protection domain") {
 TEST_CASE("memory that the local device may not use is a local error") {
   const testbed bed;
   const protection_domain other = must(protection_domain::allocate(bed.context));
-  SECTION("released") { check_send_refused_here(bed, stale_memory::of(bed.domain, 64).from); }
+  SECTION("the memory was released") {
+    check_send_refused_here(bed, stale_memory::of(bed.domain, 64).from);
+  }
   SECTION("in another protection domain") {
     buffer<> memory(other, 64);
     check_send_refused_here(bed, memory.gather());
@@ -256,7 +258,9 @@ TEST_CASE("memory that the local device may not use is a local error") {
 TEST_CASE("a receive into memory that the device may not write fails on both ends") {
   const testbed bed;
   const protection_domain other = must(protection_domain::allocate(bed.context));
-  SECTION("released") { check_receive_refused_there(bed, stale_memory::of(bed.domain, 64).into); }
+  SECTION("the memory was released") {
+    check_receive_refused_there(bed, stale_memory::of(bed.domain, 64).into);
+  }
   SECTION("in another protection domain") {
     buffer<> memory(other, 64);
     check_receive_refused_there(bed, memory.scatter());
@@ -285,7 +289,7 @@ TEST_CASE_METHOD(two_queue_pairs,
   check_broken(left, bed.left_queue);
 }
 
-TEST_CASE("without a receive and without retries a send fails as receiver not ready") {
+TEST_CASE("without a receive and without retries, a send fails as receiver not ready") {
   const testbed bed;
   auto [left, right] = connect(must(bed.left().rnr_retry_count(0).build()),
                                must(bed.right().min_rnr_timer(1).build()));

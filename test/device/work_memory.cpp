@@ -98,7 +98,7 @@ TEST_CASE("a moved-from part and a part of a moved-from buffer are refused") {
   const testbed bed;
   auto buffer = must(slots::allocate(bed.domain, 10));
   auto part = must(std::move(buffer).part(2, 2));
-  check_gone(std::move(buffer).part(0, 1));  // NOLINT(bugprone-use-after-move): that is tested
+  check_gone(std::move(buffer).part(0, 1));  // NOLINT(bugprone-use-after-move): intended
   check_gone(std::move(buffer).share());     // NOLINT(bugprone-use-after-move)
   static_cast<void>(emptied(part));
   auto& gone = part;
@@ -108,7 +108,7 @@ TEST_CASE("a moved-from part and a part of a moved-from buffer are refused") {
   check_gone(gone.remote());
 }
 
-TEST_CASE("assigning one part to another frees the buffer of the other") {
+TEST_CASE("assigning to a part frees the buffer that it owned") {
   const testbed bed;
   auto first = must(must(slots::allocate(bed.domain, 10)).part(2, 2));
   auto second = must(must(slots::allocate(bed.domain, 20)).part(3, 3));

@@ -250,7 +250,7 @@ seen parsed(const std::string& lines) {
 /// Determines a result in a child process, and exits.
 [[noreturn]] void report(int output, const std::string& devices, std::uint8_t left_port) {
   const char* const folder = std::getenv("TMPDIR");
-  // steady: the name contains the process ID
+  // steady: the name is unique, because it contains the process ID
   const std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/verbspp-hosts-" +
                            std::to_string(::getpid()) + ".conf";
   std::string text;

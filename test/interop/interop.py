@@ -120,7 +120,7 @@ def wait_for_socket(port, server, state=LISTENS):
                 if socket_in_state.search(lines.read()):
                     return
         check(server.child.poll() is None, "the server ended before it listened", server)
-        time.sleep(0.01)  # steady: polls until the deadline
+        time.sleep(0.01)  # steady: the pause of a loop that polls until its deadline
     raise Failure(f"{server} does not listen, or has no connection")
 
 
@@ -278,7 +278,7 @@ def refused():
     yield "receives above the limit", alone("above the limit", "--rx-depth", 1 << 30)
     for option, value in (
         ("--size", "4k"), ("--size", ""), ("--size", "99999999999999999999"), ("--iters", "1 "),
-        # steady: out of range, so it is refused before a socket is opened
+        # steady: this port is out of range, so it is refused before a socket is opened
         ("--iters", "-5"), ("--iters", "0"), ("--port", "70000"), ("--ib-port", "0"),
         ("--mtu", "1500"), ("--sl", "16"), ("--gid-index", "256"), ("--timeout", "32"),
         ("--timeout", "0"), ("--retries", "8"), ("--rx-depth", "0"),

@@ -75,7 +75,7 @@ class PlainEnglish(unittest.TestCase):
             ("markdown", "a.md", f"- {sentence}\n"),
         ]:
             self.assertEqual(run({name: text}, "--max", "0", "--kind", kind)[0], 1, (kind, name))
-            # Without prose of the kind there is nothing that a limit could be kept for.
+            # A limit cannot be checked if the text contains no prose of the requested kind.
             other = "comment" if kind != "comment" else "message"
             self.assertEqual(run({name: text}, "--max", "0", "--kind", other)[0], 2, (kind, name))
 

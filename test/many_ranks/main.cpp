@@ -531,7 +531,7 @@ void connect_all(const options& given) {
 }
 
 /// Runs ranks as threads that meet. Each publishes as many bytes as a rank of a world does, and
-/// reads the values of as many ranks as it has common steps with.
+/// reads the values of as many ranks as a rank of a world exchanges data with in its steps.
 void meet_all(const options& given) {
   const test::held_port port;
   const std::string place = place_at(port);

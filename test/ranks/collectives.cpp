@@ -62,7 +62,7 @@ TEST_CASE("collective steps have the right values for each size and root") {
         world& mine = all.ranks[rank];
         for (std::uint32_t round = 0; round < 2 * count; ++round) {
           const std::uint32_t root = round % count;
-          // steady: makes this rank late in most rounds; the test passes in any order
+          // steady: this pause makes the rank late in most rounds; the test passes in any order
           if (round == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           const line own = line_of(rank, round);
           require(must(mine.broadcast(own, root, patience)) == line_of(root, round),
@@ -105,7 +105,7 @@ TEST_CASE("values are combined in an order that depends only on the number of ra
   }
 }
 
-TEST_CASE("a slow rank gets each value and a fast one waits for it") {
+TEST_CASE("a slow rank gets each broadcast value although other ranks run ahead") {
   constexpr std::uint32_t rounds = 50;
   local_worlds all(4);
   std::atomic<std::uint32_t> at_root{0};
@@ -113,7 +113,7 @@ TEST_CASE("a slow rank gets each value and a fast one waits for it") {
     for (std::uint32_t round = 0; round < rounds; ++round) {
       // Rank 1 gets its value from the root, which can be up to two rounds ahead of it.
       if (rank == 1 && round == 0) wait_until([&] { return at_root == 2; }, "the root to go ahead");
-      // steady: makes this rank late in most rounds; the test passes in any order
+      // steady: this pause makes the rank late in most rounds; the test passes in any order
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
       require(must(all.ranks[rank].broadcast(text(std::to_string(round)), 0, patience)).view() ==
                   std::to_string(round),
@@ -122,7 +122,7 @@ TEST_CASE("a slow rank gets each value and a fast one waits for it") {
       if (rank == 1) require(at_root <= round + 3, "the root to wait");
     }
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      // steady: makes this rank late in most rounds; the test passes in any order
+      // steady: this pause makes the rank late in most rounds; the test passes in any order
       if (rank == 3) std::this_thread::sleep_for(std::chrono::microseconds(200));
       const auto values = must(all.ranks[rank].gather(rank + round, 3, patience));
       for (std::uint32_t each = 0; each < values.size(); ++each)
@@ -236,7 +236,7 @@ TEST_CASE("collective steps work again after broken connections are reconnected"
 }
 
 TEST_CASE(
-    "after a world is reconnected values arrive at ranks that have entered different numbers of "
+    "after a world is reconnected, values arrive even if ranks entered different numbers of "
     "steps") {
   // Either the root enters more steps, so that its values are not received, or the other rank does,
   // so that the values that it expects do not arrive.
@@ -311,7 +311,8 @@ void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
 
 }  // namespace
 
-TEST_CASE("an exception from combining is passed on and the other ranks are notified") {
+TEST_CASE(
+    "an exception thrown while values are combined is passed on and other ranks are notified") {
   local_worlds all(4);
   throw_in_sums(all.ranks, 2);
   // The rank that throws is connected only to two other ranks, which forward its report.

@@ -202,7 +202,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
     return "{\"port\": " + port.text() + ", \"hosts\": [" + hosts + "]}";
   };
   {
-    // A list that contains only this host, by its name, is tested first; then a list of two hosts.
+    // First tests a list that contains only this host's name, and then a list of two hosts.
     const file_of alone(with_hosts("\"" + std::string(own.data()) + "\""));
     ::setenv("VERBSPP_HOSTS", alone.path(), 1);
     CHECK(must(find_bootstrap(patience)).size() == 1);
@@ -228,7 +228,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
 
 #else
 
-TEST_CASE("without JSON a file of hosts is refused with an explanation") {
+TEST_CASE("without JSON support, a file of hosts is refused with an explanation") {
   CHECK(failure_of(host_list::parse("{}")) == error_kind::not_supported);
 }
 

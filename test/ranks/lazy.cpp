@@ -47,7 +47,7 @@ class when_none_is_due {
 
 using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
 
-/// Allocates the memory of each rank. Each other rank has a cell in it.
+/// Allocates the memory of each rank, which has a cell for every other rank.
 [[nodiscard]] std::vector<cells> cells_of(const lazy_worlds& all) {
   const auto count = static_cast<std::uint32_t>(all.ranks.size());
   std::vector<cells> made;
@@ -99,7 +99,7 @@ struct slow_bootstrap {
 
 }  // namespace
 
-TEST_CASE("ranks are not connected before they communicate and then only to each other") {
+TEST_CASE("ranks are connected only when they communicate, and only to each other") {
   lazy_worlds all(4);
   for (world& each : all.ranks) {
     CHECK(each.size() == 4);
@@ -190,7 +190,7 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
       CHECK(connected == count + (kind == barrier_kind::dissemination ? 6U * 4 : 2U * 5));
     }
   }
-  SECTION("other steps") {
+  SECTION("other collective steps") {
     static_cast<void>(
         with([&](lazy_worlds& all, std::vector<cells>& /*memory*/, std::uint32_t rank) {
           world& mine = all.ranks[rank];
@@ -242,7 +242,8 @@ TEST_CASE("a rank that does not answer is reported by number and called again at
   world& mine = all.ranks[0];
   const auto to = [&](std::uint32_t peer) { return into_cell(memory, 0, peer); };
   const auto first_rank_serves = [&] { all.ranks[1].serve(); };
-  // With a limit of two seconds, rank 1 might not get a processor in time on a busy machine.
+  // Connects to rank 1 with a long limit first: on a busy machine, rank 1 might not get a processor
+  // within the two seconds of the second call.
   while_served(first_rank_serves,
                [&] { require(mine.peers().connect({1}, patience).has_value(), "1 to answer"); });
   while_served(first_rank_serves, [&] {
@@ -529,7 +530,7 @@ TEST_CASE("a refusal of an earlier call is not mistaken for one of this call") {
                [&] { require(peers.connect({1}, patience).has_value(), "1 to be connected"); });
 }
 
-TEST_CASE("failing datagrams of this end are not reported as silence of the other rank") {
+TEST_CASE("a failure to send datagrams is not reported as silence of the other rank") {
   lazy_worlds all(2);
   const failing_device failing("send-completion:1=local_protection_error");
   const group_results reached = all.ranks[0].peers().connect({1}, patience);
@@ -540,7 +541,7 @@ TEST_CASE("failing datagrams of this end are not reported as silence of the othe
   CHECK(kind_of(again[0]) == kind_of(reached[0]));
 }
 
-TEST_CASE("with a pool a rank that waits for messages also answers calls") {
+TEST_CASE("if a world has a pool, a rank that waits for messages also answers calls") {
   const testbed bed;
   std::vector<local_bootstrap> launched = local_bootstrap::create(3);
   std::vector<std::uint32_t> seen;

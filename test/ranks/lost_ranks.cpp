@@ -70,7 +70,7 @@ using memory_of_ranks = registered_buffer<access::local_write | access::remote_w
     filled.push_back(std::move(posted).assume_value());
   }
 }
-/// Receives these sends at the other end.
+/// Receives the sends that `fill` has posted, at the other end.
 void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled) {
   for (pending<>& each : filled) {
     must(with.receive({.elements = must(memory.scatter(24, 8))}, patience));
@@ -132,8 +132,9 @@ TEST_CASE("a rank that has left is detected in each later step long before the l
   });
 }
 
-TEST_CASE("questions and reports to ranks do not wait for requests and break no other connection",
-          "[long]") {
+TEST_CASE(
+    "asking ranks and reporting to them does not wait for requests or break other connections",
+    "[long]") {
   local_worlds all(5);
   constexpr std::uint32_t gone = 4;
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
@@ -254,9 +255,10 @@ TEST_CASE("a late rank detects at once that another rank has continued with a la
       CHECK(kind_of(all.ranks[1].barrier(list, 50ms, barrier_kind::binary_tree)) ==
             error_kind::timed_out);
     };
-    // Rank 1 abandons the step because of rank 2, and reports this to rank 0. If it abandons a
-    // second step as well, rank 0 has reports of both. If a successful step comes between, the
-    // report of the third step replaces that of the first, and there is none of the second.
+    // Rank 1 abandons the step because of rank 2, and reports this to rank 0. If rank 1 also
+    // abandons the next step, rank 0 has reports about both steps. If another step succeeds between
+    // them, there is no report about it, and the report about the third step replaces the one about
+    // the first.
     give_up();
     if (!has_report) CHECK(must(all.ranks[1].broadcast(7U, 1, patience)) == 7);
     give_up();

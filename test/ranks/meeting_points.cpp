@@ -123,7 +123,7 @@ TEST_CASE("ranks meet by TCP in any order") {
   });
 }
 
-TEST_CASE("after a fence ranks get the values of other ranks unchanged") {
+TEST_CASE("after a fence, ranks get the values of other ranks unchanged") {
   const held_port port;
   const std::string place = place_at(port);
   on_threads(3, [&](std::uint32_t rank) {
@@ -151,7 +151,7 @@ TEST_CASE("after a fence ranks get the values of other ranks unchanged") {
   });
 }
 
-TEST_CASE("the error of a fence names missing ranks and ranks that have left") {
+TEST_CASE("the error for a failed fence names missing ranks and ranks that have left") {
   const held_port port;
   const std::string place = place_at(port);
   std::atomic<bool> is_told{false};
@@ -381,7 +381,7 @@ TEST_CASE("invalid launch parameters are refused with an explanation") {
   CHECK(from_environment() == error_kind::invalid_input);
 }
 
-TEST_CASE("the error of a process that was not started as a rank says so") {
+TEST_CASE("a process that was not started as a rank gets an error that says so") {
   for (const char* each : {"VERBSPP_RANK", "VERBSPP_WORLD_SIZE", "VERBSPP_MEETING_POINT",
                            "PMIX_RANK", "PMIX_NAMESPACE"})
     ::unsetenv(each);

@@ -65,7 +65,7 @@ def wait_for(what, condition, seconds=60):
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError(what)
-        # steady: polls until the deadline
+        # steady: the pause of a loop that polls until its deadline
         time.sleep(0.1)
 
 

@@ -89,8 +89,8 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
       std::atomic<std::uint32_t> come{0};
       on_threads(count, [&](std::uint32_t rank) {
         for (std::uint32_t round = 1; round <= rounds; ++round) {
-          // In each round, another rank is late.
-          // steady: makes this rank late in most rounds; the test passes in any order
+          // In each round, another rank is late. steady: this pause makes the rank late in most
+          // rounds; the test passes in any order
           if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           ++come;
           const group_results done = all.ranks[rank].barrier(patience, kind);
@@ -102,7 +102,7 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
   }
 }
 
-TEST_CASE("barriers of any sequence of subsets of a world work") {
+TEST_CASE("barriers work for any sequence of subsets of a world's ranks") {
   local_worlds all(5);
   const std::vector<std::uint32_t> odd{1, 3};
   const std::vector<std::uint32_t> even{4, 0, 2};
@@ -124,7 +124,7 @@ TEST_CASE("barriers of any sequence of subsets of a world work") {
   CHECK(mine.barrier({0}, patience));
 }
 
-TEST_CASE("after a barrier inside a scope all ranks' writes of the scope have arrived") {
+TEST_CASE("after a barrier inside a scope, all ranks' writes of the scope have arrived") {
   constexpr std::uint32_t count = 4;
   constexpr std::uint32_t rounds = 20;
   local_worlds all(count);
@@ -183,7 +183,7 @@ TEST_CASE("a rank whose request in a scope has failed does not join the barrier 
   });
 }
 
-TEST_CASE("a rank that skips a barrier because its request in the scope has failed reports it") {
+TEST_CASE("a rank that skips a barrier because its request in the scope has failed reports this") {
   local_worlds all(4);
   buffer<> from(all.bed.domain, pattern(64, 1));
   const auto gone = memory_that_is_gone(all);
@@ -290,15 +290,16 @@ TEST_CASE("ranks that leave because another rank has left are not blamed", "[lon
   }
 }
 
-TEST_CASE("if two ranks lose their connection steps of both fail until they are reconnected") {
+TEST_CASE("if two ranks lose their connection, steps of both fail until they are reconnected") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[2]);
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
-    // A rank with intact connections gets a report from one end or the other.
+    // A rank whose own connections are intact gets a report of the failure from either end of the
+    // broken connection.
     const group_error failed = failure_of(mine.all_gather(rank, patience));
     require(failed.peer() == 1U || failed.peer() == 2U, failed.message().c_str());
-    // Steps in which not both of these ranks take part succeed.
+    // A step succeeds unless both of these ranks take part in it.
     if (rank == 0 || rank == 3) {
       const group_results among = mine.barrier({0, 3}, patience);
       require(among.has_value(), among.message().c_str());
@@ -319,7 +320,7 @@ TEST_CASE("collective steps return the values of all ranks to each rank") {
     on_threads(count, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       for (std::uint32_t round = 0; round < 20; ++round) {
-        // steady: makes this rank late in most rounds; the test passes in any order
+        // steady: this pause makes the rank late in most rounds; the test passes in any order
         if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
         const auto values = must(mine.all_gather(sample{rank, round + 0.5}, patience));
         for (std::uint32_t each = 0; each < count; ++each)

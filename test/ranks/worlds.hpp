@@ -16,8 +16,8 @@
 
 namespace verbspp::test {
 
-/// Calls the function on `count` threads, with the number of a rank each. Rethrows the first
-/// exception.
+/// Calls the function on `count` threads, and passes a different rank number to each call. Rethrows
+/// the first exception.
 inline void on_threads(std::uint32_t count, const std::function<void(std::uint32_t)>& function) {
   std::vector<std::exception_ptr> thrown(count);
   std::vector<std::thread> threads;

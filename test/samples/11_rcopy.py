@@ -37,7 +37,7 @@ def wait_until(condition, what):
     while not condition():
         if time.monotonic() > end:
             fail(f"{what} took longer than {PATIENCE} s")
-        # steady: polls until the deadline
+        # steady: the pause of a loop that polls until its deadline
         time.sleep(0.005)
 
 

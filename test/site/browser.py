@@ -72,7 +72,7 @@ class Browser:
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network"):
             self.call(f"{domain}.enable")
-        # Colours are those at the end of a transition.
+        # Disables transitions, so that tests read the final colours.
         self.call("Page.addScriptToEvaluateOnNewDocument", source="""addEventListener("DOMContentLoaded", () => {
           const style = document.createElement("style");
           style.textContent = "*, *::before, *::after { transition: none !important; animation: none !important; }";
@@ -104,7 +104,7 @@ class Browser:
             self.requests.append(message["params"]["request"]["url"])
         elif message.get("method") == "Network.responseReceived":
             response = message["params"]["response"]
-            # Browsers look for an icon at the top of a server; pages without one of their own are complete.
+            # Browsers request /favicon.ico if a page names no icon. It is not an error that this file is missing.
             if response["status"] >= 400 and not response["url"].endswith("/favicon.ico"):
                 self.problems.append(f"{response['status']}: {response['url']}")
         return message

@@ -27,7 +27,7 @@ TELEPHONE, DESK = (390, 800), (1300, 900)
 AWESOME = pathlib.Path("/usr/share/doxygen-awesome-css")
 PAGE = "docs/guide/tutorial.html"
 LOOKS = [(scheme, name, size) for scheme in ("light", "dark") for name, size in (("telephone", TELEPHONE), ("desk", DESK))]
-# Each scheme, and each size, once.
+# Two looks, in which each colour scheme and each window size occurs once.
 TWO_LOOKS = [LOOKS[1], LOOKS[2]]
 CLASS = "reference/classverbspp_1_1completion__queue.html"
 HEADER = """namespace verbspp {{
@@ -39,7 +39,7 @@ int two();
 }}  // namespace detail
 }}  // namespace verbspp
 """
-# The brightness of a colour, 0 to 1, and the contrast of two, 1 to 21, as WCAG defines them.
+# The brightness of a colour (0 to 1) and the contrast of two colours (1 to 21), as WCAG defines them.
 COLOURS = """
   const parts = colour => colour.match(/[\\d.]+/g).map(Number);
   const brightness = colour => parts(colour).slice(0, 3).map(v => v / 255)
@@ -91,7 +91,7 @@ class Checks(unittest.TestCase):
             for floor in reference.FLOORS:
                 (root / f"include/verbspp/{floor}.hpp").write_text(HEADER.format(comment="Is more.", name=f"{floor}_1"))
             (root / "include/verbspp/base/one.hpp").write_text(HEADER.format(comment=comment, name="one"))
-            # The links of the first page lead to pages that are missing here.
+            # Removes the links of the first page, because the pages to which they lead are missing here.
             first = root / "docs/site/reference.dox"
             first.write_text(first.read_text().replace("](", "] ("))
             said = reference.make(root, work, work, AWESOME)
@@ -161,7 +161,7 @@ class Site(unittest.TestCase):
             self.shoot(f"page-{name}-{scheme}")
             self.assertEqual(self.browser.evaluate("document.querySelector('h1').firstChild.textContent"), "Tutorial")
             self.assert_scheme(scheme)
-            # Nothing is wider than the window.
+            # The page's content is not wider than the window.
             self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), size[0])
             self.assertGreater(self.contrast("article p"), 7)
             self.assertGreater(self.contrast("article p a"), 4.5)
@@ -204,7 +204,7 @@ class Site(unittest.TestCase):
 
     def search(self, words):
         """Types into the search, and returns the addresses of the results."""
-        # The page forgets keys that come before it has read the index.
+        # The page ignores keys that are pressed before it has loaded the search index.
         meta = "document.querySelector('.md-search-result__meta').textContent.trim()"
         self.browser.wait_for(f"{meta} && !{meta}.includes('Initializing')")
         self.browser.click("document.querySelector('label[for=__search]')")

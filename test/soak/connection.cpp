@@ -202,7 +202,7 @@ void end::take_leave() {
       take_receives();
       doing_ = "leaving in order";
       if (clock::now() > deadline) claim(false, "the other end does not leave; " + of_other());
-      // steady: polls until the deadline
+      // steady: the pause of a loop that polls until its deadline
       std::this_thread::sleep_for(20us);
     }
   };
@@ -250,7 +250,7 @@ void end::finish() {
   };
   const bool asks = once_in(2);
   const bool settles_before = once_in(2);
-  // Receives of a connected channel would never complete.
+  // Closes the channel first, because receives of a connected channel would never complete.
   if (channel_.is_connected()) must(channel_.close(), "close");
   if (once_in(2)) drain();
   if (settles_before) {

@@ -33,8 +33,8 @@ namespace verbspp::soak {
 struct desk {
   std::atomic<std::uint64_t> asked{0};    ///< the last connection that the client has requested
   std::atomic<std::uint64_t> granted{0};  ///< the last connection that the server has built
-  /// The last connection that either of them has ended on purpose, or is about to end. It explains
-  /// failures at both ends.
+  /// The last connection that the client or the server has ended on purpose, or is about to end. It
+  /// explains failures at both ends.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> operations{0};
   /// The client's encoded endpoint, valid from `asked` on.

@@ -165,7 +165,7 @@ void end::post_one() {
       return;
     }
     case 4: {
-      // Assigns the handle to another one, which drops the previous request of the latter.
+      // Assigns the new handle to an existing one, which drops the existing handle's request.
       for (held& each : held_)
         if (std::holds_alternative<pending<>>(each.handle)) {
           std::get<pending<>>(each.handle) = std::move(std::get<pending<>>(one.handle));

@@ -58,7 +58,7 @@ class other_process {
       int status = 0;
       if (::waitpid(process_, &status, WNOHANG) == 0) {
         if (clock::now() > deadline) return "another process does not exit";
-        // steady: polls until the deadline
+        // steady: the pause of a loop that polls until its deadline
         std::this_thread::sleep_for(1ms);
         continue;
       }
@@ -109,7 +109,7 @@ class mapped {
 /// sent when the thread that started this process ends.
 inline void end_with_parent() {
   std::thread([parent = ::getppid()] {
-    // steady: polls until the parent has exited
+    // steady: the pause of a loop that polls until the parent has exited
     while (::getppid() == parent) std::this_thread::sleep_for(100ms);
     ::_exit(EXIT_FAILURE);
   }).detach();

@@ -75,7 +75,8 @@ class watcher {
     auto last_look = started;
     std::uint64_t before = 0;
     while (!is_done()) {
-      // steady: polls until the soak is over, and checks deadlines each time
+      // steady: the pause of a loop that polls until the soak is over, and checks deadlines each
+      // time
       std::this_thread::sleep_for(2ms);
       each_moment();
       const auto now = clock::now();

@@ -47,7 +47,7 @@ static_assert(sizeof(completion_channel) == sizeof(void*));
 static_assert(std::is_convertible_v<const waitable_completion_queue&, const completion_queue&>);
 static_assert(sizeof(waitable_completion_queue) == sizeof(completion_queue));
 static_assert(!std::is_constructible_v<waitable_completion_queue, completion_queue>);
-// It also converts to a queue with fewer features.
+// A waitable queue also converts to a queue with fewer features.
 using timed_queue = extended_completion_queue<completion_feature::timestamp>;
 using waitable_timed_queue =
     completion_queue_with<completion_feature::waitable | completion_feature::timestamp>;

@@ -20,7 +20,7 @@ struct receiver {
   void set_error(Error&& /*failed*/) && noexcept {}
   void set_stopped() && noexcept {}
 };
-/// A receiver with a stop token.
+/// A receiver whose environment has a stop token.
 struct stoppable_receiver : receiver {
   struct environment {
     std::stop_token token{};
@@ -31,7 +31,7 @@ struct stoppable_receiver : receiver {
   [[nodiscard]] environment get_env() const noexcept { return {}; }
 };
 
-/// Functions from which senders are made.
+/// Functions from which senders are created.
 struct sends {
   channel* link;
   auto operator()() const { return link->async_send({}); }
@@ -62,7 +62,8 @@ concept CanBeSender = requires(Function function) { as_sender(std::move(function
 template <class Sender>
 concept ConnectsTwice = requires(const Sender& sender) { sender.connect(receiver()); };
 
-// A sender completes with the parts of the awaited result.
+// A sender completes with the value or the error of the result that awaiting the same call would
+// return.
 template <class... Functions>
 using completes_by = execution::completion_signatures<Functions...>;
 static_assert(std::is_same_v<
@@ -81,8 +82,8 @@ static_assert(
 static_assert(std::is_same_v<signatures_of<hub_scheduler::sender>,
                              completes_by<execution::set_value_t(), execution::set_stopped_t()>>);
 
-// If the function of a sender can be copied, the sender can be copied, and be connected more than
-// once.
+// A sender can be copied, and connected more than once, if its function can be copied and called
+// more than once.
 static_assert(std::is_copy_constructible_v<sender_of<sends>>);
 static_assert(ConnectsTwice<sender_of<sends>>);
 static_assert(!std::is_copy_constructible_v<sender_of<writes_buffer>>);
@@ -90,7 +91,7 @@ static_assert(std::is_nothrow_move_constructible_v<sender_of<writes_buffer>>);
 static_assert(!ConnectsTwice<sender_of<writes_buffer>>);
 static_assert(std::is_same_v<sender_of<sends>::sender_concept, execution::sender_tag>);
 
-// An operation state can be neither copied nor moved, and its `start` does not throw.
+// An operation state cannot be moved, and its start does not throw.
 template <class Operation>
 constexpr bool is_operation_state =
     std::is_same_v<typename Operation::operation_state_concept, execution::operation_state_tag> &&
@@ -101,16 +102,16 @@ static_assert(is_operation_state<operation_of<sender_of<sends>, stoppable_receiv
 static_assert(is_operation_state<operation_of<sender_of<writes_buffer>, stoppable_receiver>>);
 static_assert(is_operation_state<operation_of<sender_of<waits>, stoppable_receiver>>);
 static_assert(is_operation_state<operation_of<hub_scheduler::sender>>);
-// The operation state for a receiver without a stop token has no members for stop requests.
+// If the receiver has no stop token, the operation state uses no memory for stop requests.
 static_assert(sizeof(operation_of<sender_of<sends>>) + sizeof(continuation) <=
               sizeof(operation_of<sender_of<sends>, stoppable_receiver>));
 
-// A function has to make an awaited call.
+// A sender can only be created from a function that makes a call that can be awaited.
 static_assert(CanBeSender<sends>);
 static_assert(!CanBeSender<posts>);
 static_assert(!CanBeSender<int>);
 
-// A scheduler is a value.
+// A scheduler can be copied, and copying it does not throw.
 static_assert(std::is_nothrow_copy_constructible_v<hub_scheduler>);
 static_assert(std::is_nothrow_copy_assignable_v<hub_scheduler>);
 static_assert(std::is_same_v<decltype(std::declval<const hub_scheduler&>().schedule()),

@@ -63,7 +63,7 @@ static_assert(
 
 }  // namespace
 
-TEST_CASE("a chain of another thread continues on the thread that polls the hub") {
+TEST_CASE("a chain started by another thread continues on the thread that polls the hub") {
   const testbed bed;
   const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = wait_mode::sleep()}));
   channel_pair ends =

@@ -40,7 +40,7 @@ struct numbered {
 
 }  // namespace
 
-TEST_CASE("every event of the verbs has its own name and an element and a hint") {
+TEST_CASE("every verbs event has its own name, a hint, and the kind of object that it concerns") {
   std::set<std::string> names;
   constexpr unsigned known = IBV_EVENT_WQ_FATAL + 1;
   ibv_qp pair{};
@@ -60,7 +60,7 @@ TEST_CASE("every event of the verbs has its own name and an element and a hint")
   CHECK(names.size() == known);
 }
 
-TEST_CASE("an event of a later driver keeps its number") {
+TEST_CASE("an event type that the library does not know keeps its number") {
   for (const std::uint32_t type : {20U, 77U, 0xffffffffU}) {
     const async_event event = async_event::from_native(native_event(type));
     CHECK(static_cast<std::uint32_t>(event.type()) == type);

@@ -72,7 +72,7 @@ TEST_CASE("a continuation that is cancelled, destroyed or added again waits at m
   CHECK(waiting.take_any() == nullptr);
 }
 
-TEST_CASE("conditions that are met come before requests") {
+TEST_CASE("continuations whose conditions are met are due before those of requests") {
   continuations waiting;
   probe request;
   probe met;
@@ -87,7 +87,7 @@ TEST_CASE("conditions that are met come before requests") {
   CHECK(waiting.take_any() == &unmet);
 }
 
-TEST_CASE("the alarm is set early for a condition that may be met without a wakeup") {
+TEST_CASE("a condition that may be met without a wakeup is checked again within a millisecond") {
   continuations waiting;
   probe unmet;
   waiting.add_condition(unmet, default_limit);

@@ -66,7 +66,7 @@ TEST_CASE("VERBSPP_CO_TRY ends the coroutine with the failure") {
 }
 
 TEST_CASE("VERBSPP_CO_TRYV destroys the value of an awaited result once") {
-  // Destroyed twice, a value counts below 0.
+  // If a value were destroyed twice, the count of living values would be wrong.
   struct counted {
     explicit counted(int& count) : alive(&count) { ++*alive; }
     counted(counted&& other) noexcept : alive(std::exchange(other.alive, nullptr)) {}

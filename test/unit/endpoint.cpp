@@ -97,8 +97,8 @@ constexpr encoded infiniband_bytes = encoding(  //
     0x76, 3,                                    // magic, version
     2, 1, 0, 5,                                 // RC, InfiniBand, InfiniBand GID, 4096
     0x01, 0x07,                                 // LID
-    16, 0x12, 0xab, 0x34,                       // reads as initiator, queue pair number
-    200, 0xfe, 0xdc, 0xba,                      // reads as target, send PSN
+    16, 0x12, 0xab, 0x34,                       // read depth as initiator, queue pair number
+    200, 0xfe, 0xdc, 0xba,                      // read depth as target, send PSN
     0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91,  // GID
     0, 0, 0, 0,                                                                    // reserved
     0, 0, 0, 0, 0, 0, 0, 0);  // no owner, no generation
@@ -107,8 +107,8 @@ constexpr encoded ethernet_bytes = encoding(  //
     0x76, 3,                                  // magic, version
     3, 2, 2, 3,                               // UC, Ethernet, RoCE v2, 1024
     0, 0,                                     // LID
-    0, 0, 0, 2,                               // reads as initiator, queue pair number
-    255, 0, 0, 0,                             // reads as target, send PSN
+    0, 0, 0, 2,                               // read depth as initiator, queue pair number
+    255, 0, 0, 0,                             // read depth as target, send PSN
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
     0, 0, 0, 0,                                              // reserved
     0x81, 0x02, 0xfe, 0x0c, 0x01, 0x23, 0x45, 0x67);         // owner, generation
@@ -117,8 +117,8 @@ constexpr encoded datagram_bytes = encoding(  //
     0x76, 3,                                  // magic, version
     4, 2, 1, 1,                               // UD, Ethernet, RoCE v1, 256
     0, 0,                                     // LID
-    0, 0xff, 0xff, 0xfe,                      // reads as initiator, queue pair number
-    0, 0, 0, 1,                               // reads as target, send PSN
+    0, 0xff, 0xff, 0xfe,                      // read depth as initiator, queue pair number
+    0, 0, 0, 1,                               // read depth as target, send PSN
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
     0x81, 0x23, 0x45, 0x67,                                  // queue key
     0, 0, 0, 0, 0, 0, 0, 0);                                 // no owner, no generation

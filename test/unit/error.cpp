@@ -62,7 +62,7 @@ constexpr std::array errno_meanings{
 
 }  // namespace
 
-TEST_CASE("an errno has the documented kind") {
+TEST_CASE("each errno has the documented error kind") {
   for (const auto& [errnum, kind] : errno_meanings) {
     CAPTURE(errnum, to_string(kind));
     CHECK(verbspp::kind_of_errno(errnum) == kind);
@@ -70,7 +70,7 @@ TEST_CASE("an errno has the documented kind") {
   }
 }
 
-TEST_CASE("an errno without a kind of its own is an error of the driver") {
+TEST_CASE("an errno without its own error kind is reported as an error of the driver") {
   const auto is_listed = [](int errnum) {
     for (const auto& each : errno_meanings)
       if (each.errnum == errnum) return true;
@@ -160,7 +160,7 @@ TEST_CASE("the hint about missing file descriptors names the exhausted limit for
   CHECK(error::from_errno(EMFILE, "socket", "said").message().ends_with("; said"));
 }
 
-TEST_CASE("the error of a call outside of verbs does not mention the driver or memory") {
+TEST_CASE("the error for a failed call outside of verbs does not mention the driver or memory") {
   CHECK(error::from_errno(ECONNREFUSED, "connect").message() ==
         "connect: Connection refused (ECONNREFUSED)");
   CHECK(error::from_errno(EAGAIN, "recv").message() ==

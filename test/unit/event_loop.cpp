@@ -102,7 +102,7 @@ TEST_CASE("an event loop resumes the coroutines whose sources have work") {
   CHECK_FALSE(run(loop, 0s));
 }
 
-TEST_CASE("a coroutine is not suspended if its source already has work") {
+TEST_CASE("a coroutine that waits for work is not suspended if work is available") {
   event_loop loop;
   numbers source;
   source.put(7);
@@ -121,7 +121,7 @@ TEST_CASE("an event loop does not sleep while a source has work that its descrip
   CHECK(one.get().value() == 1);
 }
 
-TEST_CASE("an event loop looks at a source again at its deadline") {
+TEST_CASE("an event loop polls a source again at the source's deadline") {
   event_loop loop;
   numbers source;
   source.due = clock::now() + 20ms;
@@ -190,7 +190,7 @@ TEST_CASE("a coroutine may destroy others that are due, and may wait again") {
   all[2].emplace(wait_twice(0));
   source.put(1);
   CHECK(run(loop));
-  // The first coroutine has destroyed the second, and the third has destroyed the first.
+  // The first coroutine has destroyed the second one, and the third one has destroyed the first.
   CHECK(sum == 2);
   CHECK_FALSE(all[0]);
   CHECK_FALSE(all[1]);
@@ -210,7 +210,7 @@ TEST_CASE("an event loop that is destroyed ends all waits without resuming a cor
   CHECK_FALSE(one.is_done());
 }
 
-TEST_CASE("an event loop waits for more sources than it had room for") {
+TEST_CASE("an event loop makes room for more sources when it has none left") {
   event_loop loop;
   numbers source;
   std::vector<routine> all;

@@ -181,7 +181,7 @@ TEST_CASE("an exchange over the socket of an earlier exchange succeeds") {
 
 TEST_CASE("another application or version is refused at both ends") {
   socket_pair sockets;
-  SECTION("application") {
+  SECTION("another application") {
     plain_side left(sockets[0], some, 10s, {.application = "store"});
     plain_side right(sockets[1], some, 10s, {.application = "queue"});
     run(left, right);
@@ -189,7 +189,7 @@ TEST_CASE("another application or version is refused at both ends") {
     CHECK(left.message().find("is 'store', but the peer's is 'queue'") != std::string::npos);
     CHECK(right.message().find("is 'queue', but the peer's is 'store'") != std::string::npos);
   }
-  SECTION("version") {
+  SECTION("another version") {
     plain_side left(sockets[0], some, 10s, {.application = "store", .version = 1});
     plain_side right(sockets[1], some, 10s, {.application = "store", .version = 2});
     run(left, right);

@@ -164,12 +164,12 @@ bool has_secrets() {
 TEST_CASE("an exchange detects a cut at any byte and tolerates delays") {
   ends_of_proxy ends;
   SECTION("client and server") {}
-  SECTION("equals") { ends.are_equals = true; }
+  SECTION("two ends with equal roles") { ends.are_equals = true; }
   SECTION("client and server with a secret") {
     if (!has_secrets()) SKIP("built without libcrypto");
     ends.options = with_secret(secret);
   }
-  SECTION("equals with a secret") {
+  SECTION("two ends with equal roles and a secret") {
     if (!has_secrets()) SKIP("built without libcrypto");
     ends = {.options = with_secret(secret), .are_equals = true};
   }

@@ -17,7 +17,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// A call of any function.
+/// A queued call that runs any function.
 struct call : continuation {
   explicit call(std::function<void()> made = {})
       : continuation([](continuation& self) noexcept {
@@ -32,7 +32,7 @@ struct call : continuation {
 
 }  // namespace
 
-TEST_CASE("calls that are handed over are made once, in order") {
+TEST_CASE("queued calls are made once and in order") {
   handed_calls queue;
   std::vector<int> order;
   call first([&] { order.push_back(1); });
@@ -50,7 +50,7 @@ TEST_CASE("calls that are handed over are made once, in order") {
   CHECK(order.size() == 2);
 }
 
-TEST_CASE("a call may withdraw another one, and hand itself over again") {
+TEST_CASE("a queued call may withdraw another call and queue itself again") {
   handed_calls queue;
   call other;
   call late;
@@ -76,7 +76,7 @@ TEST_CASE("a call may withdraw another one, and hand itself over again") {
   CHECK(first.calls == 2);
 }
 
-TEST_CASE("calls of several threads are all made by the thread that runs them") {
+TEST_CASE("calls queued by several threads are all made by the thread that runs the queue") {
   handed_calls queue;
   constexpr int threads = 3;
   constexpr int rounds = 2000;

@@ -31,7 +31,7 @@ static_assert(!std::is_constructible_v<local_key, remote_key>);
 
 }  // namespace
 
-TEST_CASE("keys contain the device's number and are compared by it") {
+TEST_CASE("a key has the number that the device chose, and keys are compared by number") {
   constexpr remote_key key(0x123456ffU);
   static_assert(key.value() == 0x123456ff);
   CHECK(key == remote_key(0x123456ffU));

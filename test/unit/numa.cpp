@@ -112,7 +112,7 @@ TEST_CASE("a thread can be bound to the processors of the device's node") {
   });
 }
 
-TEST_CASE("a thread that cannot be bound returns an error or stays unbound") {
+TEST_CASE("binding a thread returns an error or leaves it unbound if it cannot be bound") {
   on_a_thread([] {
     const cpu_set_t before = affinity();
     sysfs sys;

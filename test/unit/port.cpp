@@ -116,7 +116,7 @@ TEST_CASE("a port with an unspecified link layer is an InfiniBand port") {
   CHECK(port_attributes(1, native).link_layer() == link_layer::ethernet);
 }
 
-TEST_CASE("a port that reports an invalid MTU has the smallest") {
+TEST_CASE("a port that reports an invalid MTU has the smallest valid MTU") {
   ibv_port_attr native = some_port();
   for (const unsigned code : {0U, 6U, 200U}) {
     std::memcpy(&native.active_mtu, &code, sizeof code);
@@ -124,7 +124,7 @@ TEST_CASE("a port that reports an invalid MTU has the smallest") {
   }
 }
 
-TEST_CASE("a port in an unknown state reports it") {
+TEST_CASE("an unknown port state is inactive and its text says that it is unknown") {
   ibv_port_attr native = some_port();
   const unsigned state = 200;
   std::memcpy(&native.state, &state, sizeof state);

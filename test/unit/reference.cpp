@@ -39,7 +39,7 @@ TEST_CASE("a moved-from reference is empty") {
   reference first(new tracked(alive));
   reference second(std::move(first));
   CHECK(second);
-  CHECK_FALSE(first);  // NOLINT(bugprone-use-after-move): this is tested
+  CHECK_FALSE(first);  // NOLINT(bugprone-use-after-move): intended
   first = std::move(second);
   CHECK(first);
   CHECK_FALSE(second);  // NOLINT(bugprone-use-after-move)

@@ -46,7 +46,8 @@ TEST_CASE("each min RNR timer code has the duration of the architecture's table"
   }
 }
 
-TEST_CASE("a min RNR timer created from a duration has the shortest one that is not shorter") {
+TEST_CASE(
+    "a min RNR timer created from a duration has the first code whose duration is not shorter") {
   nanoseconds shorter{-1};
   for (const auto& [code, duration] : timers) {
     CAPTURE(code);

@@ -97,7 +97,7 @@ TEST_CASE("a list of elements can be empty or created from one element or a rang
   CHECK(gather_list(std::span<const gather_element>()).empty());
 }
 
-TEST_CASE("a list of one element contains a copy of it") {
+TEST_CASE("a list of one element contains a copy of the element") {
   auto element = gathered(1, 10, 4);
   gather_list list = element;
   element = gathered(2, 20, 5);

@@ -50,7 +50,7 @@ struct open_window {
 
 }  // namespace
 
-TEST_CASE("a send window has as much room as the queue and more when requests complete") {
+TEST_CASE("a send window has as much room as the queue, and room returns when requests complete") {
   open_window sends(4);
   CHECK(sends.window.next() == 1);
   CHECK(sends.window.room() == 4);
@@ -112,7 +112,7 @@ TEST_CASE("a send window releases the memory of a request once when the request 
   CHECK_FALSE(sends.window.needs_care());
 }
 
-TEST_CASE("a send window has separate records for all numbers that may be in use") {
+TEST_CASE("a send window has a separate record for each request number that may be in use") {
   open_window sends(4);
   counting_keeper keeper;
   for (std::uint32_t number = 1; number <= 40; ++number) {
@@ -164,7 +164,7 @@ TEST_CASE("the scopes of many requests that fail one after another are found qui
   CHECK(sends.window.scope_of(count + 1, scopes) == &inner);
 }
 
-TEST_CASE("a send window finds the scope of a run that ended after an earlier search") {
+TEST_CASE("a send window still finds all scopes after requests were posted between two searches") {
   open_window sends(8);
   open_scopes scopes;
   scope_state outer;

@@ -36,7 +36,7 @@ TEST_CASE("a count that several threads share stays correct") {
   CHECK(count.drop());
 }
 
-TEST_CASE("kept memory is released once with the number of its place") {
+TEST_CASE("a request's memory is released only once, with the number of the request's place") {
   struct counter : memory_keeper {
     int calls = 0;
     std::uint32_t place = 0;

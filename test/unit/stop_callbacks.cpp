@@ -55,8 +55,8 @@ struct allocating_token {
   return listener.accept(until).error() == error_kind::cancelled;
 }
 
-/// Requests a stop at many different times during a wait. `wait` has to return true if it ended
-/// correctly. \returns true if all waits did
+/// Requests a stop at many different times during a wait. `wait` must return true if it ended as
+/// expected. \returns true if all waits did
 template <class Wait>
 [[nodiscard]] bool is_always_stopped(Wait wait) {
   constexpr int rounds = 2000;
@@ -92,7 +92,7 @@ template <class Wait>
 
 }  // namespace
 
-TEST_CASE("a limit detects whether its token has callbacks") {
+TEST_CASE("a limit detects whether its stop token supports callbacks") {
   std::stop_source source;
   counting_source counted;
   std::atomic<int> number{0};
@@ -140,7 +140,7 @@ TEST_CASE("a stop request wakes a thread that connects") {
         }).is_as_promised());
 }
 
-TEST_CASE("a wait whose stop was requested before registers no callback") {
+TEST_CASE("a wait whose stop was requested before it began registers no callback") {
   const tcp_listener listener = silent_listener();
   counting_source source;
   source.request_stop();
@@ -167,7 +167,7 @@ TEST_CASE("a wait that finds its event registers no callback") {
   CHECK(source.begun() == 0);
 }
 
-TEST_CASE("a token without callbacks is polled") {
+TEST_CASE("a stop token that does not support callbacks is polled") {
   const tcp_listener listener = silent_listener();
   std::atomic<int> most{5};
   std::atomic<int> polls{0};
@@ -249,7 +249,7 @@ TEST_CASE("a stop request in a child process does not wake its parent") {
     for (int round = 0; round < 20; ++round) {
       std::stop_source source;
       std::thread requester([&] {
-        // steady: the wait has likely begun; it ends in the same way if not
+        // steady: after this pause, the wait has likely begun; if not, it ends in the same way
         std::this_thread::sleep_for(5ms);
         source.request_stop();
       });

@@ -127,11 +127,11 @@ TEST_CASE("an invalid host or port is refused") {
     CAPTURE(port);
     CHECK(tcp_socket::connect("127.0.0.1", port, 1s).error() == error_kind::invalid_input);
   }
-  // steady: refused before a socket is opened
+  // steady: this fixed port is refused before a socket is opened
   CHECK(tcp_socket::connect("", "80", 1s).error() == error_kind::invalid_input);
-  // steady: refused before a socket is opened
+  // steady: this fixed port is refused before a socket is opened
   CHECK(tcp_socket::connect(std::string(256, 'x'), "80", 1s).error() == error_kind::invalid_input);
-  // steady: refused before a socket is opened
+  // steady: this fixed port is refused before a socket is opened
   CHECK(tcp_socket::connect(std::string_view("a\0b", 3), "80", 1s).error() ==
         error_kind::invalid_input);
   CHECK(tcp_listener::open("x").error() == error_kind::invalid_input);
@@ -170,10 +170,10 @@ TEST_CASE("connecting to a host that does not answer times out") {
 TEST_CASE("a name server that does not answer delays no other call") {
   lookups_hang = true;
   for (int i = 0; i < 16; ++i)
-    // steady: the name is not resolved, so no socket is opened
+    // steady: this name is not resolved, so no socket is opened at this port
     CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::timed_out);
-  // The number of pending lookups is limited, but addresses need no lookup.
-  // steady: the name is not resolved, so no socket is opened
+  // The number of pending lookups is limited, but addresses need no lookup. steady: this name is
+  // not resolved, so no socket is opened at this port
   CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::resource_exhausted);
   const held_port port;
   CHECK(tcp_socket::connect("127.0.0.1", port.text(), 10s).error() == error_kind::not_connected);
@@ -214,7 +214,7 @@ TEST_CASE("a name's first address with a listener is used") {
   CHECK(!second.try_accept().value());
 }
 
-TEST_CASE("a first address of a name that does not answer gets only its share of the time") {
+TEST_CASE("a name's first address gets only its share of the time if it does not answer") {
   const held_port port;
   const auto silent = tcp_listener::open(port.text(), "127.0.0.2").value();
   const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
@@ -229,7 +229,7 @@ TEST_CASE("a first address of a name that does not answer gets only its share of
   CHECK(host_that_was_reached(client.value()) == "::ffff:127.0.0.1");
 }
 
-TEST_CASE("if no address of a name answers the error reports the result for each") {
+TEST_CASE("if no address of a name answers, the error reports the result for each address") {
   const held_port port;
   const addresses_of_name known({"127.0.0.2", "::1", "127.0.0.1"});
   const auto lost = tcp_socket::connect(addresses_of_name::name, port.text(), 60s).error();
@@ -241,7 +241,7 @@ TEST_CASE("if no address of a name answers the error reports the result for each
 }
 
 TEST_CASE("an unknown name is not found") {
-  // steady: the name does not exist, so no socket is opened
+  // steady: this name does not exist, so no socket is opened at this port
   const auto missing = tcp_socket::connect("no-such-host.invalid", "80", 20s).error();
   CHECK((missing == error_kind::not_found || missing == error_kind::timed_out));
   CHECK(missing.message().size() > 20);
@@ -252,7 +252,7 @@ TEST_CASE("the error about an unreachable address reports the cause") {
   // with a route, no host answers.
   for (const char* address : {"2001:db8::1", "192.0.2.1"}) {
     CAPTURE(address);
-    // steady: no host has this address
+    // steady: no host has this address, so no server can listen at this port
     const auto lost = tcp_socket::connect(address, "4711", 50ms).error();
     CHECK((lost == error_kind::not_connected || lost == error_kind::timed_out));
     CHECK(contains(lost.message(), address));

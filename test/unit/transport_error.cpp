@@ -76,7 +76,7 @@ void check_same(const work_error& one, const work_error& other) {
 
 }  // namespace
 
-TEST_CASE("a failed request loses nothing when it passes through an error") {
+TEST_CASE("a failed request loses no information when it is converted to a transport error") {
   for (const auto status : {work_status::retry_exceeded, static_cast<work_status>(0xfffffffe)})
     for (const bool operation_is_known : {false, true}) {
       work_error request(status, UINT32_MAX, UINT64_MAX, 0xffffff);
@@ -119,7 +119,7 @@ TEST_CASE("a failed request equals the std::errc of its class") {
   CHECK(error(work_error(work_status::remote_access_error, 0, 0, 0)).code().value() == EREMOTEIO);
 }
 
-TEST_CASE("a failed batch loses nothing when it passes through an error") {
+TEST_CASE("a failed batch loses no information when it is converted to a transport error") {
   const error e = failed_batch;
   CHECK(e.message() == failed_batch.message());
   CHECK(e.kind() == failed_call.kind());

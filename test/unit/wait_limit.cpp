@@ -24,7 +24,7 @@ static_assert(std::is_convertible_v<steady_clock::time_point, wait_limit>);
 static_assert(!std::is_convertible_v<int, wait_limit>);
 static_assert(!std::is_convertible_v<std::chrono::system_clock::time_point, wait_limit>);
 
-TEST_CASE("a limit that is a duration expires this long after its creation") {
+TEST_CASE("a limit created from a duration expires that long after its creation") {
   const auto before = steady_clock::now();
   const wait_limit limit = std::chrono::milliseconds(100);
   const auto after = steady_clock::now();
@@ -35,7 +35,7 @@ TEST_CASE("a limit that is a duration expires this long after its creation") {
   CHECK(fine.deadline() > before);
 }
 
-TEST_CASE("a limit that is a time point expires at that time") {
+TEST_CASE("a limit created from a time point expires at that time") {
   const auto at = steady_clock::now() + std::chrono::hours(1);
   CHECK(wait_limit(at).deadline() == at);
   CHECK_FALSE(wait_limit(at).has_passed());
@@ -43,7 +43,7 @@ TEST_CASE("a limit that is a time point expires at that time") {
   CHECK(wait_limit(steady_clock::time_point::min()).has_passed());
 }
 
-TEST_CASE("a limit of zero or less has expired") {
+TEST_CASE("a limit of zero or less has already expired") {
   for (const int length : {0, -1, std::numeric_limits<int>::min()}) {
     CHECK(wait_limit(std::chrono::seconds(length)).has_passed());
     CHECK(wait_limit(std::chrono::nanoseconds(length)).has_passed());
@@ -112,7 +112,7 @@ static_assert([] {
   return limit.is_forever() && !limit.stop_requested();
 }());
 
-TEST_CASE("a limit that is a stop token expires when the stop is requested") {
+TEST_CASE("a limit created from a stop token expires when the stop is requested") {
   std::stop_source source;
   const wait_limit limit = source.get_token();
   CHECK_FALSE(limit.is_forever());
@@ -227,7 +227,7 @@ TEST_CASE("a limit whose stop was requested does not sleep") {
   CHECK(wait_limit(before).sleep_until() == before);
 }
 
-TEST_CASE("a limit returns the time that is left") {
+TEST_CASE("a limit returns the time that is left until it expires") {
   using std::chrono::nanoseconds;
   CHECK(wait_limit::forever().remaining() == std::nullopt);
   const wait_limit limit = std::chrono::hours(1);

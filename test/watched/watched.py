@@ -52,7 +52,7 @@ def main():
     if wrapper and shutil.which(wrapper[0]) is None:
         print(f"{wrapper[0]} is not installed")
         return SKIPPED
-    # The sanitizer has to report faults instead of Catch2.
+    # Makes the sanitizer report segmentation faults, which Catch2 would report otherwise.
     os.environ["ASAN_OPTIONS"] = "symbolize=0:handle_segv=2"
     failed = 0
     mistakes = list(mistakes_in(source, wrapper))

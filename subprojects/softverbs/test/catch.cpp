@@ -48,7 +48,7 @@ struct {
   unsigned passed = 0;
   unsigned failed = 0;
   unsigned skipped = 0;
-  /// One line for each skipped test case.
+  /// One line for each skipped test case: its name and the reason.
   std::vector<std::string> reasons;
 } counts;
 

@@ -15,10 +15,10 @@
 #include <catch2/catch.hpp>
 #endif
 
-// Catch2 has SKIP since version 3.3. With older versions, this macro prints a warning, and leaves
-// the test case by the exception of a failed REQUIRE.
+// Catch2 has SKIP since version 3.3. With older versions, this macro prints a warning, and then
+// ends the test case by the exception that a failed REQUIRE throws.
 #ifndef SKIP
-/// The beginning of the warning, by which reports are recognized as skips.
+/// The beginning of that warning. Scripts that read the reports recognize skips by it.
 inline constexpr const char* catch_skips = "skipped: ";
 #define SKIP(...)                        \
   do {                                   \

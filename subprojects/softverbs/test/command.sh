@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 failures=0
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_CONFIG SOFTVERBS_FAULTS LD_PRELOAD
 
-# expect CODE PATTERN COMMAND...
+# expect CODE PATTERN COMMAND...: checks that the command exits with this code and that its output matches.
 expect() {
   code=$1
   pattern=$2
@@ -23,7 +23,8 @@ expect() {
   fi
 }
 
-# Prints the devices and its arguments, without verbs.h.
+# A program that prints the names of the devices and its own arguments. It declares the verbs itself, so that it does
+# not need verbs.h.
 cat >"$folder/devices.c" <<'EOF'
 #include <stdio.h>
 #include <stdlib.h>

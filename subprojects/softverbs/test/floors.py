@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-# From the ground up; docs/inside.md describes each one.
+# The floors, from the lowest to the highest; docs/inside.md describes each one.
 FLOORS = [
     "base",
     "device",

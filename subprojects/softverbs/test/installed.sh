@@ -33,7 +33,7 @@ must meson setup "$folder/build" "$sources" --prefix=/usr --libdir=lib/elsewhere
   -Dtests=disabled -Dbench=disabled -Dunity=on -Dunity_size=32
 must ninja -C "$folder/build"
 must env DESTDIR="$folder/staged" meson install -C "$folder/build" --no-rebuild
-# The installation may be moved.
+# Moves the installation, which has to work at its new place.
 mv "$folder/staged/usr" "$folder/prefix"
 
 for file in bin/softverbs lib/elsewhere/libsoftverbs.so lib/elsewhere/libsoftverbs-faults.so \

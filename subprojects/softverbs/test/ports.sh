@@ -5,7 +5,7 @@
 port=
 for attempt in $(seq 100); do
   block=$((($$ + attempt) % 100))
-  # steady: a lock that all runs are meant to share
+  # steady: a fixed name, because all runs are meant to share this lock
   exec 9>"${TMPDIR:-/tmp}/softverbs-test-ports-$block"
   if flock --nonblock 9; then
     # steady: the lock is held, and next_port skips ports of other programs

@@ -5,7 +5,7 @@
 #
 #     programs.sh LIBRARY [short|long]
 #
-# The short form tries each of them, the long form all of their variants.
+# The short form tries each program, and the long form tries all variants of each program.
 set -u
 library=$1
 form=${2:-short}
@@ -51,7 +51,7 @@ start() {
   failed=0
 }
 
-# try COMMAND...
+# try COMMAND...: runs the command, which prints its own failure, and counts the run and the failure.
 try() {
   count=$((count + 1))
   tried=$((tried + 1))
@@ -192,7 +192,7 @@ measure() {
   cat "$log/client" "$log/server"
   return 1
 }
-# measure_all OPTIONS TEST...
+# measure_all OPTIONS TEST...: starts qperf's server, and runs the tests one after another.
 measure_all() {
   options=$1
   shift
@@ -200,7 +200,7 @@ measure_all() {
   : >"$log/server"
   env LD_PRELOAD="$library" timeout $((5 * limit)) qperf -D -lp $port >"$log/server" 2>&1 &
   server=$!
-  # steady: polls until the server is ready or has ended; it has a time limit
+  # steady: the pause of a loop that polls until the server is ready or has ended; the server has a time limit
   until grep -q 'ready for requests' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   for test in "$@"; do
     # shellcheck disable=SC2086
@@ -236,7 +236,7 @@ disk() {
   : >"$log/server"
   env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/server.fio" >"$log/server" 2>&1 &
   server=$!
-  # steady: polls until the server is ready or has ended; it has a time limit
+  # steady: the pause of a loop that polls until the server is ready or has ended; the server has a time limit
   until grep -q 'waiting for connection' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   if env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/client.fio" >"$log/client" 2>&1 &&
     grep -q 'io=20.0MiB' "$log/client" && wait $server; then
@@ -337,7 +337,7 @@ elif command -v mpirun >/dev/null; then
   fi
 fi
 
-# mpich LAYER TRANSPORTS NUMBER
+# mpich LAYER TRANSPORTS NUMBER: runs this number of ranks of MPICH, over these transports of UCX.
 mpich() {
   if timeout $limit mpirun.mpich -np "$3" -genv LD_PRELOAD "$library" -genv SOFTVERBS_LINK_LAYER "$1" \
     -genv UCX_TLS "$2",self -genv UCX_NET_DEVICES soft0:1 "$log/mpich" >"$log/output" 2>&1 &&
@@ -358,7 +358,7 @@ if command -v mpirun.mpich >/dev/null && mpicc.mpich -O1 "$here/mpi.c" -o "$log/
   fi
 fi
 
-# fabric PROVIDER ENDPOINT DOMAIN: the server and the client have different port options here.
+# fabric PROVIDER ENDPOINT DOMAIN: runs fi_pingpong, whose server and client have different options for the port.
 fabric() {
   next_port
   env LD_PRELOAD="$library" timeout $limit fi_pingpong -B $port -p "$1" -e "$2" -d "$3" -I 20 \
@@ -373,7 +373,7 @@ fabric() {
       cat "$log/client" "$log/server"
       return 1
     fi
-    # steady: retries until the server has ended; it has a time limit
+    # steady: the pause of a loop that retries until the server has ended; the server has a time limit
     sleep 0.1
   done
   wait $server
@@ -390,7 +390,7 @@ if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
 fi
 # dapl LAYER PROVIDER: runs dapltest. Its ports are fixed, so only one test of it runs at a time on this machine.
 dapl() (
-  # steady: a lock that all runs are meant to share
+  # steady: a fixed name, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
   flock --wait $limit 8 || exit 1
   export SOFTVERBS_LINK_LAYER="$1" DAT_OVERRIDE="$log/dat.conf" LD_PRELOAD="$library"
@@ -398,7 +398,7 @@ dapl() (
   timeout $limit dtest -P "$2" >"$log/server" 2>&1 8>&- &
   server=$!
   until grep -q 'Server is waiting' "$log/server" || ! kill -0 $server; do
-    # steady: polls until the server is ready or has ended; it has a time limit
+    # steady: the pause of a loop that polls until the server is ready or has ended; the server has a time limit
     sleep 0.1
   done 2>/dev/null
   if timeout $limit dtest -P "$2" -h 127.0.0.1 >"$log/client" 2>&1 8>&- && wait $server; then
@@ -428,7 +428,7 @@ fi
 # until it is killed. Its port is fixed, so only one runs at a time on this machine. libiscsi 1.19 reads
 # uninitialized memory, so the setting by which Meson fills memory is removed.
 iser() (
-  # steady: a lock that all runs are meant to share
+  # steady: a fixed name, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-iser"
   flock --wait $limit 8 || exit 1
   export SOFTVERBS_LINK_LAYER="$1"
@@ -441,7 +441,7 @@ iser() (
   server=$!
   head -c 8388608 /dev/urandom >"$log/unit"
   : >"$log/output"
-  # steady: polls until the server is ready or has ended; it has a time limit
+  # steady: the pause of a loop that polls until the server is ready or has ended; the server has a time limit
   until control --mode target --op new --targetname $target || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   # The target needs both the address and the name of the initiator.
   control --mode logicalunit --op new --lun 1 --backing-store "$log/unit" &&
@@ -482,7 +482,8 @@ migrates() (
     echo "migrate_set_capability rdma-pin-all $2"
     while ! grep -q 'status: completed' "$log/client" && kill -0 $server 2>/dev/null; do
       echo "migrate -d rdma:127.0.0.1:$port"
-      # steady: retries until both have migrated or the server has ended; it has a time limit
+      # steady: the pause of a loop that retries until both have migrated or the server has ended; the server has a time
+      # limit
       sleep 1
       echo 'info migrate'
       # steady: gives the monitor time to answer; it is asked again

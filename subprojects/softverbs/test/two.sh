@@ -23,7 +23,7 @@ hears() {
 ends() {
   for round in $(seq 100); do
     kill -0 "$1" 2>/dev/null || return 0
-    # steady: polls, 100 times at most
+    # steady: the pause of a loop that polls at most 100 times
     sleep 0.1
   done
   return 1
@@ -37,7 +37,7 @@ frames() {
     env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 "$@" --server -d soft0 -B "$mac:01" -E "$mac:02" \
       >"$log/server" 2>&1 &
     server=$!
-    # steady: polls until the server listens or has ended
+    # steady: the pause of a loop that polls until the server listens or has ended
     until hears $server || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
     # The server has to post its receives before the client sends.
     # steady: nothing reports when the receives are posted; a failed attempt is repeated with a longer
@@ -58,7 +58,7 @@ frames() {
 # one_at_a_time COMMAND...: runs a command while no other test does so. perftest needs this for multicast: all
 # of its processes use the same groups.
 one_at_a_time() {
-  # steady: a lock that all runs are meant to share
+  # steady: a fixed name, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-multicast"
   flock --wait 120 8 || return 1
   "$@" 8>&-
@@ -83,7 +83,7 @@ two() {
       cat "$log/client" "$log/server"
       return 1
     fi
-    # steady: retries until the server has ended
+    # steady: the pause of a loop that retries until the server has ended
     sleep 0.1
   done
   wait $server && return 0

@@ -66,7 +66,7 @@ TEST_CASE("a nonblocking channel returns EAGAIN") {
   CHECK(errno == EAGAIN);
 }
 
-TEST_CASE("an unread event is removed with its queue") {
+TEST_CASE("destroying a completion queue removes its unread event") {
   endpoint end;
   ibv_comp_channel* channel = ibv_create_comp_channel(end.context);
   ibv_cq* queue = ibv_create_cq(end.context, 4, nullptr, channel, 0);

@@ -32,7 +32,7 @@ int set(rdma_cm_id* id, int name, int value) {
 
 }  // namespace
 
-TEST_CASE("cm: an address of a soft device leads to it") {
+TEST_CASE("cm: binding to a soft device's address selects the device") {
   event_source events;
   const auto [text, device] = GENERATE(table<const char*, const char*>({
       {"198.18.83.1", "soft0"},
@@ -104,7 +104,7 @@ TEST_CASE("cm: invalid addresses and calls in the wrong state are refused") {
         }) == EINVAL);
 }
 
-TEST_CASE("cm: a port belongs to one identifier and is free again when that is destroyed") {
+TEST_CASE("cm: a port belongs to one identifier until the identifier is destroyed") {
   event_source events;
   one_id first(events);
   REQUIRE(bind(first.id, "198.18.83.1") == 0);
@@ -159,7 +159,7 @@ TEST_CASE("cm: options need the right size and the right state") {
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &word, sizeof(word)) == EINVAL);
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, nullptr, 1) == EINVAL);
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1) ==
-        EINVAL);  // 31 is the largest
+        EINVAL);  // the largest valid value is 31
   CHECK(option(RDMA_OPTION_ID, 99, &byte, 1) == ENOSYS);
   CHECK(option(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &byte, 1) == ENOSYS);
   byte = 20;
@@ -169,7 +169,7 @@ TEST_CASE("cm: options need the right size and the right state") {
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &word, sizeof(word)) == EINVAL);
 }
 
-TEST_CASE("cm: the manager lists the soft devices as open devices") {
+TEST_CASE("cm: rdma_get_devices returns open contexts of the soft devices") {
   int count = 0;
   ibv_context** const list = rdma_get_devices(&count);
   REQUIRE(list != nullptr);

@@ -94,7 +94,7 @@ TEST_CASE("cm: a connection carries messages both ways") {
   CHECK(rdma_get_src_port(pair.server.id) == rdma_get_src_port(pair.listener.id));
 }
 
-TEST_CASE("cm: a listener on all addresses gets each request with the requested device") {
+TEST_CASE("cm: a request to a listener on all addresses has the device of the requested address") {
   event_source server_events;
   event_source client_events;
   const auto [all, one, device] = GENERATE(table<const char*, const char*, const char*>({
@@ -200,7 +200,7 @@ TEST_CASE("cm: private data that exceeds its field is refused") {
   CHECK(server.accept(data.data(), 196) == 0);
 }
 
-TEST_CASE("cm: more reads than the device has are refused") {
+TEST_CASE("cm: a read depth above the device's limit is refused") {
   asking both;
   both.client.create_queue_pair();
   rdma_conn_param asked = parameters_with();
@@ -225,7 +225,7 @@ TEST_CASE("cm: a missing listener is reported with InfiniBand's reason") {
   CHECK(events.next(RDMA_CM_EVENT_REJECTED)->status == 8);
 }
 
-TEST_CASE("cm: a listener that is reopened a little later is found") {
+TEST_CASE("cm: a client that connects between two listeners on one address reaches the second") {
   event_source client_events;
   event_source server_events;
   cm_listener first(server_events);
@@ -274,7 +274,8 @@ TEST_CASE("cm: a request whose client was destroyed can't be accepted") {
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 4);
 }
 
-TEST_CASE("cm: a server detects that an accepted client was destroyed too early") {
+TEST_CASE(
+    "cm: a server is notified that the accepted client was destroyed before it was connected") {
   asking both;
   REQUIRE(both.connect() == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
@@ -359,7 +360,7 @@ TEST_CASE("cm: a program that sets up its queue pair establishes the connection 
     CHECK(rdma_notify(server.id, IBV_EVENT_COMM_EST) == -1);
     CHECK(errno == EISCONN);
   }
-  SECTION("the other end reports a message before that") {
+  SECTION("the other end reports a message before the program calls rdma_establish") {
     REQUIRE(rdma_notify(server.id, IBV_EVENT_COMM_EST) == 0);
     both.server_events.next(RDMA_CM_EVENT_ESTABLISHED);
     REQUIRE(rdma_establish(both.client.id) == 0);
@@ -449,7 +450,7 @@ TEST_CASE("cm: destroying an identifier waits until its events are acknowledged"
                            [&] { CHECK(rdma_ack_cm_event(event) == 0); }) == 0);
 }
 
-TEST_CASE("cm: a call on a channel that another thread has destroyed is delayed") {
+TEST_CASE("cm: a call on a destroyed event channel returns EBADF only after a delay") {
   rdma_event_channel* const channel = rdma_create_event_channel();
   REQUIRE(channel != nullptr);
   rdma_destroy_event_channel(channel);

@@ -108,7 +108,7 @@ TEST_CASE("cm: members of a multicast group receive the datagrams that are sent 
     std::snprintf(group.data(), group.size(), "239.%u.%u.%u", process >> 16 & 0xff,
                   process >> 8 & 0xff, process & 0xff);
   else
-    // steady: the address contains the process ID
+    // steady: the address is unique, because it contains the process ID
     std::snprintf(group.data(), group.size(), "ff0e::%x:%x", process >> 16, process & 0xffff);
   datagram_id listener(events, is_ipv4 ? "198.18.83.1" : "fd73:6f66:7476::1");
   datagram_id sender(events, is_ipv4 ? "198.18.83.2" : "fd73:6f66:7476::2");
@@ -139,8 +139,7 @@ TEST_CASE("cm: members of a multicast group receive the datagrams that are sent 
 TEST_CASE("cm: a failed join is reported and an invalid join is refused") {
   event_source events;
   datagram_id id(events, "198.18.83.1");
-  // A queue pair of another port space can't be a member.
-  // steady: the group is not joined
+  // A queue pair of another port space can't be a member. steady: this fixed group is not joined
   sockaddr_in6 address = ip("239.18.83.8");
   one_id connecting(events);
   CHECK(rdma_join_multicast(connecting.id, of_c(address), nullptr) == -1);

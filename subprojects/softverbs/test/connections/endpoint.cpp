@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Identifiers without a channel of the program, whose calls block, and the queues of their queue
-// pairs.
+// SPDX-License-Identifier: Apache-2.0 Identifiers that were created without an event channel, whose
+// calls therefore block, and the queues of their queue pairs.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 
@@ -113,7 +112,7 @@ TEST_CASE("cm: a queue pair uses the queues that it is given or creates its own"
   CHECK(errno == EINVAL);
   sockaddr_in6 own = ip("198.18.83.1");
   REQUIRE(rdma_bind_addr(id.id, of_c(own)) == 0);
-  SECTION("given queues") {
+  SECTION("the queue pair uses given queues") {
     ibv_cq* const queue = ibv_create_cq(id.id->verbs, 16, nullptr, nullptr, 0);
     wanted.send_cq = wanted.recv_cq = queue;
     REQUIRE(rdma_create_qp(id.id, nullptr, &wanted) == 0);
@@ -123,7 +122,7 @@ TEST_CASE("cm: a queue pair uses the queues that it is given or creates its own"
     rdma_destroy_qp(id.id);
     CHECK(ibv_destroy_cq(queue) == 0);
   }
-  SECTION("own queues") {
+  SECTION("the queue pair creates its own queues") {
     REQUIRE(rdma_create_qp(id.id, nullptr, &wanted) == 0);
     CHECK(id.id->qp->send_cq == id.id->send_cq);
     CHECK(id.id->send_cq_channel != nullptr);

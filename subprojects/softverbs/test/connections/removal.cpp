@@ -155,7 +155,7 @@ TEST_CASE("an identifier whose device has failed can't join a group") {
   broken_device broken;
   events.next(RDMA_CM_EVENT_DEVICE_REMOVAL);
   broken.repair();
-  // steady: the group is not joined
+  // steady: this fixed group is not joined
   sockaddr_in6 group = ip("239.83.0.1");
   CHECK(rdma_join_multicast(bound.id, of_c(group), nullptr) == -1);
   CHECK(errno == EINVAL);

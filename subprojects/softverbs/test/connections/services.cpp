@@ -237,7 +237,8 @@ TEST_CASE("cm: XRC: a receiving end can't connect") {
   CHECK(errno == EINVAL);
 }
 
-TEST_CASE("cm: XRC: creating a shared receive queue creates the objects that the program omits") {
+TEST_CASE(
+    "cm: XRC: creating a shared receive queue creates the objects that the program did not pass") {
   event_source events;
   const one_end end(IBV_QPT_XRC_RECV, 0, events, RAI_PASSIVE);
   rdma_cm_id* const id = end.id;

@@ -125,7 +125,7 @@ TEST_CASE("cm: a child of fork doesn't keep its parent's connections open") {
   pair.server_events.next(RDMA_CM_EVENT_DISCONNECTED);
   const std::uint16_t port = port_of(pair.listener.id);
   pair.listener.destroy();
-  // The child may take a moment to close its copy.
+  // The child may take a moment to close its copy of the descriptor.
   const auto limit = std::chrono::steady_clock::now() + patience;
   while (!name_of_port(port).empty()) REQUIRE(std::chrono::steady_clock::now() < limit);
   ::kill(child, SIGKILL);

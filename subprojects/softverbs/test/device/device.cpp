@@ -31,7 +31,7 @@ TEST_CASE("the devices are listed with names and distinct GUIDs") {
   ibv_free_device_list(list);
 }
 
-TEST_CASE("a device list can be freed with free as some programs do") {
+TEST_CASE("a device list can be freed with free, as some programs do") {
   ibv_device** list = ibv_get_device_list(nullptr);
   REQUIRE(list != nullptr);
   ibv_device* const first = list[0];

@@ -101,7 +101,7 @@ TEST_CASE("a device's folder lists the network interfaces of its addresses", "[.
   const open_context device("soft0");
   const std::string path = "/sys/class/infiniband/soft0/device/net/";
   std::set<std::string> expected{".", ".."};
-  // Every host has the first of the interfaces that the configuration names.
+  // Interface 1, the first one that the configuration names, exists on every host.
   for (const unsigned interface : {1U, 4U, 12U}) {
     std::array<char, IF_NAMESIZE> name{};
     if (::if_indextoname(interface, name.data()) != nullptr) expected.emplace(name.data());
@@ -128,7 +128,7 @@ TEST_CASE("unusual addresses can be reached", "[.][differ]") {
   CHECK(writes(link.left, link.right));
 }
 
-TEST_CASE("an empty entry is not an address", "[.][differ]") {
+TEST_CASE("an empty entry of the GID table is not used as an address", "[.][differ]") {
   endpoint end(at_port(1, 1));
   REQUIRE(end.initialize() == 0);
   address there = end.here();
@@ -136,7 +136,7 @@ TEST_CASE("an empty entry is not an address", "[.][differ]") {
   CHECK(end.ready_to_receive(there) == ENODATA);
 }
 
-TEST_CASE("a port goes up and down independently of the other", "[.][differ]") {
+TEST_CASE("each port of a device goes up and down independently of the other", "[.][differ]") {
   options second = at_port(2, 3);
   second.timeout = 1;
   second.retry_count = 2;
@@ -292,7 +292,8 @@ TEST_CASE("limits count objects and not the structures that refer to them", "[.]
   CHECK(ibv_close_device(other) == 0);
 }
 
-TEST_CASE("limits of receive work queues are reported and granted", "[.][differ]") {
+TEST_CASE("a device reports its limits of receive work queues, and they can be reached",
+          "[.][differ]") {
   open_context opened;
   ibv_device_attr_ex device{};
   REQUIRE(ibv_query_device_ex(opened.verbs, nullptr, &device) == 0);
@@ -316,7 +317,7 @@ TEST_CASE("limits of receive work queues are reported and granted", "[.][differ]
   CHECK(ibv_create_rwq_ind_table(opened.verbs, &both) != nullptr);
 }
 
-TEST_CASE("limits are reported and granted", "[.][differ]") {
+TEST_CASE("a device reports its limits, and they can be reached", "[.][differ]") {
   open_context opened("soft1");
   ibv_context* verbs = opened.verbs;
   ibv_device_attr device{};

@@ -182,7 +182,8 @@ TEST_CASE("a fault can complete a work request with any status by name or number
     completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
     CHECK(link.left.state() == IBV_QPS_ERR);
     CHECK(link.right.memory[0] == number);
-    // The failed request wasn't executed, unless another device than softverbs executes requests.
+    // The failed request was not executed, unless the faults are injected in front of another
+    // device.
     if (!faults_are_in_front()) CHECK(link.right.memory[8] == 0);
     CHECK(link.right.state() == IBV_QPS_RTS);
   };
@@ -278,7 +279,7 @@ TEST_CASE("a verb can be delayed", "[in front]") {
   CHECK(std::chrono::steady_clock::now() - start >= 30ms);
 }
 
-TEST_CASE("a port goes down and comes up") {
+TEST_CASE("faults can take a port down and bring it up again") {
   options second = impatient();
   second.device = "soft1";
   endpoint other(second);
@@ -310,7 +311,7 @@ TEST_CASE("a port goes down and comes up") {
   completes(other, 3, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("scheduled changes of a port happen without any call of the program", "[in front]") {
+TEST_CASE("scheduled changes of a port happen without any call by the program", "[in front]") {
   endpoint end;
   const faults set("after:20ms=port-down; after:40ms=port-up");
   CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
@@ -434,7 +435,7 @@ TEST_CASE("each fault counts how often it has taken effect", "[in front]") {
 
 TEST_CASE("a process reports faults that never took effect and may fail because of them",
           "[in front]") {
-  // The other process has a single completion, of a receive.
+  // The other process gets a single completion, that of a receive.
   const auto outcome = [](const std::string& list) {
     peer other("leaver", ("SOFTVERBS_FAULTS=" + list).c_str());
     endpoint end;
@@ -516,7 +517,8 @@ TEST_CASE("skewed completions of a work queue are overtaken only by those of oth
 
 namespace {
 
-/// Returns the order in which writes of several queue pairs complete in single steps.
+/// Returns the order in which writes of several queue pairs complete if the device runs in single
+/// steps.
 std::string order_of_steps(unsigned long long seed) {
   constexpr std::size_t pairs = 6;
   endpoint host;
@@ -548,7 +550,7 @@ std::string order_of_steps(unsigned long long seed) {
 
 }  // namespace
 
-TEST_CASE("the seed determines the order of single steps") {
+TEST_CASE("in single-step mode the seed determines the order of the steps") {
   const std::string one = order_of_steps(1);
   CHECK(one.size() == 6);
   CHECK(order_of_steps(1) == one);
@@ -557,7 +559,7 @@ TEST_CASE("the seed determines the order of single steps") {
   CHECK(all.size() > 2);
 }
 
-TEST_CASE("single steps let timeouts expire without waiting") {
+TEST_CASE("in single-step mode timeouts expire by steps instead of by time") {
   connection link(impatient());
   const standstill held;
   const faults set("packet:*=lost");
@@ -572,7 +574,7 @@ TEST_CASE("single steps let timeouts expire without waiting") {
   CHECK(static_cast<int>(completion.status) == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("after the device has been released, requests bypass the packets again") {
+TEST_CASE("after single-step mode ends, requests need no packets again") {
   connection link;
   softverbs_hold(1);
   softverbs_go_on();

@@ -46,7 +46,8 @@ TEST_CASE("a lost packet is retransmitted if the transport is reliable") {
   CHECK(end.quiet());
 }
 
-TEST_CASE("a peer whose packets are lost exhausts the retries unless the loss ends") {
+TEST_CASE(
+    "if a peer's packets are lost, requests to it exhaust their retries unless the loss ends") {
   {
     connection link(impatient());
     const faults set("peer-lost" + at(link.right));

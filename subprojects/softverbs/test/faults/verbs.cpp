@@ -173,7 +173,7 @@ const std::map<std::string, call>& calls() {
        }},
       {"ibv_close_device",
        [](world& w) {
-         // Closes another context, because the world closes its own one.
+         // Closes a separate context, because `world` itself closes its own context.
          static ibv_context* other = nullptr;
          if (other == nullptr) other = open_device("soft0");
          const int error = ibv_close_device(other);
@@ -406,7 +406,7 @@ const std::map<std::string, call>& calls() {
       {"ibv_reg_mr",
        [](world& w) {
          volatile int access =
-             0;  // the macro takes another path if the value is known at compile time
+             0;  // not a constant, for which the macro ibv_reg_mr calls another function
          const int rights = access;
          return is_there(ibv_reg_mr(w.domain, w.memory, sizeof(w.memory), rights));
        }},
@@ -481,7 +481,7 @@ bool is_of_work_queues(const std::string& verb) {
          verb == "ibv_modify_wq" || verb == "ibv_post_wq_recv";
 }
 
-/// An errno that no verb returns by itself.
+/// An errno that no verb returns unless a fault requests it.
 constexpr int unheard_of = EXDEV;
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST_CASE("a device has the files of sysfs that programs read") {
   CHECK(text_of(of_port + "pkeys/0") == "0xffff");
 }
 
-TEST_CASE("a device without a NUMA node is local to all processors") {
+TEST_CASE("sysfs reports a device without a NUMA node as local to all processors") {
   const auto mask = text_of(of_device + "device/local_cpus");
   REQUIRE(mask);
   long processors = 0;
@@ -133,7 +133,7 @@ TEST_CASE("the files of GIDs agree with the verbs") {
   }
 }
 
-TEST_CASE("the files of a port follow its state") {
+TEST_CASE("the files of a port show its current state") {
   CHECK(text_of(of_port + "state") == "4: ACTIVE");
   CHECK(text_of(of_port + "phys_state") == "5: LinkUp");
   const auto failures = [] { return std::stoi(text_of(of_port + "counters/link_downed").value()); };
@@ -405,7 +405,7 @@ TEST_CASE("the command device is a character device that can be opened and rejec
   ::close(descriptor);
 }
 
-TEST_CASE("all functions of libc that open or query files agree") {
+TEST_CASE("all functions of libc that open or query a device's files agree with each other") {
   const std::string path = of_device + "node_type";
   const char* file = path.c_str();
   const std::string expected = "1: CA";
@@ -462,7 +462,7 @@ TEST_CASE("all functions of libc that open or query files agree") {
   CHECK(::faccessat(AT_FDCWD, file, R_OK, AT_EACCESS) == 0);
 }
 
-TEST_CASE("streams read the files as well") {
+TEST_CASE("the files can also be read through stdio streams") {
   std::ifstream in(of_device + "node_type");
   std::string line;
   REQUIRE(std::getline(in, line));

@@ -153,7 +153,7 @@ class letter {
     header.shared_queue = to_.shared_number(0);
     if (header.kind == packet_kind::read_request) header.message = said.take<std::uint16_t>();
     if (header.kind == packet_kind::refuse) header.reason = static_cast<refusal>(1 + said.below(5));
-    // Changes its position in a message of several packets.
+    // Changes the packet's position in a message of several packets.
     if ((changes & 1) != 0) header.flags = said.take<std::uint8_t>();
     if ((changes & 2) != 0) header.psn = header.psn + said.below(9) - 4;
     if ((changes & 4) != 0) header.offset = said.below(2) * packet_bytes;

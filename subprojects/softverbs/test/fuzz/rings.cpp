@@ -21,7 +21,8 @@ namespace {
 
 constexpr unsigned most_turns = 200;
 
-/// Memory of exactly the shared length, so that AddressSanitizer detects accesses beyond it.
+/// The two ends of a ring. Their memory has exactly the shared length, so that AddressSanitizer
+/// detects accesses beyond it.
 class pair_of_ends {
  public:
   pair_of_ends() {

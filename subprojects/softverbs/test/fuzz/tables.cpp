@@ -145,7 +145,7 @@ void hostile_peer::be_honest(const ibv_qp& peer, bool in_device_memory) {
   say.device_memory = device_memory_there;
   auto& pair = say.pairs[index_of_pair];
   auto& region = say.regions[index_of_region];
-  // The version numbers start from the beginning.
+  // Constructs both entries again, so that their version numbers start from the beginning.
   new (&pair) published_tables::pair_place{};
   new (&region) published<shown_region>{};
   constexpr unsigned rights =

@@ -19,11 +19,11 @@ class device {
  public:
   static device& only();
 
-  /// Sets the same state before each input: the registered memory contains a sequence of numbers,
-  /// and the rest another value.
+  /// Called before each input, so that all inputs find the same state: fills the registered memory
+  /// with a sequence of numbers, and all other memory with another value.
   void begin();
-  /// Sets the same state. After this, the device runs only in single steps, and all requests are
-  /// sent as packets.
+  /// Does the same, and suspends the device: from then on, it runs only in single steps, and all
+  /// requests are sent as packets.
   void begin_steps(std::uint64_t seed);
   /// Checks that memory outside of the region has not changed.
   void check() const;

@@ -221,7 +221,7 @@ TEST_CASE("flow: the rule with the lowest priority number gets the frame") {
   CHECK(ends.second.next() == ends.to(9, 6));
 }
 
-TEST_CASE("flow: rules that match the same frames share them") {
+TEST_CASE("flow: if rules of several queue pairs match a frame, each of these gets the frame") {
   if (!may_send_frames()) return;
   three_ends ends;
   ends.first.hear(rule().to(own_mac(2)));
@@ -235,7 +235,7 @@ TEST_CASE("flow: rules that match the same frames share them") {
   }
 }
 
-TEST_CASE("flow: a rule drops frames") {
+TEST_CASE("flow: a drop rule drops the frames that it matches") {
   if (!may_send_frames()) return;
   three_ends ends;
   ends.first.hear(rule(IBV_FLOW_ATTR_NORMAL, 1).to(own_mac(2)));
@@ -255,7 +255,7 @@ TEST_CASE("flow: a rule drops frames") {
   CHECK(ends.first.next() == ends.to(2, 2));
 }
 
-TEST_CASE("flow: default rules get frames to other addresses that no rule matches") {
+TEST_CASE("flow: default rules get the frames for other addresses that no other rule matches") {
   if (!may_send_frames()) return;
   three_ends ends("soft1");
   ends.first.hear(rule(IBV_FLOW_ATTR_ALL_DEFAULT));
@@ -301,7 +301,7 @@ TEST_CASE("flow: a completion reports the tag of its rule") {
   }
 }
 
-TEST_CASE("flow: members take frames from the default rules of their own port only") {
+TEST_CASE("flow: a multicast group's members override the default rules of their own port only") {
   if (!may_send_frames()) return;
   frame_end sender;
   frame_end member;
@@ -320,7 +320,7 @@ TEST_CASE("flow: members take frames from the default rules of their own port on
   CHECK(beside.next() == three_ends::to_group(2));
 }
 
-TEST_CASE("flow: a member with a tagging rule reads its tag") {
+TEST_CASE("flow: a member of a multicast group that has a tagging rule reads the rule's tag") {
   if (!may_send_frames()) return;
   tag_reader member;
   const ibv_gid group = gid_of(own_group(7));
@@ -391,7 +391,7 @@ TEST_CASE("flow: invalid rules are refused") {
   }
 }
 
-TEST_CASE("flow: a queue pair with rules is busy") {
+TEST_CASE("flow: a queue pair with rules can't be destroyed") {
   if (!may_send_frames()) return;
   frame_end end;
   for (const auto type : {IBV_FLOW_ATTR_NORMAL, IBV_FLOW_ATTR_ALL_DEFAULT, IBV_FLOW_ATTR_MC_DEFAULT,
@@ -422,7 +422,7 @@ TEST_CASE("flow: a queue pair with rules is busy") {
 TEST_CASE("flow: the maximum number of rules can be created and each of them works") {
   if (!may_send_frames()) return;
   frame_end end;
-  // Programs that measure how fast rules can be created do this.
+  // Some benchmarks create this many rules, to measure how fast rules can be created.
   for (std::uint16_t port = 1; port <= 4000; ++port)
     end.hear(rule().to(own_mac(2)).with(IBV_FLOW_SPEC_UDP, to_port(port)));
   for (const std::uint16_t port : {1, 2000, 4000}) {

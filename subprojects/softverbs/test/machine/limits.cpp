@@ -53,7 +53,7 @@ TEST_CASE("reaching the limit of queue pairs per process is reported as such") {
   for (ibv_pd* each : domains) CHECK(ibv_dealloc_pd(each) == 0);
 }
 
-TEST_CASE("a process beyond the maximum number is refused with a message") {
+TEST_CASE("a process above the maximum number of processes is refused with a message") {
   // Uses a separate configuration, so that no other processes share the device.
   char name[] = "/tmp/softverbs-limits-XXXXXX";
   const int file = ::mkstemp(name);

@@ -73,7 +73,8 @@ TEST_CASE("the memory of an inactive process can be read and written") {
   other.finish();
 }
 
-TEST_CASE("a process that exits right after a message has acknowledged it") {
+TEST_CASE(
+    "a process that exits right after it has received a message has acknowledged the message") {
   for (int round = 0; round < 5; ++round) {
     peer other("leaver");
     endpoint end(watchful());

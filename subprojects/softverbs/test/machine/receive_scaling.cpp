@@ -83,7 +83,7 @@ TEST_CASE("receive scaling: every frame has a hash") {
   for (int round = 0; round < 5000; ++round) {
     frame any = frame_of(own_mac(2), own_mac(1), round % 2 == 0 ? ipv4_type : ipv6_type,
                          frame(random() % 70));
-    // Random bytes, starting with the IP version, which determines how the rest is read.
+    // Random bytes, except for the IP version, which determines how the others are read.
     for (std::size_t place = 15; place < any.size(); ++place) any[place] = byte();
     if (any.size() > 14) any[14] = round % 2 == 0 ? 0x45 : 0x60;
     any.resize(random() % (any.size() + 1));
@@ -307,7 +307,8 @@ TEST_CASE("receive scaling: faults affect work queues by their numbers") {
   CHECK(softverbs_faults_struck() == 2);
 }
 
-TEST_CASE("receive scaling: a spreading queue pair may be a member of a group") {
+TEST_CASE(
+    "receive scaling: a queue pair that spreads frames may be a member of a multicast group") {
   if (!may_send_frames()) return;
   frame_end sender;
   two_queues end;

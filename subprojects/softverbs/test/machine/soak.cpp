@@ -112,7 +112,7 @@ bool all_go_on(const soak::board& all) {
         all_did = all_did && (one == other || all.known[one][other].done > before[one][other] + 10);
     if (all_did || all.wrong) return !all.wrong;
     if (steady::now() > latest) return false;
-    // steady: polls until the deadline
+    // steady: the pause of a loop that polls until its deadline
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -158,8 +158,8 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
     const auto until = begun + std::chrono::seconds(seconds);
     std::ptrdiff_t mappings_before = 0;
     while (steady::now() < until && !all.wrong) {
-      // Worker 0 may be stopped, but is never killed. So it shows which resources are kept for the
-      // other workers.
+      // Worker 0 may be stopped, but is never killed. So its resources show whether any are kept
+      // for workers that have died.
       if (mappings_before == 0 && steady::now() > begun + std::chrono::seconds(seconds) / 4) {
         REQUIRE(all_go_on(all));
         mappings_before = mappings(others[0]->process());

@@ -31,7 +31,7 @@ unsigned rights_of(const endpoint& end) {
 /// Another process that is stopped just before it writes to the endpoint's memory.
 struct halted_writer {
   explicit halted_writer(endpoint& target) : other("writer"), there(other.meet(target)) {
-    // Wait until its requests no longer need packets.
+    // Wait until the other process's requests no longer need packets.
     other.tell('w');
     REQUIRE(other.hear() == '+');
     thread = std::make_unique<tracee>(other.process());

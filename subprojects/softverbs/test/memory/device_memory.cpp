@@ -102,7 +102,7 @@ TEST_CASE("all devices of a process share 16 MiB of device memory") {
   }
 }
 
-TEST_CASE("device memory is copied to and from and is initialized to zeros") {
+TEST_CASE("device memory is initialized to zeros and can be copied to and from") {
   open_context opened;
   std::array<unsigned char, 100> bytes{};
   for (int round = 0; round < 2; ++round) {
@@ -166,7 +166,7 @@ TEST_CASE("a region beyond the device memory gives no access") {
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("an atomic is refused where memory isn't aligned even if its offset is") {
+TEST_CASE("an atomic on misaligned device memory is refused even if its offset is aligned") {
   connection link(with_atomics());
   const registered_device_memory target(link.right, 64, 4);
   REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), target.there(link.right), 41) == 0);

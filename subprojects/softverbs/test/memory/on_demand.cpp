@@ -76,7 +76,7 @@ int advise(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags, ibv
 
 }  // namespace
 
-TEST_CASE("the device reports on-demand paging") {
+TEST_CASE("the device reports that it supports on-demand paging") {
   open_context device;
   ibv_device_attr_ex described{};
   REQUIRE(ibv_query_device_ex(device.verbs, nullptr, &described) == 0);
@@ -126,12 +126,12 @@ TEST_CASE("paged on demand: sending from or receiving into missing pages fails")
   const ibv_sge piece{target.pages.address(), 8, target.region->lkey};
   endpoint& left = target.link.left;
   endpoint& right = target.link.right;
-  SECTION("sending") {
+  SECTION("sending from missing pages") {
     REQUIRE(left.post_receive(1, {left.piece(0, 8)}) == 0);
     REQUIRE(right.send(1, {piece}) == 0);
     CHECK(right.wait().status == IBV_WC_LOC_PROT_ERR);
   }
-  SECTION("receiving") {
+  SECTION("receiving into missing pages") {
     REQUIRE(right.post_receive(1, {piece}) == 0);
     REQUIRE(left.send(1, {left.piece(0, 8)}) == 0);
     CHECK(left.wait().status == IBV_WC_REM_OP_ERR);
@@ -186,7 +186,7 @@ TEST_CASE("paged on demand: invalid registrations are still refused") {
         EINVAL);
 }
 
-TEST_CASE("advice brings in pages of on-demand regions") {
+TEST_CASE("advice makes the pages of on-demand regions present") {
   const absent_pages pages;
   endpoint end;
   ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, on_demand_rights);
@@ -195,7 +195,7 @@ TEST_CASE("advice brings in pages of on-demand regions") {
   constexpr auto reading = IBV_ADVISE_MR_ADVICE_PREFETCH;
   constexpr auto writing = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   constexpr std::uint32_t waits = IBV_ADVISE_MR_FLAG_FLUSH;
-  // Without waiting, the call does not report failures that occur later.
+  // A call that does not wait does not report failures that occur later.
   CHECK(advise(end.domain, reading, 0, all) == 0);
   if (populates()) CHECK(advise(end.domain, reading, waits, all) == EFAULT);
   pages.allow(PROT_READ | PROT_WRITE);

@@ -188,7 +188,7 @@ TEST_CASE("atomics of processes and of the processor are atomic with respect to 
   CHECK(ibv_dereg_mr(shared) == 0);
 }
 
-TEST_CASE("a device with atomics reports them") {
+TEST_CASE("a device that supports atomics reports this") {
   open_context device;
   ibv_device_attr attributes{};
   REQUIRE(ibv_query_device(device.verbs, &attributes) == 0);

@@ -181,7 +181,8 @@ TEST_CASE("a retransmitted atomic write is not executed again") {
   CHECK(word(link.right, 0) == own);
 }
 
-TEST_CASE("an atomic write is given its data by value and can be built only by its own function") {
+TEST_CASE(
+    "the data of an atomic write is passed by value and only to the function for atomic writes") {
   writing_connection link;
   const address peer = link.right.here();
   ibv_send_wr request{};
@@ -208,7 +209,7 @@ TEST_CASE("an atomic write is given its data by value and can be built only by i
         nullptr);
 }
 
-TEST_CASE("a device with atomic writes reports them") {
+TEST_CASE("a device that supports atomic writes reports this") {
   open_context device;
   ibv_device_attr_ex attributes{};
   REQUIRE(ibv_query_device_ex(device.verbs, nullptr, &attributes) == 0);

@@ -217,8 +217,8 @@ TEST_CASE("UD: traffic class, flow label, hop limit and service level are transm
   CHECK(header.version_tclass_flow == htobe32(0x6ab12345));
   CHECK(header.hop_limit == 7);
   CHECK(header.next_hdr == (on_ethernet() ? 17 : 0x1b));
-  // The length of the base and datagram headers, the padded payload and the checksum, and of the
-  // UDP header of RoCE v2.
+  // The total length of the UDP header of RoCE v2, the base and datagram headers, the padded
+  // payload and the checksum.
   CHECK(be16toh(header.paylen) == 12 + 8 + 8 + 4 + (on_ethernet() ? 8 : 0));
   CHECK(std::memcmp(header.dgid.raw, attributes.grh.dgid.raw, 16) == 0);
 }
@@ -245,7 +245,7 @@ TEST_CASE("UD: a completion reports the type of its header") {
   }
 }
 
-TEST_CASE("UD: a header with invalid contents yields no address") {
+TEST_CASE("UD: no sender address can be read from a header with invalid contents") {
   endpoint end(datagrams());
   ibv_wc completion{};
   completion.wc_flags = IBV_WC_GRH;
@@ -554,18 +554,18 @@ TEST_CASE("an address handle with an invalid address is refused") {
             a.grh.sgid_index = 1;
           }) == ENODATA);
   }
-  // steady: an address handle only; nothing is sent
+  // steady: this fixed address is used only for an address handle, to which nothing is sent
   CHECK(attempt([](ibv_ah_attr& a) { a = group_address(gid_of("ff0e::7")); }) == 0);
-  // steady: an address handle only; nothing is sent
+  // steady: this fixed address is used only for an address handle, to which nothing is sent
   CHECK(attempt([](ibv_ah_attr& a) { a = group_address(gid_of("::ffff:239.1.2.3")); }) == 0);
 }
 
 TEST_CASE("only datagram queue pairs can join groups and only by multicast addresses") {
   endpoint end(datagrams());
-  // steady: nothing is sent to it, so other members do not notice
+  // steady: nothing is sent to this fixed group, so other members do not notice
   ibv_gid group = gid_of("ff0e::1");
   constexpr std::uint16_t lid = 0xc000;
-  // steady: nothing is sent to it, so other members do not notice
+  // steady: nothing is sent to this fixed group, so other members do not notice
   ibv_gid other = gid_of("ff0e::2");
   ibv_gid single = gid_of("fe80::1");
   CHECK(ibv_attach_mcast(end.pair, &single, lid) == EINVAL);
@@ -588,7 +588,7 @@ TEST_CASE("the number of groups is limited") {
   ibv_device_attr limits{};
   REQUIRE(ibv_query_device(end.context, &limits) == 0);
   CHECK(limits.max_total_mcast_qp_attach == limits.max_mcast_grp * limits.max_mcast_qp_attach);
-  // steady: nothing is sent to it, so other members do not notice
+  // steady: nothing is sent to this fixed group, so other members do not notice
   ibv_gid group = gid_of("ff0e::");
   const auto number = [&group](int at) {
     group.raw[15] = static_cast<std::uint8_t>(at);

@@ -12,7 +12,8 @@
 #include <cstring>
 #include <thread>
 
-TEST_CASE("within a process one-sided requests are complete when they have been posted") {
+TEST_CASE(
+    "within a process, one-sided requests have finished when the call that posts them returns") {
   connection link(with_atomics());
   const address there = link.right.here();
   const std::uint32_t psn = next_psn_of(link.left);
@@ -66,7 +67,7 @@ TEST_CASE("mismatched packet sequence numbers make one-sided requests fail") {
   CHECK(left.wait().status == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("only the first request to a target that stays in RTR needs a packet") {
+TEST_CASE("if the target stays in RTR, only the first one-sided request to it needs a packet") {
   endpoint left;
   endpoint right;
   REQUIRE(right.initialize() == 0);

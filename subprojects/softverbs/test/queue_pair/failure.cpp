@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Options as in impatient(), and with few RNR retries as well.
+/// The options of impatient(), with few RNR retries in addition.
 options impatient_sender() {
   options result = impatient();
   result.rnr_retry = 2;

@@ -154,7 +154,7 @@ TEST_CASE("a flush counts as a read") {
   CHECK(other.left.wait().status == IBV_WC_REM_INV_REQ_ERR);
 }
 
-TEST_CASE("a flush has no data and can be built only by its own function") {
+TEST_CASE("a flush has no data and can be built only by the function for flushes") {
   flushing_connection link;
   const address peer = link.right.here();
   ibv_send_wr request{};
@@ -172,14 +172,14 @@ TEST_CASE("a flush has no data and can be built only by its own function") {
   CHECK(newer::functions_of(*build_requests_of(other, IBV_QP_EX_WITH_SEND)).wr_flush == nullptr);
 }
 
-TEST_CASE("a device with flushes reports them") {
+TEST_CASE("a device that supports flushes reports this") {
   open_context device;
   ibv_device_attr_ex attributes{};
   REQUIRE(ibv_query_device_ex(device.verbs, nullptr, &attributes) == 0);
   CHECK((attributes.device_cap_flags_ex & newer::device_flush) == newer::device_flush);
 }
 
-TEST_CASE("members of newer headers have the offsets that the ABI defines") {
+TEST_CASE("fields that newer headers add have the offsets that the ABI defines") {
   // Compares the offsets with the headers of this build, if these have the members.
   endpoint end;
   ibv_qp_ex* build =

@@ -166,7 +166,7 @@ TEST_CASE("unsignaled requests have no completion unless all requests are signal
   CHECK(loud.left.wait().wr_id == 4);
 }
 
-TEST_CASE("a send is executed although its program does not poll") {
+TEST_CASE("a send is executed even if its program does not poll") {
   connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   link.left.memory[0] = 1;
@@ -197,7 +197,7 @@ TEST_CASE("a list is posted up to the first bad request") {
   CHECK(link.left.quiet());
 }
 
-TEST_CASE("a slot of the queue is free again when its completion has been polled") {
+TEST_CASE("a slot of the send queue is free again when the request's completion has been polled") {
   options few;
   few.send_requests = few.receive_requests = 2;
   connection link(few);

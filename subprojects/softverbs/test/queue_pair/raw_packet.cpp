@@ -148,7 +148,7 @@ TEST_CASE("raw packets: a frame that is too long for Ethernet stops its sender")
   CHECK(ends.left.state() == IBV_QPS_SQE);
 }
 
-TEST_CASE("raw packets: a frame that is too long for its receive is an error there") {
+TEST_CASE("raw packets: a frame that is too long for its receive is an error at the receiver") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
   frame_end small;
@@ -185,7 +185,7 @@ TEST_CASE("raw packets: a frame without a matching rule or a receive is lost") {
   ends.still_work();
 }
 
-TEST_CASE("raw packets: a queue pair needs a privilege") {
+TEST_CASE("raw packets: creating a queue pair requires a privilege") {
   if (!may_send_frames()) return;
   frame_end end;
   ibv_qp_init_attr attributes = pair_with(end.queue, {1, 1, 1, 1, 0}, IBV_QPT_RAW_PACKET);

@@ -195,7 +195,7 @@ TEST_CASE("receive scaling: invalid queue pairs are refused") {
   REQUIRE(end.spreader != nullptr);
 }
 
-TEST_CASE("receive scaling: a spreading queue pair has no states and no queues") {
+TEST_CASE("receive scaling: a queue pair that spreads frames has no states and no queues") {
   if (!may_send_frames()) return;
   work_queues end(2);
   end.spread(ipv4_addresses);

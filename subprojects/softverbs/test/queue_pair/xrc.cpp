@@ -235,7 +235,7 @@ TEST_CASE("XRC: requests built by function calls name a shared receive queue as 
   CHECK(both.receiver.end.memory[0] == 42);
 }
 
-TEST_CASE("XRC: an unknown queue number, or one of another domain, is an invalid request") {
+TEST_CASE("XRC: a request that names an unknown queue, or a queue of another domain, is invalid") {
   xrc_connection both;
   xrc_receiver elsewhere;
   REQUIRE(both.receiver.post(both.receiver.shared, 1, 0, 64) == 0);
@@ -257,7 +257,7 @@ TEST_CASE("XRC: an unknown queue number, or one of another domain, is an invalid
   CHECK(both.receiver.end.quiet());
 }
 
-TEST_CASE("XRC: memory of another protection domain than the shared queue's is refused") {
+TEST_CASE("XRC: memory is refused unless it belongs to the shared queue's protection domain") {
   xrc_connection both;
   ibv_pd* other = ibv_alloc_pd(both.receiver.end.context);
   REQUIRE(ibv_rereg_mr(both.receiver.end.region, IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0) ==
@@ -558,7 +558,7 @@ TEST_CASE("XRC: requests can't be posted to a receiving queue pair in any state"
   CHECK(ibv_dealloc_mw(window) == 0);
 }
 
-TEST_CASE("XRC: one object of a queue pair can be destroyed while another is used") {
+TEST_CASE("XRC: one handle of a queue pair can be destroyed while another handle is used") {
   const temporary_file file;
   open_context one;
   open_context other;

@@ -128,7 +128,7 @@ TEST_CASE("rsockets: a full backlog makes clients wait") {
   CHECK(second.wait_for(POLLOUT) == POLLOUT);
 }
 
-TEST_CASE("rsockets: unknown addresses and used ports are refused") {
+TEST_CASE("rsockets: unknown addresses and ports in use are refused") {
   const one_rsocket client;
   CHECK(client.connect("192.0.2.1", 1000) == -1);
   CHECK(errno == ENODEV);

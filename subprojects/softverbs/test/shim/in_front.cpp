@@ -98,7 +98,7 @@ TEST_CASE("in front of a device: a port goes down and up for all of its contexts
   CHECK(port_of(one) == IBV_PORT_ACTIVE);
 }
 
-TEST_CASE("in front of a device: its own events arrive as well", "[.][in front]") {
+TEST_CASE("in front of a device: the device's own events arrive as well", "[.][in front]") {
   endpoint end(options{.cq_entries = 1});
   end.connect(end.here());
   ::fcntl(end.context->async_fd, F_SETFL, O_NONBLOCK);
@@ -332,8 +332,9 @@ TEST_CASE("in front of a device: closing the device frees everything", "[.][in f
   CHECK(descriptors() == at_first);
 }
 
-TEST_CASE("in front of a device: faults of an XRC queue pair affect its last object",
-          "[.][in front]") {
+TEST_CASE(
+    "in front of a device: faults affect an XRC queue pair until its last handle is destroyed",
+    "[.][in front]") {
   xrc_connection both;
   ibv_qp_open_attr asked = to_open(both.receiver.target, both.receiver.domain);
   ibv_qp* second = ibv_open_qp(both.receiver.end.context, &asked);

@@ -48,7 +48,7 @@ bool shares_memory();
 bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset = 0,
                     std::uint32_t length = 1);
 
-/// Runs a part in this process. Returns the exit code.
+/// Runs the part with this name in this process. Returns the exit code.
 int play(const char* part);
 
 /// The functions with which parts synchronize with the test.

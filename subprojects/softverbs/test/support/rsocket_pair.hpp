@@ -27,7 +27,7 @@ struct one_rsocket {
   std::string name() const;
   std::string peer_name() const;
 
-  // Both block until the whole text is sent or received.
+  // `send` and `receive` block until the whole text is sent or received.
   void send(const std::string& text) const;
   std::string receive(std::size_t length) const;
 

@@ -267,7 +267,7 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
       broken_ = true;
       return false;
     }
-    // steady: polls until the deadline
+    // steady: the pause of a loop that polls until its deadline
     if (looks > 200) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   if (completion.wr_id != requests_) complain("a completion of another request");

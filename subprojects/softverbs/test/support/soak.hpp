@@ -30,7 +30,7 @@ struct lane {
 
 /// The address and keys of a lane, which the worker that writes to it reads.
 struct keys {
-  /// The number is odd while they change.
+  /// The number is odd while the address and the keys change.
   std::atomic<std::uint32_t> version;
   std::uint32_t area;
   std::uint32_t counter;

@@ -90,7 +90,7 @@ TEST_CASE("completion counters: limits are reported and programs can set the val
         }) == EINVAL);
 }
 
-TEST_CASE("completion counters: each counts the operations to which it is attached") {
+TEST_CASE("completion counters: each counts the kinds of operations for which it was attached") {
   endpoint left;
   one_counter requests(left.context);
   one_counter reads(left.context);

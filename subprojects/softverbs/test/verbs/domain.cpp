@@ -251,7 +251,7 @@ TEST_CASE("windows and shared receives of a domain work with a queue pair of its
   CHECK(ibv_dealloc_pd(parent) == 0);
 }
 
-TEST_CASE("a datagram can use an address handle of the domain below") {
+TEST_CASE("a datagram queue pair of a parent domain can use an address handle of its domain") {
   endpoint end(options{.type = IBV_QPT_UD});
   ibv_pd* parent = parent_of(end.domain);
   move_to(end, parent);

@@ -82,7 +82,7 @@ TEST_CASE("other descriptors can't be imported") {
   CHECK(::close(duplicate) == 0);
 }
 
-TEST_CASE("handles are valid only for one command file") {
+TEST_CASE("an object's handle can be imported only through the object's own command file") {
   const endpoint end;
   const endpoint other;
   const imported_context imported(end.context);
@@ -281,7 +281,7 @@ TEST_CASE("queue pairs of an imported context serve the regions of the other con
     REQUIRE(client.write(1, {client.piece(0, 8)}, owner.here()) == 0);
     CHECK(client.wait().status == IBV_WC_SUCCESS);
     CHECK(owner.memory[0] == 'c');
-    // Reads into that memory, by its lkey.
+    // Sends from the same memory, by the lkey of an imported region.
     ibv_mr* const region = ibv_import_mr(domain, owner.region->handle);
     REQUIRE(region != nullptr);
     REQUIRE(client.post_receive(2, {client.piece(100, 8)}) == 0);
@@ -388,7 +388,8 @@ TEST_CASE("importing and destroying through the imported object leaks nothing") 
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(end.context, &device) == 0);
   const imported_context imported(end.context);
-  // There are more rounds than objects may exist. The program unimports one object or the other.
+  // There are more rounds than the number of objects that may exist at once, so a leak would make a
+  // round fail. The program unimports one object or the other.
   for (int round = 0; round < device.max_pd + 10; ++round) {
     ibv_pd* const domain = ibv_alloc_pd(end.context);
     ibv_pd* const same =
@@ -522,7 +523,7 @@ TEST_CASE("the domains of a closed context belong to the remaining context") {
   }
 }
 
-TEST_CASE("faults of the program's calls don't affect libibverbs' own calls") {
+TEST_CASE("faults set for the program's calls don't affect libibverbs' own calls") {
   REQUIRE(softverbs_inject("ibv_get_device_list=ENOMEM") == 0);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   CHECK(refusal([null] { return ibv_import_device(null); }) != 0);

@@ -38,7 +38,7 @@ struct building_endpoint : endpoint {
 
 TEST_CASE("a thread can't poll the queue that it is reading") {
   ibv_cq_init_attr_ex asked{};
-  SECTION("a queue for threads") {}
+  SECTION("a queue that several threads may use") {}
   SECTION("a single-threaded queue") {
     asked.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
     asked.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
@@ -127,7 +127,7 @@ TEST_CASE("a thread can't post to the queue pair for which it is building reques
   CHECK(ibv_dealloc_mw(window) == 0);
 }
 
-TEST_CASE("a batch within a batch makes both fail") {
+TEST_CASE("starting a batch within another batch makes both fail") {
   options wants;
   building_endpoint end(wants);
   const bool aborts = GENERATE(false, true);

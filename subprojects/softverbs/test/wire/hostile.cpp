@@ -154,7 +154,7 @@ TEST_CASE("a process that writes false data to shared memory breaks only its own
   friendly.leave();
 }
 
-TEST_CASE("a process that announces false uses delays only its peers") {
+TEST_CASE("a process that falsely announces that it uses objects of others delays only its peers") {
   if (!shares_memory()) return;
   connection_to_liar link;
   healthy friendly;

@@ -25,7 +25,7 @@ int memory_of(std::size_t size, int seals) {
 
 }  // namespace
 
-TEST_CASE("a handshake with memory that could be truncated is answered without memory") {
+TEST_CASE("a handshake that offers memory that could be truncated is answered without memory") {
   connection link;
   still_works(link);
   const std::ptrdiff_t before = descriptors_open();
@@ -49,7 +49,7 @@ TEST_CASE("a handshake with memory that could be truncated is answered without m
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
-TEST_CASE("unexpected descriptors are closed") {
+TEST_CASE("unexpected file descriptors in messages are closed") {
   connection link;
   still_works(link);
   const std::ptrdiff_t before = descriptors_open();

@@ -379,7 +379,7 @@ TEST_CASE("a process that finds the backlog full waits for room") {
   other.finish();
 }
 
-TEST_CASE("a new process that finds the backlog full is served in the end") {
+TEST_CASE("a new process that finds the backlog full is served eventually") {
   const connection link;
   endpoint end(patient());
   standstill held;
