@@ -62,7 +62,8 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
 
 result<void> acceptor_core::advance() noexcept {
   if (is_preparing_)
-    return error(error_kind::busy, serving, "the function that prepares clients called advance");
+    return error(error_kind::busy, serving,
+                 "advance was called from the function that prepares clients");
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(events_.descriptor(), events.data(), events.size(), 0);
   if (count < 0 && errno != EINTR) return error::from_errno(errno, "epoll_wait");

@@ -86,8 +86,8 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
   if (!group.is_multicast())
     return error(
         error_kind::invalid_input, operation,
-        "this GID is not that of a multicast group: their GIDs begin with ff, and IPv4 ones "
-        "are mapped, as in ::ffff:239.1.2.3");
+        "this is not the GID of a multicast group: such a GID begins with ff, or is a mapped IPv4 "
+        "multicast address such as ::ffff:239.1.2.3");
   // A device ignores a second attachment to the same group, so it is refused here.
   for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
     if (each->address == group && each->multicast_lid == multicast_lid)

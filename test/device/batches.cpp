@@ -161,7 +161,7 @@ TEST_CASE("the requests of a batch may divide its elements in any way") {
   }
 }
 
-TEST_CASE("a batch that fills the queue reports how many requests were posted") {
+TEST_CASE("a batch that does not fit in the queue reports how many of its requests were posted") {
   const testbed bed;
   connected_pair pair = connect(must(bed.left().max_send_work_requests(4).build()),
                                 must(bed.right().max_receive_work_requests(64).build()));

@@ -70,7 +70,7 @@ TEST_CASE("several queue pairs take receives from a queue that they share") {
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("posting to a full shared receive queue would block") {
+TEST_CASE("posting to a full shared receive queue returns would_block") {
   const testbed bed;
   const auto shared = shared_queue(bed, 2);
   buffer<> inbox(bed.domain, 8);

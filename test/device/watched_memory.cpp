@@ -118,8 +118,8 @@ TEST_CASE("only ranges within the program's memory are watched") {
 }
 
 TEST_CASE(
-    "memory with another address for the device does not mark the program's memory at that "
-    "address") {
+    "if the device uses another address for a region, the program's memory at that address is not "
+    "marked") {
   const testbed bed;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   alignas(64) std::vector<std::byte> both(4 * page);

@@ -301,7 +301,7 @@ void need_softverbs() {
 
 }  // namespace
 
-TEST_CASE("two hosts as devices connect at the expected addresses or both report the reason") {
+TEST_CASE("two simulated hosts connect at the expected addresses or both report the reason") {
   need_softverbs();
   for (const host_pair& pair : host_pairs()) {
     INFO("hosts " << pair.name);

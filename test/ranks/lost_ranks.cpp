@@ -585,7 +585,8 @@ TEST_CASE("an invalid report of a rank is ignored") {
     word[0] = joined << 24U | (step % 2 == 0 ? 1U << 23U : 0U) | kind << 16U | culprit;
     must(made[1]->peers()[0].write(
         {.elements = must(word.gather(0, 1)), .remote = must(steps.slice(8 * at, 8))}));
-    // Rank 0 finds one more report about the same step, which is invalid.
+    // Rank 0 finds another, invalid report about the same step. It ignores the report, so the
+    // barriers succeed.
     for (int round = 0; round < 2; ++round) {
       const group_results late = made[0]->barrier({0, 1}, patience);
       INFO((late.has_value() ? "" : late.error().message()));

@@ -299,7 +299,7 @@ TEST_CASE("if two ranks lose their connection, steps of both fail until they are
     // broken connection.
     const group_error failed = failure_of(mine.all_gather(rank, patience));
     require(failed.peer() == 1U || failed.peer() == 2U, failed.message().c_str());
-    // A step succeeds unless both of these ranks take part in it.
+    // Only steps in which ranks 1 and 2 both take part fail; a step of ranks 0 and 3 succeeds.
     if (rank == 0 || rank == 3) {
       const group_results among = mine.barrier({0, 3}, patience);
       require(among.has_value(), among.message().c_str());

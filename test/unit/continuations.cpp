@@ -139,7 +139,7 @@ TEST_CASE("all continuations whose limits have expired are returned") {
   }
   for (const auto& each : all) {
     CHECK(waiting.alarm() <= now);
-    // After a condition has expired, it does not wait any more.
+    // A condition whose limit has expired is no longer in the list.
     CHECK(waiting.take_expired(now, default_limit) == each.get());
     CHECK_FALSE(each->is_waiting());
   }

@@ -478,7 +478,7 @@ TEST_CASE("two matching ends can be connected") {
   CHECK(check_compatible(infiniband_end, remote).has_value());
 }
 
-TEST_CASE("the error about ends that do not match names the field and both values") {
+TEST_CASE("the error about mismatched ends contains the name of the field and both values") {
   const auto explained = [](const endpoint& local, const endpoint& remote) {
     const auto answer = check_compatible(local, remote);
     REQUIRE(answer.has_error());

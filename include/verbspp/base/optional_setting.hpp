@@ -9,7 +9,7 @@
 namespace verbspp {
 
 namespace detail {
-/// The property of a setting that has a default.
+/// The default `Need` of `optional_setting`: the setting has a default value, so it may be omitted.
 struct not_required {
   static constexpr bool required = false;
 };

@@ -81,7 +81,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
     static_assert(
         !Given.contains(queue_pair_parameter::shared_receive_queue),
         "channels share receives through a hub, which assigns each message to its channel: "
-        "create a channel_hub with a message_pool, and give it to the builder, hub(hub)");
+        "create a channel_hub with a message_pool, and pass it to the builder with .hub(hub)");
     if (hub_is_empty_)
       return error(error_kind::invalid_input, "build a channel of a hub",
                    "this hub was moved from");

@@ -132,10 +132,10 @@ class channel_hub {
   /// each run an event loop with it. Each arrival goes to one thread; other threads may wake and
   /// find no arrival. Other threads may block in `wait` at the same time.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// Arms the descriptor, so that it becomes readable at the next event. Also reads the earlier
-  /// events.
-  /// \returns true if the caller has to call `poll`, which may already find something for which the
-  /// descriptor does not become readable
+  /// Arms the descriptor, so that it becomes readable at the next event. Earlier notifications are
+  /// discarded.
+  /// \returns true if the caller must call `poll` before it sleeps, because there may already be
+  /// work for which the descriptor will not become readable
   /// \errors `not_supported` if the hub only spins; `invalid_input` if it was moved from; `driver`
   /// if the device no longer exists; `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() const noexcept;

@@ -16,8 +16,8 @@ namespace verbspp {
 
 template <class End>
 concept CmEnd = detail::because(detail::cm_end<End>::exists,
-                                "a connection manager connects a prepared_channel, or a prepared "
-                                "queue pair of RC");
+                                "a connection manager can connect only a prepared_channel or a "
+                                "prepared RC queue pair");
 
 /// One end of a connection that is being established, driven by an event loop.
 ///

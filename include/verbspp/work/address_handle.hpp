@@ -97,9 +97,10 @@ class VERBSPP_CONSUMABLE address_handle {
   address_handle& operator=(const address_handle&) = delete;
   ~address_handle();
 
-  /// Sets the maximum length of datagrams for destinations that are created from now on: the
-  /// smaller of the active MTUs of both ends' ports, which `queue_pair::address_of` reads from the
-  /// endpoints. A longer datagram does not arrive, and its sender is not notified.
+  /// Limits the length of datagrams to destinations that are created from now on; posting a longer
+  /// one fails. `largest` should be the smaller of the active MTUs of both ends' ports;
+  /// `queue_pair::address_of` sets it from the endpoints. Without a limit, a datagram that is too
+  /// long is lost, and its sender is not notified.
   VERBSPP_CALLABLE_UNCONSUMED void limit_datagrams(path_mtu largest) noexcept {
     most_bytes_ = largest.bytes();
   }

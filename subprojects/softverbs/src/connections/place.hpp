@@ -52,7 +52,7 @@ struct place {
 /// preferred.
 std::optional<place> place_of(const ip_address& address) noexcept;
 
-/// Returns this process' end of a route to `target`: the target itself, if it is in this process,
+/// Returns this process's end of a route to `target`: the target itself, if it is in this process,
 /// or else the first port that can reach it.
 std::optional<place> place_towards(const place& target) noexcept;
 
@@ -60,7 +60,7 @@ std::optional<place> place_towards(const place& target) noexcept;
 /// IPv4 if `of_ipv4`, or else the first one of any family.
 std::optional<place> first_place(unsigned device, unsigned port, bool of_ipv4) noexcept;
 
-/// Calls `visit` for each address of this process' devices.
+/// Calls `visit` for each address of this process's devices.
 template <typename Visitor>
 void for_each_own_address(Visitor visit);
 

@@ -135,8 +135,8 @@ std::optional<gid_entry> gid_at(unsigned device, unsigned port, unsigned index) 
 }
 
 std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noexcept {
-  // All numbers are searched, not only those of this process' devices, because a peer may have more
-  // devices.
+  // All numbers are searched, not only those of this process's devices, because a peer may have
+  // more devices.
   for (unsigned number = 0; number < max_devices; ++number) {
     const device_description* known = described(number);
     if (known == nullptr) break;

@@ -205,7 +205,7 @@ fate fate_now(const place& where) {
 
 bool silences_now(const place& where) noexcept { return is_silent(where); }
 
-/// While faults are set, peers must not access this process' memory directly, because their
+/// While faults are set, peers must not access this process's memory directly, because their
 /// operations may have to fail here.
 static void tell_peers(machine& on) noexcept {
   if (on.tables != nullptr) on.tables->faulty = any ? 1U : 0U;

@@ -19,8 +19,7 @@ namespace softverbs {
 /// mixes them up would work here, but fail on other devices.
 inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
 
-/// A key has the index of its region or window in the bits from this one on, and the variant in the
-/// bits below.
+/// The position of the index of the region or window in a key. The bits below it hold the variant.
 inline constexpr unsigned key_index_shift = 8;
 
 /// Finds regions and windows by key. A key consists of an index (23 bits) and a variant (8 bits).

@@ -42,7 +42,7 @@ std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint6
   return region.memory + offset;
 }
 
-/// While this object exists, it announces to another process which of that process' objects are in
+/// While this object exists, it announces to another process which of that process's objects are in
 /// use.
 class announced {
  public:

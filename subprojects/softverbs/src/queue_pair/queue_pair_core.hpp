@@ -117,7 +117,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   const route& way() const noexcept { return route_; }
   /// Returns a header with all fields that are the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
-  /// Adds bytes that the port has sent or received to its counters, as at least one packet.
+  /// Adds bytes that the port has sent or received to its traffic counters, with the number of
+  /// packets that they take: at least one, even for 0 bytes.
   void count(port_traffic::way which, std::uint64_t bytes) const noexcept;
   /// Sends a packet. If the result is `blocked`, `serve` is called when sending may succeed.
   sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when,

@@ -57,7 +57,7 @@ struct inlet {
 
   int socket;
   pid_t process;           ///< 0 if unknown
-  std::uint32_t slot = 0;  ///< the process' slot; 0 until it is known
+  std::uint32_t slot = 0;  ///< the process's slot; 0 until it is known
   bool heard = false;
   std::optional<ring_reader> ring;
   unsigned in_vain = 0;  ///< the number of polls that found the ring empty

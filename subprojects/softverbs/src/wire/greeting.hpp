@@ -23,7 +23,7 @@ struct notice {
     /// descriptor of memory for both ends.
     greeting = 0x80,
     /// The only response to `greeting`. If `accepted` is set, it carries the descriptors of the
-    /// other process' tables and, if it has any, of its devices' memory.
+    /// other process's tables and, if it has any, of its devices' memory.
     answer,
     /// From the end that connected, after the answer: all further packets go through the ring.
     changed_to_ring,
@@ -50,7 +50,7 @@ inline constexpr std::size_t hazard_bytes = std::size_t{128} * 1024;
 inline constexpr std::size_t bytes = hazards + hazard_bytes;
 }  // namespace pair_memory
 
-/// The size of the memory of a process' devices.
+/// The size of the memory of a process's devices.
 inline constexpr std::size_t device_memory_bytes = std::size_t{16} << 20;
 
 /// The other end of a connection, after the handshake: another process, or this one. The object may
@@ -70,7 +70,7 @@ struct remote_process {
   /// The tables that the process publishes, which only that process can write. Empty if it
   /// publishes none. Always empty at the end that accepted the connection.
   shared_memory tables;
-  /// The memory of that process' devices, which all processes can write to; may be empty.
+  /// The memory of that process's devices, which all processes can write to; may be empty.
   shared_memory device_memory;
   /// True after the connection has ended. If the process has died, the engine's thread sets this
   /// within a millisecond, before the process ID is reused.

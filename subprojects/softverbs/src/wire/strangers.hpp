@@ -9,7 +9,7 @@ namespace softverbs {
 /// with different packet formats, or with differently configured devices, have different prefixes.
 const char* own_kind() noexcept;
 
-/// Called if no process with this process' prefix has the slot. If a process with a different
+/// Called if no process with this process's prefix has the slot. If a process with a different
 /// prefix has it, this is reported, once, on stderr.
 void tell_of_stranger(std::uint32_t slot) noexcept;
 

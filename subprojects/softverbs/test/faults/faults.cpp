@@ -574,7 +574,7 @@ TEST_CASE("in single-step mode timeouts expire by steps instead of by time") {
   CHECK(static_cast<int>(completion.status) == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("after single-step mode ends, requests need no packets again") {
+TEST_CASE("after single-step mode ends, requests are direct") {
   connection link;
   softverbs_hold(1);
   softverbs_go_on();
