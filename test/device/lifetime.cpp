@@ -166,7 +166,7 @@ TEST_CASE("assigning a queue pair to itself changes nothing") {
   CHECK(works.number() == before.number);
 }
 
-TEST_CASE("a queue pair can be assigned to repeatedly, also after it was moved from") {
+TEST_CASE("a queue pair can be assigned to repeatedly and after it was moved from") {
   const release_watch watch;
   const testbed bed;
   prepared pair = must(bed.left().build());
