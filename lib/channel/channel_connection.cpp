@@ -221,7 +221,7 @@ void channel_connection::watch(const watched_descriptor& watched) noexcept {
 result<void> channel_connection::open_loop() noexcept {
   if (settings_.hub)
     return error(error_kind::not_supported, waiting_on_channel,
-                 "a channel of a hub has no descriptor: an event loop waits for its hub");
+                 "a channel of a hub has no descriptor: let the event loop wait for the hub");
   if (!settings_.waiting.sleeps())
     return error(error_kind::not_supported, waiting_on_channel,
                  "this channel only spins, and has no descriptor: build it with "

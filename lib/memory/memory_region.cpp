@@ -89,8 +89,8 @@ result<void> check_on_demand(const char* operation, const protection_domain& dom
   VERBSPP_TRY(paging, on_demand_paging::query(domain.context()));
   if (!paging.supported)
     return error(error_kind::not_supported, operation,
-                 "the device has no on-demand paging: register without access::on_demand, which "
-                 "pins the memory");
+                 "the device has no on-demand paging: register without access::on_demand; the "
+                 "memory is then pinned");
   return success();
 }
 

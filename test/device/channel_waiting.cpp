@@ -465,7 +465,7 @@ TEST_CASE("a port that goes down during a channel's wait ends the wait with its 
   check_ends_wait("after:50ms=port-down", "port");
 }
 
-TEST_CASE("a device that fails during a channel's wait ends the wait with its cause") {
+TEST_CASE("a device failure during a channel's wait ends the wait and is reported as its cause") {
   check_ends_wait("after:50ms=device-fatal", "device");
 }
 

@@ -255,7 +255,7 @@ TEST_CASE("a hub's poll reports the failure of a channel to its coroutine") {
   CHECK(serving.get().has_error());
 }
 
-TEST_CASE("a hub's poll leaves the messages of channels without an inbox to the poll with slots") {
+TEST_CASE("poll() of a hub leaves the messages of channels that have no inbox for poll(slots)") {
   served_clients all(2);
   for (channel& each : all.there) send_text(each, "text");
   for (int i = 0; i < 10; ++i) must(all.hub->poll());

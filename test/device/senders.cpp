@@ -297,7 +297,8 @@ TEST_CASE("a sender that is stopped while it waits for room posts nothing") {
   CHECK(ends.left.is_connected());
 }
 
-TEST_CASE("a sender stopped in flight leaves its memory to the request and the channel connected") {
+TEST_CASE(
+    "stopping a sender in flight leaves its memory with its request and keeps the channel open") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   channel& left = ends.left;

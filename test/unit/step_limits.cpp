@@ -43,7 +43,9 @@ TEST_CASE("a step that fails before its limit has separate limits for questions 
   CHECK(endless.answers_until(start) == start + step_limits::longest_answer);
 }
 
-TEST_CASE("a step that begins after its limit asks only briefly and does not wait for reports") {
+TEST_CASE(
+    "a step that begins after its limit waits only briefly for answers and not at all for "
+    "reports") {
   const wait_limit whole(start - 1s);
   const step_limits limits(whole, start);
   CHECK(limits.waiting().deadline() == start - 1s);

@@ -89,7 +89,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     auto* const pages = new (std::nothrow) pages_type(std::move(buffer));
     if (pages == nullptr)
       return error(error_kind::resource_exhausted, "registered_buffer::share",
-                   "there is not enough memory for the count; the buffer is unchanged");
+                   "there is not enough memory for the reference count; the buffer is unchanged");
     return shared_buffer(pages);
   }
 

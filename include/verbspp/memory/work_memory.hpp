@@ -59,7 +59,7 @@ concept WorkMemory =
 template <class Memory>
 concept SharedMemory =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>>,
-                    "work can keep a shared_buffer or a part of one: write "
+                    "a request can keep only a shared_buffer or a part of one alive: write "
                     "std::move(buffer).share()") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,

@@ -290,7 +290,7 @@ TEST_CASE("receive scaling: a queue whose completion is lost raises an event") {
   end.queues.erase(end.queues.begin());
 }
 
-TEST_CASE("receive scaling: faults affect work queues by their numbers") {
+TEST_CASE("receive scaling: a fault can be aimed at a work queue by its number") {
   if (!may_send_frames() || faults_are_in_front()) return;
   frame_end sender;
   two_queues end;

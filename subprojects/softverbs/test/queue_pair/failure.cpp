@@ -72,7 +72,8 @@ TEST_CASE("the transition to the error state flushes requests") {
   flushed(link.left, 2);
 }
 
-TEST_CASE("a reset removes all requests without completions and the queue pair can be used again") {
+TEST_CASE(
+    "a reset drops all requests, generates no completions, and leaves the queue pair usable") {
   connection link;
   const address left = link.left.here();
   const address right = link.right.here();
