@@ -33,7 +33,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Prepares a channel for each client, together with the number of the offer.
+/// Prepares a channel for each client, and offers it together with a number: 1 for the first
+/// client, then 2, and so on.
 struct numbered_channels {
   const protection_domain* domain;
   std::uint32_t* offers;
@@ -88,7 +89,7 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
   // With a sanitizer in a virtual machine, creating 480 queue pairs takes a long time.
   constexpr auto limit = 6 * patience;
   server serving(bed, {.limit = limit});
-  // One thread drives all clients; the server has a thread of its own.
+  // One thread drives all clients, and another one drives the server.
   auto all_clients = std::async(std::launch::async, [&] {
     struct client {
       tcp_socket socket;
@@ -125,7 +126,7 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
   // `--success` shows the time; on two otherwise idle cores, soft0 takes less than two seconds.
   const std::chrono::duration<double> taken = clock::now() - begun;
   SUCCEED(count << " clients were connected within " << taken.count() << " s");
-  // The time means nothing if tests run in parallel or with a sanitizer.
+  // The time is meaningless if tests run in parallel or with a sanitizer.
   if (const char* const most = std::getenv("VERBSPP_TEST_SECONDS_FOR_240"))
     CHECK(taken.count() <= std::atof(most));
   std::ranges::sort(numbers);
@@ -133,7 +134,8 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
   CHECK(serving.clients->failed() == 0);
   CHECK(serving.clients->under_way() == 0);
   auto clients = all_clients.get();
-  // Each client is connected to the channel that the server identifies by the client's number.
+  // Each channel that the server accepted is connected to the client whose number was received with
+  // it.
   buffer<> sent(bed.domain, pattern(8, 1));
   buffer<> received(bed.domain, 8);
   for (auto& each : met) {
@@ -214,7 +216,8 @@ TEST_CASE("silent clients do not displace clients that have identified themselve
 TEST_CASE("two connections to one acceptor that relay each other's messages are both refused") {
   constexpr std::string_view secret = "a secret of thirty-two bytes ...";
   const exchange_options options{.secret = std::as_bytes(std::span(secret))};
-  // True if the stranger clears the flag in each hello that marks the accepting end.
+  // True if the stranger, in each hello that it relays, clears the flag that marks the accepting
+  // end.
   const bool is_disguised = GENERATE(false, true);
   testbed bed;
   {
@@ -252,7 +255,8 @@ TEST_CASE("two connections to one acceptor that relay each other's messages are 
       "both connections to end");
   CHECK(entered == 0);
   CHECK(serving.offers == 0);
-  // One end may learn the reason from the other end's refusal, which has the same text.
+  // The last failure may be a refusal that was received from the other connection. It has the same
+  // kind as the original failure.
   CHECK(serving.clients->last_failure() ==
         (is_disguised ? error_kind::permission : error_kind::mismatch));
 }
@@ -384,8 +388,8 @@ TEST_CASE("an acceptor accepts a limited number of clients per second") {
     pollfd entry{.fd = serving.clients->file_descriptor(), .events = POLLIN, .revents = 0};
     if (serving.clients->under_way() < 8) REQUIRE(::poll(&entry, 1, 20000) == 1);
   }
-  // The acceptor may accept at once as many clients as the rate permits in a tenth of a second,
-  // which are two. The other six follow at intervals of 50 ms.
+  // The acceptor may at once accept as many clients as the rate permits in a tenth of a second:
+  // here, two. The other six follow at intervals of 50 ms.
   CHECK(clock::now() - begun >= 250ms);
 }
 

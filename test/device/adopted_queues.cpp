@@ -136,7 +136,7 @@ TEST_CASE("an extended completion queue of a C program is read field by field") 
   using timed =
       extended_completion_queue<completion_feature::byte_count | completion_feature::timestamp>;
   native->read_completion_ts =
-      nullptr;  // drivers that support timestamps leave it unset unless they were requested
+      nullptr;  // drivers leave this pointer null unless timestamps were requested
   CHECK_THAT(failure_of(timed::from_native(bed.context, native, ownership::borrowed)).message(),
              Catch::Contains("was not created with all of these fields"));
   using sized = extended_completion_queue<completion_feature::byte_count>;
@@ -173,13 +173,14 @@ TEST_CASE("a thread can wait for queues of a C program whatever user data they h
       make_event(bed, each);
       CHECK(must(channel.wait(patience)) == each);
     }
-    // The channel drops events of queues that the library does not know.
+    // The channel drops the events of queues that the library has not adopted.
     make_event(
         bed, must(completion_queue::from_native(bed.context, unknown.get(), ownership::borrowed)));
     CHECK_FALSE(must(channel.wait(moment)));
     std::array<work_completion, 2> slots;
     CHECK(must(queue.wait(slots, moment)).empty());
-    // This event is read after the library has returned the queue, which is then unknown as well.
+    // This event is read after the library's handles of the queue were destroyed, so it is dropped
+    // as well.
     make_event(bed, queue);
   }
   const auto again =

@@ -76,8 +76,7 @@ TEST_CASE("UD: a datagram has the traffic class that either end specifies") {
   const received_datagram datagram = arriving.take();
   CHECK(copy_of(datagram.payload()) == pattern(16, 4));
   if (!datagram.has_global_route()) return;
-  // Reads a byte of the network layer's header. If that is an IPv4 header, it is in the last 20 of
-  // the 40 bytes.
+  // Reads a byte of the network layer's header. An IPv4 header is in the last 20 of the 40 bytes.
   const auto byte = [&](std::size_t at) {
     return std::to_integer<unsigned>(arriving.memory()[at]);
   };
@@ -120,7 +119,7 @@ TEST_CASE("UD: a datagram holds at most the smaller MTU of both ends") {
   const path_mtu own = bed.port.active_mtu();
   const path_mtu smaller = GENERATE(path_mtu(256), path_mtu(512), path_mtu(4096));
   endpoint remote = right.endpoint();
-  // The endpoint of a port with a smaller MTU, as another host might have.
+  // Changes the endpoint as if the peer's port had this MTU.
   remote.mtu = smaller;
   address_handle way = must(left.address_of(must(endpoint::decode(remote.encode()))));
   const std::uint32_t most = static_cast<std::uint32_t>((smaller < own ? smaller : own).bytes());

@@ -21,7 +21,7 @@ void assign_to_itself(Object& object) {
   object = std::move(same);
 }
 
-/// Moves everything out of the object, and returns it.
+/// Moves the content out of the object, and returns the moved-from object.
 template <class Object>
 [[nodiscard]] const Object& emptied(Object& object) {
   const Object taken(std::move(object));

@@ -25,14 +25,15 @@ ibv_async_event about_port(ibv_event_type type, int port = 1) {
   return event;
 }
 
-/// Injects an event, and lets one of the library's own waits read it, as `listener.look()` does.
+/// Injects an event, and makes the listener read it. The library's own waits read events in the
+/// same way.
 void keep(async_listener& listener, const ibv_async_event& event) {
   inject(event);
   must(listener.look());
 }
 
-/// Injects an error of the queue, in the same way. The device never reported that event, so the
-/// number of acknowledged events is corrected.
+/// Injects an error of the queue, and makes the listener read it. The device never reported that
+/// event, so the number of acknowledged events is corrected.
 void keep_overrun(async_listener& listener, const completion_queue& queue) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_CQ_ERR;
@@ -40,7 +41,7 @@ void keep_overrun(async_listener& listener, const completion_queue& queue) {
   keep(listener, event);
   --queue.native_handle()->async_events_completed;
 }
-/// Injects an access error of the queue pair, in the same way.
+/// Injects an access error of the queue pair, and makes the listener read it.
 void keep_access_error(async_listener& listener, const connected& pair) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_ACCESS_ERR;
@@ -67,7 +68,8 @@ struct one_listener {
   return ::poll(&entry, 1, static_cast<int>(length.count())) == 1;
 }
 
-/// Drains the send queue, so that the device reports an event.
+/// Drains the send queue, so that the device reports an event. Waits for the event if no other one
+/// is unread.
 void drain(const context& device, const connected& pair) {
   const bool is_first = !is_readable(device.native_handle()->async_fd);
   start_draining(pair);
@@ -194,7 +196,8 @@ TEST_CASE_METHOD(one_listener,
   std::vector<async_event_type> kept;
   while (const auto event = must(bed.context.poll_async_event())) kept.push_back(event->type());
   REQUIRE(kept.size() == detail::kept_async_events);
-  // The oldest events of the lowest severity were dropped, first the change of the subnet manager.
+  // The oldest events of the lowest severity were dropped. The change of the subnet manager was the
+  // first of them.
   CHECK(kept[0] == async_event_type::port_error);
   CHECK(kept[1] == async_event_type::lid_change);
   CHECK(kept[2] == async_event_type::port_active);
@@ -217,7 +220,7 @@ TEST_CASE_METHOD(one_listener,
   CHECK(is_readable(watched));
   CHECK(must(bed.context.poll_async_event()));
   CHECK_FALSE(is_readable(watched));
-  // The descriptor is also readable for events that are still in the device.
+  // The descriptor is also readable for events that have not been read from the device.
   const auto [left, right] = connect(bed);
   drain(bed.context, left);
   CHECK(is_readable(watched, patience));
@@ -260,7 +263,7 @@ TEST_CASE("listeners do not read a borrowed context that is in blocking mode") {
   must(listener.look());
   CHECK_FALSE(listener.has_heard());
   REQUIRE(::fcntl(bed.context.native_handle()->async_fd, F_SETFL, flags) == 0);
-  // The context is not in blocking mode any more, so the listener reads it.
+  // The context is not in blocking mode any more, so the listener reads the event.
   must(listener.look());
   CHECK(heard_by(listener) == async_event_type::port_error);
   CHECK(must(borrowed.poll_async_event()));

@@ -140,8 +140,8 @@ TEST_CASE("the requests of a batch may divide its elements in any way") {
   const auto slice = [&](std::uint64_t offset, std::uint64_t length) {
     return target.remote().slice_unchecked(offset, length);
   };
-  // Three batches: one request with all elements; elements in the last request, after requests with
-  // two elements and with none; fewer elements than requests.
+  // The first batch has one request with all elements. In the second one, the last request has
+  // elements, after requests with two elements and with none.
   must(pair.left.post_batch<3>([&](auto& batch) {
     batch.post_write({.elements = three, .remote = slice(0, 24)}, {.id = 1});
   }));
@@ -168,7 +168,7 @@ TEST_CASE("a batch that does not fit in the queue reports how many of its reques
   const std::uint32_t room = pair.left.capacities().max_send_work_requests;
   REQUIRE(room < 64);
   buffer<> target(bed.domain, 8);
-  // No thread polls in the meantime, so no place in the queue is freed.
+  // No thread polls while the batch is built, so no place in the queue is freed.
   const batch_error e = failure_of(pair.left.template post_batch<64>([&](auto& batch) {
     for (std::uint64_t id = 0; id < 64; ++id)
       batch.post_write({.remote = target.remote()}, {.id = id});

@@ -14,7 +14,7 @@ using namespace verbspp::test;
 namespace {
 
 /// Replaces the provider's function that queries a port, and alters its result. So a port can have
-/// values that cannot be requested from any device.
+/// values that a test cannot set on any device.
 class altered_ports {
  public:
   using alteration = void (*)(ibv_port_attr&);
@@ -45,7 +45,7 @@ class altered_ports {
 ibv_port_state told_state = IBV_PORT_DOWN;  // read by an alteration, which cannot capture variables
 
 /// Checks that the library itself refused a value above a limit, and that the message contains the
-/// parameter and both numbers.
+/// parameter, the value and the limit.
 void check_above_limit(const error& e, const std::string& parameter, std::int64_t value,
                        std::int64_t limit) {
   INFO(e);
@@ -94,7 +94,7 @@ TEST_CASE("a queue pair that is connected with defaults has the documented attri
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   const ibv_qp_attr attributes = query(left.native_handle()).attributes;
   CHECK(attributes.timeout == 14);
-  // rxe treats 7 as unlimited, so the default is smaller there.
+  // rxe treats 7 as unlimited, so the default retry count is smaller there.
   CHECK(attributes.retry_cnt == (device_name().starts_with("rxe") ? 6 : 7));
   CHECK(attributes.rnr_retry == 7);
   CHECK(attributes.min_rnr_timer == 12);
@@ -151,7 +151,7 @@ TEST_CASE("the options of a builder are set on the device at the transition to I
 
 TEST_CASE("the options of a builder are set on the device by the transition to RTS") {
   const testbed bed;
-  // Devices round read depths up to powers of two. These values are not changed by that.
+  // Devices round read depths up to powers of two. So the test requests powers of two.
   const int most_initiated = bed.limits.max_qp_init_rd_atom;
   const int most_answered = bed.limits.max_qp_rd_atom;
   if (most_initiated < 4 || most_answered < 4) SKIP("the device's read depths are too small");
@@ -195,14 +195,15 @@ TEST_CASE("the options of a builder are set on the device by the transition to R
     // The kernel uses the hop limit of the route if there is a route.
     CHECK(attributes.ah_attr.grh.hop_limit != 0);
     if (device_name().starts_with("soft")) CHECK(attributes.ah_attr.grh.hop_limit == 17);
-    // Ethernet has no service levels; rxe drops the value, other drivers make it a priority.
+    // Ethernet has no service levels: rxe drops the value, and other drivers convert it to a
+    // priority.
     CHECK((attributes.ah_attr.sl == 3 || attributes.ah_attr.sl == 0));
   } else {
     CHECK(attributes.ah_attr.is_global == 0);
     CHECK(attributes.ah_attr.dlid == right.endpoint().lid.value());
     CHECK(attributes.ah_attr.sl == 3);
   }
-  // The other end agreed to the same MTU and to the smaller depths.
+  // The other end agreed to the same MTU, and to the smaller of both ends' read depths.
   const ibv_qp_attr other = query(right.native_handle()).attributes;
   CHECK(other.path_mtu == IBV_MTU_512);
   CHECK(other.max_rd_atomic == 1);

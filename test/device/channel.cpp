@@ -20,7 +20,7 @@ TEST_CASE("a channel needs only a protection domain to send and receive") {
   buffer<> from(bed.domain, pattern(100, 1));
   buffer<> to(bed.domain, 200);
 
-  // Posted before the handshake, so that it is ready for the first message.
+  // The receive is posted before the handshake, so that it is ready for the first message.
   auto received = must(right.post_receive({.elements = to.scatter()}));
   auto [here, there] = connect_channels(std::move(left), std::move(right));
   CHECK(here.is_connected());
@@ -83,7 +83,7 @@ TEST_CASE_METHOD(two_channels,
   auto arriving = must(ends.right.post_receive({.elements = theirs.scatter()}));
   must(left.send(message, {.immediate = immediate_data(3)}));
   CHECK(must(arriving.wait(patience)).byte_count() == 5);
-  CHECK(message.size() == 5);  // it is still owned by the caller
+  CHECK(message.size() == 5);  // the caller still owns the message
   arriving = must(ends.right.post_receive({.elements = theirs.scatter()}));
   must(left.send(mine, patience));
   CHECK(must(arriving.wait(patience)).byte_count() == 64);

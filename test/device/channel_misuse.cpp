@@ -90,7 +90,7 @@ TEST_CASE_METHOD(two_channels, "posting stops after the tenth of a thousand requ
   std::optional<scope_error> failed;
   SECTION("in a scope") { failed = failure_of(ends.left.scope(post_all)); }
   SECTION("in a stream") { failed = failure_of(ends.left.stream(post_all)); }
-  // Posting was refused as soon as the channel had detected the failure.
+  // The function's own error: posting was refused as soon as the channel had detected the failure.
   REQUIRE(failed->own());
   CHECK(*failed->own() == error_kind::not_connected);
   REQUIRE(failed->work());

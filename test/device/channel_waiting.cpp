@@ -127,7 +127,7 @@ TEST_CASE("a channel that sleeps leaves the processor to other threads") {
   CHECK(ends.left.outstanding() == 0);
 }
 
-// Completions that are in the queue before a thread goes to sleep do not wake it.
+// A thread that goes to sleep is not woken by completions that are already in the queue.
 TEST_CASE("completions that arrive just before a sleep are not missed whatever their number") {
   const testbed bed;
   const auto builder =
@@ -141,8 +141,8 @@ TEST_CASE("completions that arrive just before a sleep are not missed whatever t
   std::vector<pending<>> receives;
   for (int i = 0; i < 200; ++i) receives.push_back(must(ends.left.post_receive({})));
 
-  // At this point the thread has polled, and is about to request a notification. More completions
-  // arrive than it polls at once.
+  // At this point, the wait has polled and is about to request a notification. More completions
+  // arrive now than one poll takes.
   const before_notification now(ends.left.native_completion_queue()->context, [&] {
     for (int i = 0; i < 200; ++i) static_cast<void>(must(ends.right.send({}, patience)));
   });
@@ -415,7 +415,7 @@ TEST_CASE("a wait ends at once while a result is unread") {
     static_cast<void>(ends.left.wait(short_limit));
     CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
 
-    // A wait reports the completion of this write once, although it has no handle.
+    // A wait reports the completion of this write once, although the write has no handle.
     must(ends.left.post_write(must(pool.take()), {.remote = to.remote()}));
     until([&] {
       ends.left.poll();

@@ -48,7 +48,7 @@ struct two_channels {
 inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
                                       wait_mode::spin_then_sleep(std::chrono::microseconds(20))};
 
-/// The limit of waits that are expected to time out.
+/// The limit for waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{50};
 /// The longest permitted time from the expiry of a limit until the call returns. The library
 /// promises 100 ms on an idle machine.

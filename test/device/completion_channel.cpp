@@ -38,7 +38,7 @@ struct waiting {
     }
   }
 
-  /// Posts a receive, and a send that completes it some time later.
+  /// Posts a receive, and a send whose message completes it.
   void send(std::size_t queue, std::uint64_t id, bool solicited = false) {
     must(pairs[queue].right.post_receive({.elements = memory.scatter()}, {.id = id}));
     must(pairs[queue].left.post_send({.solicited = solicited}, {.id = id}));
@@ -51,7 +51,7 @@ struct waiting {
   std::vector<connected_pair> pairs;
 };
 
-/// A fixture: one queue that a test waits for.
+/// A fixture: one waitable queue, and the queue pairs that complete in it.
 struct one_waiting {
   const testbed bed{};
   waiting ends{bed};
@@ -59,7 +59,7 @@ struct one_waiting {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// Waits for the completion of a send, so that the message has arrived.
+/// Waits for the completion of a send. The message has then arrived.
 void let_arrive(const testbed& bed) { static_cast<void>(take_one(bed.left_queue)); }
 
 /// Waits until the descriptor has events to read.
@@ -170,7 +170,7 @@ TEST_CASE("a completion just before the notification request ends the wait") {
   before_request = [] {
     sender->send(0, 3);
     let_arrive(*sender_bed);
-    // The send may complete before the receive does, so allow a moment.
+    // The send may complete before the receive does, so wait for a moment.
     // steady: the completion has likely arrived; if it arrives later, its event ends the wait
     std::this_thread::sleep_for(moment);
   };
@@ -398,7 +398,7 @@ TEST_CASE("several threads that wait for one queue share its completions") {
     waiters.emplace_back([&] {
       std::array<work_completion, 1> into;
       while (got < total) {
-        // If other threads have taken the last completions, this one sleeps until the deadline.
+        // If other threads have taken the last completions, this thread sleeps until the deadline.
         const auto outcome = ends.queue().wait(into, clock::now() + std::chrono::milliseconds(200));
         if (!outcome.has_value()) return;
         for (const work_completion& each : outcome.assume_value()) {

@@ -64,7 +64,7 @@ TEST_CASE("polling returns completions in order and no more than there are slots
   for (std::uint64_t id = 0; id < count; ++id) must(left.post_send({}, {.id = id}));
   for (const work_completion& each : take(bed.left_queue, count)) CHECK(each.is_success());
 
-  // The completions may have arrived or not. A poll without slots takes none of them.
+  // The completions may or may not have arrived. A poll without slots takes none of them.
   CHECK(failure_of(bed.right_queue.poll({})) == error_kind::invalid_input);
   std::vector<work_completion> slots(2);
   std::uint64_t next = 0;
@@ -174,7 +174,8 @@ TEST_CASE("the context of a temporary completion queue outlives it") {
 
 namespace {
 
-/// Returns the error message of each kind of queue for a driver that is out of memory.
+/// Makes the creation of each kind of queue fail because the driver is out of memory. Returns the
+/// error messages.
 std::vector<std::string> told_without_memory(const testbed& bed) {
   std::vector<std::string> told;
   const auto tell = [&](const char* verb, auto create) {

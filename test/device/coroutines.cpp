@@ -94,7 +94,7 @@ TEST_CASE_METHOD(two_channels, "every operation with shared memory can be awaite
     std::memcpy(&before, back.data(), 8);
     VERBSPP_CO_TRYV(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = 7}));
-    // The calls also accept buffers in place of their elements.
+    // These calls also accept buffers in place of scatter-gather elements.
     VERBSPP_CO_TRYV(co_await left.async_write(mine, {.remote = must(theirs.remote())}));
     VERBSPP_CO_TRYV(co_await left.async_read(back, {.remote = remote}));
     VERBSPP_CO_TRYV(co_await left.async_send({.elements = mine, .solicited = true}));
@@ -299,7 +299,7 @@ TEST_CASE("an awaited request whose limit expires breaks the channel") {
   CHECK(clock::now() - before < soon);
   CHECK_FALSE(ends.left.is_connected());
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
-  // The other request was flushed, and its error contains the cause.
+  // The request with the longer limit was flushed, and its error contains the cause.
   const auto flushed = failure_of(run(patient, ends.left));
   REQUIRE(flushed.work() != nullptr);
   CHECK(flushed.work()->status() == work_status::flushed);

@@ -95,7 +95,7 @@ TEST_CASE("UD: the sender's GID is the source address for each GID of the port")
     CHECK(datagram.source_address() == entry.address);
     CHECK(datagram.destination_address() == entry.address);
     CHECK(datagram.source() == left.number());
-    // The reply has to be sent from the same GID.
+    // The reply has to be sent from the GID to which the datagram was addressed.
     const address_handle back =
         must(address_handle::create_reply(bed.domain, bed.port.number(), datagram));
     datagram_inbox returning(bed, left, 2, 16);
@@ -174,8 +174,8 @@ TEST_CASE("UD: one sender reaches several receivers and itself") {
   datagram_inbox others(bed, other, 2, 8);
   buffer<> outbox(bed.domain, pattern(8, 8));
   const gather_element from = outbox.gather();
-  // The address handle leads to the port, so it can be used again; the number selects the queue
-  // pair.
+  // The address handle identifies only the port, so it can be used for both queue pairs. The number
+  // selects the queue pair.
   must(alone.post_send({.elements = from, .to = way.destination(alone.number(), test_key)},
                        {.id = 3, .signaled = false}));
   must(alone.post_send({.elements = from, .to = way.destination(other.number(), test_key)},
@@ -233,7 +233,7 @@ TEST_CASE("UD: a privileged queue key requires the right to open raw sockets") {
                Catch::Contains("modify RESET -> INIT") && Catch::Contains("CAP_NET_RAW"));
     return;
   }
-  // If the process has the right, the device uses the queue pair's own queue key.
+  // If the process has CAP_NET_RAW, the device uses the queue pair's own queue key.
   auto right = must(std::move(outcome).assume_value().activate());
   CHECK(right.endpoint().qkey == queue_key(0x80000001));
   auto left = must(must(build_queue_pair<transport::ud>()
@@ -360,8 +360,8 @@ TEST_CASE("using an address handle for an unused address fails or loses datagram
     if (e.native_errno() == ETIMEDOUT) CHECK(e == error_kind::timed_out);
     return;
   }
-  // The address handle may be created, because InfiniBand does not resolve addresses, and an
-  // interface without ARP resolves every address.
+  // The call may also succeed: InfiniBand does not resolve addresses, and without ARP, an interface
+  // considers every address resolved.
   send(bed, left, outcome.assume_value().destination(remote.number, test_key), pattern(8, 17));
 }
 

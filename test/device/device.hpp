@@ -27,7 +27,8 @@ namespace verbspp::test {
 
 using clock = std::chrono::steady_clock;
 
-/// The longest time that an expected event may take; an emulated machine is slow.
+/// The longest time that an expected event may take. It is long because an emulated machine is
+/// slow.
 inline constexpr std::chrono::seconds patience{20};
 /// The time for which a test watches for an event that must not occur.
 inline constexpr std::chrono::milliseconds moment{20};
@@ -35,12 +36,13 @@ inline constexpr std::chrono::milliseconds moment{20};
 /// The value of VERBSPP_TEST_DEVICE, or soft0 if it is not set.
 [[nodiscard]] std::string device_name();
 
-/// The number of rounds of a test that repeats its steps: the given number on softverbs, a fifth of
-/// it on other devices. The emulated kernel's driver takes 50 ms to create and destroy a queue
-/// pair.
+/// Returns the number of rounds of a test that repeats its steps: the given number on softverbs,
+/// and a fifth of it on other devices, because the driver in an emulated machine takes 50 ms to
+/// create and destroy a queue pair.
 [[nodiscard]] std::uint32_t repetitions(std::uint32_t on_softverbs);
 
-/// Ends the test case. Unlike the macros of Catch, it may be thrown on any thread.
+/// An exception that ends the test case. Unlike the assertion macros of Catch, it can be used on
+/// any thread.
 struct failure : std::runtime_error {
   failure(const char* file, int line, const std::string& what)
       : std::runtime_error(std::string(file) + ':' + std::to_string(line) + ": " + what) {}
@@ -151,7 +153,7 @@ class buffer {
       : buffer(domain, std::vector<std::byte>(size)) {}
 
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
-  /// Returns the memory for changes of its content. Its address does not change.
+  /// Returns the bytes of the memory, which the caller may change. Their address does not change.
   [[nodiscard]] std::span<std::byte> content() { return bytes_; }
   [[nodiscard]] memory_region<Rights>& region() { return region_; }
   [[nodiscard]] const memory_region<Rights>& region() const { return region_; }

@@ -21,8 +21,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// The index of the best address by the ranking in the documentation. This is a second, independent
-/// implementation.
+/// Returns the index of the best address according to the documented ranking. The library's own
+/// implementation is not used.
 std::optional<unsigned> expected_gid_index(const gid_table& table, const testbed& bed) {
   if (!bed.is_ethernet()) return 0;
   const auto find = [&](gid_type type, auto fits) -> std::optional<unsigned> {
@@ -74,7 +74,7 @@ TEST_CASE("a missing device is not found") {
   CHECK(by_list == std::errc::no_such_device);
   CHECK(by_list.hint() != nullptr);
   CHECK(failure_of(open_device("")) == error_kind::not_found);
-  // A part of a name does not match.
+  // A prefix of a device's name does not match the device.
   const std::string name = device_name();
   CHECK(failure_of(open_device(name.substr(0, name.size() - 1))) == error_kind::not_found);
 }
@@ -152,7 +152,7 @@ TEST_CASE("the GID table and the query of one entry agree") {
     CHECK((each.type == gid_type::infiniband) == !bed.is_ethernet());
     CHECK_FALSE(each.address.is_zero());
   }
-  // An index that is not in the table has an empty entry or none.
+  // The port has an empty entry or no entry for every other index.
   for (unsigned index = 0; index <= gid_index::maximum; ++index) {
     if (used.contains(index)) continue;
     const error e =
@@ -279,7 +279,7 @@ TEST_CASE("an EIO error in a forked child reports that the parent opened the dev
   REQUIRE(child >= 0);
   if (child == 0) {
     const auto inherited = told_now();
-    // Then the child can open the device itself.
+    // Once the child has opened the device itself, its errors do not mention the parent any more.
     const auto own = open_device(device_name());
     const auto later = told_now();
     const bool is_right = std::string_view(inherited.data()).find(parents) != std::string::npos &&

@@ -47,8 +47,7 @@ static_assert(!EventSource<tcp_listener> && !EventSource<int>);
   return ::poll(&entry, 1, 0) == 1;
 }
 
-/// Calls `request_notification` until it reports no earlier event, which is when a loop would
-/// sleep.
+/// Calls `request_notification` until it reports no earlier event, so that a loop would sleep.
 template <class Source>
 void settle(Source& source) {
   wait_until([&] { return !must(source.request_notification()); }, "no more news");
@@ -250,8 +249,7 @@ TEST_CASE("a loop is notified that a watched descriptor was closed") {
   channel_pair ends = connect_sleeping(bed);
   settle(ends.left);
   sockets first, second;
-  // After `watch`, the channel's descriptor reports the new watched descriptor instead of the
-  // previous one.
+  // After the second `watch`, the channel's descriptor reports only the second watched descriptor.
   ends.left.watch(first.watched());
   settle(ends.left);
   ends.left.watch(second.watched());
@@ -265,7 +263,7 @@ TEST_CASE("a loop is notified that a watched descriptor was closed") {
   });
   speaker.join();
   check_is_broken(ends.left, "descriptor");
-  // The next connection does not watch that descriptor any more.
+  // The next connection does not watch the second descriptor any more.
   ends.left.watch(-1);
   const endpoint anew = must(ends.left.renew());
   const endpoint other = must(ends.right.renew());
@@ -306,7 +304,7 @@ TEST_CASE("a loop of a channel is notified of a failure that the device reports"
   channel_pair ends = connect_sleeping(bed);
   settle(ends.left);
   const failing_device failing(is_port ? "after:50ms=port-down" : "after:50ms=device-fatal");
-  // In one variant, another thread may read the event first; this wakes the loop, too.
+  // In one variant, another thread may read the event first. The loop is woken nevertheless.
   std::optional<std::future<void>> reader;
   if (is_read_elsewhere)
     reader = std::async(std::launch::async,
@@ -343,7 +341,8 @@ TEST_CASE("a blocking wait for a hub that reads an event wakes a loop") {
     std::array<arrival, 1> slot;
     static_cast<void>(must(bed.hub.wait(slot, patience)));
     sender.join();
-    // The loop has to request another event. Otherwise it would not be woken for the next message.
+    // The wait has read the event that would have woken the loop. So the loop has to wake and
+    // request another event. Otherwise it would not be woken for the next message.
     CHECK(is_readable(bed.hub.file_descriptor()));
   }
 }
@@ -356,7 +355,7 @@ TEST_CASE("arrivals without a completion wake a loop") {
   CHECK_FALSE(is_readable(clients.file_descriptor()));
   must(clients.add(std::move(ends.left)));
   CHECK(is_readable(clients.file_descriptor()));
-  // Here the loop is woken because a turn ends with a message that was not taken.
+  // The end of a turn wakes the loop if a message of the turn's client was not taken.
   must(ends.right.send({}, patience));
   std::optional<hub_clients<int>::turn> turn;
   serve(clients, [&] {

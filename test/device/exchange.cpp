@@ -196,8 +196,8 @@ TEST_CASE_METHOD(two_sides, "ends that do not match both report it") {
   const error left =
       failure_of(exchange(sockets[0], must(bed.domain.build_channel().build()), patience));
   const error right = failure_of(other.get());
-  // The end that detects the mismatch first notifies the other end, which reports that message or
-  // one of its own.
+  // The end that detects the mismatch first notifies the other end. The other end reports either
+  // that message or the mismatch that it detected itself.
   CHECK(left == error_kind::mismatch);
   CHECK(right == error_kind::mismatch);
   CHECK(left.message().find("transport differs") != std::string::npos);
@@ -242,14 +242,15 @@ using plain_session = exchange_session<std::tuple<>, prepared_channel>;
 
 struct cut {
   std::size_t direction;
-  std::size_t at;  ///< the number of the byte, counted from the beginning
+  std::size_t at;  ///< the proxy forwards the bytes before this offset only
 };
 struct met_by_proxy {
   std::array<std::optional<channel>, 2> channels{};
-  std::array<std::size_t, 2> passed{};  ///< the number of bytes in each direction
+  std::array<std::size_t, 2> passed{};  ///< the number of bytes forwarded in each direction
 };
 
-/// Connects two channels through a proxy, which closes both connections at a given byte.
+/// Connects two channels through a proxy. If `given` is set, the proxy closes both connections at
+/// that byte.
 met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>& sockets,
                            std::optional<cut> given) {
   std::array<std::optional<plain_session>, 2> sides;

@@ -89,8 +89,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   for (std::uint64_t id = 0; id < 300;) {
     for (const std::uint64_t end = id + 3; id < end; ++id)
       must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
-    // The visitor has no limit, so polling continues until the device reports that the queue is
-    // empty.
+    // The call has no limit, so it polls until the device reports that the queue is empty.
     wait_until(
         [&] {
           must(queue->poll_each([&](const auto& completion) {
@@ -352,7 +351,7 @@ TEST_CASE("an extended queue can report to a channel that other queues share") {
   const auto event = must(channel.wait(patience));
   REQUIRE(event);
   CHECK(*event == ends.queue);
-  // The event returns the queue as a plain waitable queue. Its other features can be recovered.
+  // The event returns the queue as a plain waitable queue. `with` recovers its other features.
   const auto again = must(event->with<waitable_fields>());
   CHECK(must(again.poll_each([](const auto& completion) { CHECK(completion.wr_id() == 7); })) == 1);
   CHECK_FALSE(must(channel.poll()));

@@ -170,7 +170,7 @@ TEST_CASE("a failure to create a memory window is reported with its cause") {
   const testbed bed;
   const auto make = [&] { return memory_window<memory_window_type::type_2>::create(bed.domain); };
   if (make().has_error()) SKIP("this device has no memory windows of type 2");
-  // This errno has another meaning if the device reports that it has no memory windows.
+  // EINVAL has another meaning if the device reports that it has no memory windows.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EINVAL; });
   check_failing({.verb = "ibv_alloc_mw", .failures = failures}, null,
@@ -180,7 +180,7 @@ TEST_CASE("a failure to create a memory window is reported with its cause") {
 TEST_CASE("a failure to create a thread domain or parent domain is reported with its cause") {
   const testbed bed;
   auto& pointers = extended(bed.context);
-  // These errnos mean that a feature is missing, which has another message.
+  // The errno values that mean a missing feature are left out, because their message differs.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) {
     return each.kind == error_kind::not_supported;
@@ -383,8 +383,8 @@ TEST_CASE("a failure to query a datagram's sender address is reported with its c
 }
 
 TEST_CASE("a failure to initialize fork support is reported with its cause") {
-  // The call is not repeated successfully, because fork support would change the environment of the
-  // other tests.
+  // The call is not repeated without the fault, because fork support would change the environment
+  // of the other tests.
   check_failing({.verb = "ibv_fork_init", .can_be_repeated = false}, returns_errno,
                 [] { return initialize_fork(); });
 }

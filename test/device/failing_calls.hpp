@@ -38,10 +38,11 @@ inline const std::vector<expected_failure> any_failures{
     {nameless_errno, error_kind::driver},
 };
 
-/// Returns the list above, in which the errno values of `special` have the kinds given there.
+/// Returns `any_failures`, but with the entries of `special` added. An entry replaces the one with
+/// the same errno value.
 [[nodiscard]] std::vector<expected_failure> any_failures_but(
     const std::vector<expected_failure>& special);
-/// Returns the list above, in which all errno values have the given kind.
+/// Returns `any_failures`, but all errno values have the given kind.
 [[nodiscard]] std::vector<expected_failure> any_failures_of(error_kind kind);
 
 struct failing_call {
@@ -49,8 +50,8 @@ struct failing_call {
   const char* operation = nullptr;  ///< the operation that the error names, if it is not the verb
   std::vector<expected_failure> failures = any_failures;
   std::vector<convention>
-      ways{};     ///< the conventions of the report; by default all that the verb has
-  int first = 1;  ///< the number of the first call that fails
+      ways{};     ///< the conventions to test; by default, all conventions of the verb
+  int first = 1;  ///< the number of the first call that fails, counted from 1
   bool can_be_repeated = true;
 };
 
@@ -98,8 +99,8 @@ void check_failing(const failing_call& call, const breaking& while_broken, const
 }  // namespace failing
 
 /// Makes `make` fail for each errno value, in each way in which the verb can report it. The verb
-/// has to be a function. Checks that no objects are left over, and that the call succeeds
-/// afterwards.
+/// must be a function, and not be called through a pointer. Checks that no objects are left over,
+/// and that the call succeeds afterwards.
 template <class Make>
 void check_failing(failing_call call, convention own, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);
@@ -113,7 +114,7 @@ void check_failing(failing_call call, convention own, Make make) {
       failing::attempt_of(make));
 }
 
-/// Does the same for a verb that is called through a pointer.
+/// Does the same as `check_failing` above, for a verb that is called through `pointer`.
 template <class Function, class Make>
 void check_failing(failing_call call, convention own, Function*& pointer, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);

@@ -11,8 +11,9 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Destroys the object that `make` creates while the verb fails, with each errno value and each way
-/// to report it. Afterwards destroys the native object by `destroy`, so that nothing leaks.
+/// Destroys the object that `make` returns while the verb fails, once for each errno value and each
+/// way to report it. Checks that the failure is reported. Then calls `destroy` for the native
+/// object, so that nothing leaks.
 template <class Make, class Destroy>
 void check_reported(const char* verb, convention own, Make make, Destroy destroy) {
   const int objects = live_objects();

@@ -35,7 +35,7 @@ struct verb {
   verb* next;
   static inline verb* first_of_all = nullptr;
 
-  std::atomic<int> errnum{0};  // if it is 0, calls reach the device
+  std::atomic<int> errnum{0};  // if it is 0, the calls do not fail
   std::atomic<convention> by{};
   std::atomic<int> calls_until_failure{0};
 };
@@ -57,7 +57,7 @@ std::byte* dmabuf_memory = nullptr;
 unsigned replaced_capabilities = 0;
 unsigned claimed_capability_flags = 0;
 
-std::uint16_t second_lid = 0;  // if it is 0, the device has only its own ports
+std::uint16_t second_lid = 0;  // 0 unless a second port is simulated
 int (*query_real_port)(ibv_context*, std::uint8_t, ibv_port_attr*, std::size_t) = nullptr;
 
 std::uint8_t real_port(unsigned number) {
@@ -74,7 +74,8 @@ int query_second_port(ibv_context* context, std::uint8_t number, ibv_port_attr* 
   return errnum;
 }
 
-/// Returns the attributes with the number of the device's only port in place of the simulated one.
+/// Returns the attributes. If a second port is simulated, its number is replaced by that of the
+/// device's only port.
 ibv_qp_attr* at_real_port(ibv_qp_attr* attributes) {
   static ibv_qp_attr altered;
   if (second_lid == 0) return attributes;

@@ -41,8 +41,8 @@ struct answer {
 
 struct verb;
 
-/// During its lifetime, makes the calls of one verb fail without calling the device. It uses
-/// definitions of the verbs in the test program, which take precedence over those in libraries.
+/// During its lifetime, makes the calls of one verb fail without calling the device. The test
+/// program defines the verbs itself, and its definitions take precedence over those in libraries.
 /// Verbs that verbs.h calls through a pointer have no such definition; see `failing_operation`.
 class failing_verb {
  public:
@@ -92,8 +92,8 @@ class failing_operation {
 
 /// The number of verbs objects that were created by functions of libibverbs and still exist. The
 /// functions that create extended queue pairs and completion queues are called through pointers and
-/// not counted, but the destruction of these objects is. So each one lowers the number when it is
-/// destroyed.
+/// not counted, but the destruction of these objects is. So the number falls by one too many when
+/// such an object is destroyed.
 [[nodiscard]] int live_objects();
 
 /// During its lifetime, changes the bits in `capabilities` of the device capabilities that
@@ -126,8 +126,8 @@ void before_next_destroy_cq(std::function<void()> call);
 /// Calls a function when the next memory region is about to be deregistered.
 void before_next_dereg_mr(std::function<void()> call);
 
-/// During its lifetime, makes every `ibv_rereg_mr` return `returned`, with this errno, and do
-/// nothing.
+/// During its lifetime, each call of `ibv_rereg_mr` does nothing, sets this errno and returns
+/// `returned`.
 class failing_reregistration {
  public:
   failing_reregistration(int returned, int errnum);
@@ -146,7 +146,7 @@ class dmabuf_stand_in {
   dmabuf_stand_in& operator=(const dmabuf_stand_in&) = delete;
 
   [[nodiscard]] int file_descriptor() const { return file_descriptor_; }
-  /// The memory of the file, as another device would access it.
+  /// The file's memory. The test reads and writes it as another device would.
   [[nodiscard]] std::byte* memory() const { return memory_; }
 
  private:

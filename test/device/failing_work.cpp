@@ -189,7 +189,7 @@ TEST_CASE("a failed poll is an error of the driver and never an empty range") {
   auto& pointer = bed.left_queue.native_handle()->context->ops.poll_cq;
   const auto poll = [&] { return bed.left_queue.poll(slots); };
   std::vector<expected_failure> failures = poll_failures();
-  // Some drivers return these two values as error codes of their own.
+  // Some drivers return 1 and 2 as error codes that are not errno values.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum <= 2; });
   const failing_call call{.verb = "ibv_poll_cq", .failures = failures};
   check_failing(call, convention::negative_errno, pointer, poll);
@@ -232,7 +232,8 @@ TEST_CASE("a polling session that cannot start or continue is an error of the dr
   wait_until([&] { return !seen.empty() || must(queue.poll_each(note)) != 0; }, "a completion");
   CHECK(seen == std::vector<std::uint64_t>{1});
 
-  // The session is ended in any case. This may set another errno, which must not be reported.
+  // The library ends the polling session in any case. This may set another errno, which must not be
+  // reported.
   static void (*end_poll)(ibv_cq_ex*) = nullptr;
   end_poll = std::exchange(pointers.end_poll, [](ibv_cq_ex* polled) {
     end_poll(polled);

@@ -395,7 +395,7 @@ TEST_CASE("one wait returns the messages of all peers") {
   CHECK(seen == std::vector<bool>{false, true, true, true});
 
   // The wait also processes other completions: the result of the handle becomes available, and the
-  // place returns to the pool.
+  // sent message's place returns to the pool.
   auto sent = must(all[1][2].post_send(must(pool.take())));
   while (all[1][2].outstanding() != 0) {
     std::array<arrival, 2> slots;
@@ -447,7 +447,7 @@ TEST_CASE("members can be added and removed while the others continue") {
   CHECK(mine.peer_of(id) == 1U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
 
-  // `put` at a number that is in use replaces its channel.
+  // `put` with a number that is in use replaces the channel of that number.
   must(mine.put(2, std::move(removed)));
   CHECK(mine.peer_of(mine[2].id()) == 2U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
@@ -489,7 +489,7 @@ TEST_CASE_METHOD(four_members, "a group may be assigned to or moved within its o
   const auto done = all[0].scope([&](group_scope& scope) {
     must(scope[1].post_send({.elements = memory.gather()}));
     if (is_moved) elsewhere = std::move(all[0]);
-    // From here on, the group has no members.
+    // The group has no members any more.
     all[0] = group();
     for (const std::uint32_t peer : {2U, 3U})
       CHECK(failure_of(scope[peer].post_receive({})) == error_kind::not_connected);

@@ -103,13 +103,15 @@ TEST_CASE("requesting an MTU larger than the peer's is a mismatch") {
   prepared larger = must(bed.left().path_mtu(512).build());
   const endpoint of_larger = larger.endpoint();
   check_names_both(failure_of(std::move(larger).handshake(of_smaller)), "MTU", "512", "256");
-  // The other end would accept the MTU, but it detects that this end refuses.
+  // The end that requests 256 bytes could use this MTU, but it detects that the other end refuses
+  // it.
   check_names_both(failure_of(std::move(smaller).handshake(of_larger)), "MTU", "256", "512");
 }
 
 TEST_CASE("packet sequence numbers can be set and wrap around") {
   const testbed bed;
-  // The first number is shortly before the largest one. Each end sets it explicitly.
+  // The first packet sequence number is close to the largest one, so the numbers soon wrap around.
+  // Each end sets the first number explicitly.
   auto [left, right] = connect(must(bed.left().send_psn(0xfffffd).build()),
                                must(bed.right().receive_psn(0xfffffd).build()));
   for (int i = 0; i < 8; ++i) check_traffic(bed, left, right);
@@ -233,8 +235,8 @@ TEST_CASE("an unused address is detected by the handshake or by the first send")
     if (e.native_errno() == ETIMEDOUT) CHECK(e == error_kind::timed_out);
     return;
   }
-  // The handshake may succeed, because InfiniBand does not resolve addresses, and an interface
-  // without ARP resolves every address.
+  // The handshake may also succeed: InfiniBand does not resolve addresses, and without ARP, an
+  // interface considers every address resolved.
   connected left = std::move(outcome).assume_value();
   must(left.post_send({}, {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::retry_exceeded);
@@ -345,7 +347,7 @@ TEST_CASE("an unreachable peer's error reports what is wrong with the route to i
   if (remote.addresses.empty() ||
       remote.addresses[0].prefix_length == offered_address::unknown_prefix)
     SKIP("the addresses of this device do not belong to a network interface");
-  // An address that this port cannot have, from a range that is reserved for documentation, so that
+  // This port cannot have this address. It is from a range that is reserved for documentation, so
   // the result does not depend on the routes of the host.
   remote.address = gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 77}};
   remote.addresses = {};
@@ -368,8 +370,8 @@ TEMPLATE_TEST_CASE_SIG("an unreachable peer's error names a pair of addresses th
   const auto* const own = std::ranges::find_if(remote.addresses, is_link_local);
   if (own == remote.addresses.end() || remote.addresses.size() < 2)
     SKIP("the device has no link-local address or no other address");
-  // The peer has a link-local address, and in one case also an address of a scope in which this
-  // port has none.
+  // The peer has a link-local address. In one variant, it also has an address of a scope in which
+  // this port has none.
   const gid theirs{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0x77}};
   const gid wider{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   const std::string pair = to_string(theirs) + " does not respond to " + to_string(own->address);

@@ -333,8 +333,8 @@ TEST_CASE("a table that is destroyed stops all of its clients before it destroys
     must(serving.clients.add(std::move(ends.left)));
     peers.push_back(std::move(ends.right));
   }
-  // Devices need some time to return shared receives. This time passes once for all clients if they
-  // are stopped together.
+  // Devices need some time to return shared receives. If all clients are stopped together, this
+  // delay occurs only once.
   std::size_t stopped = 0;
   before_next_destroy_qp([&] { stopped = count_stopped(pairs); });
   {
@@ -388,7 +388,8 @@ TEST_CASE("a hub reports a channel whose watched descriptor is closed") {
     quits.join();
     CHECK(serving.clients.size() == 0);
   }
-  // The hub also reports the closed descriptor, as an arrival of the channel.
+  // Without a table of clients, the hub reports that the watched descriptor was readable as an
+  // arrival of the channel.
   const testbed bed;
   const channel_hub hub = must(channel_hub::create(bed.domain));
   sockets peer;

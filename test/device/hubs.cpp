@@ -20,8 +20,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns a builder for a channel with small queues, so that channels of the requested number fit
-/// into a hub even if a device rounds their sizes up.
+/// Returns a builder for a channel with small queues. So a hub has room for the requested number of
+/// channels even if the device rounds the sizes of the queues up.
 [[nodiscard]] auto small_channel(const testbed& bed) {
   return bed.domain.build_channel().max_send_work_requests(4).max_receive_work_requests(4);
 }
@@ -81,7 +81,8 @@ TEST_CASE("requests of a hub's channels complete in its queue and the channels' 
 
   buffer<> mine(bed.domain, pattern(64, 1));
   buffer<> theirs(bed.domain, 64);
-  // No matter which channel polls, each completion is credited to its own channel.
+  // No matter which channel polls, each completion is reported to the channel whose request
+  // completed.
   auto write_one =
       must(one.left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
   auto write_two =
@@ -310,7 +311,7 @@ TEST_CASE("arrivals wake a sleeping hub and its sleeping channels") {
       for (arrival& each : must(hub->wait(arrived, patience))) {
         there.poll();
         if (!each.message) continue;
-        // The channel's own wait sleeps on the same queue.
+        // The wait for this send sleeps on the same completion queue as the hub's wait.
         must(must(there.post_send(std::move(each.message))).wait(patience));
         --left;
       }
@@ -519,7 +520,8 @@ TEST_CASE("two threads answer fifty clients of a hub that may be killed at any m
     const endpoint end = there.endpoint();
     channel link = must(std::move(there).handshake(here.endpoint()));
     made.link = must(std::move(here).handshake(end));
-    // Messages of the channel will arrive with its index, so the served side expects it there.
+    // Messages of this channel will arrive with the channel's index. The served side looks up its
+    // client by that index.
     if (link.id().index == which)
       mine.link = std::move(link);
     else

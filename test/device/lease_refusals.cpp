@@ -52,7 +52,7 @@ TEST_CASE("memory that cannot be leased is refused with a message") {
           error_kind::invalid_input);
   CHECK(failure_of(bed.owner.lease<both_ways, lease_by::connection>(of_another.region(), 0, 64)) ==
         error_kind::invalid_input);
-  // The registration is a new one, in the domain of the channel.
+  // This kind of lease registers the memory again, in the domain of the channel.
   auto lease = must(bed.owner.lease<both_ways, lease_by::registration>(of_another.region(), 0, 64));
   must(write(bed.peer, buffer<>(bed.domain, 64), must(lease.remote())));
 
@@ -137,8 +137,8 @@ TEST_CASE_METHOD(memory_for_windows,
 }
 
 TEST_CASE("a lease in flight is revoked when it has completed even if no request can be posted") {
-  // If a receiver was not ready, Linux's software driver continues only when another request is
-  // posted.
+  // After a message for which no receive was posted, Linux's software driver continues only when
+  // another request is posted.
   if (!device_name().starts_with("soft")) SKIP("this may need a request that is refused here");
   lease_bed bed;
   bed.need_windows();
@@ -211,8 +211,8 @@ TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
   std::array<std::byte, 64> mark{};
   mark.fill(std::byte{0x33});
   reports.clear();
-  // This handler stays set until the bed is destroyed, because the registration also prevents the
-  // release of the bed's domain.
+  // This handler stays set until the bed is destroyed, because the memory that stays registered
+  // also prevents the release of the bed's domain.
   set_destroy_failure_handler(
       [](const error& cause) noexcept { reports.push_back(cause.message()); });
   const std::byte* where = nullptr;

@@ -156,7 +156,7 @@ TEST_CASE_METHOD(memory_for_windows,
   must(third.revoke());
   CHECK(write(bed.peer, source, late).has_error());
   CHECK(bed.owner.is_connected());
-  // It may detect that now; the lease is revoked in either case.
+  // This end may detect the broken connection now; the lease is revoked in either case.
   must(fourth.revoke());
   check_closed(bed.peer, bed.domain, memory, late);
 }

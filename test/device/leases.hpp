@@ -35,7 +35,7 @@ struct lease_bed : testbed {
     if (lease.has_error()) REQUIRE(lease.error() == error_kind::not_supported);
     return lease.has_value();
   }
-  /// Skips the test if the device has no such windows.
+  /// Skips the test if the device does not have the memory windows that leases use.
   void need_windows() {
     if (!has_windows()) SKIP("the device has no memory windows of type 2");
   }
@@ -43,7 +43,8 @@ struct lease_bed : testbed {
   channel owner;
 };
 
-/// A fixture: memory that can be leased by windows. Skips the test if the device has none.
+/// A fixture: memory that can be leased by windows. Skips the test if the device has no such
+/// windows.
 struct memory_for_windows {
   memory_for_windows() { bed.need_windows(); }
 
@@ -69,7 +70,7 @@ void for_each_way(Test test) {
   }
 }
 
-/// Writes the front of a buffer from the peer to the leased memory.
+/// Makes the peer fill the leased memory with the first bytes of `from`.
 template <class Buffer>
 [[nodiscard]] transport_result<completed_work> write(channel& peer, const Buffer& from,
                                                      const remote_memory<both_ways>& to,
@@ -94,8 +95,8 @@ inline void check_closed(channel& peer, const protection_domain& domain, leased_
   return failed ? std::optional(failed->status()) : std::nullopt;
 }
 
-/// Returns the object. Compilers and analyzers then do not detect that it was moved from or
-/// revoked.
+/// Returns the object itself. The call hides from compilers and analyzers that the object was moved
+/// from or revoked.
 template <class Object>
 [[nodiscard]] Object& anyhow(Object& object) {
   return object;

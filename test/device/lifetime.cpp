@@ -129,7 +129,7 @@ TEST_CASE("assigning to a queue pair ends the receives of the previous one at on
   take_success(bed.right_queue, 2);
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   CHECK(inbox.bytes() == untouched);
-  // The previous queue pair does not access the memory any more, so it can be deregistered.
+  // The previous queue pair does not access the memory any more, so the memory can be deregistered.
   CHECK_NOTHROW(must(std::move(inbox.region()).deregister()));
 }
 
@@ -245,8 +245,8 @@ TEST_CASE("a queue pair with requests in flight can be destroyed before its memo
     // If the device still used the memory, a sanitizer would report it.
     near.reset();
     far.reset();
-    // Completions of finished requests may still be in the queues. Their ids differ from those of
-    // later ones.
+    // Removes the completions of finished requests from the queues, so that the queues do not
+    // overflow.
     std::array<work_completion, 16> slots;
     while (!must(bed.left_queue.poll(slots)).empty()) {
     }

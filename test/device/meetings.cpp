@@ -74,7 +74,7 @@ TEST_CASE_METHOD(two_places, "two ends that connect to each other at once get on
     auto two = must(other.get());
     CHECK(one.met.theirs == i);
     CHECK(two.met.theirs == -i);
-    // Both ends also keep the same TCP connection of the two.
+    // Both ends also keep the same TCP connection.
     REQUIRE(::send(one.socket.descriptor(), "x", 1, MSG_NOSIGNAL) == 1);
     char letter = 0;
     wait_until([&] { return ::recv(two.socket.descriptor(), &letter, 1, MSG_DONTWAIT) == 1; },
@@ -92,7 +92,7 @@ TEST_CASE("two ends meet even if only one can reach the other or one starts late
   auto other = std::async(std::launch::async,
                           [&] { return meet_at(bed, right, unreachable.text(), 2, patience); });
   // The first attempt to connect is refused, because the other end has not started.
-  // steady: that is likely, and the ends meet in either order
+  // steady: the refusal is likely; if it does not occur, the ends meet as well
   std::this_thread::sleep_for(20ms);
   auto one = must(meet_at(bed, left, right.port, 1, patience));
   auto two = must(other.get());

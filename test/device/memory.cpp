@@ -43,7 +43,8 @@ class lone_page {
   void* all_;
 };
 
-/// During its lifetime, this thread does not have the privilege to lock more memory than the limit.
+/// During its lifetime, this thread lacks the privilege to lock more memory than RLIMIT_MEMLOCK
+/// permits.
 class unprivileged_locking {
  public:
   unprivileged_locking() {
@@ -61,7 +62,7 @@ class unprivileged_locking {
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> before_{};
 };
 
-/// Makes the device write other memory to a region. Returns the status of the write.
+/// Makes the device write `bytes` to the remote memory. Returns the status of the write.
 template <class Remote>
 work_status write_to(const testbed& bed, const Remote& remote,
                      const std::vector<std::byte>& bytes) {
@@ -271,7 +272,7 @@ TEST_CASE("a region can start at an address chosen by the program") {
     CHECK(must(region.scatter(16, 8)).address() == start + 16);
     CHECK(region.gather_unchecked(8, 8).address() == start + 8);
 
-    // Peers and elements address the memory by these addresses.
+    // Remote operations and scatter-gather elements use these addresses.
     const std::vector<std::byte> content = pattern(100, 1);
     CHECK(write_to(bed, must(must(region.remote()).slice(1000, 100)), content) ==
           work_status::success);

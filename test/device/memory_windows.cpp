@@ -78,7 +78,7 @@ TEST_CASE("access outside of a window is refused") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     // If an access exceeds the region, rxe also releases a reference that it does not hold, so this
-    // is not tested there.
+    // test is skipped there.
     if (device_name().starts_with("rxe")) {
       SKIP("Linux's software driver checks the bounds of the region, not those of the window");
     }
@@ -256,7 +256,7 @@ TEST_CASE("a region to which a window is bound cannot be destroyed and reports t
     CHECK_THAT(e.message(), Catch::Contains("stays registered") &&
                                 Catch::Contains("a memory window is still bound to it"));
 
-    // A destructor can report the failure only to the handler.
+    // The destructor of a region can report the failure only to the handler.
     window.reset();
     REQUIRE(ibv_dereg_mr(native) == 0);
     window = window_of<Type>(bed.domain);

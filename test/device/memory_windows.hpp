@@ -22,8 +22,8 @@ inline constexpr access_flags both_ways = access::remote_read | access::remote_w
 /// Memory that peers can access only through windows.
 using shown_memory = buffer<access::local_write | access::window_bind>;
 
-/// Creates a window, or skips the test if the device has none. Declare it after the queue pairs
-/// that bind it, so that it is destroyed before them.
+/// Creates a window. Skips the test if the device has no windows of this type. Declare the window
+/// after the queue pairs that bind it, so that it is destroyed before them.
 template <memory_window_type Type>
 std::optional<memory_window<Type>> window_of(const protection_domain& domain) {
   return supported(memory_window<Type>::create(domain),
@@ -42,7 +42,7 @@ window_part<Rights> part_of(const shown_memory& memory, std::size_t offset, std:
   return must(memory.region().window_part<Rights>(offset, length));
 }
 
-/// Binds the window through the right end, and waits for the bind.
+/// Binds the window through the queue pair `by`, and waits for the completion.
 template <class QueuePair, memory_window_type Type, access_flags Rights>
 remote_memory<Rights> bind(QueuePair& by, memory_window<Type>& window,
                            const window_part<Rights>& part, int line = __builtin_LINE()) {
@@ -57,7 +57,8 @@ remote_memory<Rights> bind(QueuePair& by, memory_window<Type>& window,
   return far;
 }
 
-/// Writes the front of a buffer from the left end. Returns the status of the write.
+/// Fills the remote memory with the first bytes of `from`, through the queue pair `left`. Returns
+/// the status of the write.
 inline work_status write(const testbed& bed, connected& left, const remote_destination& to,
                          const buffer<>& from) {
   must(left.post_write(
@@ -70,7 +71,7 @@ inline std::vector<std::byte> written_by_another(std::uint64_t size) {
   return pattern(static_cast<std::size_t>(size), 9);
 }
 
-/// Writes through a queue pair of its own, so that a refused write breaks no other connection.
+/// Writes through a separate queue pair, so that a refused write breaks no other connection.
 inline work_status write_by_another(const testbed& bed, const remote_destination& to) {
   connected_pair pair = connect(bed);
   const buffer<> source(bed.domain, written_by_another(to.memory().length()));
@@ -83,8 +84,8 @@ inline remote_memory<access::remote_write> claimed(std::uint64_t address, std::u
   return {address, length, rkey};
 }
 
-/// Calls `test` with connected ends, once for each posting interface that the device has. The right
-/// end can post batches with that interface.
+/// Calls `test` with two connected queue pairs, once for each posting interface that the device
+/// has. The right queue pair can post batches with that interface.
 template <class Test>
 void with_each_interface(Test test) {
   const testbed bed;
@@ -102,7 +103,7 @@ void with_each_interface(Test test) {
   run(supported(bed.right().extended_posting().build(), extended_posting));
 }
 
-/// Invalidates the window through the right end, and waits for the completion.
+/// Invalidates the window with this rkey through the queue pair `by`, and waits for the completion.
 inline void invalidate(connected& by, remote_key rkey, int line = __builtin_LINE()) {
   must(by.post_local_invalidate({.rkey = rkey}, {.id = 70}), line);
   CHECK(take_success(by.send_completion_queue(), 70, line).operation() ==

@@ -15,7 +15,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Moves everything out of the object, and returns it.
+/// Moves the content out of the object, and returns the moved-from object.
 template <class Object>
 [[nodiscard]] const Object& emptied(Object& object) {
   const Object taken(std::move(object));

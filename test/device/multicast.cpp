@@ -18,7 +18,7 @@ namespace {
 
 /// During its lifetime, makes the host a member of an IP group, as `rdma_join_multicast` does. A
 /// RoCE v2 port receives the datagrams of a group only if the host is a member. A software device
-/// that has addresses of its own does not need this.
+/// that has separate addresses does not need this.
 class host_membership {
  public:
   host_membership(const gid& group, const gid& local) {
@@ -84,7 +84,7 @@ TEST_CASE("a queue pair that is in multicast groups can be moved and destroyed")
     must(other.join_multicast(one.address, one.multicast_lid));
     std::swap(right, other);
     must(right.leave_multicast(one.address, one.multicast_lid));
-    other = right_of(bed);  // this destroys the queue pair in four groups
+    other = right_of(bed);  // this destroys a queue pair that is in four groups
     // A failed transition destroys this queue pair, which is also in a group.
     must(right.join_multicast(one.address, one.multicast_lid));
     move_to_error(right.native_handle());

@@ -79,7 +79,7 @@ TEST_CASE("a parent domain keeps its domains alive and is released before them")
   std::optional<thread_domain> threads = threads_of(*opened);
   std::optional<protection_domain> domain = must(protection_domain::allocate(*opened));
   auto parent = must(protection_domain::create_parent(*domain, *threads));
-  // The parent of a parent domain is created as another parent of the domain below.
+  // If it is called with a parent domain, `create_parent` uses the domain below that one.
   auto second = must(protection_domain::create_parent(parent, *threads));
   CHECK(second.below() == *domain);
   opened.reset();

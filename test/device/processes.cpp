@@ -70,7 +70,7 @@ class peer_link {
     take(bytes);
     return must(Travelling::decode(bytes));
   }
-  /// Waits until the other process has called this, too.
+  /// Waits until the other process has also called `meet`.
   void meet() const {
     const std::array<std::byte, 1> mine{std::byte{0x42}};
     std::array<std::byte, 1> theirs{};
@@ -133,7 +133,8 @@ class peer_process {
     std::string test_case = "entry point of the child process (not a test)";
     const std::array<char*, 3> arguments{program.data(), test_case.data(), nullptr};
     pid_t process = 0;
-    // The output of the child is discarded unless it fails, because the parent reports the results.
+    // The output of the child goes to standard error, because the parent reports the results on
+    // standard output.
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
@@ -157,7 +158,7 @@ connected connect_over(const peer_link& connection, prepared pair) {
   return result;
 }
 
-// The part of the other process. It checks its own requests, and the parent checks the memory.
+// The steps of the other process. It checks its own requests, and the parent checks the memory.
 
 void answer_messages(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, message_size);
@@ -198,7 +199,7 @@ void swallow_messages(const testbed& bed, const peer_link& connection) {
   }
 }
 
-/// Connects a channel in the same way.
+/// Connects a channel to the other process over the stream.
 channel connect_over(const peer_link& connection, prepared_channel end) {
   const endpoint remote = connection.exchange(end.endpoint());
   channel result = must(std::move(end).handshake(remote));

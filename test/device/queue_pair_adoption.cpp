@@ -116,7 +116,8 @@ TEST_CASE("an adopted queue pair is destroyed by the library") {
         prepared_by_c(bed, transport::rc), ownership::taken));
     CHECK(live_objects() == before + 1);
     auto connected = connect_to_itself(std::move(pair));
-    // The queue pair keeps the access rights of its creation, even after it is prepared again.
+    // The queue pair keeps the access rights that the C program set, even after it is prepared
+    // again.
     auto again = must(must(std::move(connected).to_reset()).prepare());
     CHECK(must(again.query()).access().contains(access::remote_write));
     CHECK_FALSE(must(again.query()).access().contains(access::remote_read));

@@ -34,7 +34,7 @@ void check_state(const QueuePair& pair, int line = __builtin_LINE(),
                       to_string(QueuePair::state));
 }
 
-/// The functions return the attributes that each step requires, and no others.
+/// These functions return the attributes that each step requires, and no others.
 template <transport Transport>
 auto to_init(const testbed& bed) {
   const auto attributes =
@@ -203,7 +203,7 @@ void recover(const testbed& bed) {
   const endpoint left_before = pair.left.endpoint();
   const endpoint right_before = pair.right.endpoint();
 
-  // The transition to RESET would discard requests in flight, so they have to complete before.
+  // The transition to RESET would discard requests in flight, so they have to complete first.
   buffer<> memory(bed.domain, 64);
   must(pair.left.post_receive({.elements = memory.scatter()}, {.id = 1}));
   auto failed = must(std::move(pair.left).to_error());
@@ -269,7 +269,7 @@ void drain(const testbed& bed) {
 
   auto resumed = must(
       std::move(drained).modify(attributes_for<Transport, send_queue_drained, ready_to_send>()));
-  // rxe continues only when the next request is posted, so this is not checked there.
+  // rxe continues only when the next request is posted, so its completions are not expected here.
   if (!device_name().starts_with("rxe"))
     for (; sent < before + 1; ++sent) take_success(bed.left_queue, sent);
   destination.send(resumed, before + 1, from);

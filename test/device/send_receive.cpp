@@ -239,7 +239,7 @@ TEST_CASE("two threads can share a completion queue and use separate queue pairs
   std::array<std::atomic<std::uint64_t>, 4> completed{};
   std::array<std::exception_ptr, 2> failures{};
 
-  // The id of a request is the number of its thread and direction: twice the thread's number for
+  // The id of a request identifies its thread and its direction: twice the thread's number for
   // sends, and one more for receives.
   const auto work = [&](std::uint64_t number) {
     buffer<> memory(bed.domain, pattern(128, static_cast<unsigned>(number)));

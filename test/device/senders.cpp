@@ -102,7 +102,7 @@ struct receiver : plain_receiver {
   [[nodiscard]] environment<Token> get_env() const noexcept { return {token}; }
 };
 
-/// An operation with its record. The sender is connected, and not started yet.
+/// An operation, and the record of its completions. The sender is connected, but not started.
 template <class Sender>
 class running {
  public:
@@ -185,7 +185,7 @@ TEST_CASE("a sender completes with the message of an inbox") {
   complete(receive, ends.right);
   REQUIRE(receive.seen.arrived);
   CHECK(receive.seen.arrived->size() == 4);
-  // A message that has arrived completes the sender in `start`.
+  // If a message has already arrived, the operation completes in `start`.
   running again(send_text(ends.left, "again"));
   complete(again.start(), ends.left);
   wait_until([&] { return must(ends.right.wait(patience)) == wait_end::completions; }, "a message");
@@ -767,8 +767,8 @@ TEST_CASE("work that schedules itself again delays neither arrivals nor limits")
     using operation = decltype(scheduler.schedule().connect(again{nullptr}));
     std::optional<operation> places[2]{};
     void start() {
-      // Uses the two places alternately: the operation that has just completed is in the other
-      // place.
+      // Uses the two places alternately, because the operation that has just completed is in the
+      // other place.
       auto& place = places[calls % 2];
       place.reset();
       place.emplace(elided{this});

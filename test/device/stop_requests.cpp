@@ -39,7 +39,7 @@ template <class Wait>
   const auto ended = clock::now().time_since_epoch();
   requester.join();
   CHECK(is_empty);
-  // The wait did not end before the request.
+  // The wait did not end before the stop was requested.
   CHECK(ended.count() >= requested_at);
   return ended - clock::duration(requested_at);
 }
@@ -201,7 +201,8 @@ TEST_CASE("a stop request wakes a thread that relies on another thread to read e
     slots into;
     static_cast<void>(first.wait(into, wait_limit(patience, end.get_token())));
   });
-  // When the callback exists, the other thread sleeps, and reads the events of the channel.
+  // As soon as the stop callback exists, the other thread sleeps, and reads the events of the
+  // channel.
   while (end.callbacks() == 0) std::this_thread::yield();
   CHECK(stop_a_sleep([&](const wait_limit& until) {
           slots into;

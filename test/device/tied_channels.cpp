@@ -47,7 +47,7 @@ struct tied_pair {
   return {std::move(made), other.get()};
 }
 
-/// Checks that a receive without a message ends because the peer's channel was closed.
+/// Checks that a receive ends without a message because the peer's channel was closed.
 void check_told(const testbed& bed, channel& alone) {
   buffer<> memory(bed.domain, 8);
   const auto ended = alone.receive({.elements = memory.scatter()}, patience);

@@ -36,7 +36,7 @@ class subject {
   [[nodiscard]] bool exists() const { return native_ != nullptr; }
   [[nodiscard]] int creation_errno() const { return errno_; }
 
-  /// Modifies the queue pair with the attributes of the mask. \returns the errno value
+  /// Modifies the queue pair with the attributes that the mask selects. \returns the errno value
   int modify(ibv_qp_state from, ibv_qp_state to, int mask) {
     ibv_qp_attr attributes = values();
     attributes.qp_state = to;
@@ -79,7 +79,7 @@ class subject {
   }
 
   /// True if the queue pair can enter SQE, which is possible only by a failure. RC queue pairs, and
-  /// those of some drivers, enter ERR instead.
+  /// all queue pairs of some drivers, enter ERR instead.
   bool reaches_send_queue_error() {
     if (type_ == IBV_QPT_RC) return false;
     bring_to(IBV_QPS_SQE);
@@ -191,15 +191,15 @@ std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken)
   return masks;
 }
 
-/// True if Linux refuses a mask that the table allows, before it consults the table: Linux supports
-/// alternate paths only on InfiniBand, and treats a new address in SQD as a new port, which UC does
-/// not allow in that state.
+/// True if Linux refuses a mask that the table allows, because of a check outside of the table:
+/// Linux supports alternate paths only on InfiniBand, and treats a new address in SQD as a new
+/// port, which UC does not allow in that state.
 bool linux_refuses(const testbed& bed, ibv_qp_type type, ibv_qp_state from, int mask) {
   return ((mask & IBV_QP_ALT_PATH) != 0 && bed.is_ethernet()) ||
          (type == IBV_QPT_UC && from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0);
 }
 
-/// Compares all transitions. \returns the number of compared results
+/// Compares all transitions of the device with the table. \returns the number of comparisons
 unsigned compare_with_table(const testbed& bed, subject& queue_pair, ibv_qp_type type) {
   unsigned verdicts = 0;
   for (const ibv_qp_state from : states) {

@@ -146,7 +146,7 @@ TEST_CASE("UC: only a message without a receive is lost") {
     take_success(bed.left_queue, id);
   }
   CHECK(count_within_a_moment(bed.right_queue) == 0);
-  // Receives posted now get later messages.
+  // The receives that are posted now receive the later messages.
   check_whole(bed, pair);
 }
 

@@ -29,7 +29,7 @@ void returns(const gather_element& element) { device_returns(element.address(), 
 }  // namespace
 
 TEST_CASE_METHOD(two_queue_pairs, "a device may access memory that the program must not access") {
-  constexpr std::size_t size = 100'003;  // this takes several packets, and is not a multiple of 8
+  constexpr std::size_t size = 100'003;  // several packets, and not a multiple of 8
   buffer<> from(bed.domain, pattern(size, 1));
   buffer<> received(bed.domain, size);
   buffer<> written(bed.domain, size);
@@ -102,8 +102,8 @@ TEST_CASE("the program may use memory that the device has returned even if reque
 }
 
 TEST_CASE("only ranges within the program's memory are watched") {
-  // The addresses and lengths of invalid elements, which the device refuses. No memory of the
-  // program may be marked.
+  // Addresses and lengths of invalid elements, which the device refuses. These ranges do not belong
+  // to the program, so none of them may be marked.
   for (const std::uint64_t address :
        {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x1000}, std::uint64_t{0x7fff8000},
         std::uint64_t{0xdeadbeef}, std::uint64_t{0xdeadbeef000}, std::uint64_t{1} << 47,

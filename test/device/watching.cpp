@@ -47,7 +47,7 @@ struct writer {
   connected pair;
 };
 
-/// Waits until the queue fails. Completions that arrive before are ignored.
+/// Waits until the queue fails. Completions that arrive before the failure are ignored.
 [[nodiscard]] result<watched_completions> wait_for_failure(const waitable_completion_queue& queue) {
   slots into;
   for (;;) {
@@ -130,7 +130,7 @@ TEST_CASE("a wait with a watched descriptor refuses invalid descriptors and empt
              Catch::Contains("the watched file descriptor") && Catch::Contains("it is not open"));
   CHECK(failure_of(queue.wait_watching({}, patience, -1)) == error_kind::invalid_input);
   const auto moved = std::move(queue);
-  // NOLINTNEXTLINE(bugprone-use-after-move): this test is about what it still does
+  // NOLINTNEXTLINE(bugprone-use-after-move): the test checks the moved-from queue
   CHECK(failure_of(queue.wait_watching(into, patience, -1)) == error_kind::invalid_input);
 }
 

@@ -39,8 +39,8 @@ void check_whole(const connected& pair) {
   CHECK(must(pair.query_state()) == queue_pair_state::ready_to_send);
 }
 
-/// The statuses of a local mistake. Hardware reports a protection error; rxe reports some mistakes
-/// as an invalid request.
+/// The statuses for a mistake at the local end. Hardware reports a protection error; rxe reports
+/// some mistakes as an invalid request.
 constexpr auto local_mistakes = {local_protection_error, local_queue_pair_operation_error};
 /// The statuses for a violation of a region's rights or bounds, and for a right that the queue pair
 /// lacks. For the latter, rxe reports an invalid request.
@@ -173,7 +173,7 @@ TEST_CASE("a wrong rkey is refused") {
 
 TEST_CASE("access beyond the bounds of a region is refused and writes nothing") {
   const testbed bed;
-  // The region lies between other memory of the process, which must not change.
+  // The region lies between other parts of the vector, which must not change.
   std::vector<std::byte> memory(192, std::byte{0x77});
   const auto region =
       must(register_memory<all_rights>(bed.domain, std::span(memory).subspan(64, 64)));
@@ -362,8 +362,8 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is detected") {
   for (std::uint64_t id = 0; id < 8; ++id)
     must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = id}));
   pair.reset();
-  // The first writes may have completed in time. The next one fails, and those after it are
-  // flushed.
+  // The first writes may have completed before the peer was destroyed. The next one fails, and
+  // those after it are flushed.
   std::size_t succeeded = 0, exceeded = 0, flushed_behind = 0;
   for (const work_completion& each : take(bed.left_queue, 8)) {
     CHECK(each.wr_id() == succeeded + exceeded + flushed_behind);
@@ -396,7 +396,7 @@ TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes requests in flight in o
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   move_to_error(left.native_handle());
   std::uint64_t sends = 0, receives = 0;
-  // When they are flushed, unsignaled requests complete as well.
+  // Flushed requests complete even if they are unsignaled.
   for (const work_completion& each : take(bed.left_queue, 2 * count)) {
     const std::uint64_t expected = each.wr_id() < 100 ? sends++ : 100 + receives++;
     check_failed(each, expected, left, {flushed}, work_error_class::flushed);

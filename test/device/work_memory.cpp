@@ -47,7 +47,7 @@ void check_gone(Outcome outcome) {
   CHECK_THAT(failure_of(std::move(outcome)).message(), Catch::Contains("was moved from"));
 }
 
-/// Moves everything out of the object, and returns it.
+/// Moves the content out of the object, and returns the moved-from object.
 template <class Object>
 const Object& emptied(Object& object) {
   const Object taken(std::move(object));
