@@ -601,7 +601,7 @@ void hub_state::take_listed(empty_slots& into) noexcept {
     // its turn.
     if (first.member == nullptr || first.is_kept()) continue;
     if (std::exchange(first.has_news, false)) into.fill(first.id, {});
-    if (first.has_inbox()) continue;
+    if (first.messages.is_empty() || first.has_inbox()) continue;
     while (into.next != into.end && !first.messages.is_empty())
       into.fill(first.id, take_first(first.messages));
     // A channel with more arrivals is listed again, behind the others.

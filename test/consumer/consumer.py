@@ -107,6 +107,7 @@ class Parent:
         expect("other installed files", others, {
             "bin/quick_start",
             "lib/pkgconfig/verbspp.pc",
+            "lib/pkgconfig/verbspp-asio.pc",
             "lib/cmake/verbspp/verbspp-config.cmake",
             "lib/cmake/verbspp/verbspp-config-version.cmake",
         })

@@ -91,7 +91,7 @@ TEST_CASE("an invalid configuration is refused with its line number") {
            mistake{"[soft1]", 1, "the next device is soft0"},
            mistake{"[soft0]\n[soft0]", 2, "the next device is soft1"},
            mistake{"[soft0]\n[soft2]", 2, "the next device is soft1"},
-           mistake{"[soft0 port 2]", 1, "follows its device's section"},
+           mistake{"[soft0 port 2]", 1, "must follow that of its device"},
            mistake{"[soft0]\n[soft0 port 1]", 2, "1, in its own section, and 2"},
            mistake{"[soft0]\n[soft0 port 3]", 2, "and 2"},
            mistake{"[soft0]\n[soft0 port 2]\n[soft0 port 3]", 3, "and 2"},
