@@ -12,15 +12,16 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The number of times that a thread reads the lock before it sleeps. A locked section is usually
-/// shorter than that.
+/// The number of times that a thread reads the lock before it sleeps. Usually, the lock is released
+/// earlier.
 constexpr unsigned looks_before_sleep = 100;
 
 }  // namespace
 
 void brief_lock::lock_later() noexcept {
   for (unsigned look = 0; look < looks_before_sleep; ++look) {
-    // Reads first: as long as the lock is taken, its cache line stays with the owner.
+    // Reads the lock first, because a failed attempt to take it would move its cache line away from
+    // the owner.
     if (__atomic_load_n(&state_, __ATOMIC_RELAXED) == unlocked && try_lock()) return;
     pause_processor();
   }

@@ -32,7 +32,7 @@ class appender {
     if (added > 0) length_ += static_cast<std::size_t>(added);
   }
 
-  /// Appends the text that `write` puts into a buffer; `write` returns its full length.
+  /// Appends the text that `write` stores in a buffer. `write` returns the full length of the text.
   template <class Write>
   void add_by(Write write) noexcept {
     length_ += write(buffer_.subspan(std::min(length_, buffer_.size())));
@@ -58,8 +58,8 @@ void add_errno(appender& out, int errnum) noexcept {
   out.add(": errno %d", errnum);
 }
 
-/// True for operations of verbs, for which `usual_advice` interprets the errno. A socket error, for
-/// instance, has nothing to do with the device.
+/// True if the operation is a verb, so that `usual_advice` can interpret its errno. The errno of a
+/// socket call, for instance, does not concern the device.
 bool is_of_verbs(std::string_view operation) noexcept {
   return operation.starts_with("ibv_") || operation.starts_with("modify ");
 }

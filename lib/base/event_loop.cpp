@@ -47,7 +47,8 @@ result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
                                .revents = 0};
     until = until.no_later_than(each.deadline());
   }
-  // While one source is always busy, the others are polled in one of 16 rounds.
+  // As long as a source has work in every round, the descriptors of the others are polled only in
+  // every 16th round.
   constexpr unsigned most_busy_rounds = 16;
   if (!has_work || ++busy_rounds_ == most_busy_rounds) {
     busy_rounds_ = 0;
@@ -84,7 +85,9 @@ void event_loop::take_due() noexcept {
   }
 }
 
-/// Resumes coroutines, which may wait again, or destroy others. \returns true if a source was due
+/// Resumes the coroutines of the due sources. A coroutine may wait again, or destroy other
+/// coroutines.
+/// \returns true if a source was due
 bool event_loop::resume_due() noexcept {
   bool was_one = false;
   while (due_.next != &due_) {

@@ -61,7 +61,7 @@ int descriptor_of_stops() noexcept {
   return mine.descriptor;
 }
 
-/// Calls `ppoll` with a timeout that ends at a point in time.
+/// Calls `ppoll` with a timeout that ends at the time `until`.
 int poll_until(std::span<pollfd> entries, std::chrono::steady_clock::time_point until) noexcept {
   using std::chrono::steady_clock;
   timespec remaining{};
@@ -95,8 +95,8 @@ class sleep_on_descriptors : stoppable_sleep {
   /// \returns true if one of the given descriptors is ready
   [[nodiscard]] result<bool> run_with_callback() noexcept {
     until_.sleep(*this);
-    // The callback has returned, or will not be called any more. Its signal must not end a later
-    // sleep.
+    // At this point, the stop callback has returned, or will never be called. Its signal must not
+    // end a later sleep.
     if (was_raised_) lower(signal_);
     if (errnum_ != 0) return error::from_errno(errnum_, "ppoll");
     return is_ready_;

@@ -15,17 +15,18 @@ namespace verbspp::detail {
 inline constexpr const char* device_is_gone =
     "the device no longer exists, or its driver has abandoned it: see the kernel's log";
 
-/// Makes a file descriptor of events non-blocking, so that reading it never blocks.
+/// Makes an event descriptor non-blocking, so that reading it never blocks.
 /// \returns the errno, 0 on success
 [[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
 
-/// Fails if the result of polling a descriptor of a device's events shows that it no longer works.
+/// Fails if `seen`, the result of polling an event descriptor of a device, shows that the
+/// descriptor no longer works.
 [[nodiscard]] result<void> check_alive(const pollfd& seen, const char* operation) noexcept;
-/// Waits for one descriptor of events, and then checks it by `check_alive`.
+/// Waits until one event descriptor is readable, and then checks it with `check_alive`.
 [[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
                                          const char* operation) noexcept;
 
-/// Reads one event by `read()`, which has the return values of `ibv_get_cq_event` and
+/// Reads one event by calling `read()`, which returns the same values as `ibv_get_cq_event` and
 /// `ibv_get_async_event`.
 /// \returns true if an event was read
 template <class Read>

@@ -9,8 +9,8 @@
 
 namespace verbspp::detail {
 
-/// Makes a timerfd of the monotonic clock readable at a point in time. The clock's maximum disarms
-/// it.
+/// Sets a timerfd of the monotonic clock, so that it becomes readable at the given time. The
+/// maximum time point disarms the timer.
 inline void set_timer(int timer, std::chrono::steady_clock::time_point at) noexcept {
   itimerspec set{};
   if (at != (std::chrono::steady_clock::time_point::max)()) {

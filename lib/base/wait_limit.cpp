@@ -7,7 +7,8 @@ std::optional<std::chrono::nanoseconds> wait_limit::remaining() const noexcept {
   if (stop_requested()) return std::chrono::nanoseconds::zero();
   if (at_ == (time_point::max)()) return std::nullopt;
   const time_point now = std::chrono::steady_clock::now();
-  // Compared first, because the minimum time point is farther away than a duration can express.
+  // Compares before it subtracts, because the minimum time point is farther away than a duration
+  // can express.
   return now < at_ ? at_ - now : std::chrono::nanoseconds::zero();
 }
 

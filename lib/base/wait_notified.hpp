@@ -40,8 +40,8 @@ struct notified_sleep : stoppable_sleep {
 
   void sleep_locked() noexcept {
     while (!holds() && !has_ended()) {
-      // Sleeps 100 ms at a time: `wait_until` may convert the time to another clock, and the
-      // maximum would overflow.
+      // Sleeps for at most 100 ms at a time: `wait_until` may convert the time to another clock,
+      // and the conversion of the maximum would overflow.
       const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
       const auto end = until.has_callbacks() ? until.deadline() : until.sleep_until();
       changed.wait_until(held, std::min(end, slice));
@@ -60,8 +60,8 @@ struct notified_sleep : stoppable_sleep {
   bool is_stopped = false;  ///< guarded by the lock
 };
 
-/// Waits until `holds()` is true; `changed` is notified when that may change. The lock is held on
-/// entry and return, and released during the sleep.
+/// Waits until `holds()` is true. Other threads notify `changed` when the value of `holds()` may
+/// have changed. The lock is held on entry and return, and released during the sleep.
 /// \returns false if the limit expired first
 template <class Condition>
 [[nodiscard]] bool wait_notified(std::condition_variable& changed,

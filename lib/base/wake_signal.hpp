@@ -9,8 +9,8 @@
 namespace verbspp::detail {
 
 /// Wakes threads that sleep on file descriptors, which a condition variable can't. Each thread also
-/// watches the descriptor of the signal. It is readable until all threads that were asleep at the
-/// time of the signal have woken up.
+/// watches the descriptor of the signal. That descriptor is readable until all threads that were
+/// asleep at the time of the signal have woken up.
 ///
 /// The owner's lock guards all members. A thread holds the lock from the test of its condition
 /// until it has called `enter`, so no signal is lost in between.
@@ -30,7 +30,7 @@ class wake_signal {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
 
  private:
-  int descriptor_ = -1;  ///< an eventfd, from the first sleep on
+  int descriptor_ = -1;  ///< an eventfd; -1 before the first sleep
   std::uint64_t signals_ = 0;
   unsigned sleepers_ = 0;
   unsigned behind_ = 0;  ///< the number of sleepers that have not woken up since the last signal

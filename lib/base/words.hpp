@@ -17,7 +17,7 @@ namespace verbspp::detail {
 [[nodiscard]] error error_in_words(error_kind kind, const char* operation, std::string_view words,
                                    int errnum = 0) noexcept;
 
-/// The maximum number of characters that are stored of each text.
+/// The maximum number of characters to store for each text.
 inline constexpr std::size_t longest_words = 400;
 
 /// As above, but formats the text as printf does.

@@ -34,7 +34,7 @@ condition::state awaited_message::test_arrival(condition& self) noexcept {
   if (mine->is_shared) mine->is_short = mine->core.take_shared_messages();
   if (!mine->arrived.is_empty()) return state::met;
   if (inbox::refusal(*mine)) return state::met;
-  // No thread is woken when a place returns to the pool, so this has to be checked again soon.
+  // No thread is woken when a place returns to the pool, so the pool has to be checked again soon.
   return mine->is_due() ? state::unmet_so_far : state::unmet;
 }
 

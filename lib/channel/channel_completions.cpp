@@ -61,8 +61,8 @@ bool channel_core::collect_with_care() noexcept {
     const one_thread only(users_);
     return connection_.poll(completions);
   }();
-  // The usual case: one successful request of the send queue. Unlike in `collect`, the request may
-  // keep memory alive.
+  // The usual case is one successful request of the send queue. Unlike the requests that `collect`
+  // handles in this way, the request may keep memory alive.
   if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
     const one_thread only(users_);
     sends_.complete(completions->wr_id, guard_);
@@ -267,7 +267,8 @@ void channel_core::drop_with_care(request one, bool must_wait) noexcept {
   if (is_done(one)) {
     if (one.is_receive()) receives_.release(*one.slot);
   } else if ((scope != nullptr || one.keeps) && !must_wait) {
-    // The scope waits for the request, or the request uses no memory of the program.
+    // There is no need to wait here: either the scope waits for the request, or the request does
+    // not use memory that the program could free.
     if (one.is_receive()) one.slot->notes |= receive_slot::unheld;
   } else {
     const auto ended = wait_for(one, scope != nullptr ? scope->limit : call_limit::of_channel());

@@ -21,7 +21,7 @@ namespace verbspp::detail {
 
 namespace {
 
-// The causes of a flushed request, for a root error without a hint.
+// Explanations of why a request was flushed, for a root error without a hint.
 constexpr const char* broken_off =
     "the device moved the queue pair to the error state, usually because the peer requested an "
     "operation that is not allowed here";
@@ -134,7 +134,7 @@ void channel_connection::stop() noexcept {
   if (native_ == nullptr) return;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // If this fails, the queue pair is destroyed later.
+  // A failure can be ignored, because the queue pair is destroyed later.
   static_cast<void>(ibv_modify_qp(native_, &attributes, IBV_QP_STATE));
   if (!stopped_at_) stopped_at_ = std::chrono::steady_clock::now();
 }

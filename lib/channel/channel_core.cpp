@@ -18,8 +18,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The time that a device has to flush all requests after ERR. A working device takes microseconds;
-/// after this time the queue pair is destroyed.
+/// The time in which a device has to flush all requests of a queue pair that has entered ERR. A
+/// working device needs microseconds. After this time, the queue pair is destroyed.
 constexpr auto time_to_flush = std::chrono::milliseconds(50);
 
 }  // namespace

@@ -94,7 +94,7 @@ result<void> channel_core::wait_for_send_room(std::uint32_t wanted, call_limit l
 
 result<void> channel_core::make_send_room(const char* operation, bool waits,
                                           call_limit limit) noexcept {
-  // For an empty channel, the error names the operation, not the wait.
+  // Does not wait on an empty channel, so that the error names the operation instead of the wait.
   if (waits && state() != channel_state::empty) return wait_for_send_room(1, limit);
   if (sends_.is_open()) collect();
   if (sends_.has_room()) return success();

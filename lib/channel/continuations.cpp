@@ -24,7 +24,7 @@ void continuations::end_subject(const void* subject) noexcept {
     auto& of = static_cast<condition&>(one);
     if (of.subject() != subject) return;
     of.forget_subject();
-    // No completion will make the program call `poll`, so the alarm does.
+    // No completion will cause the program to call `poll`, so an alarm for the current time does.
     alarm_ = std::min(alarm_, clock::now());
   });
 }

@@ -12,8 +12,8 @@
 
 namespace verbspp::detail {
 
-/// A set of descriptors with tags, and a signal. Its epoll descriptor is readable while any of them
-/// is ready. Thread-safe once it is open.
+/// A set of descriptors with tags, and a signal. Its epoll descriptor is readable while a
+/// descriptor of the set is ready or the signal is raised. Thread-safe once the set is open.
 class event_set {
  public:
   event_set() noexcept = default;

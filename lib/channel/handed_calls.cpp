@@ -16,7 +16,7 @@ void handed_calls::withdraw(continuation& call) noexcept {
 }
 
 void handed_calls::run() noexcept {
-  // The lock also guards this list, since a call may withdraw another one.
+  // The lock also guards the list `now`, since a call may withdraw another call from it.
   continuation_list now;
   {
     const brief_guard guard(lock_);

@@ -134,7 +134,7 @@ hub_state::~hub_state() {
   if (loop_.is_open()) completion_queue_access::state_of(queue_)->channel->wake_loops_by(-1);
   if (!receives_) return;
   // Once the shared receive queue is destroyed, the device no longer accesses the posted places. If
-  // the queue cannot be destroyed, they are never reused.
+  // the queue cannot be destroyed, these places are never reused.
   const auto released = std::move(*receives_).release();
   receives_.reset();
   if (!released.has_value()) return;
@@ -251,9 +251,9 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
 int hub_state::look() noexcept {
   if (!lock_.try_lock()) {
     if (!waiting_.sleeps()) return 0;
-    // A thread that is about to sleep must poll itself. The thread that has the lock may have
-    // polled before the last completion arrived, and that completion wakes only threads that had
-    // requested an event before.
+    // A thread that is about to sleep must do the polling itself. The thread that has the lock may
+    // have polled before the last completion arrived, and that completion wakes only threads that
+    // had requested an event before.
     lock_.lock();
   }
   take_all_completions();
@@ -353,8 +353,8 @@ void hub_state::report(channel_id id) noexcept {
 
 void hub_state::hand_over(continuation& call) noexcept {
   {
-    // Because of the lock, no thread misses the call: a thread that has found nothing under the
-    // lock before is still awake, or can be woken.
+    // Because of the lock, no thread misses the call: a thread that held the lock earlier, and
+    // found nothing, is still awake, or can be woken.
     const brief_guard guard(lock_);
     calls_.push(call);
   }
@@ -597,7 +597,7 @@ hub_state::row& hub_state::take_ready() noexcept {
 void hub_state::take_listed(empty_slots& into) noexcept {
   while (first_ready_ != nullptr && into.next != into.end) {
     row& first = take_ready();
-    // Since it was listed, the channel may have been destroyed or held, or a thread may have begun
+    // Since the channel was listed, it may have been destroyed or held, or a thread may have begun
     // its turn.
     if (first.member == nullptr || first.is_kept()) continue;
     if (std::exchange(first.has_news, false)) into.fill(first.id, {});
@@ -614,8 +614,9 @@ hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
   if (first_ready_ != nullptr) [[unlikely]]
     take_listed(slots);
   if (slots.next != slots.end) take_completions(slots);
-  // The event that should wake another thread may belong to one of these completions. So the other
-  // completions are listed now, and the caller wakes that thread for them.
+  // The event that should wake another thread may belong to a completion that this thread has
+  // taken. So the remaining completions are listed now, and the caller wakes the other thread for
+  // them.
   if (slots.next == slots.end && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
       [[unlikely]]
     take_all_completions();
@@ -710,9 +711,10 @@ result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
 result<void> hub_state::poll_channels() noexcept {
   if (calls_.has_some()) calls_.run();
   channel_core* next = nullptr;
-  // An event loop has read the events already, in `request_notification`.
+  // If there is an event loop, it has already read the events, in `request_notification`.
   VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_news(next, failed); }, !has_loop_));
-  // One round only: continuations may cause more news without end.
+  // Visits at most as many channels as the hub has, because their continuations may cause news
+  // again and again.
   for (std::uint32_t left = size(); next != nullptr;
        next = --left != 0 ? next_with_news() : nullptr)
     next->poll_found();
@@ -841,8 +843,8 @@ int hub_state::loop_descriptor() noexcept {
 }
 
 /// Several event loops may share the hub. They share one descriptor, so one loop reads the events
-/// for all of them. It then looks for arrivals, and its poll wakes the other loops if it leaves
-/// any. A thread in a blocking wait may also read an event that the loops need, so it wakes the
+/// for all of them. It then looks for arrivals, and its poll wakes the other loops if arrivals are
+/// left. A thread in a blocking wait may also read an event that the loops need, so it wakes the
 /// loops (`wake_loops_by`).
 result<bool> hub_state::request_notification() noexcept {
   VERBSPP_TRYV(open_loop());

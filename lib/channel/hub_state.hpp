@@ -47,7 +47,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
       take(completions_.get()[first_ & mask_]);
   }
 
-  /// True after an event of the descriptor that the channel watches. Each event is returned once.
+  /// Returns true once after each event of the descriptor that the channel watches.
   [[nodiscard]] bool take_hang_up() noexcept {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }
@@ -72,8 +72,8 @@ struct [[gnu::visibility("hidden")]] hub_member {
 
   // Guarded by the hub's lock.
   std::uint32_t number_ = 0;    ///< the queue pair's number; 0 without a queue pair
-  std::uint64_t expected_ = 0;  ///< completions that are reserved in the queue
-  bool knows_failure_ = false;  ///< a failed shared receive was passed to the channel
+  std::uint64_t expected_ = 0;  ///< the number of completions that are reserved in the queue
+  bool knows_failure_ = false;  ///< true if a failed shared receive was passed to the channel
   std::int64_t alarm_ = no_alarm;
 
   bool is_hung_up_ = false;
@@ -107,17 +107,18 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// \returns true if room for all granted requests was reserved
   [[nodiscard]] result<bool> attach(hub_member& member, std::uint32_t number, unsigned port,
                                     std::uint64_t granted, std::uint64_t asked) noexcept;
-  /// Processes the available completions. If the hub never sleeps, leaves this to another thread
-  /// that is already doing so. \returns the error of a failed poll, otherwise 0
+  /// Processes the available completions. Returns at once if the hub never sleeps, and another
+  /// thread is already processing them. \returns the error of a failed poll, otherwise 0
   [[nodiscard]] int look() noexcept;
   /// Returns true if polling has failed.
   [[nodiscard]] bool is_lost() const noexcept {
     return __atomic_load_n(&lost_, __ATOMIC_RELAXED) != 0;
   }
   /// Processes the available completions before a queue pair is destroyed. With a pool, waits for
-  /// completions of its shared receives, for a short time from `stopped_at`, when it entered ERR.
+  /// completions of its shared receives, for a short time after `stopped_at`, the time at which the
+  /// queue pair entered ERR.
   void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;
-  /// Removes the queue pair of the channel, and drops the messages that it has received.
+  /// Removes the queue pair of the channel, and drops the messages that were received through it.
   void detach(hub_member& member, bool is_destroyed) noexcept;
   /// Removes the channel. Its index may be reused once no turn uses it.
   void leave(hub_member& member) noexcept;
@@ -127,14 +128,14 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// clients, which releases its channels by `admit`.
   void release(const hub_member& member) noexcept;
   /// Reports the channel when the watched descriptor has an event. Replaces the descriptor that was
-  /// watched before; both may be negative, which means none.
+  /// watched before. A negative number means that there is no descriptor.
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
 
-  /// Keeps the messages of the channel for its inbox, and reports them as news.
+  /// From now on, keeps the messages of the channel for its inbox, and reports them as news.
   /// \returns false if the channel has an inbox already
   [[nodiscard]] bool open_inbox(const hub_member& member) noexcept;
-  /// Returns the channel's messages to callers of `poll` and `wait` again.
+  /// From now on, returns the channel's messages to callers of `poll` and `wait` again.
   void drop_inbox(const hub_member& member) noexcept;
   struct moved_messages {
     std::uint32_t count = 0;
@@ -143,13 +144,13 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Moves the messages of the channel to its inbox.
   [[nodiscard]] moved_messages take_messages(const hub_member& member, message_list& into) noexcept;
 
-  /// Reports the channel at this time, unless an earlier alarm is set. If no timer can be created,
-  /// the channel is not reported.
+  /// Makes the hub report the channel at this time, unless an earlier alarm is set. If no timer can
+  /// be created, the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
 
   /// Reports that the channel has news, if it still exists. Any thread may call this.
   void report(channel_id id) noexcept;
-  /// Passes this call to a thread that polls or waits, which then makes it.
+  /// Passes this call to a thread that polls or waits, and that then makes the call.
   void hand_over(continuation& call) noexcept;
 
   // Functions for the table of clients.
@@ -166,7 +167,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<hub_turn> wait_for_turn(call_limit limit) noexcept;
   /// As `wait_for_turn`, but never blocks: the turn is empty if no client has arrivals.
   [[nodiscard]] result<hub_turn> poll_for_turn() noexcept;
-  /// Takes the turn of the channel with this index, as `hub_turn::of`.
+  /// Takes the turn of the channel with this index; implements `hub_turn::of`.
   [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
   /// Returns the next message that arrived before the turn; empty if there is none.
   [[nodiscard]] message next_message(hub_turn& turn) noexcept;
@@ -211,7 +212,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     message_list messages{};
     bool has_news = false;
     bool is_ready = false;  ///< true if it is in the list of ready rows
-    // The flags of `keeps`: reasons not to report its arrivals.
+    // The flags of `keeps`: reasons not to report the channel's arrivals.
     static constexpr std::uint8_t held = 1;       ///< until `release`
     static constexpr std::uint8_t in_turn = 2;    ///< until `end_turn`
     static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
@@ -236,7 +237,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     [[nodiscard]] bool allocate() noexcept;
     [[nodiscard]] bool set(std::uint32_t number, std::uint16_t index) noexcept;
     void clear(std::uint32_t number) noexcept;
-    /// The index plus 1; 0 if no channel has the number.
+    /// The channel's index plus 1; 0 if no channel has the number.
     [[nodiscard]] std::uint32_t find(std::uint32_t number) const noexcept {
       const std::uint16_t* const page = pages_.get()[number >> low_bits & (length - 1)];
       return page != nullptr ? page[number & (length - 1)] : 0;
@@ -256,7 +257,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   struct found {
     std::uint32_t count = 0;
     bool is_short = false;  ///< the pool has too few free places for the receives
-    bool has_more = false;  ///< arrivals for other threads, or calls that were handed over
+    /// There are arrivals for other threads, or calls that were handed over.
+    bool has_more = false;
   };
   /// The error with which looking for arrivals has failed, if it has.
   using cause = std::optional<error>;
@@ -269,8 +271,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] channel_core* next_with_news() noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
-  /// Returns the arrivals that `find` has found. Otherwise, returns its failure, or a failure of
-  /// the device that no poll has returned yet.
+  /// Returns the arrivals that `find` has found. Otherwise, returns the failure of `find`, or a
+  /// failure of the device that no poll has returned yet.
   template <class Find>
   [[nodiscard]] result<found> poll_with(Find find, bool takes_events = true) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
@@ -305,10 +307,10 @@ class [[gnu::visibility("hidden")]] hub_state {
       ++next;
     }
   };
-  /// Processes available completions until the slots are full; without slots, all of them. A
-  /// message goes to the next slot, or to the list of its channel if earlier messages of the
-  /// channel are there, or if its arrivals are held back. A thread that will sleep has to process
-  /// all completions, since only new completions wake it.
+  /// Processes available completions until the slots are full; without slots, processes all of
+  /// them. A message is stored in the next slot. It is appended to the list of its channel instead
+  /// if that list contains earlier messages, or if the channel's arrivals are held back. A thread
+  /// that will sleep has to process all completions, since only new completions wake it.
   [[gnu::always_inline]] inline void take_completions(empty_slots& into) noexcept;
   void take_all_completions() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
@@ -383,7 +385,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   row* first_ready_ = nullptr;
   row* last_ready_ = nullptr;
   number_table numbers_{};
-  owned<bool[]> is_posted_{};  ///< for each place of the pool: true while it is posted
+  owned<bool[]> is_posted_{};  ///< for each place of the pool: true if it is posted
   std::uint32_t posted_ = 0;
   receive_batch batch_{};
   std::optional<error> refill_failure_{};

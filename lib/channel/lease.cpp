@@ -39,7 +39,7 @@ namespace {
 constexpr const char* granting = "lease memory";
 constexpr const char* revoking = "revoke a lease";
 
-/// The error for an operation that needs memory windows, which are not available.
+/// The error for an operation that needs memory windows if they are not available.
 error without_windows(const char* operation, int errnum = 0) noexcept {
   constexpr const char* hint =
       "memory windows that requests can bind and invalidate are not available here: choose another "
@@ -179,11 +179,12 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
 
-/// Revokes the access through a window. \returns as `invalidate`
+/// Revokes the access through a window. \returns the failure of a wait that its limit ended;
+/// otherwise empty
 std::optional<error> close_window(lease_record& record, const wait_limit& until,
                                   bool by_request) noexcept {
   channel_core& core = *record.core;
-  // The peer may have invalidated the key already.
+  // Checks first whether the peer has already invalidated the key.
   core.collect();
   std::optional<error> ended;
   if (by_request && !record.is_void && core.leases()->invalidates() &&

@@ -71,8 +71,8 @@ class [[gnu::visibility("hidden")]] lease_book {
   void open(lease_record& record, channel_core& core) noexcept;
   void close(lease_record& record) noexcept;
 
-  /// Releases windows and registrations before the queue pair is destroyed, since some drivers then
-  /// wait for windows that it has bound.
+  /// Releases windows and registrations before the queue pair is destroyed, because some drivers do
+  /// not destroy a queue pair as long as windows that it has bound exist.
   void before_destruction() noexcept;
   void after_destruction(int errnum) noexcept;
   /// Notes that the peer has invalidated a key.

@@ -21,9 +21,9 @@
 
 namespace verbspp::detail {
 
-/// The events for which an event loop of the program waits on behalf of a channel or a hub, the
-/// owner: the completions of a queue, the asynchronous events of its device, and the events of one
-/// descriptor of the owner.
+/// The events for which an event loop of the program waits on behalf of the owner of this object, a
+/// channel or a hub: the completions of a queue, the asynchronous events of its device, and the
+/// events of one descriptor of the owner.
 class [[gnu::visibility("hidden")]] loop_events {
  public:
   /// Creates the descriptor, unless it exists. \pre the queue is waitable
@@ -58,7 +58,7 @@ class [[gnu::visibility("hidden")]] loop_events {
   }
   void remove_own(int descriptor) noexcept { set_.remove(descriptor); }
 
-  /// Reads the events that have made the descriptor readable, so that it no longer is.
+  /// Reads the events that have made the descriptor readable, so that it is no longer readable.
   /// \returns true if the descriptor of the owner is ready
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<bool> take(const completion_queue& queue) noexcept {

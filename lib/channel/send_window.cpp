@@ -47,7 +47,8 @@ void send_window::close() noexcept {
   end_ = completed_;
 }
 
-/// Begins another run, because requests outside the scope were posted since the scope's last one.
+/// Begins another run of the scope's requests, because other requests were posted after the scope's
+/// last one.
 void send_window::begin_run(scope_state& scope) noexcept {
   if (scope.has_sends() && scope.sends_end > completed_) {
     record& last = record_of(scope.sends_end - 1);
@@ -59,7 +60,7 @@ void send_window::begin_run(scope_state& scope) noexcept {
   scope.run_first = next_;
 }
 
-/// Releases the memory of the requests from `completed` up to this number.
+/// Releases the memory of the requests from `completed_` up to, but not including, this number.
 void send_window::release_memory(std::uint64_t end, memory_guard& guard) noexcept {
   for (std::uint64_t number = completed_; number != end; ++number) {
     if (guard.is_active()) guard.show(place_of(number));

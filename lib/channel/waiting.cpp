@@ -122,7 +122,8 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
 }
 
 std::optional<error> failure_told_to(async_listener& listener, const wait_limit& until) noexcept {
-  // An error from reading the events is ignored, since it is also only a consequence.
+  // An error from reading the events is ignored, since it is only another consequence of the
+  // failure.
   static_cast<void>(listener.look(until));
   const std::optional<async_event> event = listener.heard();
   if (!event) return std::nullopt;

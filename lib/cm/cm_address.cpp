@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* making = "cm_address";
 
-/// Copies the IPv4 structure out, since the storage has another type.
+/// Returns the address as an IPv4 structure, by copying, since the storage has the type for IPv6.
 sockaddr_in as_ipv4(const sockaddr_in6& storage) noexcept {
   sockaddr_in native{};
   std::memcpy(&native, &storage, sizeof native);
@@ -41,8 +41,8 @@ result<cm_address> cm_address::from(std::string_view address, std::uint16_t port
   std::array<char, NI_MAXHOST> text{};
   if (address.empty() || address.size() >= text.size()) return none;
   address.copy(text.data(), address.size());
-  // getaddrinfo resolves the interfaces of link-local addresses; for a numeric address it does not
-  // block.
+  // `getaddrinfo` also parses the interface of a link-local address. It does not block if the
+  // address is numeric.
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;
   hints.ai_socktype = SOCK_STREAM;

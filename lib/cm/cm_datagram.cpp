@@ -15,7 +15,8 @@ static_assert(cm_datagram_key.value() == RDMA_UDP_QKEY);
 
 namespace {
 
-/// The private data of this kind of message. Links may pad it, so it is cut to its maximum size.
+/// The private data of this kind of message. Some links pad the data, so it is cut to its maximum
+/// size.
 template <class Data>
 Data front_of(const detail::cm_event_data& event) noexcept {
   const auto bytes = event.private_data();

@@ -25,7 +25,8 @@ rdma_conn_param native(const cm_parameters& parameters, std::uint32_t queue_pair
   return made;
 }
 
-/// The private data of this kind of message. Links may pad it, so it is cut to its maximum size.
+/// The private data of this kind of message. Some links pad the data, so it is cut to its maximum
+/// size.
 template <class Data>
 Data data_of(const cm_event_data& event) noexcept {
   const auto bytes = event.private_data();

@@ -68,7 +68,8 @@ int milliseconds_to(const wait_limit& limit) noexcept {
   return static_cast<int>(std::clamp(left, milliseconds(1), longest).count());
 }
 
-/// Removes `const`, which the calls of librdmacm do not accept; they do not modify the address.
+/// Removes `const`: the functions of librdmacm require a pointer to a non-const address, but do not
+/// modify the address.
 sockaddr* of_c(const cm_address& address) noexcept {
   return const_cast<sockaddr*>(address.native());
 }
@@ -155,7 +156,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return failed.as(error_kind::not_found, "there is no route to this address");
     }
     case cm_event::unreachable:
-      // A positive status is the one in the response to the lookup of a service.
+      // A positive status comes from the response to the lookup of a service.
       if (event.status > 0)
         return {error_kind::not_connected, step,
                 "no server listens at this address and port, or it rejected the connection"};
@@ -247,7 +248,8 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   if (rdma_bind_addr(id_, of_c(address)) == 0) return success();
   const error failed = error::from_errno(errno, operation);
   const int errnum = failed.native_errno();
-  // The kernel also reports this for a port that another listener uses at all addresses.
+  // The kernel also reports EADDRNOTAVAIL for a port that another listener uses, if one of the two
+  // listens at all addresses.
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
     return taken_port(operation, address.port(), errnum,
                       "another listener uses it: choose another port");
@@ -293,7 +295,7 @@ result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
   errno = 0;
   if (rdma_accept(id_, &parameters) == 0) return success();
   const error failed = error::from_errno(errno, "rdma_accept");
-  // With these errnos, the request no longer exists.
+  // These errnos mean that the request no longer exists.
   if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
     return failed.as(error_kind::not_connected, "the peer gave up before it was accepted");
   return failed;

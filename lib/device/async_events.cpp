@@ -93,8 +93,8 @@ result<std::optional<async_event>> async_events::read(bool is_kept) noexcept {
     tell(event, source);
     if (is_kept) keep(event);
   }
-  // The element cannot be destroyed before its event is acknowledged. So when `forget` is called
-  // for the element, the event is among the kept ones.
+  // The element that the event concerns cannot be destroyed before the event is acknowledged here.
+  // So the event has already been kept when `forget` is called for the element.
   ibv_ack_async_event(&source);
   return std::optional(event);
 }

@@ -49,7 +49,7 @@ struct [[gnu::visibility("hidden")]] async_events {
 
   /// The registration of a thread that is about to sleep until events arrive.
   struct sleep {
-    /// An event was kept or noted already, so the thread was not registered.
+    /// True if an event was kept or noted already, so that the thread was not registered.
     bool is_needless = false;
     /// The descriptor to watch for events to read; -1 if reading could block.
     int device = -1;

@@ -33,8 +33,8 @@ bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
 
 }  // namespace
 
-// Defined here, because in the header the instantiation of another span type would slow down all
-// includers.
+// Defined here, because instantiating another span type in the header would slow down the
+// compilation of all files that include it.
 std::span<const gid_entry> gid_table::entries() const& noexcept { return {entries_.get(), size_}; }
 
 detail::context_state::context_state(ibv_context* opened, owned<async_events> events_of) noexcept

@@ -24,7 +24,7 @@ constexpr const char* sysfs_root = "/sys";
 constexpr const char* asking_for_node = "query the NUMA node";
 constexpr const char* binding_to_node = "bind the thread to the NUMA node";
 
-/// The first line of a file of the kernel, without the line break.
+/// The first line of a file that the kernel provides, without the line break.
 class line {
  public:
   /// Reads the line; empty if the file does not exist.

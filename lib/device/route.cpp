@@ -65,7 +65,8 @@ std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) n
   return found;
 }
 
-/// Finds the active port of a device that has the route's source address; empty if there is none.
+/// Finds the active port of this device that has the route's source address; empty if there is
+/// none.
 result<std::optional<port_towards>> port_of(const context& opened, const ip_route& way) noexcept {
   VERBSPP_TRY(attributes, opened.query_device());
   for (unsigned number = 1; number <= attributes.phys_port_cnt; ++number) {

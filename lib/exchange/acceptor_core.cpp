@@ -25,7 +25,8 @@ constexpr const char* serving = "exchange_acceptor";
 // The epoll data of the descriptors that do not belong to clients.
 constexpr std::uint32_t of_listener = 0xfffffffe;
 constexpr std::uint32_t of_timer = 0xfffffffd;
-/// The maximum number of accepts in one round, so that clients in progress are served in between.
+/// The maximum number of clients that are accepted in one round, so that earlier clients are served
+/// in between.
 constexpr int accepts_in_a_round = 16;
 /// The time until the next attempt to accept, if the system has no descriptors left.
 constexpr auto pause_without_descriptors = std::chrono::milliseconds(100);
@@ -179,8 +180,9 @@ void acceptor_core::leave(age_list& list, std::uint32_t place) noexcept {
   (leaving.behind == none ? list.newest : links_of(leaving.behind).before) = leaving.before;
 }
 
-/// The time from which there is a place for the next client: any time if a place is free, otherwise
-/// when `time_to_greet` ends for the oldest client that has not sent its hello.
+/// The time at which a place will be available for the next client: the minimum if a place is free
+/// now, otherwise the end of `time_to_greet` for the oldest client that has not sent its hello. The
+/// maximum if there is no such client.
 steady_clock::time_point acceptor_core::next_place() const noexcept {
   if (free_.first != none) return (steady_clock::time_point::min)();
   if (speaking_list_.oldest == none) return (steady_clock::time_point::max)();
@@ -220,7 +222,8 @@ result<void> acceptor_core::accept_some() noexcept {
     }
     if (!accepted.assume_value()) return success();
     if (options_.accepts_per_second > 0) {
-      // After a pause, a burst is accepted at once: as many clients as a tenth of a second allows.
+      // After a pause, a burst of clients is accepted at once, up to the number that the rate
+      // allows in a tenth of a second.
       const auto distance =
           std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.accepts_per_second;
       next_accept_ =

@@ -201,7 +201,7 @@ void exchange_core::flush() noexcept {
 }
 
 /// Reads one frame, and no byte beyond it.
-/// \returns true if it is complete
+/// \returns true if the frame is complete
 result<bool> exchange_core::fill() noexcept {
   for (;;) {
     std::size_t needed = frame_header_size;
@@ -308,8 +308,8 @@ result<void> exchange_core::take_frame() noexcept {
   return success();
 }
 
-/// Returns the frame to wait for next. The side that lets the peer choose first receives the peer's
-/// choice.
+/// Returns the frame to wait for next: the peer's choice if this side lets the peer choose,
+/// otherwise the peer's decision.
 exchange_core::awaited exchange_core::behind_greeting() const noexcept {
   return lets_choose_ ? awaited::choice : awaited::decision;
 }

@@ -29,7 +29,7 @@ constexpr int accepts_in_a_turn = 16;
 constexpr auto between_tries = std::chrono::milliseconds(50);
 /// The time for which a connection may keep its place without sending its hello.
 constexpr auto time_to_greet = std::chrono::milliseconds(250);
-/// The time after which an attempt to connect starts again.
+/// The time after which an unfinished attempt to connect is started again.
 constexpr auto time_to_connect = std::chrono::seconds(1);
 
 /// A connection that may be selected.
@@ -39,7 +39,7 @@ struct candidate {
   steady_clock::time_point came{};
 };
 
-/// The events to wait for: a few file descriptors, and a time.
+/// A few file descriptors and a point in time, each of which ends a wait.
 class watched_descriptors {
  public:
   [[nodiscard]] result<void> open() noexcept {
@@ -99,9 +99,9 @@ class candidates {
                 "dropped"));
     return add(place, std::move(socket));
   }
-  /// The time from which there is room for another connection. Connections that have not sent their
-  /// hello keep their places for some time, while later ones wait in the listener's queue. So
-  /// strangers can't displace the peer before its hello is read.
+  /// The earliest time at which there is room for another connection. Connections that have not
+  /// sent their hello keep their places for some time, while later ones wait in the listener's
+  /// queue. So strangers can't displace the peer before its hello is read.
   [[nodiscard]] steady_clock::time_point next_room() noexcept {
     next_place_ = nullptr;
     for (std::size_t i = own + 1; i < most; ++i) {
@@ -143,8 +143,8 @@ class candidates {
       const error why = step.assume_error();
       if (chosen_ == &each) chosen_ = nullptr;
       each = {};
-      // A connection of a stranger may fail for any reason; a connection to the requested peer must
-      // fit.
+      // A connection from a stranger may fail for any reason; a connection to the requested peer
+      // must fit.
       if (i == own && does_not_fit(why)) return why;
       if (i == own || does_not_fit(why)) note(why);
     }
@@ -166,8 +166,8 @@ class candidates {
       entries[i].events = all_[i].core->events();
     }
   }
-  /// Stores the failure that will be reported at the limit; a peer that did not fit takes
-  /// precedence.
+  /// Notes a failure that will be reported at the limit. It replaces the previous one, unless that
+  /// shows that a peer did not fit.
   void note(const error& why) noexcept {
     if (!last_failure_ || !does_not_fit(*last_failure_)) last_failure_ = why;
   }

@@ -87,7 +87,7 @@ struct refused_frame {
 };
 
 /// Checks that the peer sends the values that this end expects.
-/// \errors `mismatch` with the field
+/// \errors `mismatch`, which names the field
 [[nodiscard]] result<void> check_fields(std::span<const field_description> expected,
                                         std::span<const field_description> sent) noexcept;
 /// True if the text is valid as an application's name.

@@ -87,7 +87,7 @@ bool frame_seal::derive(std::span<const std::byte> own,
                         std::span<const std::byte> theirs) noexcept {
   // Each result is a hash of a word for its purpose, and of both hellos, the sender's first. The
   // words have the same length, and each hello contains its own length, so the text that is hashed
-  // has only one meaning.
+  // is unambiguous.
   struct derived {
     const char* purpose;
     std::span<const std::byte> sender;

@@ -65,7 +65,7 @@ class pending_lookup {
   [[nodiscard]] bool is_answered() const noexcept;
   /// A file descriptor that is readable when the lookup is answered.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// The answer, once the lookup is answered.
+  /// The addresses. \pre the lookup has been answered
   /// \errors `not_found` if the name has no address
   [[nodiscard]] result<host_addresses> addresses() const noexcept;
 

@@ -86,8 +86,8 @@ int tcp_attempt::begin_next() noexcept {
   return ::connect(current_.descriptor(), address.get(), address.size) == 0 ? 0 : errno;
 }
 
-/// Returns the outcome of the current attempt: 0 or the errno, or ETIMEDOUT at the end of its share
-/// of the time. Empty while it is in progress.
+/// Returns the outcome of the current attempt: 0, the errno, or ETIMEDOUT if its share of the time
+/// has passed. Empty while the attempt is in progress.
 std::optional<int> tcp_attempt::outcome_of_current() noexcept {
   pollfd entry{.fd = current_.descriptor(), .events = POLLOUT, .revents = 0};
   const int ready = ::poll(&entry, 1, 0);
@@ -103,7 +103,7 @@ std::optional<int> tcp_attempt::outcome_of_current() noexcept {
 }
 
 /// Notes the failure of the current address. If it was the last address, returns the failures of
-/// all.
+/// all addresses.
 std::optional<error> tcp_attempt::give_up_current(int errnum) noexcept {
   current_.close();
   std::array<char, 64> other{};

@@ -19,8 +19,8 @@ namespace {
 
 /// The number of requests in flight that use a page.
 struct page_use {
-  std::uint32_t sources;  ///< requests by which the device reads the whole page
-  std::uint32_t targets;  ///< requests by which the device may write to the page
+  std::uint32_t sources;  ///< the number of requests by which the device reads the page
+  std::uint32_t targets;  ///< the number of requests by which it may write to the page
 };
 
 /// Pages that the library has allocated.
@@ -38,11 +38,11 @@ struct guarded_range {
 
 std::mutex ranges_mutex;
 guarded_range* ranges = nullptr;
-// False as long as no pages are recorded, so that other memory needs no lock.
+// False as long as no pages are recorded, so that programs without such pages take no lock.
 std::atomic<bool> some_are_known = false;
 
 void protect(const guarded_range& range, std::uint64_t index, int protection) noexcept {
-  // If this fails, a write to the page during a request is perhaps not detected.
+  // If this fails, a write to the page during a request might remain undetected.
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   static_cast<void>(::mprotect(reinterpret_cast<void*>(range.start + index * range.page),
                                range.page, protection));

@@ -9,8 +9,9 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-// If memory is watched, the pages that the library allocates are recorded, so that they can be
-// write-protected while the device reads them. Otherwise these functions do nothing. Thread-safe.
+// If AddressSanitizer or Valgrind watches memory, the pages that the library allocates are
+// recorded, so that they can be write-protected while the device reads them. Otherwise these
+// functions do nothing. Thread-safe.
 
 /// Records pages of the size `page` that the library has allocated, and that hold no other data.
 void pages_appear(void* first, std::size_t length, std::size_t page) noexcept;

@@ -50,7 +50,7 @@ error registration_failure(int errnum, const char* operation, std::size_t length
   }
 }
 
-/// Rejects ranges that no device accepts, without calling it.
+/// Rejects ranges that no device would accept, before the driver is called.
 result<void> check_range(const char* operation, std::uint64_t place, std::size_t length,
                          std::uint64_t start) noexcept {
   if (length == 0)

@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char* allocating = "ibv_alloc_mw";
 
-/// True if the device reports support for this type of window. Some drivers report it wrongly.
+/// True if the device reports support for this type of window. Some drivers report support that
+/// they do not have.
 bool claims(const ibv_device_attr& device, memory_window_type type) noexcept {
   constexpr unsigned first = IBV_DEVICE_MEM_WINDOW;
   constexpr unsigned second = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;

@@ -6,13 +6,14 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-// Some registrations use addresses that differ from those of the memory in the program. The program
-// may have other memory at these addresses. If memory is watched, such ranges are recorded.
+// The addresses of a registration may differ from the addresses of its memory in the program. The
+// program may have other memory at the addresses of the registration. If a tool watches memory,
+// such registrations are recorded, so that the other memory is not mistaken for theirs.
 
-/// Records that the addresses from `start` on belong to a registration, not to the program's
-/// memory.
+/// Records that the `length` addresses that begin with `start` belong to a registration, and do not
+/// refer to the program's memory.
 void name_otherwise(std::uint64_t start, std::uint64_t length) noexcept;
-/// Removes the range of a registration that has ended; does nothing if it was not recorded.
+/// Removes the addresses of a registration that has ended; does nothing if they were not recorded.
 void name_no_more(std::uint64_t start, std::uint64_t length) noexcept;
 
 }  // namespace verbspp::detail

@@ -109,7 +109,7 @@ struct other_range {
 
 std::mutex other_ranges_mutex;
 other_range* other_ranges = nullptr;
-// False as long as there are no such ranges, so that most programs need no lock.
+// False as long as no range is recorded, so that most programs take no lock.
 std::atomic<bool> some_are_otherwise = false;
 
 bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {

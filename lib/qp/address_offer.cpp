@@ -44,8 +44,8 @@ bool is_roce_address(const gid_entry& entry) noexcept {
          !entry.address.is_multicast();
 }
 
-/// Combines an entry with the properties of its network interface. If these make it unusable,
-/// increases the count for that reason, and returns nothing.
+/// Combines an entry with the properties of its network interface. If these properties make the
+/// entry unusable, increases the count for that reason, and returns nothing.
 std::optional<offered_address> offered_from(const gid_entry& entry,
                                             std::span<const interface_address> interfaces,
                                             unusable_addresses& unusable) noexcept {
@@ -127,7 +127,7 @@ struct quality {
   bool is_v2;
   int places;  ///< the negative sum of the positions in both offers
   int worse;   ///< the negative of the larger position
-  gid lesser;  ///< the lesser of the two addresses, which break ties
+  gid lesser;  ///< the lesser of the two addresses; the addresses break ties
   gid greater;
 
   auto operator<=>(const quality&) const noexcept = default;

@@ -22,7 +22,7 @@ constexpr const char* building = "build queue pair";
 constexpr std::uint32_t default_elements = 16;
 constexpr std::uint8_t default_read_depth = 16;
 
-/// The requested value, or the default, limited by the device's maximum.
+/// The requested value; if there is none, the default, limited to the device's maximum.
 template <class Count>
 std::uint32_t or_default(const std::optional<Count>& asked, std::uint32_t preferred,
                          int limit) noexcept {
@@ -105,7 +105,7 @@ error creation_failure(int errnum, const char* operation) noexcept {
 
 struct native_queue_pair {
   ibv_qp* queue_pair;
-  ibv_qp_ex* extended;  ///< null unless it has the extended posting interface
+  ibv_qp_ex* extended;  ///< null unless the queue pair has the extended posting interface
 };
 
 result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transport type) noexcept {
@@ -288,7 +288,8 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
                  "this queue pair was created without the extended posting interface "
                  "(ibv_create_qp_ex with send_ops_flags): leave extended_posting out");
 
-  // From INIT on, the device has the port, the rights and the queue key of the queue pair.
+  // In all states after RESET, the device has the port, the rights and the queue key of the queue
+  // pair.
   queue_pair_settings known = settings;
   if (state != queue_pair_state::reset && attributes.port_num != 0) {
     const auto port = port_number::assume(attributes.port_num);

@@ -178,14 +178,14 @@ bool is_offered(const endpoint& end) noexcept {
   });
 }
 
-/// True if the address was set by hand. This is also assumed if it is not one of the offered
-/// addresses, as with an endpoint of the previous format.
+/// True if the address was set by hand. Also true if the address is not one of the offered
+/// addresses, for instance in an endpoint of the previous format.
 bool is_set_by_hand(const endpoint& end) noexcept {
   return end.is_address_set_by_hand || !is_offered(end);
 }
 
-/// The addresses to choose from: all that the endpoint offers; or, if it does not offer its own
-/// address, only that one.
+/// The addresses to choose from: all that the endpoint offers; if its own address is not among
+/// them, only its own address.
 address_offer effective_offer(const endpoint& end) noexcept {
   if (is_offered(end)) return end.addresses;
   address_offer single;
@@ -193,7 +193,7 @@ address_offer effective_offer(const endpoint& end) noexcept {
   return single;
 }
 
-/// True if the encoded form has a queue key.
+/// True if an encoded endpoint of this transport contains a queue key.
 bool has_qkey(transport type) noexcept {
   switch (type) {
     case transport::rc:

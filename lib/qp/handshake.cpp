@@ -31,7 +31,7 @@ result<void> initialize(queue_pair_data& queue_pair) noexcept {
     return modify(queue_pair, attributes.access(given.access));
 }
 
-/// On Ethernet, selects the pair of addresses that fits best, the same at both ends.
+/// On Ethernet, selects the pair of addresses that fits best. Both ends select the same pair.
 result<void> settle_addresses(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
   if (queue_pair.local.link_layer != link_layer::ethernet) return success();
   VERBSPP_TRY(pair, choose_addresses(queue_pair.local, remote));

@@ -119,7 +119,7 @@ result<void> follow_port(endpoint& local, connection_parameters& parameters, con
 
 constexpr int bits_of_a_mask = 32;
 
-/// One sentence for each attribute, indexed by its bit.
+/// One sentence for each attribute, indexed by the bit of the attribute.
 template <std::size_t Prefix>
 constexpr auto sentences(const char (&prefix)[Prefix]) noexcept {
   constexpr std::size_t longest_name = 24;

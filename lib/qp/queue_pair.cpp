@@ -75,7 +75,7 @@ queue_pair_owner::~queue_pair_owner() {
 }
 
 ibv_qp* queue_pair_owner::release() noexcept {
-  // Releases the references to the parents, and the memory of the groups.
+  // Releases the references to the parents, and the memory for the multicast groups.
   queue_pair_owner rest(std::move(*this));
   return std::exchange(rest.native_, nullptr);
 }

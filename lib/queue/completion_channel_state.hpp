@@ -57,8 +57,9 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   /// requested but never read would accumulate in the kernel.
   void collect() noexcept;
 
-  /// From now on, makes an eventfd readable when a waiting thread has slept on the descriptor, and
-  /// so may have read an event that an event loop of the program needs; below 0 for none.
+  /// From now on, makes an eventfd readable after a waiting thread has slept on the descriptor,
+  /// since that thread may have read an event that an event loop of the program needs. A negative
+  /// number means that there is no eventfd.
   void wake_loops_by(int event_descriptor) noexcept {
     const std::lock_guard held(lock_);
     woken_loops_ = event_descriptor;
@@ -72,8 +73,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   void forget(completion_queue_state& queue) noexcept;
   /// Removes a queue that was destroyed, or released to other code.
   void dismiss(completion_queue_state& queue) noexcept;
-  /// For a channel that was created elsewhere, which may have queues that the library does not
-  /// know. Called before its first use.
+  /// Notes that this channel was created elsewhere, and so may have queues that the library does
+  /// not know. Called before the first use of the channel.
   void expect_strangers() noexcept { has_strangers_ = true; }
 
   context owner;
@@ -89,8 +90,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   /// holds it again afterwards.
   [[nodiscard]] result<void> sleep_behind(std::unique_lock<std::mutex>& held,
                                           const wait_limit& until) noexcept;
-  /// Sleeps once, on all watched objects; empty if there may be events. Requires the lock, and
-  /// holds it again afterwards.
+  /// Sleeps once, on all watched objects. Returns an empty value if there may be events. Requires
+  /// the lock, and holds it again afterwards.
   [[nodiscard]] result<std::optional<wait_end>> watch(std::unique_lock<std::mutex>& held,
                                                       const wait_limit& until,
                                                       const also_watched& also) noexcept;

@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* adopting_queue = "completion_queue::from_native";
 
-/// True if creating such a queue requires `ibv_create_cq_ex`.
+/// True if creating a queue with these features requires `ibv_create_cq_ex`.
 bool needs_extended_call(completion_features features) noexcept {
   return features.intersects(completion_feature::extended | completion_feature::single_threaded);
 }
@@ -87,8 +87,8 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
                     "features: request fewer, or use a plain completion_queue");
 }
 
-/// True if a queue can report these fields. It has a function only for each field with which it was
-/// created.
+/// True if a queue can report these fields. A queue has functions only for the fields with which it
+/// was created.
 bool has_fields(const ibv_cq_ex& queue, completion_features features) noexcept {
   const auto lacks = [&](completion_feature field, auto* function) {
     return features.contains(field) && function == nullptr;
@@ -242,7 +242,8 @@ result<ibv_cq*> completion_queue::release() && noexcept {
 }
 
 bool async_event::concerns(const completion_queue& queue) const noexcept {
-  // A queue at the same address that is newer than the event is a different one.
+  // A queue that has the same address, but was created after the event was read, is a different
+  // queue.
   return element() == async_event_element::completion_queue && queue.state() != nullptr &&
          is_at(queue.native_handle()) && queue.state()->created_at < taken_at_;
 }

@@ -73,7 +73,8 @@ result<std::span<const work_completion>> wait_for_completions(const completion_q
 
 namespace {
 
-/// Implements `wait_watching`, which may replace an error by the event that explains it.
+/// Implements `wait_watching`. The caller may replace an error by the event that explains the
+/// error.
 result<watched_completions> wait_listening(const completion_queue& queue,
                                            completion_queue_state& state,
                                            std::span<work_completion> slots,
@@ -112,8 +113,8 @@ result<watched_completions> wait_watching(const completion_queue& queue,
       wait_listening(queue, *state, slots, until, which,
                      {.descriptor = {.number = file_descriptor}, .listener = &state->failures});
   if (outcome.has_value()) return outcome;
-  // The best explanation for a queue that can no longer be used is its event, which may not have
-  // arrived yet.
+  // The best explanation of why a queue can no longer be used is the device's event about the
+  // queue. The event might be reported only a moment later.
   if (outcome.assume_error() != error_kind::driver) return outcome;
   static_cast<void>(state->failures.look(std::chrono::milliseconds(50)));
   if (auto event = state->failures.heard())

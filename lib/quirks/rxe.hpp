@@ -16,15 +16,16 @@ namespace verbspp::detail {
 /// Makes the polling sessions of an extended queue correct, unless that was done before.
 ///
 /// The provider in rdma-core, as of 2025, advances by one completion in `ibv_next_poll`, even past
-/// the last one, and again in `ibv_end_poll`, which the verbs require. So after each session that
-/// reads all completions, it reports completions that never existed. Sessions with a single
-/// completion are correct, so a session of the library is split into several of these.
+/// the last completion. It advances again in `ibv_end_poll`, with which each session has to end. So
+/// after each session that reads all completions, the provider reports completions that never
+/// existed. Sessions with a single completion are correct, so a session of the library is split
+/// into several such sessions.
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 
 /// True if requests may invalidate memory windows that peers may invalidate, too.
 ///
-/// From Linux 5.14, the first version with windows, to those of 2025, rxe treats a window that is
-/// no longer bound like a bound one, and the kernel dereferences a null pointer
+/// From Linux 5.14, the first version with windows, to the versions of 2025, rxe treats a window
+/// that is no longer bound as if it were bound, and the kernel dereferences a null pointer
 /// (`rxe_do_invalidate_mw`). Deallocating the window is safe in either state.
 [[nodiscard]] bool may_invalidate_windows(const ibv_device_attr& device) noexcept;
 

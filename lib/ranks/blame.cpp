@@ -22,7 +22,7 @@ namespace {
           collective_step, how};
 }
 
-/// The result of a rank that is not to blame.
+/// The result for a rank that is not to blame.
 [[nodiscard]] completed_work no_failure() noexcept {
   return {number_of(work_operation::rdma_read), 0, 0, 0};
 }
@@ -63,8 +63,8 @@ void signals::blame::find() noexcept {
     if (const auto trouble = trouble_with(each.peer)) each.result = *trouble;
   }
   const bool has_asked_all = (is_over_ || failed_.how != certainty::lost) && ask();
-  // The failed rank has reported that it lost the connection to this rank. If the connection to
-  // another rank has broken here, that is the cause.
+  // The failed rank has reported that it lost the connection to this rank. If a connection of this
+  // rank to another rank has broken, that failure is the cause.
   if (failed_.is_itself_lost)
     for (const peer_result& each : told_) {
       if (each.peer == *failed_.with || each.result.has_value()) continue;
@@ -98,7 +98,8 @@ std::size_t signals::blame::post_questions(bool& has_all) noexcept {
     const std::uint32_t rank = told_[i].peer;
     const place* const theirs = of_.place_at(peers_, rank);
     if (!told_[i].result.has_value() || peers_.is_due(rank) || theirs == nullptr) continue;
-    // The other rank's count is read by RDMA, so only that rank's device has to respond.
+    // This rank reads the other rank's count of steps by RDMA, so only the device of the other rank
+    // has to respond.
     const auto into =
         of_.memory_->scatter(of_.layout_.at(signal_word::answer_of, rank), sizeof(std::uint64_t));
     const auto from =

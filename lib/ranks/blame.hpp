@@ -34,9 +34,10 @@ class [[gnu::visibility("hidden")]] signals::blame {
   /// Writes the cause to the other ranks, as far as it is known. Used if this rank lacks the memory
   /// to ask them.
   void tell_without_results(const error& lacking) noexcept;
-  /// Reads the counts of all connected ranks that have no error yet. If the limit of the wait has
-  /// passed, ranks that have not arrived get an error. Does not wait for late answers, whose memory
-  /// is kept until they arrive. \returns true if each of these ranks has answered, or has an error
+  /// Reads, from all connected ranks that have no error yet, the counts of steps that they have
+  /// joined. If the limit of the wait has passed, ranks that have not arrived get an error. Does
+  /// not wait for late answers, whose memory is kept until they arrive. \returns true if each of
+  /// these ranks has answered, or has an error
   bool ask() noexcept;
   /// Posts the reads. Sets `has_all` to false if one could not be posted. \returns the number of
   /// ranks that are being asked

@@ -15,10 +15,10 @@ namespace verbspp::detail {
 /// culprit, which may be this rank.
 ///
 /// A farewell concerns only that step. A rank that waits in the step and reads a farewell fails as
-/// well, unless the cause is only a limit. Each pair of ranks has two words, used in turn, so that
-/// the next step does not overwrite the first one at once. If the send queue is full, a rank leaves
-/// out the farewell, and the others detect the failure themselves. Farewells need no memory
-/// allocation.
+/// well, unless the cause is only a limit. For each pair of ranks, successive steps use two words
+/// in turn, so that the next step does not overwrite the farewell of this step. If the send queue
+/// is full, a rank leaves out the farewell, and the others detect the failure themselves. Farewells
+/// need no memory allocation.
 struct farewell {
   std::uint32_t culprit;
   error_kind kind;

@@ -21,10 +21,11 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr const char* calling = "connect ranks of a world";
-/// The time after which an unanswered call is repeated: the first time, and the maximum.
+/// The time after which an unanswered call is repeated: initially, and at most.
 constexpr auto first_pause = std::chrono::milliseconds(2);
 constexpr auto longest_pause = std::chrono::milliseconds(100);
-/// The time for which a ready end calls the other end, if that has not reported that it is ready.
+/// The time for which a ready end calls the other end, if the other end has not reported that it is
+/// ready.
 constexpr auto time_for_others = std::chrono::milliseconds(100);
 /// The limit for the bootstrap to return data that should already be available. It is short, since
 /// this rank does nothing else in that time. After a failure, no rank is introduced for a while.
@@ -155,8 +156,8 @@ result<endpoint> first_contact::renew(group& members, std::uint32_t peer,
     return members[peer].endpoint();
   }
   VERBSPP_TRY(local, members[peer].renew());
-  // This state applies until `settle` is called. If it is never called, the peer can be called as
-  // for the first connection.
+  // This state applies until `settle` is called. If that never happens, this rank can call the peer
+  // as if it had never been connected.
   contact& with = contacts_.get()[peer];
   with.stage = progress::made;
   with.is_other_ready = false;
@@ -204,7 +205,7 @@ first_contact::what_is_left first_contact::call(group& members, calls& those,
     if (!those.is_open[i]) continue;
     left.is_any_due = left.is_any_due || is_still_due;
     left.is_any_open = true;
-    // If no send buffer is free, the round continues in the next call.
+    // If no send buffer is free, the next call of this function continues the round.
     if (i < those.said || !has_places) continue;
     has_places = say(members, each.peer, true);
     if (has_places) those.said = i + 1;
@@ -235,8 +236,8 @@ group_results first_contact::connect(group& members, const peer_list& peers,
     const bool is_late = limit.has_passed();
     const what_is_left left = call(members, those, limit, is_late);
     if (!left.is_any_due && !ready) {
-      // All peers are connected at this end. They are notified at once and often, since there is
-      // little time for that.
+      // All peers are connected at this end. They are notified at once, and then often, since this
+      // end waits for them only for a short time.
       ready = next = now;
       pause = first_pause;
     }

@@ -68,7 +68,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   first_contact(surroundings& in, std::uint32_t rank) noexcept : in_(in), rank_(rank) {}
   ~first_contact() = default;
 
-  /// Creates the queue pair for datagrams, with the port and addresses of the settings.
+  /// Creates the queue pair for datagrams, with the port and addresses of the settings `like`.
   [[nodiscard]] result<void> open(const protection_domain& domain, const queue_pair_settings& like,
                                   std::uint32_t size) noexcept;
   /// The endpoint for datagrams to this rank. \pre it is open
@@ -85,7 +85,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
                                       const wait_limit& limit) noexcept override;
   void serve(group& members) noexcept override;
 
-  /// True if nothing has been done for a connection to that rank yet.
+  /// True if neither end has begun to connect this rank to that rank, as far as this end knows.
   [[nodiscard]] bool is_untouched(const group& members, std::uint32_t peer) const noexcept {
     return contacts_.get()[peer].stage == progress::none && is_vacant(members, peer);
   }
@@ -112,7 +112,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   struct contact {
     progress stage = progress::none;
     bool is_other_ready = false;   ///< the other end has reported that it is ready
-    int trouble = 0;               ///< the errno of a failure at this end, for the other end
+    int trouble = 0;               ///< the errno of a failure here, sent to the other end
     std::optional<int> refusal{};  ///< the errno with which the other end has refused
     std::uint32_t call = 0;        ///< the number of this end's last call
     std::uint32_t heard_call = 0;  ///< the number of the other end's last call
@@ -123,7 +123,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     std::optional<address_handle> way{};
   };
 
-  /// The peers of one `connect`, and its progress.
+  /// The peers of one call of `connect`, and the progress of that call.
   struct calls {
     std::span<peer_result> results;
     std::span<bool> is_open;  ///< true for peers that are still called

@@ -15,7 +15,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// The time for a client to send its rank.
+/// The time in which a client has to send its rank.
 constexpr auto time_for_hello = std::chrono::seconds(10);
 /// The time for which rank 0 waits for the others to leave.
 constexpr auto time_to_leave = std::chrono::seconds(5);
@@ -26,7 +26,7 @@ constexpr int look_every_ms = 50;
 /// `time_among_strangers`, and replaces it.
 constexpr std::size_t more_strangers = 256;
 constexpr auto time_among_strangers = std::chrono::milliseconds(500);
-/// The limit of the unsent bytes for a rank that does not read.
+/// The maximum number of unsent bytes for a rank that does not read.
 constexpr std::size_t most_unsent = std::size_t{64} << 20;
 
 }  // namespace
@@ -212,7 +212,7 @@ void meeting_point::look_at_fences() {
       each.waits_at = 0;
       continue;
     }
-    // Names the rank that left first, because the others may have left for that reason.
+    // Names the rank that left first, because the others may have left only because of it.
     const auto missing = std::ranges::find_if(
         left_, [&](std::uint32_t rank) { return values_.fences_of(rank) < each.waits_at; });
     if (missing == left_.end()) continue;

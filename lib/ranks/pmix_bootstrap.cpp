@@ -37,7 +37,7 @@ struct answer {
   std::vector<std::byte> bytes{};
 };
 
-/// Creates a reference to the answer for the callback, which deletes it.
+/// Creates a reference to the answer for the callback, which deletes the reference.
 [[nodiscard]] void* share(const std::shared_ptr<answer>& of) {
   return new std::shared_ptr<answer>(of);
 }

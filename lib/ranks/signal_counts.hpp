@@ -30,8 +30,9 @@ struct signal_counts {
   [[nodiscard]] constexpr encoded encode(std::uint64_t all_gathers) const noexcept {
     return {signaled, awaited, joined, given, expected, all_gathers};
   }
-  /// Sets each count to the higher one of both ends, so that both continue from equal counts. \pre
-  /// nothing is in flight between them
+  /// Sets each count to the higher one of the counts at both ends, so that both continue from equal
+  /// counts.
+  /// \pre nothing is in flight between the two ranks
   constexpr void agree(const encoded& theirs, std::uint64_t& all_gathers) noexcept {
     signaled = std::max(signaled, theirs[1]);
     awaited = std::max(awaited, theirs[0]);

@@ -48,8 +48,8 @@ enum class signal_word : std::uint8_t {
   count,
 };
 
-/// The layout of each rank's memory: the words by kind, each kind by rank; then two values from
-/// each rank; then two sets of the values of all ranks (`all_gather`); then two values of this
+/// The layout of each rank's memory: the words, sorted by kind and then by rank; then two values
+/// from each rank; then two sets of the values of all ranks (`all_gather`); then two values of this
 /// rank.
 ///
 /// The values from a rank are stored in its two places in turn, and each is followed by a write of

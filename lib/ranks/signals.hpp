@@ -55,13 +55,14 @@ class [[gnu::visibility("hidden")]] signals {
     return other(rank).memory.has_value();
   }
   /// Stores the ends of the channel by which the world has connected that rank. If the program
-  /// replaces this channel, or connects it to another peer, nothing is written through it.
+  /// replaces this channel, or connects it to another peer, the world no longer writes to that
+  /// rank.
   void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
 
   [[nodiscard]] signal_counts::encoded counts_with(std::uint32_t rank) const noexcept {
     return other(rank).counts.encode(all_gathers_);
   }
-  /// Makes both ends continue from the same counts. \pre nothing is in flight between them
+  /// Makes both ends continue from the same counts. \pre nothing is in flight between the two ranks
   void agree(std::uint32_t rank, const signal_counts::encoded& theirs) noexcept;
 
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
@@ -97,7 +98,7 @@ class [[gnu::visibility("hidden")]] signals {
   };
   struct failed_step {
     bool has_failed = false;
-    /// The culprit; empty if it is this rank, for instance for lack of memory.
+    /// The culprit; empty if this rank is the culprit, for instance because it lacks memory.
     std::optional<std::uint32_t> with{};
     error cause{};
     certainty how = certainty::waited_for;
@@ -106,7 +107,8 @@ class [[gnu::visibility("hidden")]] signals {
     std::optional<group_results> reached{};  ///< the results of connecting ranks for the step
   };
 
-  /// The owners of both ends of a channel, which do not change when the channel is renewed.
+  /// The `owner` numbers of the endpoints at both ends of a channel. They do not change when the
+  /// channel is renewed.
   struct ends {
     std::uint32_t here = 0;
     std::uint32_t there = 0;
@@ -130,7 +132,7 @@ class [[gnu::visibility("hidden")]] signals {
   }
   /// Counts that this rank has joined a step with these ranks.
   void join(const peer_list& ranks, std::uint16_t tag) noexcept;
-  /// Calls the function with a step, in a scope of the group.
+  /// Calls `function` with a new step, in a scope of the group.
   template <class Function>
   [[nodiscard]] group_results run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                        const wait_limit& limit, Function function);

@@ -120,7 +120,7 @@ void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
 bool signals::step::has_send_room(std::uint32_t to) noexcept {
   channel& with = peers_[to];
   const channel_core& core = channel_access::core_of(with);
-  // If the channel accepts nothing any more, posting returns the cause.
+  // If the channel no longer accepts requests, posting returns the cause.
   const auto takes = [&]() noexcept { return core.sends().has_room() || !with.is_connected(); };
   return wait_until(
       to, [&]() noexcept { return takes() || (with.poll(), takes()); },
@@ -170,7 +170,8 @@ void signals::step::await(std::uint32_t from) noexcept {
   if (!wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; })) return;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
-  // A higher number belongs to a later step. Before that, the rank may have aborted this step.
+  // A higher number belongs to a later step. The rank may have aborted this step before the later
+  // one.
   if (seen >> 16 > wanted) check_farewell(from);
 }
 
@@ -242,8 +243,8 @@ const std::byte* signals::step::take(std::uint32_t from) noexcept {
   if (!has_come) return nullptr;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
-  // If the number is another one, a later value of the rank has arrived. As a rank writes its
-  // values in order, it has aborted this step.
+  // A different number means that a later value of the rank has arrived. Since a rank writes its
+  // values in order, the rank has aborted this step.
   if (seen >> 16 != wanted) check_farewell(from);
   if (seen >> 16 != wanted) fail(from, given_up(), certainty::known);
   return has_failed() ? nullptr : of_.data() + of_.layout_.value_from(from, wanted);

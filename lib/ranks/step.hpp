@@ -52,8 +52,8 @@ inline constexpr const char* collective_step = "collective step of a world";
   return {kind, collective_step,
           "another rank has aborted the step because of this rank, and has reported this cause"};
 }
-/// The error for a farewell of `rank`, whose culprit may be that rank itself. If `is_lost` is set
-/// as well, it has lost the connection to the calling rank.
+/// The error for a farewell of `rank`. The culprit may be `rank` itself. If `is_lost` is true in
+/// that case, `rank` has lost the connection to the calling rank.
 [[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit, error_kind kind,
                                    bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
@@ -128,8 +128,9 @@ class [[gnu::visibility("hidden")]] signals::step {
   void expect(std::uint32_t from) noexcept;
   /// Writes a part of this rank's memory to the place of the promised value.
   void give(std::uint32_t to, std::size_t from, std::size_t size) noexcept;
-  /// For values that are written elsewhere: waits until there is room for the next value, writes a
-  /// part of this rank's memory, and writes the value's number.
+  /// These functions write a value to a place that the caller chooses: the first waits until there
+  /// is room for the next value, the second writes a part of this rank's memory, and the third
+  /// writes the value's number.
   [[nodiscard]] bool has_room(std::uint32_t to) noexcept;
   void write(std::uint32_t to, std::size_t from, std::size_t size, std::size_t into) noexcept;
   void write_number(std::uint32_t to) noexcept;
@@ -160,7 +161,7 @@ class [[gnu::visibility("hidden")]] signals::step {
     failed_.cause = cause;
     failed_.how = how;
   }
-  /// Allows the sender to overwrite the values up to that number.
+  /// Allows the rank `from` to overwrite its values up to this number.
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, signal_word source, std::size_t into,
                   std::uint64_t value) noexcept;

@@ -11,7 +11,8 @@
 namespace verbspp::detail {
 
 /// The limit of a step, in three parts: a rank waits for the others; after a failure, it reads
-/// their counts, and then writes the cause to them. All three parts end by the limit.
+/// their counts, and then writes the cause to them. All three parts end by the limit, except that
+/// the second part may last for `shortest_answer` even after it.
 ///
 /// A stop token ends only the first part.
 class step_limits {
@@ -22,7 +23,7 @@ class step_limits {
   /// The minimum time for answers, even after the limit: most arrive within microseconds.
   static constexpr auto shortest_answer = std::chrono::milliseconds(10);
   /// The maximum time to wait until the devices of the other ranks have acknowledged the cause.
-  /// Later writes arrive nevertheless, unless this rank leaves.
+  /// Writes that are acknowledged later still arrive, unless this rank leaves.
   static constexpr auto longest_news = std::chrono::milliseconds(200);
 
   /// \pre `whole` lives as long as this

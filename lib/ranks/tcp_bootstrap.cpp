@@ -29,7 +29,7 @@ using detail::tcp_frame_type;
 constexpr const char* meeting = "meet the ranks of a world";
 /// The interval between attempts to connect before the meeting point exists.
 constexpr auto time_between_attempts = std::chrono::milliseconds(20);
-/// The time for the meeting point to name the missing ranks.
+/// The time in which the meeting point has to name the missing ranks.
 constexpr auto time_for_who = std::chrono::seconds(1);
 
 [[nodiscard]] error gone() noexcept {
@@ -118,7 +118,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       VERBSPP_TRY(answer, receive(limit));
       if (answer.type == tcp_frame_type::welcome) break;
       if (answer.type != tcp_frame_type::refused) return gone();
-      // This rank was slow, and strangers took its place: it connects again.
+      // This rank was slow, and a stranger has taken its place, so this rank connects again.
       if (static_cast<tcp_refusal>(answer.number) != tcp_refusal::too_slow || limit.has_passed())
         return refusal(answer.number, launch_);
     }

@@ -19,7 +19,8 @@
 
 namespace verbspp::detail {
 
-/// The types of frames, with the contents of the number, the key and the value of each.
+/// The types of frames. The comments state what the number, the key and the value of each frame
+/// contain.
 enum class tcp_frame_type : std::uint8_t {
   hello = 1,     ///< number: rank; key: the world's name; value: magic, version, size
   welcome = 2,   ///< empty
@@ -27,11 +28,11 @@ enum class tcp_frame_type : std::uint8_t {
   put = 4,       ///< key and value: as they were put
   fence = 5,     ///< empty
   released = 6,  ///< number: the number of fences that all ranks have reached
-  get = 7,       ///< number: the rank; key: that of the value
+  get = 7,       ///< number: the rank; key: the key of the value
   value = 8,     ///< number and key: those of the request; value: the value
   no_value = 9,  ///< number and key: those of the request
   who = 10,      ///< empty: asks which ranks are missing at this rank's fence
-  missing = 11,  ///< number: the first missing rank; value: their number
+  missing = 11,  ///< number: the first missing rank; value: the number of missing ranks
   left = 12,     ///< number: a rank that left before this rank's fence
 };
 

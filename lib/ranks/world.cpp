@@ -156,7 +156,8 @@ class [[gnu::visibility("hidden")]] world::state final
     std::ranges::copy(std::span(told).subspan(place_size, bytes.size()), bytes.begin());
     return bytes;
   }
-  /// Publishes the endpoint for one rank, as the difference to this rank's common endpoint.
+  /// Publishes the endpoint for one rank, as its difference from the endpoint in this rank's
+  /// introduction.
   [[nodiscard]] result<void> put_endpoint_for(std::uint32_t other, const endpoint& local) noexcept {
     std::array<std::byte, longest_difference> bytes{};
     const std::size_t length = write_difference(own_endpoint, local.encode(), bytes);

@@ -193,8 +193,8 @@ int errno_of(work_error_class kind) noexcept {
   return EIO;
 }
 
-// The facts of an error: wr_id; status and vendor code; queue pair number, and the operation plus
-// one, or 0 if it is unknown.
+// The facts of an error are three words: the wr_id; the status and the vendor code; the queue pair
+// number and the operation. The operation is stored plus 1; 0 means that it is unknown.
 constexpr detail::error_source failed_work{
     [](const error& e, std::span<char> buffer) noexcept {
       return work_error::from(e)->format(buffer);

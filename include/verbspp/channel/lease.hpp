@@ -191,7 +191,7 @@ class VERBSPP_CONSUMABLE lease_base {
   }
   /// True if the peer has access, as far as this side knows. False after `revoke`, after the end of
   /// the connection, and after the channel has received the message by which the peer invalidated
-  /// the key.
+  /// the key. A channel of a hub with a pool does not notice that message: see `note_invalidated`.
   [[nodiscard]] bool is_open() const noexcept { return owner_.is_open(); }
   /// Notifies the lease that the peer has invalidated a key, if the channel was not informed:
   /// `lease.note_invalidated(*message.received()->invalidated_rkey())`.

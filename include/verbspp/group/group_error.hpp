@@ -30,8 +30,8 @@ class group_error {
   group_error(std::uint32_t peer, const transport_error& cause, std::uint32_t failed) noexcept
       : peer_(peer), cause_(cause), failed_(failed) {}
 
-  /// The number of the first peer that failed; empty if the operation failed before it reached a
-  /// peer, or only the function of a scope failed.
+  /// The number of the first peer that failed. Empty if no peer failed: either the operation failed
+  /// before it reached a peer, or only the function of a scope has failed.
   [[nodiscard]] const std::optional<std::uint32_t>& peer() const noexcept { return peer_; }
   /// The cause of the failure of that peer.
   [[nodiscard]] const transport_error& cause() const noexcept { return cause_; }

@@ -24,7 +24,7 @@ class handed_calls {
     return __atomic_load_n(&has_some_, __ATOMIC_SEQ_CST);
   }
   /// Makes all calls that were added before `run`. Calls that are added during `run` wait for the
-  /// next one.
+  /// next `run`.
   void run() noexcept;
 
  private:

@@ -28,8 +28,8 @@ class hub_reference {
   [[nodiscard]] hub_state* get() const noexcept { return state_; }
   hub_state* operator->() const noexcept { return state_; }
   explicit operator bool() const noexcept { return state_ != nullptr; }
-  /// Passes this call to a thread that polls the hub, which then makes it. Any thread may call
-  /// this. \pre not empty
+  /// Passes this call to a thread that polls the hub, and that then makes the call. Any thread may
+  /// call this. \pre not empty
   void hand_over(continuation& call) const noexcept;
   friend bool operator==(const hub_reference& one, const hub_reference& other) noexcept {
     return one.state_ == other.state_;

@@ -116,8 +116,7 @@ class receive_slots {
   }
   /// The slot for the next receive, which stays free until `commit`. \pre `has_room`
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& next() noexcept { return slots_[free_]; }
-  /// Marks the slot that `next` has returned as posted. \param is_held true if the receive has a
-  /// handle
+  /// Marks as posted the slot that `next` returned. \param is_held true if the receive has a handle
   VERBSPP_DATA_PATH void commit(receive_slot& slot, scope_state* scope, bool is_held) noexcept {
     free_ = slot.next;
     --free_count_;

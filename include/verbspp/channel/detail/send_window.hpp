@@ -221,7 +221,8 @@ class send_window {
   std::uint64_t mask_ = 0;
   std::uint64_t runs_end_ = 0;  ///< one more than the last number whose record ends a run
   owned<record[]> records_owner_{};
-  owned<lost_sends> lost_{};  ///< the current connection's, linked to earlier ones
+  /// The failed requests of the current connection, linked to those of earlier connections.
+  owned<lost_sends> lost_{};
 };
 
 }  // namespace verbspp::detail
