@@ -40,12 +40,13 @@ inline bool is_emulated() noexcept {
 
 /// While an object of this class exists, Valgrind reports no errors of this thread. Valgrind checks
 /// all instructions and the arguments of system calls, so functions can't be exempted by
-/// attributes. Without Valgrind, this only tests a flag.
+/// attributes. Outside Valgrind, the object has no effect.
 class unwatched {
  public:
   unwatched() noexcept : unwatched(nullptr, 0) {}
   /// As above, around a write to `memory`. Valgrind marks written memory as accessible. If any byte
-  /// of it was inaccessible before, the destructor marks all of it as inaccessible again.
+  /// of `memory` was inaccessible before, the destructor marks all of `memory` as inaccessible
+  /// again.
   unwatched(void* memory, std::size_t length) noexcept;
   unwatched(const unwatched&) = delete;
   unwatched& operator=(const unwatched&) = delete;

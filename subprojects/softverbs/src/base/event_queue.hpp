@@ -14,7 +14,7 @@
 
 namespace softverbs {
 
-/// A queue of events with a file descriptor, as the kernel's completion channels have. The
+/// A queue of events with a file descriptor, like one of the kernel's completion channels. The
 /// descriptor is an eventfd that holds one token for each event, so it is readable while there are
 /// events. A read takes one token, without a lock. Whether it blocks depends on the flags of the
 /// descriptor, which the program sets. The queue's own lock protects the events.

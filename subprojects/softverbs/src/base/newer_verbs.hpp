@@ -11,21 +11,21 @@
 /// was built with.
 namespace softverbs::newer {
 
-// Available from rdma-core 44 on.
+// Available since rdma-core 44.
 inline constexpr auto wr_atomic_write = static_cast<ibv_wr_opcode>(15);
 inline constexpr auto wc_atomic_write = static_cast<ibv_wc_opcode>(9);
 inline constexpr std::uint64_t qp_ex_with_atomic_write = 1U << 12;
 /// A bit of ibv_device_attr_ex::device_cap_flags_ex. Only the kernel's header has a name for it.
 inline constexpr std::uint64_t device_atomic_write = std::uint64_t{1} << 40;
 
-// Available from rdma-core 45 on.
+// Available since rdma-core 45.
 inline constexpr auto wr_flush = static_cast<ibv_wr_opcode>(14);
 inline constexpr auto wc_flush = static_cast<ibv_wc_opcode>(8);
 inline constexpr std::uint64_t qp_ex_with_flush = 1U << 11;
 /// Bits of ibv_device_attr_ex::device_cap_flags_ex, one for each placement of a flush.
 inline constexpr std::uint64_t device_flush = std::uint64_t{3} << 38;
 
-/// Bits of ibv_device_attr_ex::odp_caps, from rdma-core 45 on.
+/// Bits of ibv_device_attr_ex::odp_caps, available since rdma-core 45.
 inline constexpr std::uint32_t odp_flush = 1U << 6;
 inline constexpr std::uint32_t odp_atomic_write = 1U << 7;
 
@@ -39,8 +39,8 @@ inline constexpr std::uint8_t flush_region = 1;
 /// The bits of ibv_access_flags that a flush with these placements requires.
 constexpr unsigned access_to_flush(unsigned placements) noexcept { return placements << 8; }
 
-/// The offset of ibv_port_attr::active_speed_ex, which newer headers have after the last field of
-/// older ones. The field has the meaning of active_speed, but is wider.
+/// The offset of ibv_port_attr::active_speed_ex, which newer headers declare after the last field
+/// that older headers have. The field has the same meaning as active_speed, but is wider.
 inline constexpr std::size_t port_speed_offset = 52;
 static_assert(port_speed_offset >=
               offsetof(ibv_port_attr, port_cap_flags2) + sizeof(ibv_port_attr::port_cap_flags2));
@@ -106,7 +106,7 @@ struct qp_functions {
 inline constexpr std::size_t qp_functions_offset =
     offsetof(ibv_qp_ex, wr_abort) + sizeof(ibv_qp_ex::wr_abort);
 
-/// Returns these members of a queue pair that was created with room for them.
+/// Returns the members in `qp_functions` of a queue pair that was created with room for them.
 inline qp_functions& functions_of(ibv_qp_ex& pair) noexcept {
   return *reinterpret_cast<qp_functions*>(reinterpret_cast<std::byte*>(&pair) +
                                           qp_functions_offset);

@@ -20,7 +20,7 @@ class passage {
   static constexpr std::size_t most = 512;
 
   /// Returns the passage of the calling thread, which the thread keeps until it ends, or null if
-  /// all are taken.
+  /// all passages are taken.
   static passage* mine() noexcept;
   /// The index of this passage, counted from 0.
   std::size_t number() const noexcept;
@@ -37,18 +37,17 @@ class passage {
   /// as soon as `give_up` returns true.
   template <typename GiveUp>
   static bool wait_for_others(GiveUp give_up) noexcept;
-  /// Resets the passages of all other threads, in a child of fork, in which these threads don't
-  /// exist.
+  /// Called in a child of fork: resets the passages of the parent's other threads, which don't
+  /// exist in the child.
   static void forget_all() noexcept;
 
  private:
   friend class passage_of_thread;
   static passage& at(std::size_t number) noexcept;
-  /// The number of passages that have ever been taken. Passages from this number on were never
-  /// used.
+  /// One more than the highest number of all passages that threads have taken so far.
   static std::size_t count() noexcept;
 
-  /// Odd while the thread is in the passage.
+  /// Odd while the thread that owns the passage is in it.
   alignas(64) std::atomic<std::uint32_t> turn_{0};
   std::atomic<bool> taken_{false};
 };
@@ -66,7 +65,7 @@ bool passage::wait_for_others(GiveUp give_up) noexcept {
   return true;
 }
 
-/// While this object exists, the thread is in the passage.
+/// While an object of this class exists, the thread that created it is in the passage.
 class passing {
  public:
   explicit passing(passage& through) noexcept : through_(through) { through_.enter(); }

@@ -7,9 +7,9 @@
 
 namespace softverbs {
 
-/// A section that only one thread at a time can be in. One call begins it, and another one ends it.
-/// Other threads wait. A thread that begins it a second time gets an error, because it would
-/// otherwise wait for itself forever.
+/// A section that only one thread at a time can be in, from its call of `begin` to its call of
+/// `end`. Other threads wait in `begin`. If a thread that is in the session calls `begin` again,
+/// the call fails, because the thread would otherwise wait for itself forever.
 class session {
  public:
   /// If `alone` is true, the program has promised to use one thread at a time, so no lock is taken.

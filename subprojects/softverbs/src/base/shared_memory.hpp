@@ -7,9 +7,9 @@
 
 namespace softverbs {
 
-/// Memory that processes of a host share by its descriptor. It has no name, so a crash leaves
-/// nothing behind. Its size never changes, so no process can crash another one that has mapped it
-/// by truncating it.
+/// Memory that processes of a host share by passing its descriptor. It has no name, so a crash
+/// leaves nothing behind. Its size can't be changed: otherwise, a process could truncate the
+/// memory, and thereby crash the other processes that have mapped it.
 class shared_memory {
  public:
   shared_memory() noexcept = default;
@@ -26,7 +26,7 @@ class shared_memory {
 
   /// Creates memory filled with zeros. Its pages are allocated only when they are used. `may` says
   /// whether other processes that get the descriptor can write to the memory. If not, the kernel
-  /// prevents it, even if they reopen the descriptor. Returns 0 or an errno value.
+  /// prevents writes, even if these processes reopen the descriptor. Returns 0 or an errno value.
   int create(std::size_t size, others may) noexcept;
 
   /// Maps memory that another process has created, and leaves the descriptor open. Fails if the

@@ -104,13 +104,14 @@ namespace {
 
 constexpr std::array signals{SIGSEGV, SIGBUS};
 
-/// The handlers that were installed before this one.
+/// The handlers that were installed before `on_fault`.
 std::array<struct sigaction, signals.size()> before;
 std::atomic<bool> prepared{false};
-/// Incremented to make all threads check their handlers again.
+/// Incremented to make all threads check again which handlers are installed.
 std::atomic<std::uint32_t> looks{0};
 
-/// In processor cycles: less than a millisecond on any processor of at least 1 GHz.
+/// The interval at which a thread checks which handlers are installed, in processor cycles: at most
+/// a millisecond if the processor runs at 1 GHz or more.
 constexpr std::uint64_t cycles_between_looks = 1'000'000;
 
 struct site {
@@ -122,8 +123,8 @@ void hand_on(int signal, siginfo_t* info, void* context) noexcept {
   const struct sigaction& next = before[signal == signals[0] ? 0 : 1];
   if ((next.sa_flags & SA_SIGINFO) != 0) return next.sa_sigaction(signal, info, context);
   if (next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN) return next.sa_handler(signal);
-  // Restores the disposition of the signal. The instruction then faults again, and a signal that
-  // was sent is raised again.
+  // Restores the disposition of the signal. An instruction that faulted then faults again; a signal
+  // that was sent is raised again here.
   ::sigaction(signal, &next, nullptr);
   if (info->si_code <= 0) ::raise(signal);
 }
@@ -148,7 +149,7 @@ bool is_first(int signal) noexcept {
          now.sa_sigaction == &on_fault;
 }
 
-/// True if a fault of this thread would reach the handler.
+/// True if a fault of the calling thread would reach `on_fault`.
 bool reaches_handler() noexcept {
   sigset_t blocked;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
@@ -263,7 +264,7 @@ bool copy(void* to, const void* from, std::size_t length) noexcept {
   const unwatched device(to, length);
   const iovec source{const_cast<void*>(from), length};
   const iovec target{to, length};
-  // A direct system call, because sanitizers intercept the function.
+  // This is a direct system call, because sanitizers intercept libc's function.
   return ::syscall(SYS_process_vm_writev, ::getpid(), &source, 1, &target, 1, no_flags) ==
          static_cast<long>(length);
 }

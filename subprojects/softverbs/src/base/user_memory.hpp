@@ -6,22 +6,23 @@
 #include <optional>
 
 /// Accesses to the program's memory that behave like those of a device. If the program has unmapped
-/// the memory, one work request fails, and the process doesn't crash. Sanitizers and similar tools
+/// the memory, a work request fails, but the process doesn't crash. Sanitizers and similar tools
 /// don't see these accesses, because the program may have marked the memory as inaccessible until
 /// it polls the completion.
 ///
 /// On x86-64, single instructions access the memory, and a signal handler recognizes their faults
 /// by the instruction's address. It forwards all other faults to the handler that was installed
-/// before. System calls replace these instructions on other processors, while the program has
-/// installed its own handler over this one, and while a thread blocks the signals.
+/// before. System calls are used instead on other processors, while a handler of the program has
+/// replaced this one, and in threads that block the signals.
 namespace softverbs::user_memory {
 
 /// Installs the handler, once for the process; `leave` removes it if it is still the current one.
 void prepare() noexcept;
 void leave() noexcept;
-/// Checks the handlers now instead of at the thread's first access. If ThreadSanitizer forwards
-/// signals, this also causes a fault on purpose. ThreadSanitizer maps memory at a thread's first
-/// fault, and could otherwise map it at an address that the program has just unmapped.
+/// Checks now, instead of at the calling thread's first access, whether the handlers are installed.
+/// If ThreadSanitizer forwards signals, this also causes a fault on purpose. ThreadSanitizer maps
+/// memory at a thread's first fault, and could otherwise map it at an address that the program has
+/// just unmapped.
 void prepare_thread() noexcept;
 /// Makes each thread check at its next access whether the handlers are still installed, because the
 /// program may have replaced them. Without this call, threads notice a change within a millisecond.

@@ -47,7 +47,7 @@ struct completion_counter final : newer::comp_cntr {
   const bool counts_bytes;
   std::atomic<std::uint64_t> completed{0};
   std::atomic<std::uint64_t> failed{0};
-  /// The number of operations, of all queue pairs, that this counter is attached to.
+  /// The number of kinds of operations that this counter counts, added up over all queue pairs.
   std::atomic<std::uint32_t> attached{0};
 };
 

@@ -107,7 +107,8 @@ void completion_queue::on_deadline(nanoseconds time) {
     }
     if (!held_back_.empty()) engine().set_deadline(*this, held_back_.front().delay);
   }
-  // Called without the lock, because the work queues' own locks must be taken before it.
+  // This is done without the completion queue's lock, because the lock of a work queue must always
+  // be taken first.
   for (work_queues* loser : losers) loser->late_completion_lost();
 }
 
@@ -227,7 +228,7 @@ void completion_queue::set_notify(notify when) noexcept {
 void completion_queue::forget(work_queues& gone, bool of_send_queue) noexcept {
   const std::lock_guard held(lock_);
   std::erase_if(held_back_, [&](const completion& entry) { return entry.owner == &gone; });
-  // Only the owner's completions are visited, because there may be thousands of others.
+  // Only the completions of `gone` are visited, because there may be thousands of others.
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   std::uint64_t number = std::exchange(gone.last_[of_send_queue ? 1 : 0], 0);
   while (number >= first_number_) {

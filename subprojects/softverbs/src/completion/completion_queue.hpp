@@ -37,8 +37,8 @@ class work_queues {
  private:
   friend class completion_queue;
   std::uint64_t& last_of(const completion& entry) noexcept;
-  /// The numbers of the last completions of its receives and of its sends; 0 for none. Protected by
-  /// the lock of the completion queue that contains them.
+  /// The numbers of the last completions of the owner's receives and sends, in this order; 0 for
+  /// none. Protected by the lock of the completion queue that contains them.
   std::array<std::uint64_t, 2> last_{};
 };
 
@@ -51,7 +51,8 @@ struct completion {
   ibv_wc wc;
   /// Null if the queue pair has been destroyed.
   work_queues* owner;
-  /// The number of the owner's previous completion of the same kind in this queue; 0 for none.
+  /// The number of the owner's previous completion of the same kind (send or receive) in this
+  /// queue; 0 for none.
   std::uint64_t previous;
   /// The variable that is set to `frees_up_to` when this completion is polled: the position up to
   /// which the owner's queue is free. Null if that part of the queue is already free. This points
@@ -63,19 +64,19 @@ struct completion {
   std::uint32_t flow_tag;
   bool of_send_queue;
   bool solicited;
-  /// True if completions of other queue pairs may overtake it while it is held back.
+  /// True if completions of other queue pairs may overtake this one while it is held back.
   bool overtakable;
-  /// The time of the completion, by the device's clock and by the wall clock; only if the program
-  /// requested them.
+  /// The time of the completion, by the device's clock and by the wall clock. Each is set only if
+  /// the program requested it.
   std::uint64_t timestamp;
   std::uint64_t wallclock;
-  /// The delay; or, once the completion is held back, the time at which it is due.
+  /// The delay of the completion. Once the completion is held back, the time at which it is due.
   nanoseconds delay;
 };
 
 /// The options of an extended completion queue.
 struct completion_queue_options {
-  /// True if ibv_start_poll and the functions after it are supported.
+  /// True if the program can read completions one by one, with ibv_start_poll and ibv_next_poll.
   bool one_by_one = false;
   /// Bits of ibv_create_cq_wc_flags.
   std::uint64_t fields = 0;
@@ -87,7 +88,8 @@ struct completion_queue_options {
 
 using completion_places = queue_array<completion, queue_content::completions>;
 
-/// A completion queue. It has its own lock, which all functions take unless they say otherwise.
+/// A completion queue. It has its own lock, which all functions take unless their comments say
+/// otherwise.
 class completion_queue final : public extensible_cq, private timed {
  public:
   completion_queue(open_device& owner, std::uint32_t capacity, completion_channel* channel,
@@ -100,10 +102,10 @@ class completion_queue final : public extensible_cq, private timed {
   static std::uint32_t granted(std::uint32_t asked) noexcept;
 
   /// Adds a completion. Returns false if the queue is full; the completion is then lost, and the
-  /// queue broken. Requires the engine's lock if the completion may be delayed.
+  /// queue is broken. Requires the engine's lock if the completion may be delayed.
   bool push(const completion& entry);
 
-  /// Polls as ibv_poll_cq does. Returns the number of completions, or a negative errno value if the
+  /// Implements ibv_poll_cq. Returns the number of completions, or a negative errno value if the
   /// queue is broken and empty.
   int poll(int wanted, ibv_wc* out) noexcept;
 
@@ -115,7 +117,7 @@ class completion_queue final : public extensible_cq, private timed {
   /// The session of a thread that reads completions one by one; null if the queue doesn't support
   /// this. This function and the next two don't take the lock.
   session* reading() noexcept { return options_.one_by_one ? &reading_ : nullptr; }
-  /// As above, for a queue that is known to support it.
+  /// As above, for a queue that is known to support reading completions one by one.
   session& reading_one_by_one() noexcept { return reading_; }
   /// True if the calling thread is reading completions one by one.
   bool is_being_read_here() const noexcept { return reading_.is_own(); }
@@ -128,8 +130,8 @@ class completion_queue final : public extensible_cq, private timed {
 
   /// Allocates entries, with which `resize` can replace the current ones. Takes no lock.
   completion_places places(std::uint32_t capacity) const { return {capacity, options_.domain}; }
-  /// Moves the completions to `places`, which contains the old entries afterwards. Returns 0 or an
-  /// errno value.
+  /// Moves the completions to `places`, and then swaps `places` with the queue's previous entries.
+  /// Returns 0 or an errno value.
   int resize(completion_places& places, std::uint32_t capacity) noexcept;
 
   const completion_queue_options& options() const noexcept { return options_; }
@@ -179,10 +181,10 @@ class completion_queue final : public extensible_cq, private timed {
   std::uint32_t first_ = 0;
   std::uint64_t first_number_ = 1;
   std::atomic<std::uint32_t> count_{0};
-  std::uint32_t dead_ = 0;  ///< the part of `count_` that belongs to destroyed queue pairs
+  std::uint32_t dead_ = 0;  ///< how many of the completions belong to destroyed queue pairs
   notify notify_ = notify::off;
   std::atomic<bool> broken_{false};
-  /// In the order in which they are due.
+  /// The delayed completions, in the order in which they are due.
   std::deque<completion> held_back_;
   session reading_;
   completion current_{};

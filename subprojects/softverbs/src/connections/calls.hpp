@@ -33,8 +33,8 @@ Result pass_on(Result (*)(Parameters...), const char* name,
     return static_cast<Result>(-1);
 }
 
-/// Calls `work`, and converts the errno value that it returns as `outcome` does. std::bad_alloc
-/// becomes ENOMEM.
+/// Calls `work`, and passes the errno value that it returns to `outcome`; if it throws
+/// std::bad_alloc, passes ENOMEM.
 template <typename Work>
 int guarded(Work work) {
   try {
@@ -55,12 +55,12 @@ int locked(Work work) {
 int make_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                     rdma_port_space space, ibv_qp_type type);
 
-/// Waits until `is_done` returns true, because the program has acknowledged the identifier's
-/// events. Must be called without the lock.
+/// Waits for the program to acknowledge the identifier's events, until `is_done` returns true. Must
+/// be called without the lock.
 void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_done);
 
-/// If the identifier has its own channel, waits until the operation that a call has started is
-/// finished. Returns 0, or -1 with errno set.
+/// If the identifier has its own channel, waits for the end of the operation that was started on
+/// it, and returns the result: 0, or -1 with errno set. Otherwise, returns 0 at once.
 int complete(identifier& id);
 
 /// Registers the handlers that close the parent's sockets in a child of fork. Must be called
@@ -72,8 +72,8 @@ rdma_event_channel* make_channel();
 
 }  // namespace softverbs
 
-/// Returns from the calling function, with the result of librdmacm's function, if the process has
-/// no soft devices.
+/// If the process has no soft devices, calls librdmacm's function of this name, and returns its
+/// result from the function in which the macro is used.
 #define SOFTVERBS_PASS_ON(name, ...)      \
   if (!::softverbs::serves_connections()) \
   return ::softverbs::pass_on(&name, #name __VA_OPT__(, ) __VA_ARGS__)

@@ -8,10 +8,11 @@ namespace softverbs {
 /// True if this process has soft devices; otherwise, all calls are passed on to librdmacm.
 bool serves_connections();
 
-/// Returns the connection manager's context of a device, which the whole process shares, and which
-/// stays open until it exits. Returns null with errno on failure. Requires the lock of connections.
+/// Returns the connection manager's context for this device. All identifiers of the process share
+/// the context, and it stays open until the process exits. Returns null with errno on failure.
+/// Requires the lock of connections.
 ibv_context* manager_context(unsigned device);
-/// The protection domain of identifiers for which the program passes none.
+/// Returns the protection domain of identifiers for which the program passes none.
 ibv_pd* manager_domain(unsigned device);
 ibv_xrcd* manager_xrc_domain(unsigned device);
 /// Called in a child of fork, in which the inherited devices can't be used.

@@ -15,8 +15,8 @@
 namespace softverbs {
 namespace {
 
-/// The maximum number of successive polls without a new event, so that a peer that keeps sending
-/// can't delay the other events.
+/// The maximum number of successive polls that yield no new event. The limit prevents a peer that
+/// keeps sending from delaying other events.
 constexpr int longest_look = 64;
 
 std::unordered_set<event_channel*>& channels() {
@@ -178,8 +178,8 @@ bool event_channel::look() {
 void event_channel::progress() {
   for (int looks = 0; looks < longest_look; ++looks) {
     const std::size_t before = events_.size();
-    // Once no descriptor is ready, all messages have been read that were sent before any of the
-    // messages read here.
+    // Once no descriptor is ready, each message that was sent before one of the messages read here
+    // has been read, too.
     if (!look()) break;
     if (events_.size() > before) looks = 0;
   }

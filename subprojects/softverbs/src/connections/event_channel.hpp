@@ -64,8 +64,8 @@ class channel_member {
 };
 
 /// Events of connections. The descriptor is an epoll instance with the sockets of all members, so
-/// only the program's own threads serve them: a peer's messages are read when a thread requests an
-/// event.
+/// only the program's own threads serve the sockets: a peer's messages are read when a thread
+/// requests an event.
 class event_channel final : public rdma_event_channel {
  public:
   /// Opens a channel. Returns null with errno on failure. Like all functions below except `ring`,
@@ -81,8 +81,8 @@ class event_channel final : public rdma_event_channel {
   ~event_channel();
 
   bool watch(int descriptor, channel_member& member) noexcept;
-  /// As above, for a descriptor that no thread reads: notifies the member each time it becomes
-  /// readable. If it is readable now, the member has been notified when this returns.
+  /// As above, for a descriptor that no thread reads: notifies the member each time the descriptor
+  /// becomes readable. If it is readable already, notifies the member before this function returns.
   bool watch_edges(int descriptor, channel_member& member);
   void unwatch(int descriptor) noexcept;
   /// Makes the channel call `on_time` at the time `when`; 0 for never.
@@ -90,7 +90,8 @@ class event_channel final : public rdma_event_channel {
 
   /// Inserts the event after those with an earlier cause, and after those of the same identifier.
   void post(std::unique_ptr<connection_event> event);
-  /// Reads the messages that have arrived, and returns the event with the earliest cause, or null.
+  /// Reads the messages that have arrived. Then removes and returns the event with the earliest
+  /// cause, or returns null if there is no event.
   std::unique_ptr<connection_event> take();
   /// Removes the events for which `which` returns true, and passes them to `sink` in order.
   void extract(const std::function<bool(const connection_event&)>& which,

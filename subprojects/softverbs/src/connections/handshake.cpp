@@ -69,8 +69,8 @@ int identifier::fill(message& out, const rdma_conn_param* parameters) {
   out.flow_control = parameters != nullptr ? parameters->flow_control : 0;
   out.retries = parameters != nullptr ? parameters->retry_count : most_retries;
   out.rnr_retries = parameters != nullptr ? parameters->rnr_retry_count : most_retries;
-  // As with InfiniBand's connection manager, each half of XRC sets only the fields that apply to
-  // it.
+  // Each half of XRC sets only the fields that apply to that half, as with InfiniBand's connection
+  // manager.
   if (qp_type == IBV_QPT_XRC_SEND)
     out.responder_resources = out.retries = out.rnr_retries = out.has_shared_receives = 0;
   if (qp_type == IBV_QPT_XRC_RECV) {
@@ -83,7 +83,7 @@ int identifier::fill(message& out, const rdma_conn_param* parameters) {
 int identifier::connect(const rdma_conn_param* parameters) {
   if (stage_ != stage::routed || !there_) return EINVAL;
   if (parameters == nullptr && qp == nullptr && ps == RDMA_PS_TCP) return EINVAL;
-  // Only the sending half of XRC connects; this one listens.
+  // Only the sending half of XRC connects; the receiving half listens.
   if (qp_type == IBV_QPT_XRC_RECV) return EINVAL;
   if (const int error = take_depths(parameters, most_reads(), most_reads())) return error;
   request_ = {};
@@ -92,7 +92,7 @@ int identifier::connect(const rdma_conn_param* parameters) {
   if (const int error = fill(request_, parameters)) return error;
   request_.source = local_.ip;
   request_.source_port = local_.port;
-  // A loopback address stands for the first device, but the route may lead to another one.
+  // A loopback address stands for the first device, but the route may lead to another device.
   const bool is_elsewhere = remote_.is_loopback() && there_->device != 0;
   request_.target = remote_.is_any() || is_elsewhere ? there_->ip : remote_.ip;
   request_.target_port = remote_.port;
@@ -119,7 +119,8 @@ void identifier::ask() {
     if (is_datagram()) return refuse(RDMA_CM_EVENT_UNREACHABLE, answers::unsupported);
     return refuse(RDMA_CM_EVENT_REJECTED, reasons::no_listener);
   }
-  // There is no listener yet, its backlog is full, or no descriptor is available here.
+  // Either there is no listener yet, or its backlog is full, or this process has no free
+  // descriptor. A later attempt may succeed.
   events().wake_at(*this, std::min(now() + between_attempts, gives_up_));
 }
 
@@ -188,7 +189,7 @@ int identifier::accept(const rdma_conn_param* parameters) {
     return error;
   message reply;
   reply.kind = message_kind::reply;
-  // The end that answers determines only its own depths.
+  // The accepting end determines only its own depths.
   if (const int error = fill(reply, parameters)) return error;
   connect_data.clear();
   if (!is_datagram())
@@ -268,7 +269,7 @@ int identifier::disconnect() {
         stage_ = stage::leaving;
         events().wake_at(*this, now() + longest_answer);
       }
-      return 0;  // if the peer has disconnected, the event for that follows
+      return 0;  // if the peer has already disconnected, an event reports that
     case stage::leaving:
     case stage::ended:
       return is_datagram() ? EINVAL : 0;

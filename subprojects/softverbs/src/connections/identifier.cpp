@@ -75,7 +75,7 @@ void identifier::drop_events() {
 
 void identifier::destroy() {
   drop_events();
-  // If the identifier has its own channel, the channel must be destroyed after it.
+  // If the identifier has its own channel, the channel must be destroyed after the identifier.
   const auto own = std::move(own_channel);
   delete this;
 }
@@ -157,7 +157,8 @@ int identifier::reserve(ip_address address) {
 }
 
 int identifier::choose(const place& at) {
-  // The number is read before the check, so that a break in between is noticed later.
+  // The number of breakages is read before the check, so that a breakage between the two is noticed
+  // later.
   const unsigned breakages = faults::breakages(at.device);
   if (faults::is_broken(at.device)) return ENODEV;
   ibv_context* const opened = manager_context(at.device);

@@ -18,8 +18,8 @@
 
 namespace softverbs {
 
-/// An identifier as the program sees it. librdmacm stores its own data directly after rdma_cm_id;
-/// functions of librdmacm that read these data find zeros.
+/// An identifier as the program sees it. librdmacm stores private data directly after rdma_cm_id.
+/// If the program passes this identifier to librdmacm's functions, they find zeros there.
 struct public_identifier : rdma_cm_id {
   public_identifier() noexcept : rdma_cm_id{} {}
   std::array<void*, 32> nothing_of_librdmacm{};
@@ -33,9 +33,9 @@ enum class stage : std::uint8_t {
   routed,
   listening,
   asking,     ///< has sent a request, or tries to
-  asked,      ///< belongs to a request that has been neither accepted nor rejected
-  answered,   ///< has accepted
-  answering,  ///< was accepted; the program has to establish the connection
+  asked,      ///< represents a request that has been neither accepted nor rejected
+  answered,   ///< has accepted a request
+  answering,  ///< its request was accepted; the program has to establish the connection
   connected,
   leaving,  ///< has disconnected; the peer has not confirmed it
   ended,
@@ -62,7 +62,8 @@ class identifier final : public channel_member, public public_identifier {
 
   /// Ends all activity of the identifier; no further events are posted for it.
   void silence();
-  /// Drops the events that the program has not received. Requests among them are rejected.
+  /// Drops the events that the program has not received. Connection requests among them are
+  /// rejected.
   void drop_events();
   /// Destroys an identifier. The program must have acknowledged all of its events.
   void destroy();
@@ -76,8 +77,8 @@ class identifier final : public channel_member, public public_identifier {
   int resolve(const sockaddr* source, const sockaddr* target);
   int resolve_route();
   int listen(int backlog);
-  /// Called when the program has received the event of a request. Only now may the next request
-  /// become an event.
+  /// Called when the program has received the event of a connection request: the listener then
+  /// accepts the next client.
   void take_next_request();
   int connect(const rdma_conn_param* parameters);
   int accept(const rdma_conn_param* parameters);
@@ -86,7 +87,8 @@ class identifier final : public channel_member, public public_identifier {
   int disconnect();
   int notify(ibv_event_type event);
   int set_option(int level, int name, const void* value, std::size_t length);
-  /// Sets the attributes with which InfiniBand's manager would modify a queue pair.
+  /// Sets the attributes, and their mask, with which InfiniBand's connection manager would modify a
+  /// queue pair.
   int queue_pair_attributes(ibv_qp_attr& attributes, int& mask);
 
   void on_ready() override;
@@ -112,7 +114,8 @@ class identifier final : public channel_member, public public_identifier {
   int acknowledged = 0;
   std::condition_variable all_acknowledged;
 
-  /// If the device has broken, posts an event, once, and ends all activity of the identifier.
+  /// If the device has broken, ends all activity of the identifier, and posts an event. Further
+  /// calls then do nothing.
   void look_at_device();
   bool is_removed() const noexcept { return is_removed_; }
 
@@ -120,7 +123,7 @@ class identifier final : public channel_member, public public_identifier {
   void abandon() noexcept;
 
  private:
-  /// A client that has connected to a listener, and has not sent its request yet.
+  /// A client that has connected to a listener, but has not sent its request yet.
   class caller final : public channel_member {
    public:
     caller(identifier& listener, int socket) noexcept : listener_(listener), socket_(socket) {}
@@ -191,16 +194,17 @@ class identifier final : public channel_member, public public_identifier {
   nanoseconds gives_up_ = 0;
   nanoseconds is_refused_at_ = 0;
   std::list<std::unique_ptr<caller>> callers_;
-  /// The number of times that the device had broken when it was chosen.
+  /// The number of times that the device had broken before the identifier chose it.
   unsigned breakages_ = 0;
-  /// True if the device has broken since then, or if the program is not to be notified of that.
+  /// True if the program was notified that the device has broken since then, or if no further
+  /// events are posted for the identifier.
   bool is_removed_ = false;
 };
 
 /// Calls `visit` for all identifiers of the process.
 void for_each_identifier(const std::function<void(identifier&)>& visit);
 
-/// A multicast group that has been joined, or is about to be.
+/// An identifier's membership in a multicast group, which it has joined or is about to join.
 class multicast_membership {
  public:
   identifier* owner = nullptr;

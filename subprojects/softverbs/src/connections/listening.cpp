@@ -123,7 +123,8 @@ void identifier::take_request(int socket, const message& said) {
   made->agreed_.initiator_depth = said.responder_resources;
   made->remote_vendor.vendor_id = said.vendor;
   made->remote_vendor.options = said.vendor_options;
-  // If the device belongs to another process, or is broken, nothing listens at the address.
+  // If the device belongs to another process, or is broken, the request is rejected as if nothing
+  // listened at the address.
   if (!here->is_of_this_process() || made->choose(*here) != 0) {
     message no;
     no.kind = message_kind::rejection;
@@ -138,7 +139,7 @@ void identifier::take_request(int socket, const message& said) {
   auto told = made->make_event(RDMA_CM_EVENT_CONNECT_REQUEST, 0, said);
   told->listen_id = this;
   told->owner = this;
-  told->id = made.release();  // from here on, it belongs to the event, and later to the program
+  told->id = made.release();  // owned by the event, and later by the program
   events().post(std::move(told));
   // Further clients wait in the backlog until the program has received this event.
   watch_reserved(false);

@@ -22,7 +22,7 @@ enum class message_kind : std::uint8_t {
   disconnected,
 };
 
-/// A message, which is one packet of the socket. Both ends are on this host.
+/// A message, which is sent as one packet through a Unix socket.
 struct message {
   static constexpr std::uint32_t expected_mark = 0x5356434d;
   static constexpr std::size_t most_private_data = 196;
@@ -43,14 +43,14 @@ struct message {
   std::uint32_t qkey = 0;
   std::uint32_t vendor = 0;
   std::uint32_t vendor_options = 0;
-  /// These are from the sender's point of view.
+  /// The following parameters are from the sender's point of view.
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t flow_control = 0;
   std::uint8_t retries = 0;
   std::uint8_t rnr_retries = 0;
   std::uint8_t has_shared_receives = 0;
-  /// The transport that is requested, as in `transports`.
+  /// The requested transport, one of `transports`.
   std::uint8_t transport = 0;
   std::uint8_t reserved = 0;
   std::array<std::uint8_t, most_private_data> private_data{};
@@ -59,8 +59,9 @@ struct message {
 };
 static_assert(sizeof(message) == 280);
 
-/// The space for private data in a message of this kind, as in InfiniBand; a request also contains
-/// the IP addresses. The receiver gets all of this space, with zeros after the data.
+/// The number of bytes for private data in a message of this kind. It is the same as in InfiniBand,
+/// where the IP addresses take up part of a request's private data. The receiver always gets all of
+/// these bytes: zeros follow the data.
 constexpr std::size_t private_room(message_kind kind, bool is_datagram) noexcept {
   switch (kind) {
     case message_kind::request:
@@ -74,7 +75,7 @@ constexpr std::size_t private_room(message_kind kind, bool is_datagram) noexcept
   }
 }
 
-/// The transport of a request that isn't for datagrams, numbered as in InfiniBand.
+/// The transports of requests for connections, numbered as in InfiniBand.
 namespace transports {
 inline constexpr std::uint8_t reliable = 0;
 inline constexpr std::uint8_t unreliable = 1;

@@ -95,7 +95,8 @@ std::optional<place> place_at(unsigned device, unsigned port, unsigned index) no
     result.gid = result.ip = entry->gid;
     return result;
   }
-  // On InfiniBand, these are the addresses that the port's network interface would have.
+  // On InfiniBand, index 0 stands for the IPv4 address that the port's network interface would
+  // have, and index 1 for its IPv6 address.
   const auto entry = gid_at(device, port, 0);
   if (!entry || index > 1) return std::nullopt;
   result.gid_index = 0;

@@ -26,7 +26,7 @@ struct ip_address {
   bool is_loopback() const noexcept;
 };
 
-/// Returns nothing if the address is of another family than IPv4 and IPv6.
+/// Returns nothing if the address is neither an IPv4 nor an IPv6 address.
 std::optional<ip_address> read_address(const sockaddr* address) noexcept;
 /// Converts an address to a socket address.
 void write_address(const ip_address& address, sockaddr_storage& to) noexcept;
@@ -48,23 +48,23 @@ struct place {
   bool is_of_this_process() const noexcept { return device < device_count(); }
 };
 
-/// Returns the place with this address. Loopback addresses lead to the first device. RoCE v2 is
-/// preferred.
+/// Returns the place with this address. Loopback addresses lead to the first device. If the address
+/// belongs to several places, one of RoCE v2 is preferred.
 std::optional<place> place_of(const ip_address& address) noexcept;
 
 /// Returns this process's end of a route to `target`: the target itself, if it is in this process,
-/// or else the first port that can reach it.
+/// or else this process's first port that can reach it.
 std::optional<place> place_towards(const place& target) noexcept;
 
-/// Returns an address of a port of this process: the first one of the preferred family, which is
-/// IPv4 if `of_ipv4`, or else the first one of any family.
+/// Returns the first IPv4 address of a port, or the first IPv6 address if `of_ipv4` is false. If
+/// the port has no address of that family, returns its first address.
 std::optional<place> first_place(unsigned device, unsigned port, bool of_ipv4) noexcept;
 
 /// Calls `visit` for each address of this process's devices.
 template <typename Visitor>
 void for_each_own_address(Visitor visit);
 
-/// Returns the address of a port at this index, or nothing if the entry is empty.
+/// Returns the address of a port with this index, or nothing if there is none.
 std::optional<place> place_at(unsigned device, unsigned port, unsigned index) noexcept;
 
 template <typename Visitor>

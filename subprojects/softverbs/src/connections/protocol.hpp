@@ -17,8 +17,9 @@ inline constexpr nanoseconds millisecond = 1'000'000;
 /// The time limit for an answer. It is as long as in the kernel, which sends a request fifteen
 /// times.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
-/// The time after which a request without a listener is refused. Programs may close a listener and
-/// open it again between two connections; on a network, a request would arrive only after that.
+/// The time after which a request is refused if there is no listener for it. Some programs close a
+/// listener and reopen it between two connections; on a network, a request would arrive only when
+/// the listener is open again.
 inline constexpr nanoseconds longest_absence = 200 * millisecond;
 /// The interval at which a client checks whether a listener exists and has room for its request.
 inline constexpr nanoseconds between_attempts = 10 * millisecond;
@@ -33,7 +34,7 @@ inline constexpr std::uint32_t low_24_bits = 0xff'ffff;
 inline constexpr std::uint8_t usual_timeout = 17;
 inline constexpr std::uint8_t hops = 64;
 inline constexpr std::uint8_t most_retries = 7;
-/// The value that requests the maximum number of reads.
+/// The value with which a program requests the maximum number of reads.
 inline constexpr std::uint8_t own_choice = RDMA_MAX_RESP_RES;
 static_assert(own_choice == static_cast<int>(RDMA_MAX_INIT_DEPTH));
 

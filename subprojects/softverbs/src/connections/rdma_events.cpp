@@ -37,8 +37,8 @@ void hand_over(connection_event& event) {
   if (event.membership != nullptr) ++event.membership->reported;
 }
 
-/// If the listener is synchronous, moves the identifier of its request to a new channel, which that
-/// identifier then owns. Returns 0 or an errno value.
+/// If the event is a request to a synchronous listener, moves the request's identifier to a new
+/// channel, which the identifier then owns. Returns 0 or an errno value.
 int give_own_channel(const connection_event& event) {
   if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST || !event.owner->is_synchronous()) return 0;
   auto opened = open_channel();
@@ -76,7 +76,8 @@ int wait_for_exit() noexcept {
 }  // namespace
 
 void softverbs::prepare_for_fork() {
-  // The handler that is registered last is called first, so this lock is taken before the engine's.
+  // The machine must register its fork handlers first. Before a fork, the handlers that were
+  // registered last run first, so the lock of connections is taken before the engine's.
   static_cast<void>(machine::current());
   static const int registered =
       ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);

@@ -14,8 +14,9 @@ namespace {
 constexpr std::uint32_t group_queue_pair = 0xff'ffff;
 constexpr std::uint8_t group_hops = 1;
 
-/// Returns the GID of a group's IP address, as Linux constructs it: on Ethernet the address itself,
-/// otherwise in InfiniBand's format.
+/// Returns the GID of a group's IP address, as Linux constructs it. On Ethernet, the GID is the IP
+/// address itself, but RoCE v1 adds a multicast prefix to an IPv4 address. Otherwise, the GID has
+/// InfiniBand's format.
 ibv_gid group_of(const ip_address& address, const place& at) noexcept {
   if (address.is_any()) return {};
   if (at.is_ethernet()) {
@@ -40,7 +41,7 @@ ibv_gid group_of(const ip_address& address, const place& at) noexcept {
 }
 
 /// Returns the LID of a group. No subnet manager assigns LIDs here, so each process computes the
-/// same one from the GID.
+/// same LID from the GID.
 std::uint16_t lid_of_group(const ibv_gid& group) noexcept {
   std::uint32_t mixed = 0;
   for (const std::uint8_t byte : group.raw) mixed = mixed * 31 + byte;

@@ -24,7 +24,8 @@ void destroy_queue(ibv_cq*& queue, ibv_comp_channel*& channel) noexcept {
 }
 
 void destroy_queues(rdma_cm_id& id) noexcept {
-  // These queues are still needed: XRC receives complete in them, even without a queue pair.
+  // The completion queues are still needed: XRC receives complete in them, even without a queue
+  // pair.
   if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return;
   if (id.send_cq == id.recv_cq) id.send_cq = nullptr;
   if (id.send_cq_channel == id.recv_cq_channel) id.send_cq_channel = nullptr;
@@ -42,7 +43,7 @@ bool create_queue(rdma_cm_id& id, std::uint32_t length, ibv_comp_channel*& chann
   return queue != nullptr;
 }
 
-/// Brings a new queue pair to the state in which the program can post requests. Returns 0 or an
+/// Brings a new queue pair to the INIT state, or to RTS if it is for datagrams. Returns 0 or an
 /// errno value.
 int initialize(rdma_cm_id& id, ibv_qp* pair) {
   ibv_qp_attr attributes{};
@@ -51,7 +52,7 @@ int initialize(rdma_cm_id& id, ibv_qp* pair) {
   if (rdma_init_qp_attr(&id, &attributes, &mask) != 0) return errno;
   if (const int error = ibv_modify_qp(pair, &attributes, mask)) return error;
   if (id.qp_type != IBV_QPT_UD) return 0;
-  // Without a connection, the queue pair can be used at once.
+  // A datagram queue pair needs no connection, so it can be used at once.
   attributes.qp_state = IBV_QPS_RTR;
   if (const int error = ibv_modify_qp(pair, &attributes, IBV_QP_STATE)) return error;
   attributes.qp_state = IBV_QPS_RTS;
@@ -80,8 +81,8 @@ ibv_cq* queue_for_receives(rdma_cm_id& id, std::uint32_t length) {
   return id.recv_cq;
 }
 
-/// Adds the objects that an XRC shared receive queue needs and the program doesn't pass. Returns
-/// false with errno on failure.
+/// Adds the objects that an XRC shared receive queue needs, unless the program has passed them.
+/// Returns false with errno on failure.
 bool complete_for_xrc(rdma_cm_id& id, ibv_srq_init_attr_ex& attributes) {
   if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || attributes.xrcd == nullptr)
     attributes.xrcd = xrc_domain_for(id);

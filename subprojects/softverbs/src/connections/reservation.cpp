@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint16_t first_ephemeral = 32768;
 constexpr std::uint16_t ephemeral_count = 28232;
 
-/// The number of attempts to bind a name. Another process may hold it for a moment, to check
+/// The number of attempts to bind a name. Another process may bind the name for a moment, to check
 /// whether it is free.
 constexpr int attempts = 20;
 
@@ -32,7 +32,8 @@ reservations& own_reservations() {
   return *all;
 }
 
-/// Returns the name of a socket. It has a different prefix than the names of the wire.
+/// Returns the name of the socket that reserves a port. Its prefix differs from that of the sockets
+/// that carry packets.
 std::string name_of(port_space space, const std::string& host, std::uint16_t port) {
   std::array<char, 32> numbers{};
   std::snprintf(numbers.data(), numbers.size(), "/%x/%u", space, port);

@@ -15,20 +15,20 @@ namespace softverbs {
 using port_space = std::uint16_t;
 
 struct reservation_options {
-  /// True if the port may be shared with other reservations of this process that also set this,
-  /// unless one of them listens.
+  /// True if the port may be shared with other reservations of this process that also set
+  /// `reusable`, unless one of them listens.
   bool reusable = false;
   /// True if :: stands for IPv6 addresses only. Otherwise, it includes all IPv4 addresses.
   bool only_ipv6 = false;
 };
 
-/// Reserves an address and port for this process. It binds one or two abstract Unix sockets with
-/// names that represent them, and that vanish with the process. Everything here requires the lock
-/// of connections.
+/// Reserves an address and port for this process. It binds one or two abstract Unix sockets, whose
+/// names represent the address and port, and which vanish with the process. Everything here
+/// requires the lock of connections.
 class reservation {
  public:
-  /// Makes a reservation. If the port is 0, chooses a free port, and sets it. Returns null with
-  /// errno on failure.
+  /// Makes a reservation. If the port is 0, chooses a free port, and stores it in `address`.
+  /// Returns null with errno on failure.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
   reservation() = default;

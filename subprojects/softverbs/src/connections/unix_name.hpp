@@ -17,8 +17,8 @@ namespace softverbs {
 std::string host_of(const ibv_gid& ip);
 /// Returns the part of a name that represents the wildcard address of a family.
 std::string any_host(bool of_ipv4);
-/// Returns the address of the device that a loopback address stands for, or any other address
-/// itself.
+/// For a loopback address, returns the address of the device that it stands for. Returns any other
+/// address unchanged.
 ibv_gid canonical(const ip_address& address) noexcept;
 
 /// An abstract socket address, which vanishes with its socket.

@@ -27,8 +27,8 @@ std::string_view take(std::string_view& text, std::string_view separators) noexc
   return result;
 }
 
-/// True if a line contains no control characters other than blanks. Such characters could end the
-/// text early, or be invisible.
+/// True if a line contains no control characters other than blanks. Control characters could end
+/// the text early, or be invisible.
 bool is_text(std::string_view line) noexcept {
   return std::all_of(line.begin(), line.end(), [](char letter) {
     const auto byte = static_cast<unsigned char>(letter);

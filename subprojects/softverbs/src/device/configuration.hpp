@@ -15,7 +15,8 @@ namespace softverbs {
 
 enum class link_layer : std::uint8_t { ethernet, infiniband };
 
-/// The way packets are encapsulated: ports of different networks can't communicate.
+/// The kind of network that a port is on. It determines how packets are encapsulated, so ports on
+/// different kinds of networks can't communicate.
 enum class network : std::uint8_t { infiniband, roce_v1, roce_v2 };
 
 /// The maximum number of devices of a process, and of ports of a device.
@@ -29,8 +30,8 @@ inline constexpr std::uint32_t work_requests = 16384;
 inline constexpr std::uint32_t gather_entries = 30;
 inline constexpr std::uint32_t inline_data = 256;
 inline constexpr int shared_receive_queues = 16384;
-/// Queue pairs and receive work queues share a range of numbers, so a process can have this many of
-/// both together.
+/// Queue pairs and receive work queues share a range of numbers, so this is the limit for the sum
+/// of both in a process.
 inline constexpr int receive_work_queues = queue_pairs;
 inline constexpr int indirection_tables = 4096;
 /// The maximum size of an indirection table is 2 to this power.
@@ -39,13 +40,13 @@ inline constexpr int completion_queues = 65536;
 inline constexpr int completion_entries = (1 << 22) - 1;
 inline constexpr int memory_regions = 1 << 20;
 inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
-/// The maximum that can be allocated through one open device.
+/// The maximum number of bytes of device memory that can be allocated through one open device.
 inline constexpr std::uint32_t device_memory = std::uint32_t{4} << 20;
 inline constexpr std::uint32_t message_bytes = std::uint32_t{1} << 30;
 inline constexpr std::uint32_t datagram_bytes = 4096;
 /// The size of a frame with RoCE's largest datagram and a VLAN tag.
 inline constexpr std::uint32_t frame_bytes = datagram_bytes + 96 + 18;
-/// The maximum number in a process.
+/// The maximum number of flow rules in a process.
 inline constexpr std::size_t flow_rules = std::size_t{1} << 16;
 inline constexpr int protection_domains = 32768;
 inline constexpr int outstanding_reads = 16;
@@ -127,7 +128,8 @@ struct configuration_problem {
 };
 
 /// Reads the format that `docs/configuration.md` describes. `usual` is the link layer of ports
-/// whose section doesn't name one. Returns nothing, and sets `problem`, if the text is not valid.
+/// whose section doesn't name a link layer. Returns nothing, and sets `problem`, if the text is not
+/// valid.
 std::optional<configuration> read_configuration(std::string_view text, link_layer usual,
                                                 configuration_problem& problem);
 

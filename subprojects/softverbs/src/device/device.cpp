@@ -16,7 +16,7 @@ constexpr std::uint16_t subnet_manager_lid = 1;
 constexpr unsigned ethernet_gids = 6;
 
 /// The first half of the MAC addresses. It is locally administered, so no manufacturer uses it, and
-/// no program mistakes the device for another one.
+/// no program mistakes a soft device for a real one.
 constexpr std::uint32_t vendor = 0x02'5356;
 constexpr std::uint32_t vendor_part = 1;
 
@@ -94,7 +94,8 @@ bool soft_device::has_ethernet() const noexcept {
 }
 
 std::uint32_t soft_device::longest_frame(unsigned counted) const noexcept {
-  // The usual MTU of Ethernet, and the size that the kernel adds for RoCE's headers.
+  // Ethernet's usual MTU, and the number of bytes that the kernel adds to RoCE's MTU for its
+  // headers.
   constexpr std::uint32_t usual_mtu = 1500;
   constexpr std::uint32_t roce_headers = 96;
   constexpr std::uint32_t own_header = 18;

@@ -44,8 +44,8 @@ struct soft_device {
   }
   /// True if one of its ports is on Ethernet.
   bool has_ethernet() const noexcept;
-  /// The maximum size of an Ethernet frame of a port, in bytes, including its header and a VLAN
-  /// tag.
+  /// The maximum size of an Ethernet frame on port `counted`, in bytes, including the Ethernet
+  /// header and a VLAN tag.
   std::uint32_t longest_frame(unsigned counted) const noexcept;
 };
 

@@ -68,7 +68,8 @@ std::optional<std::string> contents_of(const char* path) {
 
 constexpr const char* consequence = "there will be no soft device";
 
-/// Returns nothing, and reports the cause on stderr, if the file is not valid.
+/// Reads a configuration file. If it can't be read or is not valid, returns nothing, and reports
+/// the cause on stderr.
 std::optional<configuration> read_file(const char* path, link_layer usual) {
   const auto text = contents_of(path);
   if (!text) {
@@ -86,8 +87,8 @@ std::optional<configuration> read_file(const char* path, link_layer usual) {
 
 struct environment {
   configuration devices;
-  /// If there is no configuration file: the description of all devices, including those that only
-  /// other processes have.
+  /// The description that all devices have if there is no configuration file, including those that
+  /// only other processes have.
   std::optional<device_description> usual;
 };
 

@@ -7,7 +7,7 @@ namespace softverbs {
 
 /// Returns the configuration, which is read from the environment at the first call. An invalid
 /// value is reported once on stderr, and leaves the process without soft devices: a test that runs
-/// on another device than intended is worse than one that doesn't run.
+/// on an unintended device is worse than one that doesn't run.
 const configuration& configured() noexcept;
 
 /// Returns the description of the device with this number. If this process doesn't have that device

@@ -168,8 +168,8 @@ std::optional<int> status_number(std::string_view text) {
   return static_cast<int>(found - statuses.begin());
 }
 
-/// Cuts `text` at the first `separator`, and returns the text after it, or nothing without a
-/// separator.
+/// Splits `text` at the first `separator`: keeps the text before the separator, and returns the
+/// text after it. Returns nothing if there is no separator.
 std::optional<std::string_view> cut(std::string_view& text, char separator) noexcept {
   const std::size_t at = text.find(separator);
   if (at == std::string_view::npos) return std::nullopt;
@@ -329,7 +329,7 @@ class reader {
     }
   }
 
-  /// Reads TIME or TIME..TIME; for completions, `skew/` may precede it.
+  /// Reads a delay: TIME or TIME..TIME. If it delays completions, `skew/` may precede it.
   bool read_delay(std::string_view text) {
     effect& what = fault_.what;
     constexpr std::string_view skew = "skew/";

@@ -31,8 +31,8 @@ enum class effect_kind : std::uint8_t {
   must_strike,
 };
 
-/// The form in which a verb reports the error: its usual convention, or the errno value as a
-/// positive number, as a negative number, or as -1 with errno set.
+/// The form in which a verb reports the error: by its usual convention, with a positive errno
+/// value, with a negative one, or by returning -1 with errno set.
 enum class form : std::uint8_t { usual, positive, negative, minus_one };
 
 struct effect {
@@ -41,16 +41,16 @@ struct effect {
   int number = 0;  ///< an errno value or a status
   std::uint32_t vendor_code = 0;
   std::int64_t span = 0;     ///< nanoseconds
-  std::int64_t longest = 0;  ///< the maximum if the delay is random; `span` is the minimum
-  bool overtakable = false;  ///< true if completions of other queue pairs may overtake it
+  std::int64_t longest = 0;  ///< the maximum if the delay is random; `span` is then the minimum
+  bool overtakable = false;  ///< true if completions of other queue pairs may overtake this one
   std::uint64_t seed = 0;
-  /// The number of the soft device or queue pair that a change of state affects; empty if it
-  /// affects all.
+  /// The number of the soft device or queue pair that a change of state affects; empty if the
+  /// change affects all.
   std::optional<std::uint32_t> target;
   /// The name of the device that a change of state affects, if devices are identified by name;
-  /// empty if it affects all.
+  /// empty if the change affects all devices.
   std::string device;
-  std::optional<unsigned> port;  ///< the port of that device; empty for all of them
+  std::optional<unsigned> port;  ///< the port of that device; empty for all ports
 };
 
 struct fault {
@@ -59,7 +59,7 @@ struct fault {
   std::optional<std::uint32_t> pair;  ///< the number of the queue pair; empty for any
   std::uint64_t first = 1;
   bool repeats = false;
-  std::uint32_t chance = 0;  ///< in millionths; 0 if the occasions are counted
+  std::uint32_t chance = 0;  ///< the probability in millionths; 0 if occasions are counted
   std::int64_t span = 0;     ///< nanoseconds to wait after the fault was set
   effect what;
 };

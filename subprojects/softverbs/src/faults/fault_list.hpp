@@ -61,12 +61,14 @@ bool read_faults(const char* text, const char* origin, const char* consequence, 
 /// Not thread-safe.
 class fault_list {
  public:
-  /// Sets a fault that waits for an occasion. Faults without an occasion are set with `set_at_once`
-  /// instead.
+  /// Sets a fault that waits for an occasion. Faults that take effect at once are not added: see
+  /// `set_at_once` and `count_change`.
   void add(const written& asked);
-  /// Applies a seed or `must-strike`. For any other effect, does nothing and returns false.
+  /// Applies the effect if it is a seed or `must-strike`. Otherwise, does nothing and returns
+  /// false.
   bool set_at_once(const effect& what) noexcept;
-  /// Counts one strike, for a change of state that was requested without an occasion.
+  /// Counts one strike. Called for a change of state that takes effect at once, without an
+  /// occasion.
   void count_change() noexcept { ++struck_; }
 
   /// Counts an occasion for all faults that wait for it, and calls `act` for those that strike.
@@ -136,13 +138,13 @@ class fault_list {
     return result;
   }
 
-  /// Returns the earliest time for which a fault waits, or 0 if there is none.
+  /// Returns the earliest time for which a fault waits, or 0 if no fault waits for a time.
   nanoseconds next_time() const noexcept;
   unsigned long long struck() const noexcept { return struck_; }
-  /// Returns how often the fault with this text has struck, or the largest number if no fault has
-  /// it.
+  /// Returns how often the fault with this text has struck, or the largest possible number if no
+  /// fault has this text.
   unsigned long long struck(const char* text) const noexcept;
-  /// Prints the faults on stderr that have never struck. Returns true if the process must fail
+  /// Prints on stderr the faults that have never struck. Returns true if the process must fail
   /// because of them.
   bool say_unstruck() const noexcept;
 
@@ -156,7 +158,8 @@ class fault_list {
     bool strikes(randomness& dice) noexcept;
     bool is_over() const noexcept { return !repeats && seen >= first; }
   };
-  /// The record of a fault. It is kept after the fault has had its last effect.
+  /// The number of occasions and strikes of a fault. It is kept after the fault has had its last
+  /// effect.
   struct tally {
     std::string text;
     std::uint64_t came = 0;
@@ -173,8 +176,8 @@ class fault_list {
   std::vector<tally> tallies_;
   randomness dice_{usual_seed};
   bool must_strike_ = false;
-  /// The process that set the faults. A child of fork inherits them, but doesn't report those that
-  /// haven't struck.
+  /// The process that set the faults. A child of fork inherits the faults, but doesn't report those
+  /// that haven't struck.
   pid_t owner_ = 0;
 };
 
@@ -183,7 +186,7 @@ void sleep_for(nanoseconds time) noexcept;
 
 /// The exit code of a process in which a fault has not struck although `must-strike` requires it.
 inline constexpr int unstruck_exit_code = 86;
-/// Prints the reason on stderr, and ends the process with that code.
+/// Prints the reason on stderr, and ends the process with `unstruck_exit_code`.
 [[noreturn]] void exit_unstruck() noexcept;
 
 /// The physical state of a port that a fault takes down (InfiniBand's PortPhysicalState

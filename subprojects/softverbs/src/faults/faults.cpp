@@ -125,7 +125,7 @@ bool is_silent(const place& where) noexcept {
          state.lost_pairs.contains(where.pair);
 }
 
-/// The deadline of the faults that wait for a time.
+/// Makes the faults that wait for a time strike when that time has come.
 class alarm final : public timed {
  public:
   explicit alarm(machine& on) noexcept : machine_(on) {}
@@ -144,7 +144,8 @@ class alarm final : public timed {
 
 std::optional<alarm> the_alarm;
 
-/// Checks for faults that have never struck: a test with such a fault has tested nothing.
+/// Called at exit. Reports the faults that have never struck, because a test with such a fault has
+/// tested nothing. If `must-strike` is set, also makes the process fail.
 void say_unstruck(int status, void*) noexcept {
   {
     const std::lock_guard held(machine::current().engine.lock());
@@ -205,8 +206,8 @@ fate fate_now(const place& where) {
 
 bool silences_now(const place& where) noexcept { return is_silent(where); }
 
-/// While faults are set, peers must not access this process's memory directly, because their
-/// operations may have to fail here.
+/// Tells peers whether faults are set. While they are, peers must not access this process's memory
+/// directly, because their operations may have to fail here.
 static void tell_peers(machine& on) noexcept {
   if (on.tables != nullptr) on.tables->faulty = any ? 1U : 0U;
 }

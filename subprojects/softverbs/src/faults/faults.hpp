@@ -61,13 +61,13 @@ inline fate fate_of(const place& where) {
   return any.load(std::memory_order_relaxed) ? fate_now(where) : fate{};
 }
 
-/// True if the packets that the queue pair sends don't arrive.
+/// True if faults prevent the packets that the queue pair sends from arriving.
 inline bool silences(const place& where) noexcept {
   return any.load(std::memory_order_relaxed) && silences_now(where);
 }
 
 /// Makes the engine of this machine check the times of faults. A child of fork has a new machine,
-/// so this is called there, too.
+/// so this is called in the child, too.
 void keep_time(machine& on);
 
 // These may be called without the lock.
@@ -76,22 +76,24 @@ bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;
 /// Returns how often the device has broken.
 unsigned breakages(unsigned device) noexcept;
-/// Returns a descriptor for edge-triggered polling, which becomes readable each time a device
-/// breaks, or -1 with errno on failure. It must not be read. Must be called without the lock.
+/// Returns a descriptor that becomes readable each time a device breaks, or -1 with errno on
+/// failure. The descriptor must be polled edge-triggered, and must not be read. Must be called
+/// without the lock.
 int breakage_descriptor() noexcept;
 /// Closes the descriptor in a child of fork, because it belongs to the parent.
 void abandon_breakages() noexcept;
 
 /// Adds faults. Returns 0, EINVAL or ENOMEM. Errors in the text are printed on stderr, with
-/// `origin` and `consequence`. Must be called without the lock.
+/// `origin` and `consequence` (see `read_faults`). Must be called without the lock.
 int inject(const char* text, const char* origin, const char* consequence) noexcept;
 /// Removes all faults, and undoes their changes.
 void reset() noexcept;
 /// Returns how many faults have struck since the last reset.
 unsigned long long struck() noexcept;
-/// Returns how often the fault with this text has struck, or the largest number if there is none.
+/// Returns how often the fault with this text has struck, or the largest possible number if no
+/// fault has this text.
 unsigned long long struck(const char* text) noexcept;
-/// Makes all operations go through the engine from here on, as if faults were set.
+/// Makes all later operations go through the engine, as if faults were set.
 void keep_to_engine() noexcept;
 /// Undoes `keep_to_engine`, unless faults are set. Requires the lock.
 void pass_by_engine() noexcept;

@@ -63,7 +63,8 @@ class rest_of_path {
     left_ = left;
     return true;
   }
-  /// Removes a number in the format that the kernel writes, without the slash before it.
+  /// Removes the number at the start, which no slash precedes. Returns nothing if there is no
+  /// number in the format that the kernel writes.
   std::optional<unsigned> take_number() noexcept {
     constexpr std::size_t most_digits = 4;
     const std::size_t digits = std::min(left_.find_first_not_of("0123456789"), left_.size());
@@ -75,7 +76,7 @@ class rest_of_path {
     left_.remove_prefix(digits);
     return number;
   }
-  /// Removes a name that ends with a number, and the slash before it.
+  /// Removes a slash, `name`, and the number that follows it. Returns the number, or nothing.
   std::optional<unsigned> take_named(std::string_view name) noexcept {
     if (!left_.starts_with('/') || !left_.substr(1).starts_with(name)) return std::nullopt;
     left_.remove_prefix(1 + name.size());
@@ -143,7 +144,8 @@ constexpr device_file of_device[] = {
        print_guid(to, device.guid());
        to.print("\n");
      }},
-    // The folder `device` has no files of a bus, such as the one with the PCI vendor's ID.
+    // A soft device is on no bus, so the folder `device` has no files about one, such as the file
+    // with the PCI vendor's ID.
     {"device/local_cpus",
      [](const soft_device& device, page& to) {
        if (const auto node = device.description().numa_node; !node || !print_processors(*node, to))
@@ -176,7 +178,7 @@ struct port_of_device {
 void print_number(page& to, std::uint64_t number) noexcept {
   to.print("%llu\n", static_cast<unsigned long long>(number));
 }
-/// The kernel counts data in words of four bytes.
+/// Prints an amount of data in words of four bytes, the unit of the kernel's counters.
 void print_words(page& to, std::uint64_t bytes) noexcept { print_number(to, bytes / 4); }
 /// Prints the counter of an event that never occurs on a soft device.
 void print_none(const port_of_device& /*port*/, page& to) noexcept { print_number(to, 0); }
@@ -239,8 +241,8 @@ constexpr port_file of_port[] = {
                  page& to) { to.print("%s\n", port.is_down() ? "1: DOWN" : "4: ACTIVE"); }},
 };
 
-/// A kind of file of a port: there is one for each index of a table. If `print` writes nothing for
-/// an index, that file doesn't exist.
+/// A folder of a port that contains a file for each index of a table. If `print` writes nothing for
+/// an index, the file with that index doesn't exist.
 struct entry_file {
   std::string_view folder;
   unsigned count;
@@ -279,7 +281,7 @@ constexpr entry_file of_entry[] = {
 
 /// True if `name` is below the folder.
 bool is_below(std::string_view name, rest_of_path folder) noexcept {
-  // The rest of a path begins with a slash, and names in the tables don't.
+  // The rest of a path begins with a slash, but the names in the tables don't.
   for (std::size_t slash = name.find('/'); slash != std::string_view::npos;
        slash = name.find('/', slash + 1)) {
     rest_of_path left = folder;
@@ -324,7 +326,7 @@ void for_each_interface(const soft_device& device, See see) {
 }
 
 /// Finds the folder of all interfaces, or the folder of one interface. The latter is empty here,
-/// because programs read the files of the interface itself.
+/// because programs read the interface's files in its own folder in sysfs.
 file_kind find_interface(const soft_device& device, rest_of_path path) noexcept {
   file_kind found = file_kind::none;
   for_each_interface(device, [&](std::string_view name) {
@@ -369,7 +371,8 @@ void for_each_file(const soft_device& device, See see) {
         file_text text;
         page to(text);
         each.print({device, number}, index, to);
-        // This is also called for an entry without a file, because the folder exists.
+        // If the index has no file, `see` is called with the path of the folder, which exists
+        // anyway.
         see(port + std::string(each.folder) + '/' + (to.size() == 0 ? "" : std::to_string(index)));
       }
   }

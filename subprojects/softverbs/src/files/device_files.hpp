@@ -22,7 +22,7 @@ inline constexpr std::string_view sysfs_folder = "/sys/class/infiniband";
 inline constexpr std::string_view command_folder = "/dev/infiniband";
 
 inline bool starts_with(const char* path, std::string_view start) noexcept {
-  // The comparison ends at the end of the path at the latest.
+  // This never reads beyond the path's terminating null, which equals no character of `start`.
   for (const char each : start)
     if (*path++ != each) return false;
   return true;
@@ -43,7 +43,7 @@ inline std::string_view without_slashes(std::string_view path) noexcept {
 }
 
 /// Returns the kind of file that the soft devices of this process have at a path. If it is a text
-/// file, sets its text and size.
+/// file, sets `text` and `size`.
 file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept;
 
 /// Returns the names of the soft devices' files in a folder, with `.` and `..`, or nothing if it

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrappers of the libc functions with which programs access the files of a device. Each one calls
-// the original function, with another path if the path belongs to a soft device. For other paths,
-// it only compares their first characters.
+// the original function. If the path belongs to a soft device, the wrapper passes another path
+// instead. For all other paths, the wrapper's only additional work is to compare the first
+// characters.
 //
 // The wrappers have libc's names only for the linker, because libc's headers declare some of these
 // names conditionally, define others inline, and rename some. The wrappers don't access the
@@ -160,9 +161,9 @@ int old_stat_at(libc_function<old_fstatat_function>& next, int version, int fold
               shown.replaces() ? flags & ~AT_SYMLINK_NOFOLLOW : flags);
 }
 
-/// Returns the real path of a file of a device. None of its parts is a symbolic link, and dots are
-/// only allowed at the end. Returns null if the path belongs to no device, or if memory is
-/// exhausted, which the next function then reports.
+/// Implements realpath for the files of a device, whose paths contain no symbolic links. Dots are
+/// only allowed at the end of the path. Returns null if the path belongs to no device, or if memory
+/// is exhausted; the caller then calls libc's function, which reports the error.
 char* real_path(const char* path, char* to) noexcept {
   if (!softverbs::may_be_of_device(path)) return nullptr;
   softverbs::file_text text;
@@ -215,7 +216,8 @@ SOFTVERBS_OPEN(open64, "open64")
 SOFTVERBS_OPENAT(openat, "openat")
 SOFTVERBS_OPENAT(openat64, "openat64")
 
-// The fortified headers call these for flags that aren't known at compile time.
+// Programs that were built with _FORTIFY_SOURCE call these if the flags weren't known at compile
+// time.
 #define SOFTVERBS_CHECKED_OPEN(own, libc_name)                               \
   SOFTVERBS_INTERPOSED(int, own, libc_name, (const char* path, int flags)) { \
     const stand_in shown(path, stand_in::purpose::open);                     \

@@ -46,7 +46,8 @@ auto call(libc_function<Function>& function, Arguments... arguments)
 
 }  // namespace softverbs
 
-/// Begins the definition of a function that has the name of a libc function for the linker.
+/// Begins the definition of a function that replaces a libc function: the linker knows it by the
+/// name `libc_name`.
 #define SOFTVERBS_INTERPOSED(type, own, libc_name, parameters)              \
   SOFTVERBS_EXPORT type softverbs_libc_##own parameters __asm__(libc_name); \
   type softverbs_libc_##own parameters

@@ -21,12 +21,11 @@ void stand_in::find(purpose wanted) noexcept {
     case file_kind::none:
       break;
     case file_kind::folder_of_devices:
-      // If the kernel has devices, its own folder is used.
+      // If the kernel has devices, the kernel's own folder is used.
       if (::syscall(SYS_faccessat, AT_FDCWD, path_, F_OK) == 0) break;
       [[fallthrough]];
     case file_kind::directory:
-      // This is only for lookups: if the program opened the folder, it would list the wrong
-      // contents.
+      // This stand-in is only for lookups: a program that opened it would list the wrong contents.
       if (wanted == purpose::look) {
         path_ = "/sys/class";
         replaces_ = true;

@@ -7,8 +7,8 @@
 
 namespace softverbs {
 
-/// The path to pass to the kernel instead of `path`: `path` itself, unless it belongs to a soft
-/// device. The object must exist until the kernel has returned.
+/// Replaces a path that belongs to a soft device by the path of a file that the kernel can open.
+/// Leaves any other path as it is. The object must exist until the system call has returned.
 class stand_in {
  public:
   enum class purpose { look, open };

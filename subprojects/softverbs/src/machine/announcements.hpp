@@ -8,10 +8,10 @@
 
 namespace softverbs {
 
-/// Announces to the other end of a connection, in memory that both processes share, which of its
-/// objects this process is accessing. Each thread has its own place in the memory. The other end
-/// only reads the announcements, and doesn't trust them: a false one can make it wait, but do no
-/// other harm.
+/// Announces to a peer process, in memory that both processes share, which of the peer's objects
+/// this process is accessing. Each thread has its own place in the memory. The peer only reads the
+/// announcements, and doesn't trust them: a false one can make the peer wait, but can do no other
+/// harm.
 class announcements {
  public:
   /// The objects in use: a queue pair and a region, by their indexes in the tables.
@@ -20,8 +20,8 @@ class announcements {
     std::uint32_t region;
     bool operator==(const use&) const = default;
   };
-  /// The decision of a waiting thread about an announcement: to keep waiting, to ignore it, or to
-  /// stop waiting.
+  /// The decision of a waiting thread about an announcement: to check it again, to ignore it, or to
+  /// give up waiting.
   enum class verdict : std::uint8_t { look_again, disbelieve, give_up };
 
   explicit announcements(std::span<std::byte> memory) noexcept : memory_(memory) {}
@@ -32,9 +32,9 @@ class announcements {
   void end(std::size_t thread) noexcept;
 
   static constexpr std::uint32_t any = ~std::uint32_t{0};
-  /// Waits until no use that concerns `of` and began before this call is still in progress. `judge`
-  /// is called repeatedly with the announced use, and returns a verdict. Returns false if a verdict
-  /// was `give_up`.
+  /// Waits for the end of all uses that began before this call and concern the objects in `of`.
+  /// `judge` is called repeatedly with an announced use, and returns a verdict. Returns false if a
+  /// verdict was `give_up`.
   template <typename Judge>
   bool wait(const use& of, Judge judge) const;
 

@@ -48,7 +48,8 @@ int engine::add(served& pair) {
     pair.number_ = wire_.slot() << wire::index_bits | index;
     return 0;
   }
-  // All devices share the numbers, so they may run out before any device reaches its own limit.
+  // All devices share the numbers, so the numbers may run out before any device reaches its own
+  // limit.
   static bool told = false;
   if (!std::exchange(told, true))
     std::fprintf(
@@ -136,14 +137,14 @@ void engine::answer_ring() noexcept {
     served& pair = *in_order;
     in_order = pair.next_rung_;
     schedule(pair);
-    // If a request is posted from here on, `ring` adds the queue pair to the list again.
+    // If a request is posted after this, `ring` adds the queue pair to the list again.
     pair.rung_.store(false);
   }
 }
 
 void engine::set_deadline(timed& who, nanoseconds when) {
   who.deadline_ = when;
-  if (when == 0) return;  // it is removed from the list at the next search
+  if (when == 0) return;  // `check_deadlines` removes the object from the list
   if (who.listed_at_ == timed::unlisted) {
     who.listed_at_ = timed_.size();
     timed_.push_back(&who);
@@ -166,7 +167,8 @@ void engine::check_deadlines() {
   if (next_deadline_ == 0) return;
   const nanoseconds time = now();
   if (time < next_deadline_) return;
-  // A callback may set the deadline of its own object again, or that of another object.
+  // The list is emptied first, because `on_deadline` may set new deadlines, for its own object or
+  // for others.
   std::vector<timed*> looked_at;
   looked_at.swap(timed_);
   next_deadline_ = 0;
@@ -224,7 +226,7 @@ void engine::settle(unsigned most_rounds) {
 }
 
 void engine::hold(std::uint64_t seed) noexcept {
-  // Work that remains from before, such as that of state changes, must not become part of the
+  // Work that is still pending, for example after a change of state, must not become part of the
   // steps.
   settle(most_rounds_before_hold);
   order_.seed(static_cast<std::minstd_rand::result_type>(seed));
@@ -265,7 +267,7 @@ bool engine::step() {
   for (const std::uint32_t qpn : wire_.writable_again())
     if (served* pair = pairs_[qpn & wire::index_mask]) schedule(*pair);
   wire_.writable_again().clear();
-  // The random choice is between the active queue pairs and receiving a packet.
+  // Chooses at random whether to serve one of the active queue pairs or to receive a packet.
   const std::size_t turn = order_() % (actives_ + 1);
   if (turn == actives_ && take_packet()) return true;
   if (actives_ == 0) return meet_next_deadline();
@@ -309,7 +311,7 @@ void engine::drive() noexcept {
   {
     const std::lock_guard held(lock_, std::adopt_lock);
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
-    // It may take a while until the program polls again, so the engine's thread does the rest.
+    // The program might not poll again for a while, so the engine's thread does the rest.
     if (actives_ > 0 || wire_.is_watched()) thread_.wake_if_asleep();
   }
   // If there are fewer processors than polling programs, the peer may be waiting for this

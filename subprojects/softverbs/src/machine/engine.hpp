@@ -51,8 +51,8 @@ class engine final : private progress_thread::work {
     return index < pairs_.size() ? pairs_[index] : nullptr;
   }
 
-  /// Adds the queue pair to a multicast group. Returns 0, even if it already is a member, or an
-  /// errno value.
+  /// Adds the queue pair to a multicast group. Returns 0 on success, even if the queue pair already
+  /// is a member, or an errno value.
   int join(served& pair, const ibv_gid& gid, std::uint16_t lid);
   int leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   bool is_member(const served& pair) const noexcept { return groups_.has(pair); }
@@ -65,8 +65,8 @@ class engine final : private progress_thread::work {
 
   /// Makes the next `progress` serve `pair`.
   void schedule(served& pair) noexcept;
-  /// As above, but without the lock. The queue pair must not be removed during the call. Also wakes
-  /// the engine's thread, if it is asleep.
+  /// As above, but may be called without the lock. The queue pair must not be removed during the
+  /// call. Also wakes the engine's thread, if it is asleep.
   void ring(served& pair) noexcept;
 
   /// Replaces the deadline of `who`; 0 stands for never. The deadline may be reported late,
@@ -86,8 +86,9 @@ class engine final : private progress_thread::work {
   void hold(std::uint64_t seed) noexcept;
   void go_on() noexcept;
   bool is_held() const noexcept { return held_.load(); }
-  /// Processes one packet, or serves one queue pair. If there is neither, lets the next deadline
-  /// expire at once. Returns false if there is no deadline, either. Requires the lock.
+  /// Processes one packet, or serves one queue pair. If there is nothing to process or serve, lets
+  /// the next deadline expire at once. Returns false if there is no deadline, either. Requires the
+  /// lock.
   bool step();
 
   /// Makes progress on behalf of a program that polls. Takes the lock itself; if another thread
@@ -126,7 +127,7 @@ class engine final : private progress_thread::work {
   softverbs::wire& wire_;
   multicast_groups groups_;
   flow_rules rules_;
-  /// Indexed by the lower part of the number.
+  /// Indexed by the lower part of the queue pair number.
   std::vector<served*> pairs_;
   std::uint32_t next_index_ = 0;
   /// The queue pairs to be served, in order.

@@ -23,7 +23,7 @@ std::vector<flow_rule*>& flow_rules::port_rules::of(ibv_flow_attr_type type) noe
 int flow_rules::add(flow_rule& rule) noexcept try {
   if (count_ >= limits::flow_rules) return ENOMEM;
   std::vector<flow_rule*>& list = ports_[rule.port].of(rule.type);
-  // The rule is inserted behind those with the same priority.
+  // The rule is inserted after the existing rules with the same priority.
   list.insert(std::ranges::upper_bound(list, rule.priority, {}, &flow_rule::priority), &rule);
   ++count_;
   return 0;
@@ -56,8 +56,8 @@ bool flow_rules::steer_normally(const port_rules& at, const frame_headers& frame
   const flow_rule* decides = nullptr;
   for (const flow_rule* rule : at.normal) {
     if (decides != nullptr && rule->priority != decides->priority) break;
-    // If several rules match exactly the same frames, all of them receive the frame, as with
-    // network cards.
+    // If several rules match exactly the same frames, the queue pairs of all these rules receive
+    // the frame, as with network cards.
     if (decides == nullptr ? !rule->filter.matches(frame) : !rule->filter.is_same(decides->filter))
       continue;
     if (!rule->filter.drops()) give(*rule->pair, rule->filter.tag());

@@ -37,7 +37,7 @@ struct steering_flow final : ibv_flow {
   flow_rule rule;
 };
 
-/// All rules of this process. Its ports are on one Ethernet, in which each frame arrives at every
+/// All flow rules of this process, whose ports are on one Ethernet: each frame arrives at every
 /// port.
 class flow_rules {
  public:
@@ -72,7 +72,9 @@ class flow_rules {
     std::vector<flow_rule*> sniffers;
     std::vector<flow_rule*> normal;
     std::vector<flow_rule*> defaults;
-    /// True if a normal rule or a member at this port receives the current frame.
+    /// True if the port's default rules don't apply to the current frame, because a normal rule of
+    /// the port decides about it, or because a queue pair at the port is a member of its multicast
+    /// group.
     bool steered = false;
     std::vector<flow_rule*>& of(ibv_flow_attr_type type) noexcept;
     bool empty() const noexcept { return sniffers.empty() && normal.empty() && defaults.empty(); }

@@ -73,8 +73,8 @@ void machine::after_fork_in_parent() noexcept {
 }
 
 void machine::after_fork_in_child() noexcept {
-  // The parent's sockets must be closed here: otherwise its peers would consider it alive after it
-  // has died. Its objects remain, but are not used.
+  // The child must close the parent's sockets: otherwise, peers would consider the parent alive
+  // after it has died. The parent's objects remain in the child, but are not used.
   if (machine* inherited = the_machine.load(std::memory_order_acquire)) {
     inherited->engine.forget_thread();
     inherited->wire.abandon();
@@ -131,8 +131,7 @@ void machine::publish() noexcept {
 bool machine::may_use(const remote_process& other, const announcements::use& what) {
   const std::lock_guard held(engine.lock());
   const served* const pair = engine.find(what.pair);
-  // A queue pair that only receives for XRC has no domain, and neither has a region that doesn't
-  // exist.
+  // A queue pair that only receives for XRC has no domain, nor does a region that doesn't exist.
   return pair != nullptr && pair->domain() != 0 &&
          pair->domain() == regions.domain_of(what.region) &&
          wire.belongs_to(pair->peer(), other.process);
@@ -150,8 +149,8 @@ bool machine::wait_for_users(const announcements::use& of) {
     using verdict = announcements::verdict;
     std::optional<announcements::use> believed;
     const auto judge = [&](const announcements::use& said) {
-      // A process that has died uses nothing. The engine's thread sets this flag when it notices
-      // the death.
+      // A process that has died uses nothing. The engine's thread sets `gone` when it notices the
+      // death.
       if (other->gone.load()) return verdict::give_up;
       const nanoseconds waited = now() - start;
       if (waited < time_before_doubt) {

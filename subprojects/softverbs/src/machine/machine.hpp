@@ -79,8 +79,9 @@ class machine {
   /// first `attach`.
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};
-  /// Held while an inherited context gets a context of this process, to which its calls are
-  /// forwarded. Taken before all other locks.
+  /// Held while a context that was inherited from the parent process gets a new context in this
+  /// process, to which all calls with the inherited context are then forwarded. Taken before all
+  /// other locks.
   std::mutex inheriting;
 
  private:

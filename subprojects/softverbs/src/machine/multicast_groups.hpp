@@ -19,7 +19,8 @@ class multicast_groups {
     std::vector<served*> members;
   };
 
-  /// Adds the queue pair to a group. Returns 0, even if it already is a member, or an errno value.
+  /// Adds the queue pair to a group. Returns 0 on success, even if the queue pair already is a
+  /// member, or an errno value.
   int attach(served& pair, const ibv_gid& gid, std::uint16_t lid);
   int detach(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   void forget(const served& pair) noexcept;

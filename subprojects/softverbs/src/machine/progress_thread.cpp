@@ -23,7 +23,7 @@ namespace {
 constexpr nanoseconds standby = 500'000;
 
 /// The engine's thread takes over from a program that polls its completion queue less often than
-/// this on average, for example because it spins on memory that a peer writes.
+/// once in this time, on average, for example because it spins on memory that a peer writes.
 constexpr nanoseconds longest_between_polls = 20'000;
 constexpr nanoseconds shortest_window = 200'000;
 constexpr nanoseconds long_between_polls = 50'000;
@@ -150,7 +150,8 @@ void progress_thread::run() noexcept {
       doing_.store(activity::standby);
       held.unlock();
       // A thread that is about to sleep first registers as a sleeper, and then checks the activity
-      // of this thread.
+      // of this thread. Therefore, either the check here finds the sleeper, or the sleeper wakes
+      // this thread.
       if (!work_.has_sleepers()) sleep(-1, standby);
       notice_neglect();
       doing_.store(activity::working, std::memory_order_relaxed);

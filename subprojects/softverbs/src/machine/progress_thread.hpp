@@ -12,7 +12,7 @@
 namespace softverbs {
 
 /// The thread that makes progress while the program doesn't poll. While the program polls, the
-/// thread only checks every half millisecond whether the program still does, because two threads
+/// thread only checks every half millisecond whether the program still polls, because two threads
 /// doing the same work are slower than one. The thread sleeps when there is nothing to do.
 class progress_thread {
  public:
@@ -28,16 +28,16 @@ class progress_thread {
     /// Does some of the work. Returns true if more is left. Requires the lock, like the functions
     /// below unless they say otherwise.
     virtual bool progress(bool thoroughly) = 0;
-    /// Returns the time at which there will be work without an event; 0 for never.
+    /// Returns the time at which there will be work even if no event occurs; 0 for never.
     virtual nanoseconds next_deadline() const noexcept = 0;
-    /// Makes the descriptor report all arrivals from here on. Returns false if something has
-    /// arrived already.
+    /// Makes the descriptor report all later arrivals. Returns false if something has arrived
+    /// already.
     virtual bool may_sleep() noexcept = 0;
     /// True if something has arrived that no thread has processed.
     virtual bool has_arrived() noexcept = 0;
 
-    /// A descriptor that is readable when there may be work, after `may_sleep` returned true. May
-    /// be called without the lock.
+    /// After `may_sleep` has returned true, this descriptor becomes readable when there may be
+    /// work. May be called without the lock.
     virtual int descriptor() const noexcept = 0;
 
    protected:
@@ -84,7 +84,7 @@ class progress_thread {
   /// True if the program polls often enough for this thread to rely on it.
   bool program_polls() noexcept;
   /// Checks for work that a polling program would find. If there is some, and the program doesn't
-  /// poll soon, this thread no longer relies on the program for a while.
+  /// poll soon, this thread stops relying on the program for a while.
   void notice_neglect() noexcept;
   /// Sleeps until the doorbell rings, the descriptor (unless negative) is readable, or the timeout
   /// in nanoseconds (unless negative) expires.
@@ -98,7 +98,7 @@ class progress_thread {
   std::atomic<activity> doing_{activity::working};
   std::atomic<std::uint32_t> polls_{0};
   std::uint32_t polls_seen_ = 0;
-  /// The time at which the thread ends its sleep without an event; 0 for never.
+  /// The time at which the thread wakes up even if no event occurs; 0 for never.
   nanoseconds wakes_at_ = 0;
   nanoseconds window_start_ = 0;
   bool busy_polled_ = false;

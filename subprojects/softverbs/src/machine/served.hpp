@@ -12,7 +12,7 @@ namespace softverbs {
 
 struct packet;
 
-/// An object with a deadline, at which the engine calls it.
+/// An object with a deadline. The engine calls `on_deadline` when the deadline has expired.
 class timed {
  public:
   timed() = default;
@@ -50,7 +50,8 @@ class served : public timed {
   /// The port of the queue pair. Before the program sets it, no packets arrive.
   virtual station station_here() const noexcept = 0;
 
-  /// The number of the queue pair, which also contains its index in the engine.
+  /// The number of the queue pair. The lower part of the number is the queue pair's index in the
+  /// engine.
   std::uint32_t number() const noexcept { return number_; }
 
  protected:

@@ -11,9 +11,9 @@
 
 namespace softverbs {
 
-/// An XRC domain: the shared receive queues that its queue pairs fill. Any context of the process
-/// may have created these. A file identifies the domain, but its contents are not used; without a
-/// file, the domain is anonymous.
+/// An XRC domain: the shared receive queues that the domain's queue pairs fill. The queues may have
+/// been created through any context of the process. A file identifies the domain, but its contents
+/// are not used; without a file, the domain is anonymous.
 struct xrc_domain {
   unsigned device = 0;
   /// A descriptor of the file, which keeps its inode number from being reused; -1 if there is no
@@ -39,7 +39,7 @@ class xrc_domains {
   /// the descriptor. Returns null with `error` set on failure.
   xrc_domain* open(unsigned device, int descriptor, const struct stat& found, int flags,
                    int& error);
-  /// Closes the domain, and destroys it if it is no longer open.
+  /// Undoes one call of `open`, and destroys the domain after the last one.
   void close(xrc_domain& domain) noexcept;
 
   /// Assigns a queue of the domain a number that begins with `prefix`, or returns 0 if none is

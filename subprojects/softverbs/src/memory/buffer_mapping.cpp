@@ -28,7 +28,7 @@ int measure(int descriptor, extent& of) noexcept {
   struct statfs system{};
   struct stat file{};
   if (::fstatfs(descriptor, &system) != 0 || ::fstat(descriptor, &file) != 0) return errno;
-  // On a dma-buf, seeking to the end returns the size and moves no position.
+  // On a dma-buf, seeking to the end returns the size without changing the file position.
   const bool is_buffer = system.f_type == system_of_buffers;
   const off_t size = is_buffer ? ::lseek(descriptor, 0, SEEK_END) : file.st_size;
   // Only files in memory support seals, so this refuses all other files.

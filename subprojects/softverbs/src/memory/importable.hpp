@@ -50,7 +50,7 @@ class structures {
     else
       ++made->original->imports;
   }
-  /// Removes the structure of an object, whose ownership returns to the caller.
+  /// Removes the original structure of an object. The caller owns the structure again.
   void take_back(Object* made) noexcept {
     all_.erase(made);
     --objects_;
@@ -72,8 +72,8 @@ class structures {
     }
     if (original->is_left()) erase(original);
   }
-  /// Removes the structures of a context that is being closed. Its objects move to the context
-  /// `heir`, and its imported structures are deleted.
+  /// Removes the structures of a context that is being closed. The context's objects move to the
+  /// context `heir`, and its imported structures are deleted.
   template <typename Context>
   void part(const Context* closing, Context* heir) noexcept {
     std::erase_if(all_, [&](Object* each) {

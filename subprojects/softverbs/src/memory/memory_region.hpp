@@ -33,13 +33,13 @@ struct memory_region final : ibv_mr, importable<memory_region> {
 /// Returns 0, EINVAL, or EOPNOTSUPP for a right that is known but not supported.
 int check_rights(unsigned access, unsigned known, unsigned supported) noexcept;
 
-/// Populates the pages of a range, as pinning it would. Returns 0, or EFAULT if some pages aren't
-/// mapped or don't permit the access. On kernels that can't populate pages, this returns 0 and does
-/// nothing.
+/// Populates the pages of a range, as pinning the range would. Returns 0, or EFAULT if some pages
+/// aren't mapped or don't permit the access. On kernels that can't populate pages, this returns 0
+/// and does nothing.
 int bring_in(std::uintptr_t start, std::size_t length, bool writes) noexcept;
 
-/// Checks the size of a region, and that its addresses don't overflow. `start` is its position in
-/// the containing memory or file. Returns 0 or an errno value.
+/// Checks the size of a region, and that its addresses don't overflow. `start` is the position of
+/// the region in the memory or file that contains it. Returns 0 or an errno value.
 int check_range(std::uint64_t start, std::size_t length, std::uint64_t iova) noexcept;
 
 /// Makes the checks that the kernel makes before it pins the memory, or registers it for on-demand

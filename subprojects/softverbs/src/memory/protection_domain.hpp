@@ -19,11 +19,12 @@ struct thread_domain final : ibv_td {
 
 /// The state of a protection domain, shared by all structures that were created or imported for it.
 struct shared_domain {
-  /// The number of objects created from the domain. It can't be destroyed while there are any.
+  /// The number of objects created from the domain. The domain can't be destroyed while there are
+  /// any.
   unsigned children = 0;
   bool destroyed = false;
-  /// Used while a context of the file is closed: the structure that represents the domain
-  /// afterwards, or null if there is none.
+  /// Used while a context is being closed: the structure that represents the domain afterwards, or
+  /// null if there is none.
   protection_domain* heir = nullptr;
 };
 

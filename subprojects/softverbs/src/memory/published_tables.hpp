@@ -21,11 +21,12 @@ struct shown_region {
   std::uint32_t key;
   std::uint32_t access;
   std::uint32_t domain;
-  /// The number of the only queue pair that may use it; 0 if all queue pairs of the domain may.
+  /// The number of the only queue pair that may use this memory; 0 if all queue pairs of the domain
+  /// may use it.
   std::uint32_t pair;
   std::uint64_t start;  ///< the address of the first byte in work requests
   std::uint64_t length;
-  std::uint64_t memory;  ///< the address of the first byte in its process
+  std::uint64_t memory;  ///< the address of the first byte in the process that owns it
   std::uint8_t is_window;
   std::uint8_t is_device_memory;  ///< true for device memory, which peers have mapped
 };
@@ -69,7 +70,7 @@ class published {
 /// in shared memory that only this process can write, with one entry for each possible number of a
 /// queue pair or region.
 struct published_tables {
-  /// Aligned to a cache line, so that no two queue pairs share one.
+  /// Aligned to a cache line, so that no two queue pairs share a cache line.
   struct alignas(64) pair_place {
     published<shown_pair> shown;
     /// The next expected packet sequence number; updated independently of `shown`.
@@ -78,17 +79,17 @@ struct published_tables {
 
   /// Nonzero while faults are set: all operations then have to use packets.
   std::atomic<std::uint32_t> faulty;
-  /// A random number, and the address at which its process holds the same number. With these, a
-  /// process that has waited for a long time can check that the process ID still refers to the same
-  /// process.
+  /// A random number, and the address at which the tables' owner holds the same number. With these,
+  /// a peer that has waited for a long time can check that the owner's process ID still refers to
+  /// the owner.
   std::atomic<std::uint64_t> mark;
   std::atomic<std::uint64_t> address_of_mark;
-  /// The address of the device memory in its process; 0 if there is none.
+  /// The address at which the tables' owner has mapped its device memory; 0 if it has none.
   std::atomic<std::uint64_t> device_memory;
 
   /// Indexed by the lower part of the queue pair number.
   std::array<pair_place, std::size_t{1} << 14> pairs;
-  /// Indexed by the index that the key contains.
+  /// Indexed by the index that is part of the key.
   std::array<published<shown_region>, limits::memory_regions> regions;
 };
 

@@ -13,7 +13,7 @@
 namespace softverbs {
 
 /// The purpose of memory, as reported to a program's allocator. The upper half of the number is the
-/// ID of a kernel driver, and 0 here, because there is none.
+/// ID of a kernel driver. It is 0 here, because soft devices have no kernel driver.
 enum class queue_content : std::uint64_t { sends = 1, receives = 2, completions = 3 };
 
 struct queue_memory {
@@ -62,7 +62,7 @@ class queue_array {
 
  private:
   Place* first_ = nullptr;
-  /// Stored here and not in front of the entries, because the program may have freed their memory
+  /// Stored here and not in front of the entries, because the program may free the entries' memory
   /// before it destroys the queue.
   protection_domain* domain_ = nullptr;
 };

@@ -19,7 +19,7 @@ namespace softverbs {
 /// mixes them up would work here, but fail on other devices.
 inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
 
-/// The position of the index of the region or window in a key. The bits below it hold the variant.
+/// The position, in a key, of the lowest bit of the index. The bits below it hold the variant.
 inline constexpr unsigned key_index_shift = 8;
 
 /// Finds regions and windows by key. A key consists of an index (23 bits) and a variant (8 bits).
@@ -42,14 +42,14 @@ class region_table {
   int add(memory_window& window);
   void remove(memory_window& window) noexcept;
 
-  /// Carry out a bind or invalidate request. They return false if it is not permitted. They wait
-  /// for threads that are using the window.
+  /// Carry out a bind or invalidate request. Return false if the request is not permitted. Wait for
+  /// threads that are using the window.
   bool bind(const ibv_qp& pair, const window_binding& asked) noexcept;
   bool invalidate(const ibv_qp& pair, std::uint32_t rkey) noexcept;
   /// Unbinds all windows that the queue pair has bound.
   void forget(const ibv_qp& pair) noexcept;
 
-  /// Returns the region with a handle, or null if there is none.
+  /// Returns the region with this handle, or null if there is none.
   memory_region* region_at(std::uint32_t index) const noexcept {
     return index < slots_.size() ? slots_[index].region : nullptr;
   }
@@ -57,15 +57,15 @@ class region_table {
   /// Returns the number of the domain that a region belongs to, or 0 if no region has this index.
   std::uint32_t domain_of(std::uint32_t index) const noexcept;
 
-  /// Returns the region with an lkey, or null if there is none.
+  /// Returns the region with this lkey, or null if there is none.
   const memory_region* region_of(std::uint32_t lkey) const noexcept;
 
   /// Returns the memory of a gather or scatter entry, or null if the access is not permitted.
   std::byte* local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                    std::uint64_t length, bool writes) const noexcept;
 
-  /// The scope of a peer's access: the queue pair that it uses, and the number of that queue pair's
-  /// domain.
+  /// The scope of a peer's access: the queue pair through which the peer accesses memory, and the
+  /// number of that queue pair's domain.
   struct reach {
     const ibv_qp& pair;
     std::uint32_t domain;
