@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For builds that do not build softverbs, or not its tests.
+// Used in builds that omit softverbs or its tests.
 #include "../subprojects/softverbs/test/catch.cpp"

@@ -27,7 +27,7 @@ check("  ++count;", ["  --count;", "  ;"])
 check("  forget(one);", ["  ;"])
 check("  count = one;", ["  ;"])
 check("void clear() noexcept {", ["void clear() noexcept { return;"])
-# Lines without changes: the second line of a statement, a comment, a declaration, and the text of a message.
+# Lines that are not mutated: the second line of a statement, a comment, a declaration, and the text of a message.
 check("      other(two);", [], "  call(one,")
 check("  // if (one < two) return;", [])
 check("  const int count = one;", [])

@@ -19,7 +19,7 @@ class counting_source {
  public:
   class token {
    public:
-    /// A registered callback. Its constructor and destructor count the registered ones.
+    /// A registered callback. Its constructor and destructor count the callbacks.
     template <class Function>
     class callback_type {
      public:
@@ -52,7 +52,8 @@ class counting_source {
 
   /// The number of calls of `stop_requested()`.
   [[nodiscard]] int polls() const noexcept { return polls_; }
-  /// The number of callbacks that are registered now, and the number of all that ever were.
+  /// The number of callbacks that are registered now. `begun` returns how many were ever
+  /// registered.
   [[nodiscard]] int callbacks() const noexcept { return callbacks_; }
   [[nodiscard]] int begun() const noexcept { return begun_; }
 
@@ -65,7 +66,7 @@ class counting_source {
 
 /// Observations of a wait that a stop request has ended.
 struct stopped_sleep {
-  /// The wait had registered a callback and not ended when the stop was requested.
+  /// When the stop was requested, the wait had registered a callback and had not ended.
   bool has_slept = false;
   bool has_polled = false;      ///< the token was polled while the thread slept
   bool is_registered = false;   ///< the callback was still registered after the wait

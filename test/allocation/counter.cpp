@@ -44,7 +44,7 @@ within_device::~within_device() { --depth_in_device; }
 
 using verbspp::test::within_device;
 
-// Functions of libibverbs that the data path calls directly, not through a pointer. They work for
+// Functions of libibverbs that the data path calls directly, not through a pointer. They belong to
 // the device, so their allocations are not counted.
 extern "C" {
 

@@ -74,7 +74,8 @@ template <class Memory>
       .waiting(wait_mode::sleep());
 }
 
-/// Runs the context until it has no work. So this also checks that nothing keeps it running.
+/// Runs the context until it has no work. So the test also checks that nothing keeps the context
+/// running.
 inline void run(net::io_context& context, int line = __builtin_LINE(),
                 const char* file = __builtin_FILE()) {
   context.restart();

@@ -40,7 +40,7 @@ TEST_CASE("every operation with shared memory can be awaited through Asio") {
     must(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = before},
         use_awaitable));
-    // The same operations, which get the buffers themselves instead of elements.
+    // The same operations, called with the buffers themselves instead of their elements.
     must(co_await left.async_write(mine, {.remote = must(theirs.remote())}, use_awaitable));
     must(co_await left.async_read(back, {.remote = remote}, use_awaitable));
     must(co_await left.async_send({.elements = mine}, use_awaitable));
@@ -134,7 +134,7 @@ TEST_CASE("each kind of Asio completion token gets the result") {
   });
   run(ends.context);
   CHECK(called == 3);
-  // A deferred operation begins when it gets its handler.
+  // A deferred operation begins only when it is called with its handler.
   std::move(later)([&called](const transport_result<completed_work>& done) {
     must(done);
     ++called;
@@ -229,7 +229,8 @@ TEST_CASE("a blocking wait does not lose the event that completes an Asio operat
   });
   net::post(ends.context, [&] {
     must(ends.right.link().send({.elements = inline_payload(1U)}, patience));
-    // The receive has already completed, so this blocking call polls its completion as well.
+    // The receive has already completed, so this blocking call also polls the completion of the
+    // receive.
     must(ends.left.link().write({.elements = inline_payload(2U), .remote = must(theirs.remote())},
                                 patience));
   });

@@ -234,7 +234,7 @@ TEST_CASE("failures leave no descriptors behind") {
     static_cast<void>(refusal(asking));
     static_cast<void>(connect(bed));
   };
-  try_all();  // opens the descriptors that the process keeps open from then on
+  try_all();  // the first call opens descriptors that stay open
   const std::ptrdiff_t before = descriptors();
   for (int i = 0; i < 10; ++i) try_all();
   CHECK(descriptors() == before);

@@ -77,7 +77,7 @@ auto build(const protection_domain& pd, const completion_queue& cq) {
 // expect: this parameter was already given: each parameter of the queue pair builder can be given
 // expect: once
 // expect: send_completion_queue
-// completion_queue() sets the queues of both directions, so the send queue's is set twice here.
+// completion_queue() sets both completion queues, so the send completion queue is set twice here.
 
 auto set(const completion_queue& cq, const completion_queue& other) {
   return build_queue_pair<transport::rc>().send_completion_queue(cq) BAD(.completion_queue(other))

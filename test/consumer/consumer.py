@@ -25,7 +25,7 @@ import tarfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parents[1]
-# The parent project's build files contain these as well.
+# The parent project's build files contain the same options.
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Weffc++", "-Werror"]
 
 

@@ -32,7 +32,7 @@ def main():
     library, soname, headers = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
     mangled = [line.split()[-1] for line in output("nm", "-D", "--defined-only", library)]
     mangled = [name.partition("@")[0] for name in mangled if not name.startswith("VERBSPP_")]
-    symbols = list(zip(mangled, output("c++filt", *mangled)))  # for readers; it does not know all of them
+    symbols = list(zip(mangled, output("c++filt", *mangled)))  # for readers; c++filt cannot demangle all of them
     words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in headers.rglob("*.hpp"))))
     problems = []
     for name, symbol in symbols:

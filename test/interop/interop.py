@@ -319,7 +319,7 @@ def refused():
         server = Process(stack, SAMPLE, "--port", port, layer="ethernet")
         wait_for_socket(port, server)
         client = Process(stack, SAMPLE, "--port", port, "localhost", layer="infiniband")
-        # The later process may find that the other one has exited.
+        # The process that is slower may find that the other one has already exited.
         for each in (client, server):
             check(each.finish() == 1, each)
         check("link layer differs" in client.output + server.output, client, server)

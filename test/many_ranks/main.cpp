@@ -165,9 +165,10 @@ class rank_process {
                const std::string& place)
       : given_(given), kills_(kills), rank_(rank), place_(place) {}
 
-  /// Runs the rank. It then stays until the parent has closed its end of the pipe, so that no rank
-  /// loses a peer that has merely finished. If a rank is killed, the others close their connections
-  /// as soon as they have detected it; they must not be mistaken for the killed rank.
+  /// Runs the rank. Afterwards, the process stays until the parent has closed its end of the pipe,
+  /// so that no rank loses a peer that has merely finished. If a rank is killed, the other ranks
+  /// close their connections as soon as they have detected the death, and must not be mistaken for
+  /// the killed rank.
   /// \returns true if everything succeeded
   [[nodiscard]] bool run(int tell, int stay) {
     report told;
@@ -197,8 +198,8 @@ class rank_process {
   /// until it is killed.
   void begin(std::size_t step) {
     die_if(step, killing::when::before);
-    // Waits until all ranks have finished the earlier steps, so that no rank still needs the victim
-    // for them when it dies.
+    // Waits until all ranks have finished the earlier steps. Otherwise, a rank might still need the
+    // victim for an earlier step when the victim dies.
     if (world_ && kills_.at != killing::when::never && kills_.step == step)
       world_->exchange(rank_, given_.limit).value();
     if (!is_at(step, killing::when::in)) return;
@@ -236,8 +237,8 @@ class rank_process {
         tcp_bootstrap::join({.rank = rank_, .size = given_.ranks, .meeting_point = place_}, limit);
     require(launched.has_value(),
             "meeting: " + (launched.has_value() ? "" : launched.error().message()));
-    // Waits for all ranks: one that arrives after rank 0 has detected the death and exited would
-    // find no meeting point.
+    // Waits for all ranks, because rank 0 exits when it has detected the death, and a rank that
+    // arrives after that would find no meeting point.
     if (kills_.at != killing::when::never && !may_be_missing())
       launched.value().fence(limit).value();
     end(meeting);
@@ -338,8 +339,8 @@ class run_of_ranks {
     }
   }
 
-  /// Waits until the victim has stopped. Lets the others wait for it for this time, and then
-  /// resumes it.
+  /// Waits until the victim has stopped. Resumes it after `time`, during which the other ranks wait
+  /// for it.
   void hold_victim(std::chrono::seconds time) {
     const pid_t victim = processes_.at(kills_.victim);
     int status = 0;
@@ -462,8 +463,8 @@ std::vector<planned> plans_for(const options& given) {
       const char* const name = number == meeting      ? "meeting"
                                : number == connecting ? "connecting"
                                                       : steps()[number - first_step].name;
-      // The meeting point is in rank 0. Kill rank 0 only after all ranks have passed it; before,
-      // they would report that the meeting point is missing.
+      // The meeting point is in rank 0. Kill rank 0 only after all ranks have passed the meeting
+      // point; otherwise, they would report that the meeting point is missing.
       const bool is_meeting_over = number >= first_step && steps()[number - first_step].is_with_all;
       for (const std::uint32_t victim : {2U, 0U}) {
         if (victim == 0 && (whens[i] != killing::when::behind || !is_meeting_over)) continue;
@@ -471,7 +472,8 @@ std::vector<planned> plans_for(const options& given) {
             .given = given,
             .kills = {.at = whens[i], .step = number, .victim = victim},
             .words = "rank " + std::to_string(victim) + " is killed " + names[i] + ' ' + name});
-        // Only the limit shows that a rank never arrives, so it is short.
+        // The other ranks detect only by their limit that a rank never arrives, so the limit is
+        // short.
         if (number == meeting && whens[i] != killing::when::behind)
           made.given.limit = given.limit_of_missing;
       }
@@ -494,7 +496,7 @@ void finish(std::span<const planned> plans,
   }
 }
 
-/// Starts several runs at a time, because they mostly wait. Runs that wait for a timeout are
+/// Starts several runs at a time, because runs mostly wait. Runs that wait for a timeout are
 /// started first, and continue in parallel to all others.
 void kill_at_each_step(const options& given) {
   constexpr std::size_t at_a_time = 4;
@@ -514,7 +516,7 @@ void kill_at_each_step(const options& given) {
 void connect_all(const options& given) {
   const killing none{.victim = 2};
   run_of_ranks run(given, none);
-  // This takes longer than several checks for lost ranks.
+  // While the victim is stopped, the other ranks check several times for lost ranks.
   if (given.stops) run.hold_victim(4s);
   const std::vector<report> all = run.reports();
   if (given.is_csv) {
@@ -530,8 +532,8 @@ void connect_all(const options& given) {
             << largest.own_kib << " KiB each\n";
 }
 
-/// Runs ranks as threads that meet. Each publishes as many bytes as a rank of a world does, and
-/// reads the values of as many ranks as a rank of a world exchanges data with in its steps.
+/// Runs ranks as threads that only meet. Each rank publishes as many bytes, and reads the values of
+/// as many other ranks, as it would in a world with steps.
 void meet_all(const options& given) {
   const test::held_port port;
   const std::string place = place_at(port);

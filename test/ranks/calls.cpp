@@ -86,7 +86,7 @@ TEST_CASE("a connected rank continues to call a peer that does not know of the c
   const auto goes_on = [&] {
     {
       std::optional<failing_device> failing;
-      // Loses the datagram that rank 0 sends when it is connected.
+      // Makes the device lose the datagram that rank 0 sends when it is connected.
       if (!has_lost && !calls.is_due(1)) {
         failing.emplace("packet:*=lost");
         has_lost = true;

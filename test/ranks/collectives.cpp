@@ -111,7 +111,7 @@ TEST_CASE("a slow rank gets each broadcast value although other ranks run ahead"
   std::atomic<std::uint32_t> at_root{0};
   on_threads(4, [&](std::uint32_t rank) {
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      // Rank 1 gets its value from the root, which can be up to two rounds ahead of it.
+      // Rank 1 gets its value from the root, which can be up to two rounds ahead of rank 1.
       if (rank == 1 && round == 0) wait_until([&] { return at_root == 2; }, "the root to go ahead");
       // steady: this pause makes the rank late in most rounds; the test passes in any order
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -153,7 +153,7 @@ TEST_CASE("a collective step that times out names the missing rank and later ste
       },
   };
   local_worlds all(count);
-  // More rounds than there are buffers for values, so the buffers are used again.
+  // There are more rounds than buffers for values, so each buffer is used again.
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const bool is_for_all = i < 2;
@@ -162,7 +162,8 @@ TEST_CASE("a collective step that times out names the missing rank and later ste
         if (rank == 2) wait_until([&] { return done == count - 1; }, "the others to be done");
         const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 3000ms);
         ++done;
-        // In the other steps, a rank that only contributes or forwards a value succeeds.
+        // In a step whose result only some ranks get, a rank that only contributes or forwards a
+        // value succeeds.
         const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);
         if (rank == 2) return;
         require(stepped.has_value() != has_to_fail, "the ranks that wait for rank 2 to fail");
@@ -239,7 +240,7 @@ TEST_CASE(
     "after a world is reconnected, values arrive even if ranks entered different numbers of "
     "steps") {
   // Either the root enters more steps, so that its values are not received, or the other rank does,
-  // so that the values that it expects do not arrive.
+  // so that the values for which it waits do not arrive.
   for (const std::uint32_t ahead : {0U, 1U}) {
     local_worlds all(2);
     const auto comes_alone = [&] {
@@ -256,8 +257,8 @@ TEST_CASE(
       for (std::uint32_t round = 0; round < 5; ++round)
         require(must(mine.broadcast(round, 0, patience)) == round, "the root's value");
     });
-    // Each rank in turn enters three more steps that the other does not enter. There is still room
-    // for later values.
+    // Each rank in turn enters three more steps that the other rank does not enter. After that,
+    // there is still room for later values.
     comes_alone();
     for (std::uint32_t round = 0; round < 3; ++round)
       static_cast<void>(all.ranks[1 - ahead].broadcast(2000 + round, 0, patience));
@@ -274,8 +275,9 @@ namespace {
 struct no_sum {};
 
 /// Performs three sums in which the combining function throws at one rank, and checks that all
-/// other ranks report that. A successful sum comes first, to connect the ranks, because a rank that
-/// waits for a connection does not get reports. Another successful sum comes last.
+/// other ranks report the failure of that rank. A successful sum comes first, to connect the ranks,
+/// because a rank that waits for a connection does not get reports. Another successful sum comes
+/// last.
 void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
   const auto count = static_cast<std::uint32_t>(ranks.size());
   std::atomic<std::uint32_t> done{0};

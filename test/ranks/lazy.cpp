@@ -161,7 +161,8 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         std::vector<cells> memory = cells_of(all);
         on_threads(count, [&](std::uint32_t rank) {
           use(all, memory, rank);
-          // A rank whose calls have not been answered yet is served during this barrier.
+          // During this barrier, ranks still answer calls of other ranks that have not been
+          // answered yet.
           require(all.ranks[rank].barrier(patience, last).has_value(), "the last barrier");
         });
       };
@@ -247,7 +248,7 @@ TEST_CASE("a rank that does not answer is reported by number and called again at
   while_served(first_rank_serves,
                [&] { require(mine.peers().connect({1}, patience).has_value(), "1 to answer"); });
   while_served(first_rank_serves, [&] {
-    // Rank 1 is connected, and ranks 2 and 3 do not answer. A rank 7 does not exist.
+    // Rank 1 is connected, and ranks 2 and 3 do not answer. There is no rank 7.
     const group_results reached = mine.peers().connect({1, 2, 0, 3, 7}, 2s);
     require(reached.size() == 5 && reached.failed() == 3, "the number of failures");
     require(kind_of(reached[1]) == error_kind::timed_out, "2 to be late");
@@ -311,7 +312,7 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   const auto build = [&](group& in) {
     return channel(must(bed.domain.build_channel().hub(in.hub()).build()));
   };
-  // The channel gets a number beyond those of the ranks, which are reserved.
+  // The number of the new channel is above the numbers of the ranks, which are reserved.
   const std::uint32_t added = must(peers.add(build(peers)));
   CHECK(added == 3);
   must(peers[added].handshake(peers[added].endpoint()));
@@ -341,7 +342,7 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   });
   CHECK(peers[1].native_handle() == own);
   CHECK(theirs.connect({0}, 100ms));
-  // A rank refuses a call from a rank for which the program has put its own channel.
+  // A rank refuses the call of a rank if the program has put its own channel in that rank's place.
   must(made[2]->peers().put(1, build(made[2]->peers())));
   while_served([&] { made[2]->serve(); },
                [&] {
@@ -390,8 +391,8 @@ TEST_CASE("ranks that wait for a late rank report to the ranks that wait for the
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
   const std::vector<std::uint32_t> others{0, 1, 2, 3, 4, 5, 6, 8};
-  // In the tree, each rank waits for the rank given here. Rank 6 waits for rank `first` until its
-  // limit expires, and each other rank until the rank that it waits for has given up.
+  // In the tree, each rank waits for the rank given here. Rank 6 stops waiting for rank `first`
+  // when a time limit expires, and each other rank when the rank that it waits for has given up.
   const std::array<std::uint32_t, count> waits_for{4, 0, 0, 2, 6, 4, first, first, 0};
   std::array<std::atomic<bool>, count> has_given_up{};
   lazy_worlds all(count);
@@ -433,7 +434,7 @@ TEST_CASE("ranks that were connected lazily are reconnected and others stay unco
 
 TEST_CASE("ranks connect over a network that loses and duplicates and reorders datagrams",
           "[long]") {
-  // At higher rates, a request may be lost in all of the channel's retransmissions.
+  // At higher rates, a request and all of its retransmissions may be lost.
   const failing_device bad("packet:10%=lost; packet:10%=doubled; packet:10%=swapped");
   for (int round = 0; round < 10; ++round) {
     lazy_worlds all(3);
@@ -497,7 +498,8 @@ TEST_CASE("ranks connect when they communicate even after an incomplete reconnec
 
 TEST_CASE("the reason why the other end could not connect is reported") {
   lazy_worlds all(2);
-  // The first queue pair is created at the calling end, which may call several times.
+  // The calling end, which may call several times, creates the first queue pair. So only the other
+  // end fails to create one.
   std::optional<failing_device> failing(std::in_place, "ibv_create_qp:2+=ENOMEM");
   group& peers = all.ranks[0].peers();
   while_served(

@@ -29,7 +29,8 @@ namespace {
 
 using numbers = std::vector<std::uint32_t>;
 
-/// A meeting of threads: each call waits until all threads have called. It can be used again.
+/// A meeting of threads: each call waits until all threads have called. The threads can meet
+/// repeatedly.
 class meeting {
  public:
   explicit meeting(std::uint32_t size) : size_(size) {}
@@ -48,8 +49,8 @@ void require_blamed(const group_results& done, const numbers& ranks, int line = 
           done.has_value() ? "no rank is blamed" : done.error().message().c_str(), line);
 }
 
-/// Breaks the connection of two ranks at both ends, and replaces it by another one between the same
-/// processes, as programs may do.
+/// Breaks the connection of two ranks at both ends, and replaces it by another connection between
+/// the same processes, as programs may do.
 void renew_link(world& one, world& other) {
   channel& here = one.peers()[other.rank()];
   channel& there = other.peers()[one.rank()];
@@ -61,7 +62,7 @@ void renew_link(world& one, world& other) {
 
 using memory_of_ranks = registered_buffer<access::local_write | access::remote_write>;
 
-/// Fills the channel's send queue with sends, for which the other end posts receives later.
+/// Fills the channel's send queue with sends. The other end posts the receives for them later.
 [[nodiscard]] std::vector<pending<>> fill(channel& with, const memory_of_ranks& memory) {
   std::vector<pending<>> filled;
   for (;;) {
@@ -139,8 +140,8 @@ TEST_CASE(
   constexpr std::uint32_t gone = 4;
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   world& mine = all.ranks[0];
-  // There are requests that are not received yet: one to rank 2, and as many to rank 3 as its send
-  // queue holds.
+  // Some requests are not received yet: one to rank 2, and as many to rank 3 as its send queue
+  // holds.
   auto waits = must(mine.peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
   std::vector<pending<>> filled = fill(mine.peers()[3], memory);
   const auto all_are_connected = [&] {
@@ -195,8 +196,8 @@ TEST_CASE("a rank that waits for room to post its part of a step processes the r
   });
 }
 
-// Not on rxe, which counts retries even if the receiver is not ready: there, rank 0 has closed the
-// connection to rank 1 before rank 1 detects the loss of rank 2.
+// This test does not run on rxe, which counts retries even if the receiver is not ready: there,
+// rank 0 closes the connection to rank 1 before rank 1 detects the loss of rank 2.
 TEST_CASE("a rank that waits for room is notified by a rank whose receiver is not ready",
           "[long]") {
   learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });
@@ -220,7 +221,8 @@ TEST_CASE("a rank that does not receive requests is reported missing and stays c
 TEST_CASE("a report about a later step does not make an earlier step of a late rank fail") {
   for (const numbers& list : {numbers{1, 2}, numbers{2, 1}}) {
     local_worlds all(3);
-    // Rank 1 aborts a step with rank 2, and one with all ranks, before rank 2 enters the first one.
+    // Before rank 2 enters the first step, rank 1 aborts a step with rank 2, and then a step with
+    // all ranks.
     for (const numbers& ranks : {list, numbers{0, 1, 2}}) {
       const group_results done = all.ranks[1].barrier(ranks, 50ms);
       CHECK(kind_of(done) == error_kind::timed_out);
@@ -241,7 +243,8 @@ TEST_CASE("a late rank reports which rank made another rank abort this step and 
       CHECK(blamed(all.ranks[1].barrier(list, 50ms, kind)) == numbers{0, 2});
     // Rank 0 needs only a part of the limit to detect that rank 1 has arrived.
     CHECK(blamed(all.ranks[0].barrier(list, 2s, kind)) == numbers{2});
-    // Rank 2 is the last to arrive, so it finds that all ranks have arrived.
+    // Rank 2 arrives last, so no rank is missing. It reports that the step was aborted because of
+    // rank 0.
     const group_results last = all.ranks[2].barrier(list, 2s, kind);
     CHECK(blamed(last) == numbers{0});
     CHECK(kind_of(last) == error_kind::timed_out);
@@ -331,7 +334,7 @@ TEST_CASE("a stop request ends a step even if all ranks have arrived") {
     on_threads(2, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       if (rank == 0) {
-        // Stops in the middle of the step, after the value of the other rank has arrived.
+        // The rank pauses in the middle of the step, after the value of the other rank has arrived.
         const auto hold = [&](std::uint32_t a, std::uint32_t b) {
           held = std::chrono::steady_clock::now();
           is_held = true;
@@ -367,7 +370,7 @@ TEST_CASE("the limit of a step ends it even if ranks are silent", "[long]") {
     CHECK(kind_of(done) == error_kind::timed_out);
     CHECK(std::ranges::count(blamed(done), 1U) == 1);
   }
-  // This is far less than the sum of the limit and the longest time to wait for answers.
+  // One second is far less than the sum of the limit and the longest time to wait for answers.
   CHECK(shortest < 1s);
   must(all.ranks[2].peers()[0].receive({.elements = must(memory.scatter(8, 8))}, patience));
   must(waits.wait(patience));
@@ -485,8 +488,8 @@ thread_local std::size_t allocations_left = all_there_is;
 
 }  // namespace
 
-// Replaces only the allocations with std::nothrow. Calls the usual function for those that have to
-// succeed.
+// Replaces only the operator with std::nothrow. Allocations that have to succeed are passed on to
+// the usual operator.
 void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
   if (allocations_left == 0) return nullptr;
   if (allocations_left != all_there_is) --allocations_left;
@@ -535,13 +538,13 @@ TEST_CASE("a rank without memory for a step notifies the others") {
 TEST_CASE("the rank that made a step fail is reported even without memory for the results",
           "[long]") {
   local_worlds all(4);
-  // In a tree, only rank 1 waits for rank 3, and writes to it.
+  // In a tree, only rank 1 waits for rank 3 and writes to rank 3.
   {
     const world leaves = std::move(all.ranks[3]);
   }
   on_threads(3, [&](std::uint32_t rank) {
     if (rank == 1) {
-      // Only one allocation succeeds: that for the scope.
+      // Only one allocation succeeds, which is the one for the scope.
       allocations_left = 1;
       const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::binary_tree);
       allocations_left = all_there_is;
@@ -585,8 +588,8 @@ TEST_CASE("an invalid report of a rank is ignored") {
     word[0] = joined << 24U | (step % 2 == 0 ? 1U << 23U : 0U) | kind << 16U | culprit;
     must(made[1]->peers()[0].write(
         {.elements = must(word.gather(0, 1)), .remote = must(steps.slice(8 * at, 8))}));
-    // Rank 0 finds another, invalid report about the same step. It ignores the report, so the
-    // barriers succeed.
+    // Instead of the report of rank 1, rank 0 finds an invalid report about the same step. Rank 0
+    // ignores that report, so the barriers succeed.
     for (int round = 0; round < 2; ++round) {
       const group_results late = made[0]->barrier({0, 1}, patience);
       INFO((late.has_value() ? "" : late.error().message()));
@@ -611,7 +614,8 @@ TEST_CASE("a lost rank is detected by a rank that has only posted a receive from
 TEST_CASE("a rank that another rank has lost aborts the step whichever rank it waits for") {
   local_worlds all(8);
   break_link(all.ranks[0], all.ranks[1]);
-  // Some ranks wait for the last rank and abort the step; other ranks wait for those.
+  // Some ranks wait for the last rank and abort the step; other ranks wait for the ranks that abort
+  // it.
   constexpr std::uint32_t late = 7;
   std::atomic<std::uint32_t> done{0};
   on_threads(8, [&](std::uint32_t rank) {

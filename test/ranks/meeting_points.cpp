@@ -37,8 +37,8 @@ namespace {
 
 using socket_name = int (*)(int, sockaddr*, socklen_t*);
 
-/// Returns the port of a socket: its own, with `getsockname`, or its peer's, with `getpeername`.
-/// Returns 0 if it is not an internet socket.
+/// Returns the port of a socket itself, with `getsockname`, or of its peer, with `getpeername`.
+/// Returns 0 if the socket is not an internet socket.
 [[nodiscard]] in_port_t port_by(socket_name name, int descriptor) {
   sockaddr_storage end{};
   socklen_t size = sizeof end;
@@ -77,8 +77,8 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
         break;
       }
     }
-    // The other end may still announce room. It has none once the kernel's probes have been
-    // unsuccessful.
+    // Even if no bytes can be sent now, the other end may announce more room later. It announces
+    // none any more if the kernel has probed for room without success.
     tcp_info told{};
     socklen_t size = sizeof told;
     ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &told, &size);
@@ -248,7 +248,7 @@ TEST_CASE("silent strangers do not keep ranks from connecting to the meeting poi
   const held_port port;
   const std::string place = place_at(port);
   auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
-  // These are more connections than a meeting point accepts.
+  // Opens more connections than a meeting point accepts.
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 300; ++i)
     silent.push_back(must(tcp_socket::connect("localhost", port.text(), patience)));
@@ -340,7 +340,7 @@ TEST_CASE("a fence that was not sent before its limit is sent with the next one"
   const std::size_t filled = fill(other_end_of(*visitor));
   CHECK(static_cast<error>(failure_of(joined->fence(50ms))) == error_kind::timed_out);
   CHECK(receive(*visitor, filled).size() == filled);
-  // Sends that all ranks have reached both fences.
+  // Sends the message that all ranks have reached both fences.
   const std::array<std::uint8_t, 11> released{6, 0, 0, 0, 2};
   ::send(visitor->descriptor(), released.data(), released.size(), MSG_NOSIGNAL);
   CHECK(joined->fence(patience));

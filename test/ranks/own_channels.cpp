@@ -102,7 +102,7 @@ TEST_CASE("a channel taken out of a world outlives it even with requests of the 
   local_worlds all(3);
   auto memory = must(registered_buffer<>::allocate(all.bed.domain, 64));
   std::optional<world> mine(std::move(all.ranks[0]));
-  // This send is not received yet, so questions and reports to the rank wait behind it.
+  // This send is not received yet, so the world's questions and reports to rank 1 wait behind it.
   auto waits = must(mine->peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   for (int round = 0; round < 2; ++round)
     CHECK(blamed(mine->barrier({0, 2, 1}, 50ms, barrier_kind::binary_tree)) == numbers{2});

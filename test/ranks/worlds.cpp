@@ -151,7 +151,8 @@ TEST_CASE("after a barrier inside a scope, all ranks' writes of the scope have a
             VERBSPP_TRYV(mine.barrier(scope, patience, kind));
             for (std::uint32_t other = 0; other < count; ++other)
               require(own[other] == std::uint64_t{round} * count + other, "the others' values");
-            // This barrier ensures that no rank writes the next values before all have read these.
+            // This barrier ensures that no rank writes the next values before all ranks have read
+            // the current ones.
             VERBSPP_TRYV(mine.barrier(scope, mine.peers().all(), patience, kind));
             return success();
           },
@@ -259,8 +260,8 @@ TEST_CASE("a broken connection is reported with its rank and reconnected") {
 TEST_CASE("ranks that leave because another rank has left are not blamed", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
-  // Few ranks are directly connected to the rank that has left. The others detect that ranks in
-  // between leave.
+  // Few ranks are directly connected to the rank that has left. The other ranks detect only that
+  // some rank to which they are connected leaves as well.
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) {
         return mine.barrier(limit, barrier_kind::binary_tree).error();
@@ -283,7 +284,8 @@ TEST_CASE("ranks that leave because another rank has left are not blamed", "[lon
       require(failed.failed() == 1, failed.message().c_str());
       require(std::chrono::steady_clock::now() < start + 9 * patience,
               "a rank to notice before the limit");
-      // A later step, in which other ranks do not take part any more, reports the same rank.
+      // A later step, which other ranks no longer enter, reports the same rank as the first step
+      // did.
       const group_results next = mine.barrier(10 * patience);
       require(blamed(next) == std::vector<std::uint32_t>{first}, next.message().c_str());
     });

@@ -51,7 +51,7 @@ inline void while_served(const std::function<void()>& serve,
   });
 }
 
-/// A world of `count` ranks in one process, with a testbed of their own.
+/// A world of `count` ranks in one process. All ranks use one testbed.
 struct local_worlds {
   explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0,
                         std::uint32_t sends = 16) {

@@ -41,7 +41,7 @@ with tempfile.TemporaryDirectory() as folder:
     for unit in ("us", "Gbit/s", "to rank", "from"):
         if unit not in words:
             fail(f"the picture does not say {unit}")
-    # The cells of the picture contain the printed numbers.
+    # The cells of the picture contain the numbers that the ranks print.
     shown = [number for _, row in rows for number in row.split()]
     for number in set(shown):
         if words.count(number) < shown.count(number):

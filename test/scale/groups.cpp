@@ -49,8 +49,8 @@ template <class Make>
       .max_receive_elements(must(element_count::from(size.receive_elements)));
 }
 
-/// The memory per member, measured and calculated: the difference between `many` and `few` members,
-/// divided by their number.
+/// The memory per member, measured and calculated: the memory that `many` members need in addition
+/// to that for `few` members, divided by the number of additional members.
 struct per_member {
   std::uint64_t measured;
   std::uint64_t said;

@@ -17,7 +17,7 @@ struct channel_size {
   std::uint64_t receives = 16;          ///< `max_receive_work_requests`
   std::uint64_t send_elements = 16;     ///< `max_send_elements`
   std::uint64_t receive_elements = 16;  ///< `max_receive_elements`
-  /// True if the group receives from a pool, so that channels have no receives of their own.
+  /// True if the group receives from a pool. Then its channels have no receives.
   bool has_pool = false;
 };
 
@@ -80,7 +80,7 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
   const std::uint64_t arrays = sends / mlx5_block * (8 + 4 + 4) + places * 8;
   return round_up(sends + receives, mlx5_page) + arrays + 64;
 }
-/// The registered part of that memory, which counts towards the limit of locked memory.
+/// The registered part of a queue pair's memory, which counts towards the limit of locked memory.
 [[nodiscard]] constexpr std::uint64_t locked_of_mlx5_queue_pair(const channel_size& size) {
   return of_mlx5_queue_pair(size) / mlx5_page * mlx5_page;
 }
@@ -102,13 +102,13 @@ constexpr std::uint64_t mlx5_address_handle = 128;
 constexpr std::uint64_t usual_locked_memory = 8 << 20;
 /// The soft limit that systemd and login shells set.
 constexpr std::uint64_t usual_descriptors = 1024;
-/// max_cqe of a Connect-IB, and max_qp of a Broadcom NIC of 2025.
+/// max_cqe and max_qp of a Connect-IB, and of a Broadcom NIC of 2025.
 constexpr std::uint64_t connect_ib_completions = 4194303;
 constexpr std::uint64_t connect_ib_queue_pairs = 262144;
 constexpr std::uint64_t broadcom_completions = 8388607;
 constexpr std::uint64_t broadcom_queue_pairs = 131073;
-/// According to measurements, the number of connections at which NICs reach half of their message
-/// rate.
+/// The number of connections at which NICs reach half of their message rate, according to
+/// measurements.
 constexpr std::uint64_t connections_of_half_the_rate = 4096;
 /// The largest number of channels of a hub.
 constexpr std::uint64_t most_channels = 65535;

@@ -53,12 +53,12 @@ class public_words {
 struct board_end {
   std::atomic<std::uint64_t> reached{0};  ///< the connection's number times 8, plus the step
   /// The last connection that this end has ended on purpose, or is about to end: by a limit, by a
-  /// stop request, or by closing it. It explains failures at both ends.
+  /// stop request, or by closing it. Requests of this connection may fail at both ends.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> broken{0};  ///< the last connection that this end found broken
   /// The number of messages that this end has received in this connection.
   std::atomic<std::uint64_t> taken{0};
-  /// The number of messages that this end has sent, valid from `leaving` on.
+  /// The number of messages that this end has sent; valid once this end has reached `leaving`.
   std::atomic<std::uint64_t> sent{0};
   std::atomic<std::uint64_t> added{0};  ///< the sum of the completed additions to the peer's word
   std::atomic<std::uint64_t> added_most{0};  ///< the sum of posted additions
@@ -73,12 +73,12 @@ struct board_end {
   std::atomic<bool> may_give_back{false};
   /// The lease from the other end that this end is using.
   std::atomic<std::uint64_t> using_lease{0};
-  /// The last lease that this end returned by a message.
+  /// The encoded endpoint; valid once this end has reached `ready`.
   std::atomic<std::uint64_t> gave_back{0};
   /// The encoded endpoint, valid from `ready` on.
   std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};
   std::array<std::byte, 24> memory{};  ///< the encoded remote memory, valid from `ready` on
-  /// The reason for which the connection broke, valid from `closed` on.
+  /// The reason for which the connection broke; valid once this end has reached `closed`.
   std::array<char, 400> why{};
 };
 

@@ -305,7 +305,7 @@ void end::finish() {
 }
 
 /// Checks the word that the peer's atomic operations have changed. The peer knows only bounds for
-/// its value.
+/// the word's value.
 void end::judge(bool was_orderly) {
   if (peer_was_killed_) return;
   std::uint64_t word = 0;

@@ -152,8 +152,8 @@ class end {
   void check_failed() const;
   [[nodiscard]] std::string of_other() const;  ///< a description of the other end's progress
   [[nodiscard]] bool peer_has_given_up() const;
-  /// The longest wait for a step of the other end. It may itself wait for `patience`, and Linux's
-  /// driver takes 50 seconds to destroy a queue pair with a bound window.
+  /// The longest wait for a step of the other end. The other end may itself wait for `patience`,
+  /// and Linux's driver takes 50 seconds to destroy a queue pair with a bound window.
   [[nodiscard]] clock::duration patience_with_other() const { return 3 * wanted_.patience; }
   void will_end(const char* how);
 
@@ -210,7 +210,7 @@ class end {
 
   [[nodiscard]] wait_limit patient_limit();
   bool take_finished(held& one, const transport_result<completed_work>& result);
-  /// Takes the result of a request. \returns true if it has finished
+  /// Takes the result of a request. \returns true if the request has finished
   bool take(held& one, bool waits);
   void take_some();
   void take_late(bool all);
@@ -241,9 +241,9 @@ class end {
   const unsigned which_;
   /// True for rxe, Linux's software driver. After a lost packet, or if a receiver was not ready,
   /// rxe retransmits a fenced read or atomic only when all earlier reads and atomics have
-  /// completed. It counts the first attempt among them, so it waits for itself, forever. Therefore
-  /// these requests are not fenced on rxe. In rare cases, it also fails to retransmit other
-  /// requests.
+  /// completed. rxe counts the request's own first attempt among these, so the request waits for
+  /// itself forever. Therefore reads and atomics are not fenced on rxe. In rare cases, rxe also
+  /// fails to retransmit other requests.
   const bool is_rxe_;
   std::function<void()> kill_peer_;
   std::function<void()> revive_peer_;
@@ -290,8 +290,8 @@ class end {
   std::uint64_t sent_ = 0;
   std::uint64_t taken_ = 0;
   std::array<std::uint64_t, blocks> content_{};
-  /// For each block, the number of messages that the peer has to receive before it may be written
-  /// again.
+  /// For each block, the number of messages that the peer has to receive before the block may be
+  /// written again.
   std::array<std::uint64_t, blocks> busy_{};
   std::array<unsigned, blocks> readers_{};
   std::uint64_t sum_ = 0;

@@ -33,20 +33,21 @@ namespace verbspp::soak {
 struct desk {
   std::atomic<std::uint64_t> asked{0};    ///< the last connection that the client has requested
   std::atomic<std::uint64_t> granted{0};  ///< the last connection that the server has built
-  /// The last connection that the client or the server has ended on purpose, or is about to end. It
-  /// explains failures at both ends.
+  /// The last connection that the client or the server has ended on purpose, or is about to end.
+  /// Requests of this connection may fail at both ends.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> operations{0};
-  /// The client's encoded endpoint, valid from `asked` on.
+  /// The client's encoded endpoint. The client stores it before it changes `asked`.
   std::array<std::byte, endpoint::encoded_size> client{};
-  std::array<std::byte, endpoint::encoded_size> server{};  ///< valid from `granted` on
+  std::array<std::byte, endpoint::encoded_size> server{};  ///< stored before `granted`
 
   void give_up(std::uint64_t connection) {
     if (ended.load() < connection) ended = connection;
   }
 };
 
-/// The memory that the server and its clients share. They are threads, or processes that map it.
+/// The memory that the server and its clients share. The server and the clients are threads, or
+/// processes that map this memory.
 struct hall : verdict {
   std::array<desk, 8> desks{};
 };

@@ -21,7 +21,7 @@ void end::block() {
     return settle(job, true);
   }
   note_failure(done.error(), "a blocking call");
-  // The limit, which also ends if the peer gives up, had already expired, so nothing was posted.
+  // The peer had already given up, which ends the limit as well, so nothing was posted.
   if (channel_.is_connected() && peer_has_given_up() &&
       error(done.error()).kind() == error_kind::cancelled)
     return undo(job);

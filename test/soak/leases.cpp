@@ -118,7 +118,7 @@ void end::announce_lease(granted given) {
   mine_.lease = granted_->number;
 }
 
-/// Revokes the lease. After that, no byte of the peer may reach the memory.
+/// Revokes the lease. After that, the peer must not be able to write to the memory.
 void end::end_lease() {
   doing_ = "ending a lease";
   mine_.lease = 0;

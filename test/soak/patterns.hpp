@@ -55,7 +55,7 @@ struct place {
   std::size_t size = 0;
   std::uint64_t tag = 0;
 
-  /// Fills the memory with the bytes of a new tag, when the program gets it back.
+  /// Called when the program gets the memory back. Fills it with the bytes of a new tag.
   void fill() {
     tag = mix(tag);
     std::memcpy(data, bytes_of(tag, 0, size).data(), size);

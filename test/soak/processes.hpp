@@ -27,7 +27,7 @@ extern char** environ;
 
 namespace verbspp::soak {
 
-/// A child process that runs this program, with arguments of its own.
+/// A child process that runs this program with other arguments.
 class other_process {
  public:
   other_process() = default;

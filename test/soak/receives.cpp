@@ -124,7 +124,8 @@ void end::take_receives() {
     receives_.pop_front();
   }
   post_receives();
-  // The number is published only after new receives have been posted in place of those taken.
+  // The number of received messages is published only after new receives have been posted in place
+  // of the completed ones.
   mine_.taken = taken_;
 }
 

@@ -13,8 +13,8 @@ server::server(const options& wanted, hall& shared, unsigned clients)
       random_(mix(wanted.seed, 1000)),
       context_(must(open_device(wanted.device), "open the device")),
       domain_(must(protection_domain::allocate(context_), "allocate a protection domain")),
-      // Fewer places than the clients can have messages in flight, so that receives run out and
-      // senders have to wait.
+      // There are fewer places than messages that the clients can have in flight, so receives run
+      // out, and senders have to wait.
       pool_(must(message_pool::create(domain_, 40, hall_message_size), "create a pool")),
       rows_(2 * std::size_t{clients}),
       ids_(clients) {
@@ -32,12 +32,13 @@ void server::count(const std::string& what) {
   ++counts_[what];
 }
 
-/// Builds a channel for a client that requests one. It replaces the client's last channel.
+/// Builds a channel for a client that requests one. The new channel replaces the client's previous
+/// channel.
 void server::admit(unsigned client) {
   desk& own = hall_.desks[client];
   const std::uint64_t asked = own.asked.load();
   const auto remote = endpoint::decode(own.client);
-  // The client was killed, and its successor may be writing a new endpoint at this moment.
+  // If the client was killed, its successor may be writing a new endpoint at this moment.
   if (!remote.has_value() && own.ended.load() >= asked) return;
   if (ids_[client] != channel_id()) {
     row& last = rows_[ids_[client].index];

@@ -15,14 +15,14 @@ using namespace std::chrono_literals;
 struct options {
   std::string device = "soft0";
   std::uint64_t seed = 1;
-  /// The soak ends when both ends together have posted this many operations, or after `time`.
+  /// The soak ends when the two ends have posted this many operations in total, or after `time`.
   std::uint64_t operations = 1'000'000;
   std::chrono::seconds time = std::chrono::hours(24);
-  /// The minimum number of operations. On a busy machine, the soak continues after `time` until it
-  /// is reached.
+  /// The minimum number of operations. On a busy machine, the soak continues after `time` until
+  /// this number is reached.
   std::uint64_t at_least = 0;
-  /// The longest wait of an end for its own request. It is long because an emulated machine is
-  /// slow. An end waits three times as long for a step of the other end.
+  /// The longest wait of an end for its own request. This limit is long because an emulated machine
+  /// is slow. An end waits three times as long for a step of the other end.
   std::chrono::seconds patience{60};
   /// True if the peer is a separate process, which is killed at random.
   bool kills = false;

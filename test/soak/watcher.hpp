@@ -91,7 +91,8 @@ class watcher {
       }
       const bool is_warm = is_past(4, count, now - started);
       // The number of channels and descriptors varies. So the base is the largest use within a
-      // period. If it were a single sample at a quiet moment, any later one would look like a leak.
+      // period. If the base were a single sample at a quiet moment, any later sample would look
+      // like a leak.
       if (is_warm &&
           (!has_base_ || (!is_past(2, count, now - started) && now - last_look > 20ms))) {
         base_ = base_.or_more(footprint::now());

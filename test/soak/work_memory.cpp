@@ -62,8 +62,8 @@ void end::post_owned() {
   }
 }
 
-/// Posts a request that shares its memory. The program's handles may be dropped before it has
-/// finished.
+/// Posts a request that shares its memory. The program's handles may be dropped before the request
+/// has finished.
 void end::post_shared() {
   doing_ = "posting shared memory";
   if (left_alone_.size() > 8) return look_after_shared();

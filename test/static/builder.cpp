@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The type of a queue pair builder contains the parameters that it has received.
+// The type of a queue pair builder records which parameters have been set.
 
 #include <verbspp/qp/builder.hpp>
 

@@ -43,7 +43,8 @@ static_assert(sizeof(context) == sizeof(void*));
 static_assert(sizeof(protection_domain) == sizeof(void*));
 static_assert(sizeof(completion_channel) == sizeof(void*));
 
-// A waitable completion queue converts to a plain one, but not the other way round.
+// A waitable completion queue converts to a plain one, but a plain one does not convert to a
+// waitable one.
 static_assert(std::is_convertible_v<const waitable_completion_queue&, const completion_queue&>);
 static_assert(sizeof(waitable_completion_queue) == sizeof(completion_queue));
 static_assert(!std::is_constructible_v<waitable_completion_queue, completion_queue>);

@@ -61,7 +61,8 @@ static_assert(std::is_void_v<value_of<result<void>>>);
 static_assert(sizeof(result<void>) == sizeof(error) + sizeof(void*));
 static_assert(sizeof(result<owner>) == sizeof(result<void>));
 
-// It converts from types that convert to its value or its error, but not to both.
+// A result can be created implicitly from types that convert to its value or to its error, but not
+// from types that convert to both.
 static_assert(std::is_convertible_v<int, result<int>>);
 static_assert(std::is_convertible_v<error, result<int>>);
 static_assert(std::is_convertible_v<error, transport_result<int>>);

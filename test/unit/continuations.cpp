@@ -109,7 +109,8 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   waiting.add_send(own, 1, default_limit);
   CHECK(waiting.alarm() == now + hours(2));
   waiting.add_send(usual, 2, default_limit);
-  // The default limit starts at the next alarm, which comes after a quarter of the limit.
+  // The default limit of `usual` has not started: it starts at the next call of `take_expired`. The
+  // alarm requests that call after a quarter of the limit; here, the call comes at once.
   CHECK(waiting.take_expired(now, default_limit) == nullptr);
   CHECK_FALSE(own.has_expired());
   CHECK(usual.is_default());

@@ -41,8 +41,8 @@ namespace {
 
 using writable = remote_memory<access::remote_write>;
 
-/// Sends bytes of another program to a side, which has to fail. \returns the error message of the
-/// side
+/// Sends the bytes of a program that is not a peer to one side of an exchange, which has to fail.
+/// \returns the error message of that side
 std::string answer_to(std::string_view bytes, bool closes = false) {
   socket_pair sockets;
   bool is_late = false;

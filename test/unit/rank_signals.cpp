@@ -134,7 +134,7 @@ TEST_CASE("a rank leaves each kind of barrier only after all ranks have arrived"
        {barrier_kind::centralized, barrier_kind::binary_tree, barrier_kind::dissemination})
     for (std::uint32_t count = 1; count <= 17; ++count) {
       CAPTURE(static_cast<int>(kind), count);
-      // The ranks have the numbers from 10 on, in descending order.
+      // The list contains `count` ranks in descending order, of which the last is rank 10.
       std::vector<std::uint32_t> list(count);
       std::iota(list.rbegin(), list.rend(), 10U);
       const std::uint32_t late = list[count / 2];

@@ -191,7 +191,7 @@ TEST_CASE("a send window does not confuse the scopes of requests that use the sa
   counting_keeper keeper;
   scope_state first;
   scope_state second;
-  // Each scope has two runs of requests, the first of which has a record.
+  // Each scope has two runs of requests. The first run of each scope has a record.
   scopes.open(first, sends.window.next());
   sends.post(1, &first);
   sends.post(1);

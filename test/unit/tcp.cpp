@@ -44,7 +44,7 @@ class addresses_of_name {
   addresses_of_name(const addresses_of_name&) = delete;
   addresses_of_name& operator=(const addresses_of_name&) = delete;
 
-  /// The lookup's thread reads this while the test waits for it.
+  /// The lookup's thread reads this while the test waits for the lookup.
   static inline std::vector<const char*> of_the_name;
 };
 
@@ -219,8 +219,8 @@ TEST_CASE("a name's first address gets only its share of the time if it does not
   const auto silent = tcp_listener::open(port.text(), "127.0.0.2").value();
   const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.2");
-  // The limit gives the first of sixteen addresses two seconds. It is long because the machine may
-  // be busy.
+  // The limit of 32 seconds gives the first of sixteen addresses two seconds. It is that long
+  // because the machine may be busy.
   std::vector<const char*> addresses(16, "127.0.0.1");
   addresses.front() = "127.0.0.2";
   const addresses_of_name known(addresses);

@@ -18,7 +18,8 @@
 // Catch2 has SKIP since version 3.3. With older versions, this macro prints a warning, and then
 // ends the test case by the exception that a failed REQUIRE throws.
 #ifndef SKIP
-/// The beginning of that warning. Scripts that read the reports recognize skips by it.
+/// The warning by which the macro below reports a skip begins with this text. Scripts that read the
+/// reports recognize skips by it.
 inline constexpr const char* catch_skips = "skipped: ";
 #define SKIP(...)                        \
   do {                                   \

@@ -64,7 +64,8 @@ for layer in ethernet infiniband; do
   done
 done
 
-# The member has to join the group before the sender sends. mckey's sender waits for three seconds before that.
+# The member has to join the group before the first message is sent. mckey's sender waits for three seconds before it
+# sends.
 if command -v mckey >/dev/null; then
   ran=1
   for layer in ethernet infiniband; do
@@ -87,7 +88,7 @@ if command -v mckey >/dev/null; then
     done
   done
 fi
-# cmtime opens a number of connections and prints the time of each step. Its server doesn't exit.
+# cmtime opens a number of connections and prints how long each step took. Its server doesn't exit, so it is killed.
 if command -v cmtime >/dev/null; then
   ran=1
   next_port

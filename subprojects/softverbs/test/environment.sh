@@ -75,6 +75,6 @@ if [ "$(id -u)" != 0 ]; then
   expect 'unreadable' 'Permission denied' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
   expect_none 'unreadable' 'soft0' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
 fi
-# A pipe is read to its end as well.
+# A configuration that is read from a pipe is read to its end as well.
 expect 'a pipe' 'soft1' "$(printf '[soft0]\n[soft1]\n' | run env SOFTVERBS_CONFIG=/dev/stdin ibv_devices)"
 exit $failures

@@ -131,7 +131,7 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
       perf $tool -c $service -x $index
     done
     limit=200
-    # With UC, a message may be lost, and a program that waits for it waits forever. Atomics have only one size.
+    # With UC, a message may be lost, and a program would wait for the lost message forever. Atomics have only one size.
     case $tool-$service in
       ib_atomic_*) ;;
       *-RC | *-XRC) perf $tool -c $service -a -n 20 ;;
@@ -142,7 +142,7 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
     ib_send_bw)
       perf $tool --use-srq
       perf $tool -c UD --use-srq
-      # For bandwidths, perftest needs an address of the same IP version.
+      # The multicast group has an IPv6 address. To measure bandwidth, perftest needs a GID of the same IP version.
       one_at_a_time perf $tool -c UD -g -x 5
       ;;
     ib_send_lat)
@@ -181,8 +181,8 @@ for tool in raw_ethernet_bw raw_ethernet_lat raw_ethernet_fs_rate; do
   try frames $tool -n 100 $old $by_port --flows 4
 done
 
-# measure OPTIONS...: one of qperf's tests, for a second. Its server serves one client after the other, and
-# prints when it listens.
+# measure OPTIONS...: runs one of qperf's tests for a second. qperf's server serves one client after the other, and
+# prints a line when it listens.
 measure() {
   if env LD_PRELOAD="$library" timeout $limit qperf -lp $port -t 1 127.0.0.1 "$@" >"$log/client" 2>&1 &&
     grep -q ' = ' "$log/client"; then
@@ -294,7 +294,7 @@ fi
 ranks() {
   number=$1
   shift
-  # These settings permit root, as which CI runners often run, and fewer processors than ranks.
+  # With these settings, Open MPI runs even as root, which is common on CI runners, and with more ranks than processors.
   if env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout $limit mpirun --oversubscribe \
     -np "$number" -x LD_PRELOAD="$library" "$@" "$log/mpi" >"$log/output" 2>&1 && grep -q '^done$' "$log/output"; then
     return 0
@@ -388,7 +388,7 @@ fi
 if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
   try fabric 'verbs;ofi_rxd' rdm soft0-dgram
 fi
-# dapl LAYER PROVIDER: runs dapltest. Its ports are fixed, so only one test of it runs at a time on this machine.
+# dapl LAYER PROVIDER: runs dapltest. Its ports are fixed, so only one dapltest runs at a time on this machine.
 dapl() (
   # steady: a fixed name, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
@@ -424,9 +424,9 @@ if start 'uDAPL: dtest' dtest; then
   fi
 fi
 
-# iser LAYER FAMILY...: runs libiscsi's tests of these families, with a target of tgt. The target does not exit
-# until it is killed. Its port is fixed, so only one runs at a time on this machine. libiscsi 1.19 reads
-# uninitialized memory, so the setting by which Meson fills memory is removed.
+# iser LAYER FAMILY...: runs libiscsi's tests of these families, with a target of tgt. The target does not exit until it
+# is killed. Its port is fixed, so only one target runs at a time on this machine. libiscsi 1.19 reads uninitialized
+# memory, so the setting by which Meson fills memory is removed.
 iser() (
   # steady: a fixed name, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-iser"
@@ -535,7 +535,7 @@ elif start 'rdma-core: Python tests' /usr/bin/python3; then
   if is_long; then
     try suite SOFTVERBS_LINK_LAYER=infiniband
     try suite SOFTVERBS_SHARED_MEMORY=no
-    # The tests of the connection manager need an interface that `ip` knows.
+    # The tests of the connection manager need a network interface that `ip` lists.
     if command -v ip >/dev/null; then
       printf '[soft0]\ngid 0 = 127.0.0.1 v2 interface 1\n' >"$log/of-loopback.conf"
       try suite SOFTVERBS_CONFIG="$log/of-loopback.conf"

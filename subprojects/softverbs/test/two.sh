@@ -55,8 +55,8 @@ frames() {
   return 1
 }
 
-# one_at_a_time COMMAND...: runs a command while no other test does so. perftest needs this for multicast: all
-# of its processes use the same groups.
+# one_at_a_time COMMAND...: runs a command while no other test runs a command in this way. perftest needs this for
+# multicast, because all of its processes use the same groups.
 one_at_a_time() {
   # steady: a fixed name, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-multicast"
@@ -67,8 +67,8 @@ one_at_a_time() {
   return $status
 }
 
-# two PORT_OPTION PROGRAM ARGUMENTS...: returns 0 if server and client both succeed. The client is restarted as
-# long as the server runs but does not listen yet. Each has a timeout of $limit seconds, 60 by default.
+# two PORT_OPTION PROGRAM ARGUMENTS...: returns 0 if server and client both succeed. The client is restarted as long as
+# the server runs but does not listen yet. Each program has a timeout of $limit seconds, 60 by default.
 two() {
   option=$1
   shift

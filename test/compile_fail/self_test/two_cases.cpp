@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Shared by both cases; the code of one is not seen by the other.
+// These lines apply to both cases. Neither case contains the code of the other.
 // expect: an int
 
 // case: first_of_two

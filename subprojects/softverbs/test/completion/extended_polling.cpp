@@ -164,7 +164,8 @@ TEST_CASE("a queue that ignores overruns loses completions and has no other erro
   REQUIRE(other.post_receive(1, {}) == 0);
   REQUIRE(end.send(9, {}, 0) == 0);
   CHECK(other.wait().wr_id == 1);
-  // All requests have begun. SQ_DRAINED reports when they are done, without polling the queue.
+  // All requests have been started. The event SQ_DRAINED reports that they are done, so the test
+  // need not poll the queue to learn that.
   ibv_qp_attr drained{};
   drained.qp_state = IBV_QPS_SQD;
   drained.en_sqd_async_notify = 1;
@@ -175,7 +176,7 @@ TEST_CASE("a queue that ignores overruns loses completions and has no other erro
   CHECK(end.extended->status == IBV_WC_SUCCESS);
   CHECK(end.extended->wr_id == 8);
   ibv_end_poll(end.extended);
-  // The lost completions have freed the slots of their requests.
+  // Although their completions were lost, the earlier requests no longer occupy the send queue.
   for (std::uint64_t id = 0; id < 40; ++id)
     REQUIRE(end.write(id, {end.piece(0, 8)}, other.here(), 0, 0) == 0);
 }
@@ -214,7 +215,7 @@ TEST_CASE("the device reports the frequency of its clock") {
   CHECK(attributes.completion_timestamp_mask == ~std::uint64_t{0});
   CHECK(attributes.hca_core_clock == 1'000'000);
   const std::uint64_t before = device_clock(device.verbs);
-  // steady: the clock has to advance by at least this time
+  // steady: the device's clock has to advance by at least this time
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   CHECK(device_clock(device.verbs) - before >= 2'000'000);
   ibv_values_ex unknown{};

@@ -139,7 +139,7 @@ TEST_CASE("cm: members of a multicast group receive the datagrams that are sent 
 TEST_CASE("cm: a failed join is reported and an invalid join is refused") {
   event_source events;
   datagram_id id(events, "198.18.83.1");
-  // A queue pair of another port space can't be a member. steady: this fixed group is not joined
+  // An identifier of the TCP port space can't join a group. steady: this fixed group is not joined
   sockaddr_in6 address = ip("239.18.83.8");
   one_id connecting(events);
   CHECK(rdma_join_multicast(connecting.id, of_c(address), nullptr) == -1);

@@ -131,7 +131,7 @@ TEST_CASE("a failure that was repaired before the program polled is still report
   }
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
   CHECK(rdma_disconnect(pair.client.id) == -1);
-  // Identifiers that are created later don't get the event.
+  // Identifiers that are created after the removal don't get the event.
   event_source later_events;
   const cm_listener later(later_events);
   CHECK_FALSE(later_events.is_readable());

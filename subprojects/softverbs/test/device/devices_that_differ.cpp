@@ -253,7 +253,7 @@ TEST_CASE("disabled features are refused", "[.][differ]") {
   ibv_cq_init_attr_ex extended{};
   extended.cqe = 1;
   CHECK(refusal([&] { return ibv_create_cq_ex(end.context, &extended); }) == EOPNOTSUPP);
-  // The function in verbs.h then calls the older verb.
+  // This device has no extended verbs, so the function in verbs.h calls the older verb.
   ibv_device_attr_ex answer{};
   CHECK(ibv_query_device_ex(end.context, nullptr, &answer) == 0);
   CHECK(answer.orig_attr.max_qp == 2);

@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Posts three requests in one list, so that the device can't fail one before the last is posted.
+/// Posts three requests in one list, so that no request can fail before all of them are posted.
 void write_together(endpoint& from, const address& to) {
   ibv_sge piece = from.piece(0, 8);
   std::vector<ibv_send_wr> requests = list_of_writes(3, piece, to);
@@ -246,7 +246,7 @@ TEST_CASE("delayed completions arrive late and in order", "[in front]") {
   completes(link.left, 2, IBV_WC_SUCCESS);
   CHECK(link.left.quiet());
 
-  // A thread that waits for an event gets the completion late as well.
+  // A thread that waits for a completion event is delayed as well.
   endpoint end(options{.channel = true});
   end.connect(end.here());
   faults::add("completion=40ms");
@@ -435,7 +435,7 @@ TEST_CASE("each fault counts how often it has taken effect", "[in front]") {
 
 TEST_CASE("a process reports faults that never took effect and may fail because of them",
           "[in front]") {
-  // The other process gets a single completion, that of a receive.
+  // The other process gets a single completion, which is for a receive.
   const auto outcome = [](const std::string& list) {
     peer other("leaver", ("SOFTVERBS_FAULTS=" + list).c_str());
     endpoint end;
@@ -579,7 +579,7 @@ TEST_CASE("after single-step mode ends, requests are direct") {
   softverbs_hold(1);
   softverbs_go_on();
   CHECK(becomes_direct(link.left, link.right.here()));
-  // The same applies to requests of another process, if the processes share memory.
+  // Requests of another process are direct as well, if the processes share memory.
   peer other("writer");
   endpoint end(patient());
   other.meet(end);

@@ -37,7 +37,8 @@ TEST_CASE("a lost packet is retransmitted if the transport is reliable") {
   for (std::uint64_t id = 1; id <= 2; ++id)
     REQUIRE(end.post_receive(id, {end.piece(100, 100)}) == 0);
   for (std::uint64_t id = 3; id <= 4; ++id) {
-    // Each message is sent from another byte, because nothing reports when a byte may be changed.
+    // Each message is sent from a different byte, because the sends are unsignaled: nothing reports
+    // when a byte may be reused.
     end.memory[id] = static_cast<unsigned char>(id);
     REQUIRE(end.send_to(handle, end.pair->qp_num, id, {end.piece(id, 1)}, 0) == 0);
   }

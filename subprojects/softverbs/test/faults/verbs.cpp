@@ -115,7 +115,7 @@ struct world {
   ibv_wq* spare_work_queue = nullptr;
   ibv_wq* work_queue = nullptr;
   ibv_rwq_ind_table* table = nullptr;
-  /// Null on InfiniBand, and if the process lacks the privilege.
+  /// A flow rule that the device has not created.
   ibv_flow no_flow{0, verbs, 0};
 };
 
@@ -475,7 +475,7 @@ void told(convention reports, int error, long returned, int left_in_errno) {
   CHECK(left_in_errno == error);
 }
 
-/// True for verbs on objects that InfiniBand doesn't have.
+/// True for verbs on work queues and their tables, which InfiniBand doesn't have.
 bool is_of_work_queues(const std::string& verb) {
   return verb == "ibv_destroy_rwq_ind_table" || verb == "ibv_destroy_wq" ||
          verb == "ibv_modify_wq" || verb == "ibv_post_wq_recv";
@@ -500,7 +500,7 @@ TEST_CASE("each verb can be made to fail once and reports the failure by its own
     const long returned = make(all);
     told(reports, unheard_of, returned, errno);
     CHECK(softverbs_faults_struck() == 1);
-    // A second call may fail for other reasons.
+    // These calls may fail for other reasons if they are repeated.
     if (name == "ibv_post_srq_recv" || name == "ibv_post_send" || name == "ibv_post_recv") continue;
     errno = 0;
     const long again = make(all);

@@ -328,7 +328,8 @@ TEST_CASE("a folder of a device can be rewound and positioned") {
   CHECK(errno == ENOTSUP);
   CHECK(::closedir(other) == 0);
   CHECK(::closedir(folder) == 0);
-  // More folders are opened one after the other than may be open at the same time.
+  // The loop opens more folders in total than may be open at the same time, so each one has to be
+  // closed.
   for (int round = 0; round < 100; ++round) CHECK(names_in(of_device).size() == 10);
 }
 

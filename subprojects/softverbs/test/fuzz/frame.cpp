@@ -44,7 +44,7 @@ void add_ipv6(bytes& to, bool tcp) {
     add(to, {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end});
 }
 
-// Clears the bits of a mask that a rule can't match.
+// Each of these functions clears the bits of a mask that a flow rule cannot match.
 
 void limit(ibv_flow_ipv4_ext_filter& mask) { mask.flags = 0; }
 void limit(ibv_flow_ipv6_filter& mask) { mask.flow_label &= htobe32(0xf'ffff); }

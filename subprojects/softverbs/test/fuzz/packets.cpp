@@ -242,7 +242,7 @@ void post(fuzz::input& said, fuzz::victim& on) {
   on.post(what, home.piece(said.take<std::uint8_t>(), length), 0x1000, home.region->rkey);
 }
 
-/// Changes objects that only some types of queue pairs have.
+/// Changes objects that only some types of queue pairs use.
 void arrange(fuzz::input& said, fuzz::victim& on, const letter& last) {
   on.bind_window();
   on.renew_shared(said.below(2));

@@ -40,8 +40,8 @@ class pair_of_ends {
   ring_state& state() const noexcept { return *reinterpret_cast<ring_state*>(start_); }
 
  private:
-  // All inputs use the same memory, because allocating and freeing it would take more time than the
-  // test itself.
+  // All inputs use the same memory, because allocating memory for each input would take more time
+  // than the test itself.
   std::byte* start_ = [] {
     static void* const memory = std::aligned_alloc(4096, pair_memory::bytes);
     return static_cast<std::byte*>(memory);
@@ -178,7 +178,8 @@ void hear_announcements(fuzz::input& said) {
     const announcements::use of{
         said.below(2) == 0 ? announcements::any : said.take<std::uint16_t>(),
         said.below(2) == 0 ? announcements::any : said.take<std::uint32_t>()};
-    // Wait until the callback ends the wait at an announcement.
+    // Waits until all announced uses of `of` have ended. The callback ends the wait earlier when it
+    // returns `give_up`.
     unsigned judged = 0;
     own.wait(of, [&](const announcements::use& what) {
       require(what.pair < 1U << 14 && what.region < 1U << 20);

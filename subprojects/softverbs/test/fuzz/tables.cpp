@@ -43,7 +43,7 @@ constexpr std::uint64_t mark = 0x1234'5678'9abc'def0;
 /// The address at which the peer claims to have its device memory.
 constexpr std::uint64_t device_memory_there = std::uint64_t{1} << 40;
 
-/// The child has this memory at the same address.
+/// The peer's memory. The peer is a child process, which has this memory at the same address.
 struct alignas(4096) peer_memory {
   std::array<std::byte, std::size_t{64} * 1024> registered;
   std::uint64_t mark_there;
@@ -58,7 +58,7 @@ words words_of(Place& place) {
   return {reinterpret_cast<std::atomic<std::uint64_t>*>(&place), sizeof(place) / 8};
 }
 
-/// The child, which is a separate process from the viewpoint of softverbs.
+/// The peer: a child process, which softverbs treats as an unrelated process.
 class hostile_peer {
  public:
   static hostile_peer& only() {
@@ -72,7 +72,7 @@ class hostile_peer {
 
   /// Publishes correct data about a region, and about a queue pair that is connected to `peer`.
   void be_honest(const ibv_qp& peer, bool in_device_memory);
-  /// Performs its part of the handshake when this process connects.
+  /// Performs the child's part of the handshake when this process connects.
   void answer();
   /// Writes false data to the shared memory.
   void lie(fuzz::input& said);
@@ -118,8 +118,8 @@ hostile_peer::hostile_peer() {
   child_ = ::fork();
   require(child_ >= 0);
   if (child_ == 0) {
-    // The kernel reports the process that has called listen as the peer, so the child has to call
-    // it.
+    // The kernel reports the process that has called `listen` as the peer, so the child has to call
+    // `listen` itself.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     if (::listen(listener_, 16) == 0) static_cast<void>(!::write(ready[1], "", 1));

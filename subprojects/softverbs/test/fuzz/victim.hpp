@@ -22,12 +22,12 @@ class device {
   /// Called before each input, so that all inputs find the same state: fills the registered memory
   /// with a sequence of numbers, and all other memory with another value.
   void begin();
-  /// Does the same, and suspends the device: from then on, it runs only in single steps, and all
-  /// requests are sent as packets.
+  /// Does the same as `begin`, and suspends the device: after that, the device runs only in single
+  /// steps, and sends all requests as packets.
   void begin_steps(std::uint64_t seed);
-  /// Checks that memory outside of the region has not changed.
+  /// Checks that memory outside of the registered region has not changed.
   void check() const;
-  /// Executes up to `steps` steps, by which pending work completes or fails.
+  /// Executes up to `steps` steps of the device, so that pending work completes or fails.
   static void run(unsigned steps);
 
   std::span<std::byte> memory() const noexcept { return memory_; }
@@ -35,7 +35,7 @@ class device {
   ibv_sge piece(std::size_t offset, std::uint32_t length) const noexcept;
   /// The address of the device, for connections to itself.
   ibv_ah_attr way_here() const;
-  /// The group that unconnected queue pairs of this type join.
+  /// The multicast group that unconnected queue pairs of this type join.
   static ibv_gid group(ibv_qp_type type) noexcept;
   /// False if the user can't create raw packet queue pairs.
   bool may_send_frames() const noexcept { return may_send_frames_; }
@@ -59,7 +59,7 @@ class device {
 /// `peer`, which may not exist.
 class victim {
  public:
-  /// With XRC, receives are shared in any case.
+  /// With XRC, receives are shared even if `shares_receives` is false.
   victim(ibv_qp_type type, std::uint32_t peer, bool shares_receives);
   victim(const victim&) = delete;
   victim& operator=(const victim&) = delete;
@@ -76,7 +76,7 @@ class victim {
   std::uint32_t window_key() const noexcept { return window_key_; }
   /// Adds a rule by which a raw packet queue pair receives frames. The rule may be invalid.
   void add_rule(ibv_flow_attr& attributes);
-  /// Posts a request; ignores it if it can't be posted.
+  /// Posts a request. Does nothing if the request can't be posted.
   void post(ibv_wr_opcode what, const ibv_sge& piece, std::uint64_t remote, std::uint32_t rkey);
   /// Takes the completions, and checks that each request completes at most once.
   void poll();

@@ -63,7 +63,8 @@ TEST_CASE("a process above the maximum number of processes is refused with a mes
   REQUIRE(::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   ::close(file);
   {
-    // The number of devices must not be set by both variables.
+    // SOFTVERBS_DEVICES must not be set together with SOFTVERBS_CONFIG, which also sets the number
+    // of devices.
     const char* devices = std::getenv("SOFTVERBS_DEVICES");
     const std::string kept = devices == nullptr ? "" : devices;
     ::unsetenv("SOFTVERBS_DEVICES");

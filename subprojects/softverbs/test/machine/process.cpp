@@ -92,7 +92,7 @@ TEST_CASE("an acknowledgement that has arrived in time is accepted even if it is
   standstill held;
   REQUIRE(end.send(1, {end.piece(0, 64)}) == 0);
   REQUIRE(softverbs_step() == 1);
-  // The peer has sent the acknowledgement before it exited.
+  // The peer sent the acknowledgement before it exited.
   REQUIRE(other.wait() == 0);
   // steady: lets the ACK timeout expire; on a slower machine it has expired earlier
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -288,7 +288,7 @@ TEST_CASE("UD: a process that doesn't receive datagrams can't block other proces
   const address there = stopped.meet(end);
   const address_handle handle(end, there);
   stopped.stop();
-  // These are more datagrams than the buffer of the socket can hold.
+  // The rounds send more datagrams than the socket's buffer can hold.
   for (int round = 0; round < 10; ++round) {
     for (std::uint64_t id = 0; id < 60; ++id)
       REQUIRE(end.send_to(handle, there.qpn, id, {end.piece(0, 4096)}) == 0);

@@ -83,7 +83,7 @@ TEST_CASE("receive scaling: every frame has a hash") {
   for (int round = 0; round < 5000; ++round) {
     frame any = frame_of(own_mac(2), own_mac(1), round % 2 == 0 ? ipv4_type : ipv6_type,
                          frame(random() % 70));
-    // Random bytes, except for the IP version, which determines how the others are read.
+    // Random bytes, except for the IP version, which determines how the other bytes are read.
     for (std::size_t place = 15; place < any.size(); ++place) any[place] = byte();
     if (any.size() > 14) any[14] = round % 2 == 0 ? 0x45 : 0x60;
     any.resize(random() % (any.size() + 1));
@@ -177,7 +177,8 @@ TEST_CASE("receive scaling: completions report the rule's tag and can be waited 
   REQUIRE(post(queue, 5, {reinterpret_cast<std::uintptr_t>(memory.data()), 256, region->lkey}) ==
           0);
   REQUIRE(ibv_req_notify_cq(attributes.cq, 0) == 0);
-  // In this case, the device's thread has to add the completion to the queue.
+  // A notification was requested, so the device's own thread has to add the completion to the
+  // queue.
   REQUIRE(sender.send_frame(from("10.0.1.1")) == IBV_WC_SUCCESS);
   ibv_cq* const source = take_event_of(channel);
   CHECK(source == attributes.cq);
@@ -262,7 +263,7 @@ TEST_CASE("receive scaling: a frame whose queue has no receive is lost") {
   for (std::uint32_t count = 0; count < work_queues::receives + 3; ++count)
     REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
   REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
-  // When this completion has arrived, all earlier frames have been delivered.
+  // When the completion of the last frame has arrived, all earlier frames have been delivered.
   CHECK(end.next(1).status == IBV_WC_SUCCESS);
   for (std::uint32_t count = 0; count < work_queues::receives; ++count)
     CHECK(end.next(0).status == IBV_WC_SUCCESS);

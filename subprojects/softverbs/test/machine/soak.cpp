@@ -37,7 +37,8 @@ unsigned long setting(const char* name, unsigned long otherwise) {
   return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
 }
 
-/// Shared memory. The workers inherit its descriptor under the same number.
+/// Memory that this process shares with the workers, which inherit its descriptor under the same
+/// number.
 class shared_board {
  public:
   shared_board() {
@@ -158,8 +159,8 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
     const auto until = begun + std::chrono::seconds(seconds);
     std::ptrdiff_t mappings_before = 0;
     while (steady::now() < until && !all.wrong) {
-      // Worker 0 may be stopped, but is never killed. So its resources show whether any are kept
-      // for workers that have died.
+      // Worker 0 may be stopped, but is never killed. So its use of resources shows whether the
+      // resources for dead workers are released.
       if (mappings_before == 0 && steady::now() > begun + std::chrono::seconds(seconds) / 4) {
         REQUIRE(all_go_on(all));
         mappings_before = mappings(others[0]->process());
@@ -170,7 +171,7 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
       const bool kill = number != 0 && random() % 2 == 0;
       if (random() % 2 == 0) {
         chosen.stop();
-        // Rarely, a process is stopped for longer than any call waits for it.
+        // Rarely, a process is stopped for longer than any call waits for a stopped process.
         pause(random() % 20 != 0 ? 20 : seconds > 60 && random() % 8 == 0 ? 7000 : 400);
         if (!kill || random() % 2 == 0) chosen.resume();
         ++stops;
@@ -194,7 +195,7 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
       CHECK(mappings(others[0]->process()) <= mappings_before + 16);
       CHECK(pages_after <= pages_before + 512);
     }
-    // Connections to killed processes are closed shortly after.
+    // Connections to a killed process are closed shortly after its death.
     const auto kept = [&] { return all.descriptors[0] - all.descriptors_alone[0]; };
     CHECK(eventually([&] { return kept() <= std::ptrdiff_t{2 * (soak::workers - 1) + 1}; }));
     all.stops = true;

@@ -66,8 +66,8 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   connection stranger;
   halted_writer writer(end);
 
-  // Objects that the stopped process doesn't use can be destroyed. A call that waited for it would
-  // return EBUSY.
+  // Objects that the stopped process doesn't use can be destroyed. A call that waited for the
+  // stopped process would return EBUSY.
   CHECK(ibv_dereg_mr(stranger.right.region) == 0);
   stranger.right.region = nullptr;
   CHECK(take_rights(stranger.right) == 0);
@@ -75,7 +75,8 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   CHECK(ibv_destroy_qp(stranger.right.pair) == 0);
   stranger.right.pair = nullptr;
 
-  // The system call is executed, and the process stops after it, before it can announce its end.
+  // The thread executes the system call. Then the process is stopped, before it can announce that
+  // the request has finished.
   ::kill(writer.other.process(), SIGSTOP);
   writer.thread->let_go();
   int status = 0;
@@ -122,7 +123,7 @@ TEST_CASE("closing a device waits until requests to it have finished") {
   static endpoint* end = nullptr;
   end = new endpoint(patient());
   halted_writer writer(*end);
-  // The call returns only when the request has finished.
+  // The call returns only when the request of the other process has finished.
   CHECK(returns_only_after([&] { return ibv_close_device(end->context); },
                            [&] { writer.thread->let_go(); }) == 0);
   CHECK(std::count(end->memory.begin(), end->memory.end(), 0x77) == 1 << 16);

@@ -33,7 +33,7 @@ struct open_file {
   int descriptor;
 };
 
-/// A memory file. Its name is known only in this process.
+/// An anonymous file in memory, which only this process can open.
 struct memory_file : open_file {
   explicit memory_file(std::size_t bytes)
       : open_file(::memfd_create("buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
@@ -102,7 +102,7 @@ TEST_CASE("a dma-buf is accessed by the addresses of its registration") {
     CHECK(file.read(2 * page + 24, 1) == std::string(1, '\0'));
   }
   SECTION("the region can be used as local memory") {
-    // The right end sends from one part of the region, and receives into the other.
+    // The right end sends from one part of the region, and receives into the other part.
     const ibv_sge from{iova, 2, region.verbs->lkey};
     const ibv_sge into{iova + 100, 2, region.verbs->lkey};
     REQUIRE(link.left.post_receive(5, {link.left.piece(0, 2)}) == 0);

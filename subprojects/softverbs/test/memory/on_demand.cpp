@@ -61,8 +61,8 @@ ibv_mr* register_everything(ibv_pd* domain, int rights = on_demand_rights) {
   return ibv_reg_mr(domain, nullptr, SIZE_MAX, rights);
 }
 
-/// True if the kernel can bring in pages on request. Before version 5.14 it can't, and advice
-/// returns 0 without an effect.
+/// True if the kernel can bring in pages on request. Kernels before version 5.14 can't; with them,
+/// the call for advice returns 0 and has no effect.
 bool populates() {
   constexpr int populate_read = 22;
   const absent_pages pages;

@@ -42,7 +42,7 @@ struct windowed : connection {
   ibv_mw_bind_info part(std::size_t offset, std::size_t length, unsigned access) const {
     return {right.region, right.here().memory + offset, length, access};
   }
-  /// Binds the window with the call for its type. Returns its result.
+  /// Binds the window with the call for the window's type. Returns the call's result.
   int bind(const ibv_mw_bind_info& info) {
     if (window->type == IBV_MW_TYPE_1) {
       ibv_mw_bind binding{};
@@ -359,7 +359,8 @@ TEST_CASE("a window is deallocated after a write through it has finished") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(0, 4096, window_rights));
   const held_page source(ends.left.domain);
-  // If the write needed packets, the deallocation would wait for a lock of the device instead.
+  // If the write needed packets, the deallocation would wait for a lock of the device instead of
+  // for the write.
   if (!source.may_hold() || !becomes_direct(ends.left, ends.there())) {
     SUCCEED("no process can be stopped in the middle of a write here");
     return;

@@ -9,7 +9,7 @@
 
 namespace {
 
-/// The options of impatient(), with few RNR retries in addition.
+/// The same options as impatient(), but with only two RNR retries.
 options impatient_sender() {
   options result = impatient();
   result.rnr_retry = 2;

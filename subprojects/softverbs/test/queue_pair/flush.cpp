@@ -100,7 +100,7 @@ TEST_CASE("a persistent flush writes memory to its file") {
   char byte = 0;
   CHECK(::pread(::fileno(file), &byte, 1, 5000) == 1);
   CHECK(byte == 9);
-  // Unmapped memory can't be flushed to the file.
+  // Memory that is no longer mapped can't be flushed to the file.
   REQUIRE(::munmap(memory, size) == 0);
   REQUIRE(link.flush(3, there, 5000, 8, newer::flush_persistent) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
@@ -180,7 +180,7 @@ TEST_CASE("a device that supports flushes reports this") {
 }
 
 TEST_CASE("fields that newer headers add have the offsets that the ABI defines") {
-  // Compares the offsets with the headers of this build, if these have the members.
+  // Compares the offsets with those in this build's headers, if the headers contain these members.
   endpoint end;
   ibv_qp_ex* build =
       build_requests_of(end, newer::qp_ex_with_atomic_write | newer::qp_ex_with_flush);

@@ -337,8 +337,8 @@ TEST_CASE("the path can be changed while the send queue is drained") {
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
 
-  // In the kernel, a new path includes the port, which can't be changed for an unreliable
-  // connection.
+  // The kernel treats the port as a part of the path, and does not permit a change of the port for
+  // an unreliable connection.
   connection fixed(options{.type = IBV_QPT_UC});
   REQUIRE(fixed.left.change(IBV_QPS_SQD) == 0);
   attributes.ah_attr = fixed.left.address_of(fixed.right.here());

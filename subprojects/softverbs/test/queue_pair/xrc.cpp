@@ -363,7 +363,8 @@ TEST_CASE("XRC: the rest of a message isn't delivered to another queue with the 
       static_cast<volatile unsigned char*>(&both.receiver.end.memory[packet_bytes - 1]);
   REQUIRE(eventually([&] { return *filled == 0x5a; }));
   REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
-  // Numbers are used again after some time, so create queues until the number returns.
+  // Numbers of queues are reused after some time, so this creates queues until the number occurs
+  // again.
   both.receiver.shared = both.receiver.create_shared();
   while (number_of(both.receiver.shared) != number) {
     REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
@@ -493,7 +494,7 @@ TEST_CASE("XRC: each end of a connection accepts the attributes that concern it"
   CHECK(modify(target, IBV_QPS_RTR, to_receive) == EINVAL);
   CHECK(modify(sender, IBV_QPS_RTR, to_receive & ~IBV_QP_DEST_QPN) == EINVAL);
   CHECK(modify(target, IBV_QPS_RTR, to_receive | of_target) == 0);
-  // Attributes that concern the other end are ignored.
+  // A sending queue pair ignores the attributes that only a receiving queue pair needs.
   CHECK(modify(sender, IBV_QPS_RTR, to_receive | of_target) == 0);
   CHECK(modify(target, IBV_QPS_RTS, to_send & ~IBV_QP_TIMEOUT) == EINVAL);
   CHECK(modify(sender, IBV_QPS_RTS, to_send) == EINVAL);

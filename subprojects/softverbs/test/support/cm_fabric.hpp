@@ -31,7 +31,7 @@ struct event_source {
   /// Returns a copy of the next event, which is acknowledged. It is valid until the next call. The
   /// test fails if no event arrives within a minute.
   rdma_cm_event* next();
-  /// Does the same, and fails the test if the event has another type.
+  /// Does the same as `next()`, and fails the test if the event has another type.
   rdma_cm_event* next(rdma_cm_event_type wanted);
   bool is_readable(int milliseconds = 0) const;
 

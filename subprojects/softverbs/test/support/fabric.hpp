@@ -210,8 +210,7 @@ bool same(const endpoint& left, std::size_t from, const endpoint& right, std::si
 
 /// Returns a word of an endpoint's memory.
 std::uint64_t word(const endpoint& end, std::size_t offset);
-/// Returns a word that the device may change at the same time. The offset has to be a multiple of
-/// 8.
+/// Returns a word that the device may change during the call. The offset has to be a multiple of 8.
 std::uint64_t changing_word(const endpoint& end, std::size_t offset);
 void set_word(endpoint& end, std::size_t offset, std::uint64_t value);
 /// A number whose bytes are all different.

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
-/// A page that blocks a thread that reads it until the test fills the page.
+/// A page of memory. A thread that reads it is blocked until the test fills the page.
 class held_page {
  public:
   static constexpr std::size_t size = 4096;

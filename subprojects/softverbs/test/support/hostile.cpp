@@ -202,7 +202,7 @@ void chatter(const order& asked) {
   room.what = notice::kind::room_to_write;
   const auto sockets = connections();
   const auto until = steady::now() + std::chrono::milliseconds(asked.milliseconds);
-  // These are more threads than the peer has threads to receive.
+  // More threads send than the peer has threads to receive.
   std::vector<std::thread> speakers;
   for (int number = 0; number < 3; ++number)
     speakers.emplace_back([&] {
@@ -332,7 +332,7 @@ int forger() {
     const int socket = connection_to(header.target_qpn);
     const bool sent = ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) > 0;
     with_test::tell(sent ? 's' : 'n');
-    // Packets that were sent are received, even if the socket is closed before.
+    // Packets that were sent are received even if the socket is closed before they are read.
     ::close(socket);
   }
 }

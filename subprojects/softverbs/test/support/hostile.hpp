@@ -13,11 +13,12 @@ namespace hostile {
 struct order {
   enum class kind : std::uint8_t {
     leave,
-    /// Writes false data to its tables. `number` selects the data.
+    /// Writes false data to the liar's own tables. `number` selects the data.
     lie,
-    /// Announces endlessly that it uses the queue pair and region with these indices in the tables.
+    /// Announces endlessly that the liar uses the queue pair and region with these indices in the
+    /// tables.
     announce,
-    /// For `milliseconds`, writes random data to all memory that it shares, and sends notices
+    /// For `milliseconds`, writes random data to all memory that the liar shares, and sends notices
     /// through all connections. `number` is the seed.
     scribble,
     /// For `milliseconds`, continuously sends notices that a ring has room.
@@ -41,7 +42,7 @@ int caller();
 /// Opens connections to `region` processes, `number` to each, and sends nothing. Keeps them open
 /// until the test sends something. The test sends the number of a queue pair of each process.
 int holder();
-/// Sends packets that the test passes to it. They may name any sender.
+/// Sends packets that the test passes to this process. The packets may name any sender.
 int forger();
 
 }  // namespace hostile

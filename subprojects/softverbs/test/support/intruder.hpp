@@ -69,8 +69,7 @@ class intruder {
     greeting.what = softverbs::notice::kind::greeting;
     send_with(&greeting, sizeof(greeting), {descriptor});
   }
-  /// The answer and the number of descriptors that came with it; empty if the connection was
-  /// closed.
+  /// The answer of the device, and the descriptors that came with it.
   struct answer {
     softverbs::notice notice;
     std::vector<int> descriptors;
@@ -89,7 +88,7 @@ class intruder {
     return ::poll(&own, 1, 0) == 1;
   }
 
-  /// Waits until the socket has room, so that packets are not lost before the connection is
+  /// Waits until the socket has room, so that no packet is lost while the connection waits to be
   /// accepted.
   void send(const void* bytes, std::size_t length) {
     // The send may fail, because the device may have closed the connection.

@@ -62,8 +62,8 @@ std::string own_kind() {
   return {};
 }
 
-/// Opens the device and determines that name. The device must be closed before the call,
-/// and is closed after it.
+/// Opens the device, and returns the name of the socket at which this process then listens, without
+/// its number. The device must be closed before the call, and is closed after it.
 std::string kind_of_this_process() {
   const open_context device;
   return own_kind();
@@ -112,8 +112,9 @@ int latecomer() {
 int without_threads() {
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
-  // The stack would be larger than the address space. A limit of threads would not be sufficient,
-  // because it may be unlimited.
+  // Makes the creation of threads fail, because each stack would be larger than the address space.
+  // A limit on the number of threads would not be sufficient, because some users are exempt from
+  // it.
   if (::pthread_attr_setstacksize(&attributes, std::size_t{1} << 47) != 0 ||
       ::pthread_setattr_default_np(&attributes) != 0)
     return 0;

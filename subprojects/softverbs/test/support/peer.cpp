@@ -392,7 +392,8 @@ char peer::hear() {
 void peer::kill() { ::kill(process_, SIGKILL); }
 void peer::stop() {
   ::kill(process_, SIGSTOP);
-  // Waits, because a signal takes effect with a delay, during which the process could still work.
+  // Waits until the process has stopped. The signal takes effect with a delay, during which the
+  // process could still work.
   int status = 0;
   ::waitpid(process_, &status, WUNTRACED);
 }

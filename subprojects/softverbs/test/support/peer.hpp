@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-/// Another process, which runs one of the functions in peer.cpp (a part).
+/// Another process, which runs one of the functions in peer.cpp. Such a function is called a part.
 class peer {
  public:
   /// Starts the process. `setting` (NAME=VALUE) is added to its environment.

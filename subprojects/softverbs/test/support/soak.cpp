@@ -44,7 +44,7 @@ bool is_all(const unsigned char* from, std::size_t length, unsigned char value) 
   return std::all_of(from, from + length, [value](unsigned char each) { return each == value; });
 }
 
-/// A connection to another worker. Each of the two has a lane for the other.
+/// A connection to another worker. Each of the two workers has a lane for the other.
 class link {
  public:
   link(board& all, std::size_t self, std::size_t other, std::minstd_rand& random);
@@ -116,8 +116,8 @@ link::link(board& all, std::size_t self, std::size_t other, std::minstd_rand& ra
       known_(all.known[self][other]),
       end_(of_links()),
       epoch_(here_.epoch) {
-  // The previous worker may have died while the area was withdrawn, so restore it. This worker may
-  // be killed during that as well.
+  // The previous process of this worker may have died while the area was withdrawn, so restore the
+  // area. This process may be killed during that as well.
   if (offered_.withdrawn != 0) own_.area = offered_.saved;
   offered_.withdrawn = 0;
   offer();
@@ -160,7 +160,7 @@ void link::withdraw(std::minstd_rand& random) {
   ibv_mr*& region = of_area ? area_ : counter_;
   const int error = ibv_dereg_mr(region);
   if (error == EBUSY) {
-    // The call fails like this while a process is stopped in the middle of a request.
+    // Expected: the call returns EBUSY while a process is stopped in the middle of a request.
     ++all_.total.busy;
     return;
   }
@@ -276,8 +276,8 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
     ++known_.done;
     return true;
   }
-  // The peer has died, is stopped, or has withdrawn its memory. The last of these statuses means
-  // that a request of the peer came too late for a region.
+  // The peer has died, is stopped, or has withdrawn its memory. IBV_WC_WR_FLUSH_ERR means that a
+  // request of the peer failed at this end, because it came after the region was deregistered.
   if (completion.status != IBV_WC_RETRY_EXC_ERR && completion.status != IBV_WC_REM_ACCESS_ERR &&
       completion.status != IBV_WC_WR_FLUSH_ERR)
     complain("a request fails with status %d", completion.status);
@@ -331,7 +331,7 @@ void link::read() {
 }
 
 void link::settle() {
-  // Checks a write that may have been executed in part. It is known to have no more effects.
+  // Checks a write that may have been executed in part, and that is known to be over.
   const std::uint32_t offset = known_.offset;
   const std::uint32_t length = known_.length;
   if (!read_into_buffer(offset, length)) return;

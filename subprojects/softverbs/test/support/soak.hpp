@@ -36,7 +36,7 @@ struct keys {
   std::uint32_t counter;
   std::uint64_t area_at;
   std::uint64_t counter_at;
-  /// Not zero while the owner has withdrawn the area. `saved` is its content.
+  /// Not zero while the owner has withdrawn the area. `saved` is the content of the withdrawn area.
   std::atomic<std::uint32_t> withdrawn;
   std::array<unsigned char, area_bytes> saved;
 };

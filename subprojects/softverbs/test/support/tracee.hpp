@@ -12,8 +12,8 @@
 #include <string>
 
 /// A thread of another process, which can be stopped at any of its system calls. The destructor
-/// lets it continue, unless it was killed. All calls have to come from the same thread of this
-/// process.
+/// lets the thread continue, unless the thread was killed. All calls have to come from the same
+/// thread of this process.
 class tracee {
  public:
   explicit tracee(pid_t thread) : thread_(thread) {

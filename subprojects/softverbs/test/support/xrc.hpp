@@ -49,7 +49,7 @@ struct xrc_receiver {
   ibv_qp* target = nullptr;
 };
 
-/// Both halves in this process, connected to each other.
+/// Both halves of a connection, in this process and connected to each other.
 struct xrc_connection {
   explicit xrc_connection(const options& wanted = {}, std::uint64_t operations = 0,
                           int descriptor = -1);

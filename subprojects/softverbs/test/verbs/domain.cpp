@@ -61,7 +61,7 @@ struct program_memory {
   std::set<std::uint64_t> contents;
   bool is_used_up = false;
   bool leaves_it_to_device = false;
-  /// If set, called once, during the next allocation.
+  /// A function that is called once, during the next allocation, unless it is empty.
   std::function<void()> meanwhile;
   int mistakes = 0;
 };
@@ -113,7 +113,7 @@ ibv_pd* allocating_parent_of(ibv_pd* domain, program_memory& context) {
   return context.domain;
 }
 
-/// Memory of the program for queues. Access to all of it can be revoked at once.
+/// Memory for queues, which the program provides. Access to all of it can be revoked at once.
 class arena {
  public:
   arena()

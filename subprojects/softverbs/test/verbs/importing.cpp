@@ -281,7 +281,7 @@ TEST_CASE("queue pairs of an imported context serve the regions of the other con
     REQUIRE(client.write(1, {client.piece(0, 8)}, owner.here()) == 0);
     CHECK(client.wait().status == IBV_WC_SUCCESS);
     CHECK(owner.memory[0] == 'c');
-    // Sends from the same memory, by the lkey of an imported region.
+    // Sends from the same memory, using the lkey of an imported region.
     ibv_mr* const region = ibv_import_mr(domain, owner.region->handle);
     REQUIRE(region != nullptr);
     REQUIRE(client.post_receive(2, {client.piece(100, 8)}) == 0);
@@ -388,8 +388,9 @@ TEST_CASE("importing and destroying through the imported object leaks nothing") 
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(end.context, &device) == 0);
   const imported_context imported(end.context);
-  // There are more rounds than the number of objects that may exist at once, so a leak would make a
-  // round fail. The program unimports one object or the other.
+  // There are more rounds than objects that may exist at once, so a leak would make a round fail.
+  // Each round unimports the original object, alternately before and after the imported one is
+  // destroyed.
   for (int round = 0; round < device.max_pd + 10; ++round) {
     ibv_pd* const domain = ibv_alloc_pd(end.context);
     ibv_pd* const same =

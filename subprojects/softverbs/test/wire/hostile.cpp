@@ -131,7 +131,7 @@ TEST_CASE("a process that writes false data to shared memory breaks only its own
     REQUIRE(link.other.hear() == 'd');
     auto& memory = link.end.memory;
     std::fill(memory.begin(), memory.end(), static_cast<unsigned char>(0x22));
-    // Posts requests while the connection works. It may fail in any way.
+    // Posts requests while the connection works. The connection may fail in any way.
     for (std::uint64_t id = 1; id <= 6; ++id) {
       const int error = id % 2 == 0 ? link.end.read(id, {link.end.piece(4096, 1 << 16)}, link.there)
                                     : link.end.write(id, {link.end.piece(0, 4096)}, link.there);

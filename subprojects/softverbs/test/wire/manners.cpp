@@ -109,7 +109,8 @@ TEST_CASE("no resources are kept for peers that have exited") {
     REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
     CHECK(end.wait().status == IBV_WC_SUCCESS);
   };
-  // This peer stays connected, so that the resources that the first peer needs are not counted.
+  // This peer stays connected, so that the resources that the device allocates for its first peer
+  // are not counted.
   peer first("target");
   endpoint end_of_first;
   const address at_first = first.meet(end_of_first);
@@ -318,8 +319,8 @@ TEST_CASE("two thousand silent connections don't exclude another client") {
 TEST_CASE("connections are accepted at a rate that leaves time for others") {
   connection link;
   constexpr int count = 300;
-  // Some connections of a process are kept, and one of these may be its connection to itself. All
-  // others are closed.
+  // The device keeps some connections of a process, possibly including its connection to itself,
+  // and closes all others.
   constexpr int kept = 4;
   std::vector<std::unique_ptr<intruder>> strangers;
   let_everybody_in(link.right.pair->qp_num);
@@ -350,8 +351,8 @@ TEST_CASE("a peer whose answer waits to be accepted is not considered dead") {
   endpoint end(wanted);
   const address there = other.meet(end);
   let_everybody_in(end.pair->qp_num);
-  // These connections are accepted before that of the peer, which connects to send its answer. The
-  // rate is 16 per millisecond.
+  // The connections below are accepted before that of the peer, which has to connect in order to
+  // send its answer. The device accepts 16 connections per millisecond.
   standstill held;
   // The backlog has less room if connections of an earlier test are still in it.
   int in_line = 0;
@@ -482,7 +483,8 @@ TEST_CASE("a client that reconnects repeatedly doesn't keep others from being se
 }
 
 TEST_CASE("a peer with another version of softverbs is reported as such") {
-  // The process has not reported this before. It checks once per second, and reports only once.
+  // Uses a new process, because a process checks for other versions only once per second, and
+  // reports them only once.
   peer seeker("seeker");
   CHECK(seeker.wait() == 0);
 }
