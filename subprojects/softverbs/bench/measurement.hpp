@@ -55,7 +55,7 @@ struct two_ends {
   std::function<void(int)> here;
   std::function<void(int)> there;  ///< in a child process
 };
-/// Runs both, and fails if the child failed.
+/// Runs both ends, and fails if the child process failed.
 void run(const two_ends& ends);
 
 void put(int socket, const void* bytes, std::size_t length);

@@ -25,8 +25,8 @@ struct loop {
   address there{};
 };
 
-/// Writes through loops in turn for `duration`, with `window` requests in flight in all. Returns
-/// the writes per second.
+/// Writes through the connections of `loops` in turn for `duration`, with a total of `window`
+/// requests in flight. Returns the number of writes per second.
 double rate(const ibv_sge& piece, completion_queue& completions, std::deque<loop>& loops,
             unsigned window) {
   std::array<ibv_wc, 16> done;
@@ -115,8 +115,8 @@ void threads() {
   }
 }
 
-/// Uses all queue pairs of the device in turn. For comparison, one queue pair has the same number
-/// of requests in flight.
+/// Uses all queue pairs of the device in turn. For comparison, also measures one queue pair with
+/// the same number of requests in flight.
 void many() {
   constexpr unsigned most = 8191;
   device here(small);

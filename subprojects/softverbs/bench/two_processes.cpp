@@ -11,7 +11,7 @@ namespace bench {
 namespace {
 
 constexpr unsigned receives = 512;
-/// The content of the last message. The others hold 1 to 100, or have no meaning.
+/// The content of the last message. All other messages contain smaller numbers.
 constexpr char last = 127;
 constexpr unsigned in_line = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 
@@ -21,7 +21,7 @@ void wait_for_end(int socket) {
   while (::recv(socket, &nothing, 1, 0) > 0) continue;
 }
 
-/// Sends the peer the address to write to, and waits until it has finished.
+/// Sends the peer the address to write to, and waits until the peer has finished.
 void be_target(int socket, bool with_device_memory) {
   device here(large);
   completion_queue completions(here, 16);
@@ -126,7 +126,7 @@ void ping_pong_of_writes(int socket, bool first) {
   const auto arrived = [&] { return here.memory()[small - 1]; };
   const auto write = [&](char value) {
     here.memory()[2 * small - 1] = value;
-    // From the second half of this memory to the first half of the peer's memory.
+    // Writes from the second half of this process's memory to the first half of the peer's memory.
     address target = there;
     target.memory -= small;
     pair.write(here.piece(small, small), target, in_line);

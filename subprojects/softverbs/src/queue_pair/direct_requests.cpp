@@ -206,7 +206,7 @@ bool requester::copy_directly(const request& work, const remote_process& other,
   const unwatched device;
   if (!is_same_process(other)) return false;
   const iovec there{reinterpret_cast<void*>(remote), work.length};
-  // Direct system calls, because sanitizers intercept the functions.
+  // The system calls are made directly, because sanitizers intercept the functions of libc.
   const long copied =
       ::syscall(work.fetches() ? SYS_process_vm_readv : SYS_process_vm_writev, other.process,
                 local.pieces.data(), local.count, &there, 1, user_memory::no_flags);

@@ -12,8 +12,8 @@ namespace softverbs {
 class receive_work_queue;
 struct packet;
 
-/// A table of queues over which frames are spread. Their number is a power of two, and a queue may
-/// occur more than once.
+/// A table of queues over which frames are spread. The number of entries is a power of two, and a
+/// queue may occur in several entries.
 struct indirection_table final : ibv_rwq_ind_table {
   indirection_table(ibv_context& verbs, std::vector<receive_work_queue*> all) noexcept;
 
@@ -22,7 +22,8 @@ struct indirection_table final : ibv_rwq_ind_table {
   unsigned queue_pairs = 0;
 };
 
-/// The configuration of a queue pair that spreads frames, and receives nothing itself.
+/// The configuration of a queue pair that spreads frames over work queues instead of receiving them
+/// itself.
 struct frame_spreading {
   /// Passes a frame to the queue that its hash selects. Requires the engine's lock.
   void spread(const packet& frame) const;

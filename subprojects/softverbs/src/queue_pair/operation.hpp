@@ -25,7 +25,7 @@ inline constexpr std::uint8_t xrc = 8;
 inline constexpr std::uint8_t raw = 16;
 inline constexpr std::uint8_t reliable = rc | xrc;
 inline constexpr std::uint8_t connected = reliable | uc;
-/// All services that transfer messages. With raw packets, the program constructs the frames.
+/// All services except raw packets, for which the program constructs the frames.
 inline constexpr std::uint8_t all = connected | ud;
 
 constexpr std::uint8_t of(ibv_qp_type type) noexcept {
@@ -58,7 +58,8 @@ struct operation {
   posting how = posting::never;
   std::uint8_t services = 0;
   ibv_wc_opcode completes_as = IBV_WC_SEND;
-  /// The kind of its packets on a connection. Local operations have no packets.
+  /// The kind of packet that carries the operation on a connection. Local operations have no
+  /// packets.
   packet_kind carrier = packet_kind::send;
   /// The flag in ibv_qp_init_attr_ex::send_ops_flags that requests the function for this operation.
   std::uint64_t send_ops_flag = 0;
@@ -108,7 +109,7 @@ class operation_table {
     flush.takes_memory = false;
   }
 
-  /// Returns the operation of an opcode. For an unknown opcode, it is one that can't be posted.
+  /// Returns the operation of an opcode; for an unknown opcode, an operation that can't be posted.
   constexpr const operation& operator[](ibv_wr_opcode opcode) const noexcept {
     return rows_[static_cast<unsigned>(opcode) < known ? static_cast<unsigned>(opcode) : known];
   }

@@ -19,7 +19,8 @@ queue_pair::queue_pair(open_device& owner, protection_domain& domain,
     : queue_pair(owner, &domain, attributes) {
   spreading_ = std::make_unique<const frame_spreading>(how);
   attributes_.qp_state = IBV_QPS_RTR;
-  // Flow rules determine the ports from which it gets frames, so any Ethernet port will do.
+  // Flow rules determine the ports from which this queue pair gets frames, so any Ethernet port
+  // will do.
   attributes_.port_num = 1;
   while (!device().is_ethernet(attributes_.port_num)) ++attributes_.port_num;
   find_here();
@@ -68,7 +69,7 @@ bool queue_pair::hears() const noexcept {
 
 bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
   // A connection receives only from its peer. All other packets are for another queue pair, or for
-  // an earlier one with this number.
+  // an earlier queue pair with this number.
   return head.source_qpn == attributes_.dest_qp_num && head.target_qpn == qp_num &&
          head.target == station_here() &&
          head.network == static_cast<std::uint8_t>(route_.network) &&

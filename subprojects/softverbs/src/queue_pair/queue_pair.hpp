@@ -21,7 +21,8 @@ struct xrc_target;
 /// The program's handle of an XRC domain.
 struct xrc_opening final : ibv_xrcd {
   xrc_domain* domain = nullptr;
-  /// The number of objects created through it; while there are any, it can't be closed.
+  /// The number of objects created through this handle; while there are any, the handle can't be
+  /// closed.
   unsigned children = 0;
 };
 
@@ -52,18 +53,19 @@ class queue_pair final : public queue_pair_core {
   void on_deadline(nanoseconds time) override;
   bool serve() override;
 
-  /// Assigns the number by which packets find the queue pair. Returns 0 or an errno value. Requires
-  /// the engine's lock, and no other.
+  /// Registers the queue pair with the engine, which assigns its number (`qp_num`). Returns 0 or an
+  /// errno value. The caller must hold the engine's lock, and no other.
   int enter_machine();
   /// Sends the response that the peer still waits for, if any, and removes the queue pair from the
   /// machine. Requires the engine's lock, and takes the queue pair's.
   void leave_machine();
 
-  // These are for XRC receive queue pairs, which several objects may refer to. They require the
-  // engine's lock.
+  // The next two functions are for XRC receive queue pairs, to which several objects may refer. The
+  // caller must hold the engine's lock.
   void open_by(xrc_target& target) { open_.push_back(&target); }
-  /// Removes `target`. Returns false if it was the last object. Otherwise, the queue pair moves to
-  /// the device of another object. Requires the queue pair's lock, too.
+  /// Removes `target`. Returns false if it was the last object. Otherwise, returns true, and the
+  /// queue pair moves to the device of another object. The caller must hold the queue pair's lock,
+  /// too.
   bool closed_by(const xrc_target& target) noexcept;
   void raise(ibv_event_type event) override;
 

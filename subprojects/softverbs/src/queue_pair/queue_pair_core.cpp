@@ -61,8 +61,8 @@ sent queue_pair_core::send(const packet_header& head, const iovec* payload, std:
 }
 
 void queue_pair_core::count(port_traffic::way which, std::uint64_t bytes) const noexcept {
-  // The software device sends larger packets than the path MTU allows, but the counters count
-  // packets of the path MTU.
+  // The software device sends larger packets than the path MTU allows, but its counters report the
+  // number of packets that the path MTU would require.
   const int shift = is_connected() ? 7 + attributes_.path_mtu : 31;
   const std::uint64_t packets = bytes == 0 ? 1 : ((bytes - 1) >> shift) + 1;
   port_traffic::of(station_here()).add(which, {bytes, packets});
@@ -155,8 +155,8 @@ void queue_pair_core::find_peer() {
 
 void queue_pair_core::show() noexcept {
   auto& place = tables().pairs[number() & wire::index_mask].shown;
-  // In RTR, the first packet from the peer has to raise an event. A queue pair that only receives
-  // remains in RTR.
+  // In RTR, direct requests have to wait for the first packet from the peer, because that packet
+  // raises an event. A queue pair that only receives remains in RTR.
   const bool hears = now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD ||
                      now_in() == IBV_QPS_SQE || (now_in() == IBV_QPS_RTR && established_);
   // XRC requests also depend on a shared receive queue, which is not in the tables.

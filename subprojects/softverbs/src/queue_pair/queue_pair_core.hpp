@@ -90,13 +90,14 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   }
   /// True if the calling thread is reading one of the queue pair's completion queues.
   bool is_being_read_here() const noexcept;
-  /// Drops its remaining completions from its completion queues.
+  /// Removes the queue pair's remaining completions from its completion queues.
   void forget_completions() noexcept;
   /// Completes a request that was carried out directly. Does not require the engine's lock.
   void complete_directly(completion_queue& queue, completion entry);
-  /// Updates the entry in the tables that the peer, and other threads, read for direct requests.
+  /// Updates the queue pair's entry in the tables that the peer, and other threads, read to carry
+  /// out direct requests.
   void show() noexcept;
-  /// Hides the entry until `offer` is called, even if the state changes.
+  /// Hides the queue pair's entry in the tables until `offer` is called, even if the state changes.
   void withdraw() noexcept;
   void offer() noexcept;
   void show_expected(std::uint32_t psn) noexcept;

@@ -18,9 +18,9 @@ class receive_memory {
                  const receive_queue::receive& work) noexcept
       : regions_(regions), domain_(domain), work_(work) {}
 
-  /// Writes the bytes from an offset on, piece by piece. Checks only the bytes that it writes.
-  /// Returns false at the first piece that must not be written; the pieces before it have been
-  /// written.
+  /// Copies `length` bytes to `offset` in this memory, one scatter entry after another. Checks only
+  /// the memory that it writes. Returns false at the first entry whose memory must not be written;
+  /// the entries before that one have been written.
   bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) const noexcept;
 
  private:

@@ -44,12 +44,12 @@ class receive_queue {
 
   /// The receive that is filled next.
   const receive& front() const noexcept { return ring_[next_ & mask_]; }
-  /// Removes the front receive. Its space is free again once its completion has been polled.
+  /// Removes the front receive. Its space becomes free once the completion `its` has been polled.
   void pop(completion& its) noexcept {
     its.freed = &freed_;
     its.frees_up_to = ++next_;
   }
-  /// As above, but the space is free at once.
+  /// As above, but the space becomes free immediately.
   void pop_at_once() noexcept { freed_.store(++next_, std::memory_order_release); }
 
   /// Drops all receives.

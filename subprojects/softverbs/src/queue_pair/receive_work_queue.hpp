@@ -17,8 +17,8 @@ struct packet;
 struct protection_domain;
 
 /// A queue of receives for frames. A queue pair spreads its frames over several of these queues.
-/// Like a queue pair, each has a number, which completions contain and by which the engine finds
-/// it.
+/// Like a queue pair, each queue has a number, which its completions contain, and by which the
+/// engine finds the queue.
 ///
 /// Like a queue pair, it has a lock, which its functions take. A thread that changes the state must
 /// hold the engine's lock, too.
@@ -31,7 +31,8 @@ class receive_work_queue final : public ibv_wq, public served, private work_queu
   receive_work_queue& operator=(const receive_work_queue&) = delete;
   ~receive_work_queue();
 
-  /// Assigns the number. Returns 0 or an errno value. Requires the engine's lock, and no other.
+  /// Registers the queue with the engine, which assigns its number (`wq_num`). Returns 0 or an
+  /// errno value. The caller must hold the engine's lock, and no other.
   int enter_machine();
 
   /// Posts the receives up to the first one that can't be posted, which is returned in `bad`.
@@ -42,7 +43,7 @@ class receive_work_queue final : public ibv_wq, public served, private work_queu
   int modify(const ibv_wq_attr& asked);
   /// Receives a frame. Requires the engine's lock.
   void take(const packet& frame);
-  /// Drops its remaining completions from its completion queue.
+  /// Removes the queue's remaining completions from its completion queue.
   void forget_completions() noexcept { completions().forget(*this, false); }
   completion_queue& completions() const noexcept { return *static_cast<completion_queue*>(cq); }
 

@@ -15,7 +15,8 @@ inline constexpr std::uint32_t atomic_bytes = 8;
 
 /// Carries out an atomic, an atomic write or a flush. Returns the previous value (0 for a flush),
 /// or nothing if the memory can't be written, or contains no aligned word. The operation is atomic
-/// for all accesses to the memory, even those by processors, although devices promise less.
+/// for all accesses to the memory, even those by processors, which is more than network cards
+/// guarantee.
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
                                        std::span<std::byte> memory) noexcept;
 

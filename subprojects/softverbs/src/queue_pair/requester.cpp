@@ -147,7 +147,7 @@ ibv_wc_status requester::inspect(request& work) {
     return IBV_WC_LOC_LEN_ERR;
   if (pair_.qp_type == IBV_QPT_UD && datagram_of(next_).domain != number_of(pair_.pd))
     return IBV_WC_LOC_QP_OP_ERR;
-  // With a depth of zero, this queue pair doesn't fetch.
+  // With a max_rd_atomic of 0, this queue pair must not send reads or atomics.
   if (work.fetches() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
   if (work.inlined) return IBV_WC_SUCCESS;
   const ibv_sge* entries = entries_of(next_);
@@ -336,7 +336,7 @@ sent requester::send_frame(const packet_header& described, const iovec* payload,
                            turn when) {
   if (faults::silences(pair_.place())) return sent::lost;
   packet_header header = described;
-  // There is no switch that knows the targets, so all listening processes get the frame.
+  // There is no switch that knows which process a frame is for, so all listening processes get it.
   header.target_qpn = multicast_qpn;
   return send_to_group(header, payload, pieces, when);
 }
@@ -511,7 +511,7 @@ void requester::on_deadline(nanoseconds time) {
 void requester::made_progress() {
   retries_ = 0;
   rnr_retries_ = 0;
-  // `next_` has moved back for a retransmission, but the requests from there on have been
+  // If `next_` has moved back for a retransmission, the requests to be repeated may have been
   // acknowledged in the meantime.
   if (static_cast<std::int32_t>(next_ - oldest_) < 0) {
     next_ = oldest_;

@@ -38,7 +38,7 @@ class requester {
   /// state.
   int post(const ibv_send_wr& request, posting way = posting::always);
   /// The number of requests posted so far. `take_back` withdraws the requests that were posted
-  /// after this number was read. None of them must have begun.
+  /// after this number was read. Those requests must not have begun.
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
   /// Carries out as many posted requests as possible directly, in order, including the peer's part.
@@ -46,7 +46,7 @@ class requester {
   void carry_out_directly();
   /// True if a posted request is not finished.
   bool is_busy() const noexcept { return oldest_ != head_; }
-  /// Sends as many packets as possible. Returns true if more could be sent at once.
+  /// Sends as many packets as possible. Returns true if more packets could be sent immediately.
   bool transmit();
   void on_acknowledge(std::uint32_t psn);
   void on_refusal(const packet_header& header);
@@ -135,8 +135,8 @@ class requester {
   ibv_wc_status inspect(request& work);
   /// Determines the effect of faults on the request.
   void judge(request& work);
-  /// Sets `pieces` to the local memory of `length` bytes of a request, from `offset` on. Returns
-  /// the number of pieces, or a negative number if the memory must not be accessed.
+  /// Sets `pieces` to the local memory of `length` bytes of a request, starting at `offset`.
+  /// Returns the number of pieces, or a negative number if the memory must not be accessed.
   int gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,
              iovec* pieces) noexcept;
   enum class outcome : std::uint8_t { sent, waiting, failed };
@@ -183,8 +183,8 @@ class requester {
 
   queue_array<std::byte, queue_content::sends> inline_;
   queue_array<datagram, queue_content::sends> datagrams_;
-  /// The processes to which the multicast `next_` must still be sent. Has no value before it is
-  /// sent to the first one.
+  /// The processes to which the multicast `next_` must still be sent. Has no value before the
+  /// multicast is sent to the first process.
   std::optional<std::vector<std::uint32_t>> audience_;
   std::uint32_t next_packet_ = 0;   ///< the next packet of `next_`
   std::uint32_t fetches_ = 0;       ///< the number of reads and atomics before `next_`

@@ -89,14 +89,16 @@ void responder::on_request(const packet& incoming) {
 bool responder::is_expected(const packet_header& header) {
   const std::int32_t distance = psn_distance(header.psn, expected_);
   if (!pair_.is_reliable()) {
-    // Messages are independent of each other; a message with a gap is dropped up to its end.
+    // Messages are independent of each other; a message that lacks a packet is dropped up to its
+    // end.
     const bool first = (header.flags & packet_flag::first) != 0;
     if (first) expect_psn(header.psn);
     message_.open = !first && message_.open && distance == 0;
     return first || message_.open;
   }
   if (distance < 0) on_duplicate(header);
-  // Only one packet is refused: all packets in flight after a lost one arrive here, too.
+  // Only the first packet after a lost one is refused; the others that were in flight also arrive
+  // here.
   if (distance > 0 && !refused_) refuse(refusal::sequence);
   return distance == 0;
 }

@@ -37,7 +37,7 @@ class responder {
   void on_request(const packet& incoming);
   /// Receives a datagram or a frame.
   void on_datagram(const packet& incoming);
-  /// Sends the pending responses. Returns true if more could be sent at once.
+  /// Sends the pending responses. Returns true if more responses could be sent immediately.
   bool answer();
   void flush();
   void reset() noexcept;
@@ -98,7 +98,7 @@ class responder {
   /// XRC only: switches to the shared receive queue that a request names. Returns false if the
   /// domain has no queue with that number, or if a message for another queue is incomplete.
   bool turn_to(std::uint32_t shared_queue) noexcept;
-  /// The number of the domain that applies now: requests may access the memory of this domain.
+  /// The number of the protection domain whose memory requests may currently access.
   std::uint32_t domain() const noexcept;
   bool continues(const packet_header& header) noexcept;
   /// True if a receive is available. If there is a shared queue, the receive is taken from it.
@@ -142,7 +142,7 @@ class responder {
   message message_;
   bool acknowledge_due_ = false;
   unsigned unacknowledged_ = 0;
-  /// True after a refusal, until the expected packet arrives. Packets after that one are dropped
+  /// True after a refusal, until the expected packet arrives. Until then, later packets are dropped
   /// silently.
   bool refused_ = false;
   refusal refusal_due_ = refusal::none;

@@ -47,8 +47,8 @@ std::optional<receive_queue::receive> shared_receive_queue::take(std::vector<ibv
 
 int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
-  // The old entries may come from the program's allocator, and must be freed without the lock. So
-  // this variable, which holds them in the end, is declared before the lock is taken.
+  // The queue's old entries may come from the program's allocator, and must be freed without the
+  // lock. So this variable, which will hold the old entries, is declared before the lock is taken.
   std::optional<receive_queue> resized;
   if ((mask & IBV_SRQ_MAX_WR) != 0) {
     ibv_srq_attr granted = query();

@@ -8,10 +8,10 @@ class shared_receive_queue;
 struct xrc_opening;
 struct xrc_target;
 
-// These remove objects from their XRC domain before they are destroyed. They require the engine's
-// lock.
+// These functions remove an object from its XRC domain before the object is destroyed. The caller
+// must hold the engine's lock.
 
-/// Destroys the queue pair, too, if this is the last object that refers to it.
+/// If `target` is the last object that refers to its queue pair, destroys the queue pair, too.
 void part(xrc_target& target);
 /// Queue pairs that are receiving a message into the queue refuse the rest of it. The queue's
 /// completions are left unchanged, because their memory may already be unmapped when a device is

@@ -21,7 +21,7 @@
 namespace softverbs {
 namespace {
 
-/// The port space of datagrams. It is none of the connection manager's port spaces.
+/// The port space of datagrams. It is separate from the connection manager's port spaces.
 constexpr port_space datagram_space = IPPROTO_UDP;
 
 /// The number of attempts to send a datagram while the receiver's queue is full. The kernel queues
@@ -35,8 +35,8 @@ std::string datagram_name(const std::string& host, std::uint16_t port) {
   return std::string("softverbs-datagrams/") + own_kind() + "/" + host + "/" + std::to_string(port);
 }
 
-/// Sends a datagram to the socket with this name. Returns false if there is no such socket. If the
-/// receiver's queue stays full, the datagram is lost.
+/// Sends a datagram to the socket that has this host and port. Returns false if there is no such
+/// socket. If the receiver's queue stays full, the datagram is lost.
 bool deliver(int descriptor, msghdr& message, const std::string& host, std::uint16_t port) {
   unix_address to(datagram_name(host, port));
   message.msg_name = &to.address;

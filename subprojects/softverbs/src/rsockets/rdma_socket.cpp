@@ -128,7 +128,8 @@ int rdma_socket::find_way(const ip_address& target, socket_way& found) const {
   if (faults::port_is_down(station_of(from->device, from->port))) return ENETDOWN;
   found = {.from = *from, .source = local_, .target = target};
   if (local_.is_any()) found.source.ip = target.is_loopback() ? target.ip : from->ip;
-  // A loopback address stands for the first device, but the route may lead to another one.
+  // A loopback address identifies the first device. If the route leads to another device, that
+  // device's address replaces the loopback address.
   if (target.is_any() || (target.is_loopback() && there->device != 0)) found.target.ip = there->ip;
   return 0;
 }

@@ -61,7 +61,7 @@ int poll_once(std::span<pollfd> asked, int timeout) {
   if (result < 0) return result;
   for (pollfd& each : polled)
     if ((each.revents & POLLHUP) != 0 && has_unread(each)) each.revents &= ~POLLHUP;
-  // A program that polls in a loop must leave the processor to its peer.
+  // Yields, so that a program that polls in a loop doesn't keep the processor from its peer.
   if (ready + result == 0 && timeout == 0) ::sched_yield();
   for (std::size_t at = 0; at < asked.size(); ++at)
     asked[at].revents = known[at].revents != 0 ? known[at].revents : polled[at].revents;

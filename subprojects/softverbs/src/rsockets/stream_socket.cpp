@@ -26,7 +26,8 @@ namespace {
 
 constexpr int understood_flags = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL;
 
-/// The interval at which a thread that waits for its connection checks it, in milliseconds.
+/// The interval, in milliseconds, at which a waiting thread checks whether its connection has been
+/// made.
 constexpr int wait_of_attempts = static_cast<int>(between_attempts / millisecond);
 
 void close_all(std::initializer_list<int> descriptors) noexcept {
@@ -199,7 +200,7 @@ int stream_socket::connect(const sockaddr* address) {
     const connections_lock held;
     try_to_connect();
     if (const int error = begin_to_connect(address)) return error;
-    // As with librdmacm, this is returned even if the connection already exists.
+    // As with librdmacm, EINPROGRESS is returned even if the connection already exists.
     if (is_nonblocking()) return EINPROGRESS;
   }
   for (;;) {
@@ -347,7 +348,7 @@ ssize_t stream_socket::receive(msghdr& message, int flags) {
   void* const name = std::exchange(message.msg_name, nullptr);
   const socklen_t room = std::exchange(message.msg_namelen, 0);
   const ssize_t got = ::recvmsg(descriptor_, &message, flags & understood_flags);
-  // A program that calls this in a loop must leave the processor to its peer.
+  // Yields, so that a program that calls this in a loop doesn't keep the processor from its peer.
   if (got < 0 && errno == EAGAIN) yield();
   if (got >= 0 && mappings_) mappings_->catch_up();
   if (got >= 0 && name != nullptr) message.msg_namelen = copy_address(remote_, name, room);

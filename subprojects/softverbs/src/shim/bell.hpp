@@ -38,11 +38,11 @@ class bell {
 
   /// Makes the descriptor readable until `ring(false)`.
   void ring(bool on) noexcept;
-  /// Makes the descriptor readable from that time on; 0 for never.
+  /// Makes the descriptor readable at that time; 0 stands for never.
   void ring_at(nanoseconds time) noexcept;
 
   bool device_is_readable() const noexcept;
-  /// Waits until the descriptor is readable. Returns false with errno set on failure, which is
+  /// Waits until the descriptor is readable. Returns false with errno set on failure; errno is
   /// EAGAIN if the program has made the descriptor non-blocking.
   bool wait() const noexcept;
 

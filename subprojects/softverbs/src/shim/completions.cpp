@@ -34,7 +34,7 @@ completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   wc.status = from->status;
   read(theirs.read_qp_num, from, wc.qp_num);
   if (wc.status != IBV_WC_SUCCESS) {
-    // All other fields are undefined in this case.
+    // If the request has failed, all other fields are undefined.
     read(theirs.read_vendor_err, from, wc.vendor_err);
     return result;
   }
@@ -81,13 +81,13 @@ int take_all(queue_record& queue, std::size_t most, ibv_poll_cq_attr* one_by_one
 }
 
 /// Moves the queue pair to ERR, so that the device flushes its remaining requests, as after an
-/// error of its own.
+/// error that the device itself detects.
 void fail(pair_record& pair) noexcept {
   pair.failed = true;
   attention.fetch_add(1);
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // The queue pair may already be in ERR.
+  // A failure is ignored, because the queue pair may already be in ERR.
   static_cast<void>(SOFTVERBS_NEXT(ibv_modify_qp)(pair.pair, &attributes, IBV_QP_STATE));
 }
 
@@ -131,7 +131,8 @@ void judge(queue_record& queue, completion& taken) {
   if (pair != nullptr) {
     due = pair->floor = std::max(due, pair->floor);
   } else {
-    // No record is kept of a work queue, so its completions that are held back determine the time.
+    // There is no record of a work queue that contains this time, so the time is determined from
+    // those of its completions that are held back.
     for (const auto& [time, each] : queue.waiting)
       if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
   }
@@ -391,7 +392,8 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
     if (record->channel != nullptr) std::erase(record->channel->queues, record);
     raised = record->events_raised;
   }
-  // The device waits until the events that it raised itself are acknowledged.
+  // ibv_destroy_cq waits until the events that the device raised are acknowledged, so
+  // acknowledgements of other events must not be counted.
   ::pthread_mutex_lock(&queue->mutex);
   queue->comp_events_completed -= raised;
   ::pthread_mutex_unlock(&queue->mutex);

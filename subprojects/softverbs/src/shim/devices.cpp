@@ -309,7 +309,7 @@ unsigned count_ports(ibv_context* verbs) {
   return SOFTVERBS_NEXT(ibv_query_device)(verbs, &attributes) == 0 ? attributes.phys_port_cnt : 1U;
 }
 
-/// The records that a program leaves on a device that it closes.
+/// The records of the objects that a program has not destroyed when it closes their device.
 class left_over {
  public:
   /// Removes the records from the tables, because new objects may have the same addresses.

@@ -181,8 +181,8 @@ bool read_environment() noexcept {
 
 using namespace softverbs;
 
-// softverbs_inject and softverbs_reset_faults set the faults in SOFTVERBS_FAULTS first, unless that
-// has been done.
+// softverbs_inject and softverbs_reset_faults first apply the faults listed in the environment
+// variable SOFTVERBS_FAULTS, unless that was already done.
 
 SOFTVERBS_EXPORT int softverbs_inject(const char* text) {
   shim::read_environment();

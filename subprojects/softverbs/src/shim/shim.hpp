@@ -117,8 +117,8 @@ struct queue_record {
   /// The completions held back, by the time at which the program may get them. Those with equal
   /// times are in order of arrival.
   std::multimap<nanoseconds, completion> waiting;
-  /// The time before which no further completion is delivered. A delayed completion raises it,
-  /// unless others may overtake that completion.
+  /// The time before which no further completion is delivered. A delayed completion raises this
+  /// time, unless others may overtake that completion.
   nanoseconds floor = 0;
   bool armed = false;
   nanoseconds armed_at = 0;
@@ -183,8 +183,8 @@ void forget_completions(std::uint32_t pair, const context_record& opened) noexce
 
 // These must be called without the lock.
 
-/// Decides whether a call of the program has to fail. Nested calls, which a library makes within
-/// it, are not affected.
+/// Decides whether a call of the program has to fail. Nested calls, which a library makes during
+/// that call, are not affected.
 class entry {
  public:
   entry() noexcept { ++depth; }
@@ -207,7 +207,7 @@ class entry {
 /// At the first call, sets the faults in SOFTVERBS_FAULTS. Returns false if they are not valid.
 bool read_environment() noexcept;
 
-/// Applies faults to an object from here on. Returns 0 or an errno value.
+/// Starts to apply faults to an object. Returns 0 or an errno value.
 int attend_to(ibv_context* verbs) noexcept;
 /// Restores the functions of the provider. The record remains, to be freed, or to be used again by
 /// `stand_in_front`.
@@ -217,7 +217,7 @@ void stand_in_front(context_record& opened) noexcept;
 int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept;
 int attend_to(ibv_qp* pair) noexcept;
 /// Applies faults to device memory. Does nothing for null. If a device has several kinds of memory,
-/// this affects only the first one.
+/// faults affect only the first kind.
 void attend_to(ibv_dm* memory) noexcept;
 
 /// While this object exists, ibv_context::async_fd is the device's own descriptor. Drivers pass it
@@ -234,8 +234,8 @@ class own_descriptor {
   context_record* opened_;
 };
 
-/// Applies faults to a new queue pair from here on. If that fails, destroys it and returns null
-/// with errno.
+/// Starts to apply faults to a new queue pair. If that fails, destroys it and returns null with
+/// errno.
 ibv_qp* attended(ibv_qp* pair);
 /// As above, for a queue pair that `make` creates while ibv_context::async_fd is the device's own.
 template <typename Make>

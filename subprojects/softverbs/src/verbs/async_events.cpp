@@ -55,7 +55,8 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
                                       void** user_context) {
   if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_get_cq_event)(channel, queue, user_context);
   SOFTVERBS_FAULT(ibv_get_cq_event, channel->context);
-  // A child of fork would take tokens from its parent's channel.
+  // A child of fork must not read from the inherited channel, because it would take its parent's
+  // events.
   if (!device_context::of(channel->context).usable()) {
     errno = EIO;
     return -1;

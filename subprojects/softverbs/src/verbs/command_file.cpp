@@ -34,7 +34,7 @@ void command_file::part(const ibv_context& closing) noexcept {
   for (protection_domain* domain : domains)
     if (!domain->is_parent_domain() && domain->of->heir == nullptr && !domain->of->destroyed)
       domain->of->heir = domain;
-  // Moves regions to the remaining structure of their domain; on the device, it is the same domain.
+  // Moves regions to a remaining structure that refers to the same domain of the device.
   for (memory_region* region : regions)
     if (region->is_object() && is_gone(region->pd)) {
       auto* const from = static_cast<protection_domain*>(region->pd);

@@ -164,8 +164,8 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
   try {
     auto* ours = static_cast<completion_queue*>(queue);
     const std::uint32_t capacity = completion_queue::granted(static_cast<std::uint32_t>(entries));
-    // This variable holds the old entries in the end. It is declared before the lock is taken, so
-    // that they are freed without the lock.
+    // This variable will hold the old entries. It is declared before the lock is taken, so that the
+    // old entries are freed without the lock.
     auto places = ours->places(capacity);
     const std::lock_guard held(device.engine().lock());
     // On a network card, earlier requests would have completed by now, so their completions would

@@ -231,7 +231,7 @@ void device_context::close(device_context* closing) noexcept {
   if (device_context* own = closing->part_from_behind(); own != nullptr && own->usable())
     close(own);
   // A program can close the context behind an inherited one, because objects that were created from
-  // the inherited one refer to it.
+  // the inherited one refer to the one behind it.
   if (closing->in_front_ != nullptr) closing->in_front_->part_from_behind();
   softverbs::machine& machine = closing->machine();
   // Only one context of a file is closed at a time. The copied pointer keeps the file alive until
@@ -283,8 +283,8 @@ void device_context::close(device_context* closing) noexcept {
     std::unique_lock held(machine.engine.lock(), std::defer_lock);
     if (usable) held.lock();
     // If a program closes a device before its objects are destroyed, the program's allocator may no
-    // longer exist, and the memory of its queues may be unmapped. As drivers do, this leaves the
-    // memory to the program, and doesn't access it.
+    // longer exist, and the memory of its queues may be unmapped. Like a driver, this function
+    // leaves the memory to the program, and doesn't access it.
     for (protection_domain* domain : file.domains)
       if (domain->context == &closing->verbs()) domain->free = nullptr;
     leave_domains(closing->queue_pairs);

@@ -76,8 +76,8 @@ class device_context final : private verbs_context, public open_device, private 
   ~device_context();
   void fill_operations() noexcept;
   /// Makes the descriptor `number`, which the parent had opened, refer to this context's
-  /// asynchronous events. A program that polls it then takes no events from the parent. Returns
-  /// false with errno set on failure.
+  /// asynchronous events. A program that polls the descriptor then takes no events from the parent.
+  /// Returns false with errno set on failure.
   bool shows_events_at(int number) const noexcept;
   /// Separates this context from the context behind it, and returns the latter, or null if there is
   /// none.
@@ -88,7 +88,8 @@ class device_context final : private verbs_context, public open_device, private 
   /// The context behind this one: if a child of fork inherited this context and created an object,
   /// a context of this child. Null if there is none.
   device_context* behind_ = nullptr;
-  /// The inherited context that this one is behind, while both are open; null if there is none.
+  /// The inverse of `behind_`: the inherited context for which this one does the work, while both
+  /// are open; null if there is none.
   device_context* in_front_ = nullptr;
 };
 

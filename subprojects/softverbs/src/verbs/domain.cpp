@@ -18,7 +18,7 @@ using namespace softverbs;
 
 namespace {
 
-/// Creates a domain, and calls `prepare` to initialize it, which returns 0 or an errno value.
+/// Creates a domain, and calls `prepare` to initialize it; `prepare` returns 0 or an errno value.
 /// Returns null with errno set on failure.
 template <typename Prepare>
 ibv_pd* allocate(ibv_context* verbs, Prepare prepare) {

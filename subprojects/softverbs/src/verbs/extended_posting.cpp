@@ -155,8 +155,8 @@ int wr_complete(ibv_qp_ex* pair) {
 
 void wr_abort(ibv_qp_ex* pair) { const last_of_batch end(*behind(pair).batch); }
 
-/// Sets the functions of the requested operations only, so that a program that uses another one
-/// crashes.
+/// Sets the functions of the requested operations only, so that a program that uses another
+/// operation crashes.
 void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
   ibv_qp_ex& verbs = *pair.extended();
   verbs.wr_start = wr_start;

@@ -70,7 +70,7 @@ SOFTVERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* verbs, std::uint32_t handle)
     for (protection_domain* each : device.file->domains) {
       if (each->handle != handle || each->is_parent_domain() || each->of->destroyed) continue;
       same = each;
-      // If the program has unimported this structure, but the device still has it, it is used
+      // If the program has unimported this structure, but the structure still exists, it is used
       // again.
       if (!each->unimported || each->context != verbs) continue;
       each->unimported = false;

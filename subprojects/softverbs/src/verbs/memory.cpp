@@ -30,8 +30,8 @@ using namespace softverbs;
 
 namespace {
 
-/// Adds a region, and assigns its keys. Before that, calls `prepare` under the engine's lock, which
-/// returns 0 or an errno value. Returns null with errno set on failure.
+/// Adds a region, and assigns its keys. Before that, calls `prepare` under the engine's lock;
+/// `prepare` returns 0 or an errno value. Returns null with errno set on failure.
 template <typename Prepare>
 ibv_mr* add_region(device_context& device, ibv_pd* domain, const memory_region& what,
                    Prepare prepare) {
@@ -263,7 +263,8 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   auto* ours = static_cast<memory_region*>(region);
   memory_region* original = nullptr;
   if (const int error = take_out(device, *ours, original)) return error;
-  // The variable is declared before the lock is taken, so that the buffer is unmapped without it.
+  // The variable is declared before the lock is taken, so that the buffer is unmapped without the
+  // lock.
   std::shared_ptr<const buffer_mapping> buffer;
   {
     const std::lock_guard held(device.engine().lock());
@@ -381,7 +382,7 @@ int inline_calls::dealloc_mw(ibv_mw* window) {
   return 0;
 }
 
-// Binds a window, of type 1 only, with a request that the device itself posts.
+// Binds a window, which must be of type 1. The request is posted here, not by the program.
 int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
   SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
   if (pair->qp_type == IBV_QPT_XRC_RECV) return refuse_request(*pair);

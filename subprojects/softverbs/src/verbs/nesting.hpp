@@ -3,9 +3,9 @@
 
 namespace softverbs {
 
-// These are for calls that could work here, but deadlock on devices whose drivers hold a lock from
-// the start of a session to its end. Both functions return EBUSY. The first call of each in a
-// process prints an explanation on stderr.
+// These functions refuse calls that could work here, but would deadlock on devices whose drivers
+// hold a lock from the start of a session to its end. Both functions return EBUSY. The first call
+// of each in a process prints an explanation on stderr.
 
 /// Called if a thread polls or changes a completion queue between its own ibv_start_poll and
 /// ibv_end_poll.

@@ -80,7 +80,7 @@ int check_spreading(const device_context& device, const ibv_qp_init_attr_ex& ask
   constexpr std::uint32_t needed = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
   if (!device.usable()) return EIO;
   if (asked.qp_type != IBV_QPT_RAW_PACKET || !device.device().has_ethernet()) return EOPNOTSUPP;
-  // The queue pair has no queues of its own.
+  // The queue pair itself has no queues.
   const ibv_qp_cap& cap = asked.cap;
   if ((asked.comp_mask & needed) != needed ||
       (asked.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 || cap.max_recv_wr != 0 ||

@@ -43,7 +43,7 @@ int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_q
     return EINVAL;
   if (!device.usable()) return EIO;
   auto& through = *static_cast<xrc_opening*>(attributes.xrcd);
-  // The queue pair has no queues of its own.
+  // The queue pair itself has no queues.
   attributes.cap = {};
   ibv_qp_init_attr granted{};
   granted.qp_context = attributes.qp_context;
@@ -63,7 +63,7 @@ int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_q
       pair->leave_machine();
       throw;
     }
-    // From here on, the objects for the queue pair own it.
+    // The queue pair is now owned by the objects that refer to it.
     [[maybe_unused]] const queue_pair* const owned = pair.release();
     return 0;
   } catch (const std::bad_alloc&) {

@@ -28,8 +28,8 @@ int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) 
 
 /// True if the GID identifies a multicast group: an IPv6 multicast address, or a mapped IPv4 one.
 bool is_multicast(const ibv_gid& gid) noexcept;
-/// Returns the GID with which raw packet queue pairs join a group: zeros, followed by its MAC
-/// address.
+/// Returns the GID with which raw packet queue pairs join a group: zeros, followed by the group's
+/// MAC address.
 ibv_gid gid_of_mac(const std::uint8_t (&mac)[6]) noexcept;
 bool is_multicast_mac(const ibv_gid& gid) noexcept;
 /// True if the LID identifies a multicast group. Only InfiniBand uses these.

@@ -21,7 +21,7 @@ namespace softverbs {
 /// process.
 struct outlet {
   int socket = -1;
-  pid_t process = 0;  ///< at the other end, now or before; 0 if there was none, or unknown
+  pid_t process = 0;  ///< the last process at the other end; 0 if none or unknown
   bool blocked = false;
   bool short_of_means = false;          ///< too few resources to connect, so this is retried later
   std::shared_ptr<remote_process> end;  ///< null unless a handshake has begun
@@ -62,7 +62,7 @@ struct inlet {
   std::optional<ring_reader> ring;
   unsigned in_vain = 0;  ///< the number of polls that found the ring empty
   bool watched = false;
-  bool ended = false;                   ///< has ended, but its ring may still contain messages
+  bool ended = false;                   ///< disconnected; its ring may still contain messages
   std::shared_ptr<remote_process> end;  ///< null unless a handshake succeeded
   unsigned in_a_row = 0;
   bool ready = false;

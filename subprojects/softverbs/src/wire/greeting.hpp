@@ -16,7 +16,7 @@
 
 namespace softverbs {
 
-/// A message on a connection that is not a packet.
+/// A message on a connection, other than a packet.
 struct notice {
   enum class kind : std::uint8_t {
     /// Starts the handshake. The end that connected sends this as its first message, with the

@@ -26,8 +26,8 @@ namespace {
 /// because other processes compete for a place in the backlog.
 constexpr nanoseconds before_next_knock = 500'000;
 
-/// The number of notices that are read from one peer before those of the next one. There is rarely
-/// more than one.
+/// The number of notices that are read from one peer before those of the next peer. There is rarely
+/// more than one notice.
 constexpr unsigned notices_in_a_row = 4;
 
 }  // namespace

@@ -52,8 +52,8 @@ std::optional<iphdr> find_ipv4(const network_header& bytes) noexcept {
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept {
   network_header bytes{};
-  // If the group has an IPv6 address, the header is an IPv6 header, because an IPv4 header has no
-  // room for this address.
+  // An IPv4 source can send to a multicast group with an IPv6 address. That header is IPv6, because
+  // an IPv4 header has no room for the group's address.
   if (type == network::roce_v2 && is_ipv4(source) && is_ipv4(to.dgid)) {
     iphdr header{};
     header.version = 4;
@@ -83,7 +83,7 @@ std::uint8_t header_type(network type, const network_header& header) noexcept {
   constexpr std::uint8_t ipv6 = 1;
   constexpr std::uint8_t ipv4 = 2;
   if (type != network::roce_v2) return 0;
-  // The first bytes are zero if the header is an IPv4 header, which is at the end.
+  // An IPv4 header is in the last bytes; the first bytes are then zero.
   return behind_udp | (header.front() == std::byte{} ? ipv4 : ipv6);
 }
 

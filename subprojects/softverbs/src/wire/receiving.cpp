@@ -21,7 +21,7 @@
 namespace softverbs {
 namespace {
 
-/// The number of packets that are taken from one peer before those of the next one.
+/// The number of packets that are taken from one peer before those of the next peer.
 constexpr unsigned packets_in_a_row = 16;
 
 /// The number of polls that must find a ring empty before it is no longer polled.
@@ -52,8 +52,8 @@ const packet* wire::next() {
       close_inlet(from);
       continue;
     }
-    // A packet in the name of another process is dropped. The connection stays, and the queue pair
-    // that the sender impersonates is not affected.
+    // A packet that falsely claims to be from another process is dropped. The connection stays, and
+    // the queue pair that the sender impersonates is not affected.
     if (!speaks_for(from, current_.header.source_qpn)) continue;
     return &current_;
   }

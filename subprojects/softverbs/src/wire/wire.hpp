@@ -95,8 +95,8 @@ class wire {
   /// True if peers may deliver packets through rings without a system call. In this case, a thread
   /// has to poll, or to call `sleep`.
   bool is_watched() const noexcept { return !watched_.empty(); }
-  /// Makes the descriptor report all packets from here on. Returns false if some have arrived
-  /// already.
+  /// From now on, the descriptor becomes readable for each packet that arrives. Returns false if
+  /// packets have already arrived.
   bool sleep() noexcept;
   /// The time at which `look` must be called without an event, or 0 for never.
   nanoseconds next_try() const noexcept;
@@ -122,9 +122,9 @@ class wire {
   /// Adds `qpn` to `writable_again` when the connection to `target_qpn` accepts packets again.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
-  /// Sets the descriptors of memory that all peers map, the first one without write access;
-  /// negative for none. They are sent to each process that connects from now on. The caller still
-  /// owns them.
+  /// Sets the descriptors of memory that all peers map; they can write to `device_memory`, but not
+  /// to `tables`. A negative number stands for none. The descriptors are sent to each process that
+  /// connects from now on. The caller still owns them.
   void publish(int tables, int device_memory) noexcept { published_ = {tables, device_memory}; }
   /// Returns the process behind `target_qpn` if it shares memory and has completed the handshake.
   /// Otherwise returns null, and opens a connection, so that a later call may find it.
