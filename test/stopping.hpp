@@ -66,7 +66,8 @@ class counting_source {
 
 /// Observations of a wait that a stop request has ended.
 struct stopped_sleep {
-  /// When the stop was requested, the wait had registered a callback and had not ended.
+  /// The wait was asleep when the stop was requested: it had registered a callback, and had not
+  /// ended.
   bool has_slept = false;
   bool has_polled = false;      ///< the token was polled while the thread slept
   bool is_registered = false;   ///< the callback was still registered after the wait

@@ -448,8 +448,8 @@ struct asio_call {
                                        .await_resume())>;
 
   [[nodiscard]] auto operator()(channel& link) { return function(link, memory); }
-  /// The result of a wait that has ended before its request has finished. The request keeps the
-  /// memory.
+  /// The result of a wait that has ended before its request has finished. Its memory is empty:
+  /// `memory` was moved into the request, which keeps it.
   [[nodiscard]] result_type ended(const error& cause) {
     if constexpr (requires(result_type& done) { done.memory; })
       return {cause, std::move(memory)};

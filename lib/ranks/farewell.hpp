@@ -41,7 +41,7 @@ struct farewell {
                     .is_lost = (word & lost_bit) != 0,
                     .has_refused = (word & refused_bit) != 0};
   }
-  /// True if the word belongs to a later step than the one with that count.
+  /// True if the word belongs to a later step than step number `joined`.
   [[nodiscard]] static constexpr bool is_later(std::uint64_t word, std::uint64_t joined) noexcept {
     constexpr std::uint64_t half = std::uint64_t{1} << (63 - count_at);
     const std::uint64_t ahead = (word - (joined << count_at)) >> count_at;

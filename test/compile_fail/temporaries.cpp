@@ -14,7 +14,7 @@
 using namespace verbspp;
 
 // case: destination_of_temporary
-// expect: name the address handle first
+// expect: use a named address handle
 // expect-gcc: use of deleted function
 // expect-clang: deleted
 address_handle resolved();

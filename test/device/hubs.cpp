@@ -468,7 +468,7 @@ TEST_CASE_METHOD(two_channels, "a channel with requests in flight closes within 
   }
 }
 
-TEST_CASE("two threads answer fifty clients of a hub that may be killed at any moment") {
+TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed at any moment") {
   constexpr std::uint32_t clients = 50;
   // A message consists of several packets, so some clients are killed in the middle of one.
   constexpr std::uint32_t long_message = 10000;

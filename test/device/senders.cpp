@@ -466,7 +466,8 @@ TEST_CASE("the end of a channel completes its operations while another thread st
   }
 }
 
-TEST_CASE("operations that other threads stop at random moments complete once") {
+TEST_CASE(
+    "an operation completes exactly once even if another thread stops it at a random moment") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   channel& left = ends.left;

@@ -305,7 +305,7 @@ TEST_CASE("neither of two ranks that have left hides that the other one has left
   meeting others(3);
   on_threads(5, [&](std::uint32_t rank) {
     if (rank == 2 || rank == 3) return;
-    // Ranks 0 and 1 take part in each step with both of the ranks that have left.
+    // Every barrier still includes ranks 2 and 3, which have left.
     bool has_seen_2 = false;
     bool has_seen_3 = false;
     for (int round = 0; round < 4; ++round) {

@@ -151,7 +151,7 @@ class sender_operation : resumable {
     if constexpr (is_stoppable) {
       if (work_->core == nullptr) return;
       work_->registered.reset();
-      // A stop request may have handed over the call, but too late for it to be made.
+      // A stop request may have queued the call for the polling thread, which has not made it yet.
       if (work_->is_waiting()) work_->core->withdraw(*work_);
       work_->core->stop_expecting();
     }

@@ -21,7 +21,8 @@ class guid {
   /// The number in host byte order.
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
   /// The manufacturer's IEEE number (24 bits); meaningful only if the identifier is neither
-  /// reserved nor local.
+  /// reserved nor local. Some drivers (rxe, siw, irdma and others) derive the identifier from a MAC
+  /// address, and invert the local bit: there, the number differs by 0x020000.
   [[nodiscard]] constexpr std::uint32_t oui() const noexcept {
     return static_cast<std::uint32_t>(value_ >> 40);
   }
@@ -30,7 +31,8 @@ class guid {
   [[nodiscard]] constexpr bool is_reserved() const noexcept {
     return value_ == 0 || value_ == UINT64_MAX;
   }
-  /// Assigned by an administrator or a hypervisor instead of the manufacturer: unique only locally.
+  /// True if the local bit is set: an administrator or a hypervisor has assigned the identifier, so
+  /// it is unique only locally. Not meaningful for drivers that invert this bit (see `oui`).
   [[nodiscard]] constexpr bool is_local() const noexcept { return (value_ >> 57 & 1) != 0; }
   /// A group identifier, which no device or port has.
   [[nodiscard]] constexpr bool is_group() const noexcept { return (value_ >> 56 & 1) != 0; }

@@ -298,8 +298,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return pages_ != nullptr && pages_->length_of_all != 0;
   }
-  /// Used by the library only: the element for the whole buffer, which is returned in registers.
-  /// The `result` of `gather` and `scatter` is returned in memory.
+  /// Used by the library only: the element for the whole buffer. Unlike the `result` of `gather`
+  /// and `scatter`, an element is returned in registers.
   /// \pre `is_one_element()`
   template <class Part>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {

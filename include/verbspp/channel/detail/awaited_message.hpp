@@ -24,7 +24,7 @@ class [[nodiscard]] awaited_message : awaited {
   awaited_message(inbox_state* of, const wait_limit& limit) noexcept
       : awaited(proceed, test_arrival, limit, of) {}
 
-  /// Used by senders only: the channel whose `poll` resumes the operation. \pre the inbox exists
+  /// For `as_sender` only: the channel whose `poll` resumes the operation. \pre the inbox exists
   [[nodiscard]] channel_core& polled() const noexcept;
 
   /// \returns true if a message, or an error, is already available

@@ -72,8 +72,8 @@ class exchange_core {
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
   /// True if the peer has introduced itself, and has proven the secret if there is one.
   [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
-  /// In a meeting: true if the peer chooses the connection. When `is_greeted` returns true, the
-  /// peer has chosen this connection.
+  /// In a meeting: true if the peer, not this side, chooses the connection. In that case,
+  /// `is_greeted` returns true only once the peer has chosen this one.
   [[nodiscard]] bool lets_choose() const noexcept { return lets_choose_; }
   /// The peer's offer, at the step `offered`.
   [[nodiscard]] const endpoint& remote() const noexcept { return remote_; }

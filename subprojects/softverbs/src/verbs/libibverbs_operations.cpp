@@ -22,9 +22,9 @@ namespace {
 using make_context = void* (*)(ibv_device* device, int command_descriptor, std::size_t size,
                                verbs_context* offset, std::uint32_t driver);
 
-/// Operations of an unknown type return either a number or a pointer, and no value means failure
-/// for both. This function is right for numbers, which are twice as common. It is only used if
-/// libibverbs no longer has the function above.
+/// An operation of an unknown type returns either an int or a pointer, and no single value means
+/// failure for both types. This function returns an errno value, which is right for ints; those are
+/// twice as common. It is only used if libibverbs no longer has the function above.
 int refuse() noexcept {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
