@@ -38,7 +38,7 @@ inline constexpr std::size_t most_fields = 16;
 /// The properties of a field that both ends have to agree on.
 struct field_description {
   field_kind kind{};
-  access_flags rights{};  ///< of remote memory
+  access_flags rights{};  ///< the rights to remote memory
   /// The size of the value or of one element, in bytes; the maximum length of a text or bytes.
   std::uint32_t size = 0;
   /// The name of a structure; refers to the bytes from which the description was read.
