@@ -40,7 +40,7 @@ auto read(channel& link, const shared_buffer<BAD(access::local_read) GOOD(access
 
 // case: await_posted_request_that_borrows_its_memory
 // expect: memory is borrowed: use an async_scope
-// within: 8
+// within: 14
 auto result_of(BAD(pending<>) GOOD(kept_pending) & work) { return work.async_wait(); }
 
 // case: await_session_that_is_not_moved
