@@ -655,21 +655,17 @@ hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexce
 }
 
 hub_state::found hub_state::look_for_news(channel_core*& next, cause& failed) noexcept {
-  {
-    const brief_guard guard(lock_);
-    take_all_completions();
-    refill();
-  }
+  const brief_guard guard(lock_);
+  take_all_completions();
+  refill();
   next = next_with_news();
   if (next != nullptr) return {.count = 1};
-  const brief_guard guard(lock_);
   return found_none(failed);
 }
 
 /// Finds the first channel in the list that has news, and clears its news. \returns the channel;
-/// null if no channel has news
+/// null if no channel has news. The caller holds the lock.
 channel_core* hub_state::next_with_news() noexcept {
-  const brief_guard guard(lock_);
   // Channels with messages, but without news, stay in the list, in their order.
   const row* const last = last_ready_;
   for (bool is_end = false; first_ready_ != nullptr && !is_end;) {
@@ -715,9 +711,11 @@ result<void> hub_state::poll_channels() noexcept {
   VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_news(next, failed); }, !has_loop_));
   // Visits at most as many channels as the hub has, because their continuations may cause news
   // again and again.
-  for (std::uint32_t left = size(); next != nullptr;
-       next = --left != 0 ? next_with_news() : nullptr)
+  for (std::uint32_t left = size(); next != nullptr;) {
     next->poll_found();
+    const brief_guard guard(lock_);
+    next = --left != 0 ? next_with_news() : nullptr;
+  }
   return success();
 }
 

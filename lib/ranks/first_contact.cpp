@@ -63,7 +63,9 @@ static_assert(datagram_header_size + length <= place_size);
         "the program of this rank uses its own channel to the calling rank: connect it by "
         "handshake";
   if (errnum == ESTALE)
-    hint = "this rank is connected to an earlier channel of the calling rank: call mend()";
+    hint =
+        "the calling rank has replaced its channel, and this rank still uses the old one: call "
+        "mend()";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 
