@@ -323,7 +323,7 @@ TEST_CASE("memory can be registered on demand or is refused with a message if th
     const error e = failure_of(std::move(outcome));
     CHECK(e == error_kind::not_supported);
     CHECK(e.native_errno() == 0);
-    CHECK_THAT(e.message(), Catch::Contains("on-demand paging") && Catch::Contains("pins"));
+    CHECK_THAT(e.message(), Catch::Contains("on-demand paging") && Catch::Contains("pinned"));
     CHECK(paging.reliable_connection.empty());
     return;
   }

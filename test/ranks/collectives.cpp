@@ -53,7 +53,7 @@ struct line {
 
 }  // namespace
 
-TEST_CASE("collective steps have the right values for each size and root") {
+TEST_CASE("collective steps have the right values for each size and root", "[not-in-vm]") {
   // The values are sent with and without inline data.
   for (const std::uint32_t inline_bytes : {0U, 64U})
     for (std::uint32_t count = 1; count <= 9; ++count) {
@@ -132,7 +132,7 @@ TEST_CASE("a slow rank gets each broadcast value although other ranks run ahead"
 }
 
 TEST_CASE("a collective step that times out names the missing rank and later steps work",
-          "[long]") {
+          "[long][not-in-vm]") {
   constexpr std::uint32_t count = 5;
   const std::vector<std::function<group_result<void>(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) -> group_result<void> {

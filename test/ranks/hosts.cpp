@@ -55,7 +55,7 @@ void forget_launch() {
 
 }  // namespace
 
-TEST_CASE("a list of hosts contains the host of each rank") {
+TEST_CASE("a list of hosts contains the host of each rank", "[not-in-vm]") {
   const host_list hosts = list_of({{"node1", 1}, {"node2", 3}, {"::1", 2}}, 4711);
   CHECK(hosts.size() == 6);
   CHECK(hosts.port() == 4711);
@@ -85,7 +85,7 @@ TEST_CASE("a list of hosts contains the host of each rank") {
         std::string::npos);
 }
 
-TEST_CASE("ranks meet by a list of hosts if all have the same list") {
+TEST_CASE("ranks meet by a list of hosts if all have the same list", "[not-in-vm]") {
   const testbed bed;
   const held_port port;
   const host_list hosts = list_of({{"localhost", 3}}, port.number());
@@ -109,7 +109,7 @@ TEST_CASE("ranks meet by a list of hosts if all have the same list") {
 
 #ifdef VERBSPP_TEST_HAS_JSON
 
-TEST_CASE("a list of hosts is read from JSON with comments") {
+TEST_CASE("a list of hosts is read from JSON with comments", "[not-in-vm]") {
   const host_list hosts = must(host_list::parse(R"(
       // Two machines.
       {
@@ -125,7 +125,7 @@ TEST_CASE("a list of hosts is read from JSON with comments") {
   CHECK(must(host_list::parse(R"({"port":1,"hosts":["a"]})")) == list_of({{"a", 1}}, 1));
 }
 
-TEST_CASE("errors in a list of hosts are reported with line and name") {
+TEST_CASE("errors in a list of hosts are reported with line and name", "[not-in-vm]") {
   struct wrong {
     const char* text;
     std::vector<const char*> words;
@@ -186,7 +186,7 @@ TEST_CASE("errors in a list of hosts are reported with line and name") {
   }
 }
 
-TEST_CASE("a process finds its rank by a list of hosts in a file") {
+TEST_CASE("a process finds its rank by a list of hosts in a file", "[not-in-vm]") {
   forget_launch();
   const auto why_not = [] { return failure_of(find_bootstrap(50ms)); };
   CHECK(failure_of(hosts_bootstrap::from_environment(50ms)) == error_kind::not_found);
@@ -228,7 +228,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
 
 #else
 
-TEST_CASE("without JSON support, a file of hosts is refused with an explanation") {
+TEST_CASE("without JSON support, a file of hosts is refused with an explanation", "[not-in-vm]") {
   CHECK(failure_of(host_list::parse("{}")) == error_kind::not_supported);
 }
 

@@ -199,7 +199,7 @@ TEST_CASE("a rank that waits for room to post its part of a step processes the r
 // This test does not run on rxe, which counts retries even if the receiver is not ready: there,
 // rank 0 closes the connection to rank 1 before rank 1 detects the loss of rank 2.
 TEST_CASE("a rank that waits for room is notified by a rank whose receiver is not ready",
-          "[long]") {
+          "[long][not-in-vm]") {
   learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });
 }
 

@@ -105,7 +105,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
 
 }  // namespace
 
-TEST_CASE("ranks meet by TCP in any order") {
+TEST_CASE("ranks meet by TCP in any order", "[not-in-vm]") {
   const testbed bed;
   const held_port port;
   const std::string place = place_at(port);
@@ -233,7 +233,8 @@ TEST_CASE("a client that is not a rank of the world is refused and does not dist
   });
 }
 
-TEST_CASE("all ranks of a large world may connect before any of them has sent its rank") {
+TEST_CASE("all ranks of a large world may connect before any of them has sent its rank",
+          "[not-in-vm]") {
   const held_port port;
   const std::string place = place_at(port);
   auto first = must(tcp_bootstrap::join(launch(0, 400, place), patience));
@@ -244,7 +245,8 @@ TEST_CASE("all ranks of a large world may connect before any of them has sent it
   CHECK(second.rank() == 1);
 }
 
-TEST_CASE("silent strangers do not keep ranks from connecting to the meeting point") {
+TEST_CASE("silent strangers do not keep ranks from connecting to the meeting point",
+          "[not-in-vm]") {
   const held_port port;
   const std::string place = place_at(port);
   auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
@@ -258,7 +260,8 @@ TEST_CASE("silent strangers do not keep ranks from connecting to the meeting poi
   CHECK(receive(silent.front(), 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0});
 }
 
-TEST_CASE("a rank whose connection strangers displaced connects to the meeting point again") {
+TEST_CASE("a rank whose connection strangers displaced connects to the meeting point again",
+          "[not-in-vm]") {
   const auto listener = must(tcp_listener::open("0"));
   const std::string place = "localhost:" + std::to_string(listener.port());
   std::optional<tcp_bootstrap> joined;
@@ -295,7 +298,7 @@ TEST_CASE("a rank with another version of the protocol is refused") {
   CHECK(second.rank() == 1);
 }
 
-TEST_CASE("a meeting point of another version or another service is detected") {
+TEST_CASE("a meeting point of another version or another service is detected", "[not-in-vm]") {
   // The listener is not a meeting point: it refuses, or sends unknown bytes.
   const auto why = [](std::vector<std::uint8_t> says, std::chrono::milliseconds limit) {
     const auto listener = must(tcp_listener::open("0"));

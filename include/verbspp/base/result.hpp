@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file The return types of calls that can fail. There are four, for different kinds of failure.
+/// \file
+/// The return types of calls that can fail. There are four, for different kinds of failure.
 /// In your own functions, return the first one that covers all the calls the function makes:
 ///
 /// - `result<Value>`, with an `error`: a call that failed. Setup, teardown, posting, polling.
