@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/inbox_state.hpp"
 #include <verbspp/channel/detail/awaited_message.hpp>
+#include <verbspp/channel/detail/awaited_revocation.hpp>
 #include <verbspp/channel/detail/awaited_work.hpp>
 
 namespace verbspp::detail {
@@ -42,6 +43,37 @@ void awaited_message::proceed(continuation& self) noexcept {
   auto& mine = static_cast<awaited_message&>(self);
   if (!mine.look()) return mine.wait();
   mine.waiting_.resume();
+}
+
+bool awaited_revocation::await_suspend(std::coroutine_handle<> waiting) noexcept {
+  waiting_ = waiting;
+  if (may_post() && !core_->has_delayed()) {
+    was_posted_ = true;
+    return lease_.revoke_and_then(*this);
+  }
+  waits_for_room_ = true;
+  core_->note_delayed(1);
+  core_->continue_when(*this);
+  return true;
+}
+
+void awaited_revocation::proceed(continuation& self) noexcept {
+  auto& mine = static_cast<awaited_revocation&>(self);
+  mine.stop_waiting_for_room();
+  if (!mine.was_posted_ && !mine.has_expired()) {
+    mine.was_posted_ = true;
+    if (mine.lease_.revoke_and_then(mine)) return;
+  }
+  mine.waiting_.resume();
+}
+
+result<void> awaited_revocation::await_resume() noexcept {
+  if (!has_expired()) return lease_.revoke(call_limit::of_channel());
+  // Without the request, a system call revokes the lease.
+  if (!was_posted_) return lease_.revoke(limit());
+  const std::optional<error> root = core_->root_of_failure();
+  const result<void> done = lease_.revoke(call_limit::of_channel());
+  return done.has_value() && root ? result<void>(*root) : done;
 }
 
 result<void> awaited_room::await_resume() noexcept {

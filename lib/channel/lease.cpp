@@ -162,19 +162,25 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
   return error(error_kind::invalid_input, granting, "this value of lease_by is unknown");
 }
 
+/// True if a request can revoke the lease: the window is bound, and the connection exists.
+/// \pre the lease has not ended
+bool is_revoked_by_request(const lease_record& record) noexcept {
+  return record.granted.by == lease_by::window && !record.is_void &&
+         record.core->leases()->invalidates() && record.core->state() == channel_state::connected;
+}
+
 /// Invalidates the window with a request. \returns the failure of the wait if its limit ended the
 /// wait and broke the connection; otherwise empty
 std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit& until) noexcept {
-  if (!core.sends().has_room()) {
+  if (!record.is_invalidating && !core.sends().has_room()) {
     const auto room = core.wait_for_send_room(1, until);
     if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
-  request posted;
-  if (!core.post(local_invalidate_operation{.rkey = record.key}, posted).has_value())
-    return std::nullopt;
-  pending<> invalidation(&core, posted);
+  if (!record.post_invalidation()) return std::nullopt;
+  pending<> invalidation(&core, record.invalidation);
   const auto done = invalidation.wait(until);
+  record.is_invalidating = false;
   record.is_void = done.has_value();
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
@@ -187,8 +193,8 @@ std::optional<error> close_window(lease_record& record, const wait_limit& until,
   // Checks first whether the peer has already invalidated the key.
   core.collect();
   std::optional<error> ended;
-  if (by_request && !record.is_void && core.leases()->invalidates() &&
-      core.state() == channel_state::connected && !until.has_passed())
+  if (record.is_invalidating ||
+      (by_request && is_revoked_by_request(record) && !until.has_passed()))
     ended = invalidate(record, core, until);
   // Deallocating a window before its bind is executed would break the connection.
   if (record.core != nullptr && record.is_binding()) {
@@ -258,6 +264,13 @@ void lease_record::deallocate_window() noexcept {
   if (errnum != 0)
     outcome = error::from_errno(errnum, "ibv_dealloc_mw",
                                 "the peer may still have access through the memory window");
+}
+
+bool lease_record::post_invalidation() noexcept {
+  if (is_invalidating) return true;
+  invalidation = {};
+  is_invalidating = core->post(local_invalidate_operation{.rkey = key}, invalidation).has_value();
+  return is_invalidating;
 }
 
 void lease_record::give_up() noexcept {
@@ -372,6 +385,19 @@ result<void> lease_owner::revoke(call_limit limit) noexcept {
   finish(record, book);
   if (ended && outcome.has_value()) return *ended;
   return outcome;
+}
+
+channel_core* lease_owner::polled() noexcept {
+  if (record_ == nullptr || record_->core == nullptr) return nullptr;
+  // Checks first whether the peer has already invalidated the key.
+  record_->core->collect();
+  if (record_->core == nullptr || !is_revoked_by_request(*record_)) return nullptr;
+  return record_->core;
+}
+
+bool lease_owner::revoke_and_then(continuation& next) noexcept {
+  if (record_ == nullptr || record_->core == nullptr || !record_->post_invalidation()) return false;
+  return record_->core->continue_with(record_->invalidation, next);
 }
 
 bool lease_owner::drop() noexcept {

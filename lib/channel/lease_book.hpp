@@ -33,6 +33,9 @@ struct [[gnu::visibility("hidden")]] lease_record {
   [[nodiscard]] bool is_binding() const noexcept {
     return granted.by == lease_by::window && !core->is_done(bind);
   }
+  /// Posts the invalidation of the window, unless it was posted before. \returns false if it can't
+  /// be posted
+  [[nodiscard]] bool post_invalidation() noexcept;
   /// Releases the window or the registration by a system call, which does not use the connection.
   void give_up() noexcept;
 
@@ -44,6 +47,8 @@ struct [[gnu::visibility("hidden")]] lease_record {
   memory_window_owner window;
   std::uint32_t binds = 0;                   ///< the number of binds of this window
   request bind{};                            ///< the last bind
+  request invalidation{};                    ///< valid if `is_invalidating`
+  bool is_invalidating = false;              ///< the request was posted, and its result not taken
   bool is_void = false;                      ///< the window is currently not bound
   std::optional<memory_registration> own{};  ///< for a lease by registration
   kept_memory memory{};                      ///< released when the lease has ended

@@ -88,9 +88,14 @@ struct [[nodiscard]] revoked {
   Memory memory;
 };
 
+class continuation;
+
 namespace detail {
 
 class channel_core;
+class awaited_revocation;
+template <class Memory>
+class awaited_return;
 struct lease_record;
 
 /// The memory to be leased, and the rights.
@@ -122,6 +127,12 @@ class lease_owner {
 
   void swap(lease_owner& other) noexcept { std::swap(record_, other.record_); }
   [[nodiscard]] result<void> revoke(call_limit limit) noexcept;
+  /// The channel that has to be polled until a request has revoked the lease; null if `revoke` does
+  /// not wait for a request.
+  [[nodiscard]] channel_core* polled() noexcept;
+  /// Posts the request that revokes the lease, whose result `revoke` then takes.
+  /// \returns false, without adding the continuation, if no request is in flight
+  [[nodiscard]] bool revoke_and_then(continuation& next) noexcept;
   /// Revokes the lease without returning an error; a failure is reported as a destructor's failure.
   /// \returns true if the program may reuse the memory
   bool drop() noexcept;
@@ -299,6 +310,15 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
       call_limit limit = call_limit::of_channel()) noexcept {
     return this->owner_.revoke(limit);
   }
+
+  /// Revokes the lease in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
+  /// the coroutine when the device has confirmed that the peer has no access. The lease must
+  /// outlive the wait. If the queue has no room before the limit, a system call revokes the lease,
+  /// and the channel is not affected. A lease by registration or by connection is revoked at once,
+  /// without waiting. If the coroutine is destroyed, the destructor of the lease revokes it.
+  /// \errors as `revoke`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_revocation
+  async_revoke(const wait_limit& limit = detail::default_limit) noexcept;
 };
 
 /// A lease that owns its memory, which `revoke` returns. Destroying the lease revokes it, and then
@@ -332,6 +352,13 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   }
   // `revoke` returns the memory, so it consumes the lease.
   void revoke(call_limit = call_limit::of_channel()) & = delete;  // std::move(lease).revoke()
+
+  /// Revokes the lease as `lease<Rights>::async_revoke` does. The `co_await` expression returns the
+  /// memory with the result.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_return<Memory>
+  async_revoke(const wait_limit& limit = detail::default_limit) && noexcept;
+  void async_revoke(const wait_limit& = detail::default_limit) & =
+      delete;  // std::move(lease).async_revoke()
 
   /// The memory, which the peer can access at the same time: for data that both sides use, such as
   /// words that the peer changes by atomics.

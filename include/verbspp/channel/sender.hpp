@@ -6,6 +6,7 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/execution.hpp>
 #include <verbspp/channel/detail/resumable.hpp>
+#include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/work/work_completion.hpp>
 
@@ -52,6 +53,22 @@ struct completion_of<finished<Memory>> {
   static void deliver(Receiver& to, finished<Memory>&& done) noexcept {
     if (done.result.has_value())
       std::move(to).set_value(completed_work(done.result.assume_value()), std::move(done.memory));
+    else
+      std::move(to).set_error(std::move(done));
+  }
+};
+
+/// Revoking a lease that owns its memory returns the memory with its result, even on failure.
+template <class Memory>
+struct completion_of<revoked<Memory>> {
+  using type = execution::completion_signatures<execution::set_value_t(Memory),
+                                                execution::set_error_t(revoked<Memory>),
+                                                execution::set_stopped_t()>;
+
+  template <class Receiver>
+  static void deliver(Receiver& to, revoked<Memory>&& done) noexcept {
+    if (done.result.has_value())
+      std::move(to).set_value(std::move(done.memory));
     else
       std::move(to).set_error(std::move(done));
   }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/continuation.hpp>
+#include <verbspp/channel/detail/awaited.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/lease.hpp>
+#include <verbspp/memory/access.hpp>
+
+#include <coroutine>
+#include <utility>
+
+namespace verbspp::detail {
+
+/// The awaitable of `lease::async_revoke`. While the send queue is full, it waits for room, and
+/// then posts the request that revokes the lease.
+class [[nodiscard]] awaited_revocation : awaited {
+ public:
+  awaited_revocation(lease_owner& lease, const wait_limit& limit) noexcept
+      : awaited(proceed, test_room, limit), lease_(lease), core_(lease.polled()) {}
+  awaited_revocation(const awaited_revocation&) = delete;
+  awaited_revocation& operator=(const awaited_revocation&) = delete;
+  ~awaited_revocation() { stop_waiting_for_room(); }
+
+  /// Used by senders only: the channel whose `poll` resumes the operation. \pre `!await_ready()`
+  [[nodiscard]] channel_core& polled() const noexcept { return *core_; }
+
+  /// \returns true if no request is needed, because a system call revokes the lease, or it is over
+  [[nodiscard]] bool await_ready() const noexcept { return core_ == nullptr; }
+  /// \returns false if the lease can be revoked without waiting
+  [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept;
+  [[nodiscard]] result<void> await_resume() noexcept;
+
+ private:
+  [[nodiscard]] bool may_post() const noexcept {
+    return core_->sends().has_room() || !core_->sends().is_open();
+  }
+  [[nodiscard]] static state test_room(condition& self) noexcept {
+    return static_cast<awaited_revocation&>(self).may_post() ? state::met : state::unmet;
+  }
+  /// Called when the queue has room, when the request has finished, and when the limit is reached.
+  static void proceed(continuation& self) noexcept;
+  void stop_waiting_for_room() noexcept {
+    if (std::exchange(waits_for_room_, false)) core_->note_delayed(-1);
+  }
+
+  lease_owner& lease_;
+  channel_core* core_;  ///< null if `revoke` does not wait for a request
+  bool waits_for_room_ = false;
+  bool was_posted_ = false;
+};
+
+/// The awaitable of `lease::async_revoke` for a lease that owns its memory, which is returned with
+/// the result.
+template <class Memory>
+class [[nodiscard]] awaited_return : awaited_revocation {
+ public:
+  awaited_return(lease_owner& lease, Memory& memory, const wait_limit& limit) noexcept
+      : awaited_revocation(lease, limit), memory_(memory) {}
+
+  using awaited_revocation::await_ready;
+  using awaited_revocation::await_suspend;
+  using awaited_revocation::polled;
+  [[nodiscard]] revoked<Memory> await_resume() noexcept {
+    return {awaited_revocation::await_resume(), std::move(memory_)};
+  }
+
+ private:
+  Memory& memory_;
+};
+
+}  // namespace verbspp::detail
+
+namespace verbspp {
+
+template <access_flags Rights>
+detail::awaited_revocation lease<Rights, void>::async_revoke(const wait_limit& limit) noexcept {
+  return {this->owner_, limit};
+}
+template <access_flags Rights, class Memory>
+detail::awaited_return<Memory> lease<Rights, Memory>::async_revoke(
+    const wait_limit& limit) && noexcept {
+  return {this->owner_, memory_, limit};
+}
+
+}  // namespace verbspp

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Coroutines that await the revocation of a lease.
+
+#include "../eager.hpp"
+#include "leases.hpp"
+#include <verbspp/coroutine.hpp>
+#include <verbspp/sender.hpp>
+
+#include <optional>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+namespace verbspp::test::leases {
+
+namespace {
+
+using routine = eager<result<void>>;
+using whole_lease = lease<both_ways, whole_buffer>;
+
+/// Awaits the revocation of a lease, which stays with the caller.
+routine revoke(lease<both_ways>& granted, const wait_limit& limit = patience) {
+  VERBSPP_CO_TRYV(co_await granted.async_revoke(limit));
+  co_return success();
+}
+
+/// Polls the channel until the coroutine has ended.
+result<void>& run(routine& coroutine, channel& link) {
+  wait_until(
+      [&] {
+        link.poll();
+        return coroutine.is_done();
+      },
+      "the coroutine");
+  return coroutine.get();
+}
+
+/// Leases memory, and fills the owner's send queue with requests that do not finish, because the
+/// peer has posted no receive.
+struct full_queue {
+  full_queue() {
+    bed.need_windows();
+    bed.owner = channel();
+    channel_pair ends = connect_channels(
+        bed.domain.build_channel().access(for_all - access::window_bind).max_send_work_requests(2));
+    bed.peer = std::move(ends.left);
+    bed.owner = std::move(ends.right);
+    granted.emplace(must(bed.owner.lease<both_ways>(memory.region(), 0, 64)));
+    far.emplace(must(granted->remote()));
+    while (bed.owner.outstanding() < bed.owner.capacities().max_send_work_requests)
+      blocking.push_back(block(bed.owner, message));
+  }
+  /// Lets the requests of the owner finish.
+  void release() {
+    for (std::size_t i = 0; i < blocking.size(); ++i)
+      received.push_back(must(bed.peer.post_receive({.elements = inbox.scatter()})));
+    for (pending<>& each : blocking) must(each.wait(patience));
+  }
+
+  lease_bed bed;
+  leased_memory memory{bed.domain, 64};
+  buffer<> message{bed.domain, 8};
+  buffer<> inbox{bed.domain, 8};
+  std::optional<lease<both_ways>> granted{};
+  std::optional<remote_memory<both_ways>> far{};
+  std::vector<pending<>> blocking{};
+  std::vector<pending<>> received{};
+};
+
+}  // namespace
+
+TEST_CASE("a coroutine awaits the revocation of each kind of lease") {
+  for_each_way([]<lease_by By>(lease_bed& bed) {
+    leased_memory memory(bed.domain, 64);
+    auto granted = must(bed.owner.lease<both_ways, By>(memory.region(), 0, 64));
+    const auto far = must(granted.remote());
+    must(write(bed.peer, buffer<>(bed.domain, 64), far));
+    routine revoking = revoke(granted);
+    must(run(revoking, bed.owner));
+    CHECK(bed.owner.outstanding() == 0);
+    CHECK(bed.owner.is_connected() == (By != lease_by::connection));
+    CHECK_FALSE(anyhow(granted).is_open());
+    check_closed(bed.peer, bed.domain, memory, far);
+    routine again = revoke(anyhow(granted));
+    CHECK(failure_of(run(again, bed.owner)) == error_kind::invalid_input);
+  });
+}
+
+TEST_CASE("awaiting the revocation of a lease returns the memory that the lease owned") {
+  for_each_way([]<lease_by By>(lease_bed& bed) {
+    std::optional<whole_buffer> returned;
+    const auto revoke_whole = [&](whole_lease granted) -> routine {
+      auto [done, memory] = co_await std::move(granted).async_revoke(patience);
+      returned = std::move(memory);
+      VERBSPP_CO_TRYV(done);
+      co_return success();
+    };
+    auto memory = must(whole_buffer::allocate(bed.domain, 64));
+    const std::byte* const first = memory.data();
+    routine revoking =
+        revoke_whole(must(bed.owner.lease<both_ways, By>(std::move(memory), patience)));
+    must(run(revoking, bed.owner));
+    CHECK(returned.value().data() == first);
+  });
+}
+
+TEST_CASE_METHOD(full_queue, "an awaited revocation waits for room in the send queue") {
+  const auto shared = must(shared_buffer<>::of(must(registered_buffer<>::allocate(bed.domain, 8))));
+  routine revoking = revoke(*granted);
+  if (revoking.is_done()) SKIP("the device does not invalidate windows by requests");
+  bed.owner.poll();
+  CHECK(bed.owner.outstanding() == 2);
+  CHECK(granted->is_open());
+  // An awaited request that follows waits behind the revocation.
+  bool was_sent_first = false;
+  const auto send = [&]() -> routine {
+    must(co_await bed.owner.async_send({.elements = shared}, patience));
+    was_sent_first = granted->is_open();
+    co_return success();
+  };
+  routine sending = send();
+  received.push_back(must(bed.peer.post_receive({.elements = inbox.scatter()})));
+  release();
+  must(run(revoking, bed.owner));
+  must(run(sending, bed.owner));
+  CHECK_FALSE(was_sent_first);
+  CHECK(bed.owner.is_connected());
+  check_closed(bed.peer, bed.domain, memory, *far);
+}
+
+TEST_CASE_METHOD(full_queue, "a revocation that gets no room in time needs no request") {
+  std::stop_source source;
+  const bool by_stop = GENERATE(false, true);
+  routine revoking = by_stop ? revoke(*granted, source.get_token()) : revoke(*granted, short_limit);
+  source.request_stop();
+  must(run(revoking, bed.owner));
+  CHECK(bed.owner.is_connected());
+  CHECK(bed.owner.outstanding() == 2);
+  release();
+  check_closed(bed.peer, bed.domain, memory, *far);
+}
+
+TEST_CASE_METHOD(full_queue,
+                 "a coroutine that is destroyed while it waits for room leaves a lease") {
+  const auto shared = must(shared_buffer<>::of(must(registered_buffer<>::allocate(bed.domain, 8))));
+  {
+    const routine revoking = revoke(*granted);
+    if (revoking.is_done()) SKIP("the device does not invalidate windows by requests");
+  }
+  CHECK(granted->is_open());
+  release();
+  // Nobody waits for room any more.
+  const auto send = [&]() -> routine {
+    must(co_await bed.owner.async_send({.elements = shared}, patience));
+    co_return success();
+  };
+  received.push_back(must(bed.peer.post_receive({.elements = inbox.scatter()})));
+  routine sending = send();
+  must(run(sending, bed.owner));
+  must(write(bed.peer, buffer<>(bed.domain, 64), *far));
+  must(granted->revoke());
+  check_closed(bed.peer, bed.domain, memory, *far);
+}
+
+TEST_CASE_METHOD(memory_for_windows,
+                 "the limit of a revocation behind a request that does not finish") {
+  const buffer<> message(bed.domain, 8);
+  auto granted = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
+  const auto far = must(granted.remote());
+  auto blocking = block(bed.owner, message);
+  std::stop_source source;
+  const bool by_stop = GENERATE(false, true);
+  routine revoking = by_stop ? revoke(granted, source.get_token()) : revoke(granted, short_limit);
+  if (revoking.is_done()) SKIP("the device does not invalidate windows by requests");
+  source.request_stop();
+  const auto& done = run(revoking, bed.owner);
+  if (done.has_value()) {
+    WARN("this device closes windows before earlier requests have completed");
+  } else {
+    CHECK(done.error() == (by_stop ? error_kind::cancelled : error_kind::timed_out));
+    CHECK(bed.owner.state() == channel_state::broken);
+  }
+  check_closed(bed.peer, bed.domain, memory, far);
+  static_cast<void>(failure_of(blocking.wait(short_limit)));
+}
+
+TEST_CASE_METHOD(
+    memory_for_windows,
+    "a lease whose revocation is in flight is revoked when its coroutine is destroyed") {
+  const buffer<> message(bed.domain, 8);
+  buffer<> inbox(bed.domain, 8);
+  auto whole = must(whole_buffer::allocate(bed.domain, 64));
+  const auto revoke_whole = [](whole_lease granted) -> routine {
+    auto [done, returned] = co_await std::move(granted).async_revoke();
+    VERBSPP_CO_TRYV(done);
+    co_return success();
+  };
+  auto granted = must(bed.owner.lease<both_ways>(std::move(whole), patience));
+  const auto far = must(granted.remote());
+  auto blocking = block(bed.owner, message);
+  {
+    const routine revoking = revoke_whole(std::move(granted));
+    if (revoking.is_done()) SKIP("the device does not invalidate windows by requests");
+    CHECK(bed.owner.outstanding() == 2);
+    SECTION("after its channel was destroyed") { bed.owner = channel(); }
+    SECTION("while the requests before it finish") {
+      must(bed.peer.receive({.elements = inbox.scatter()}, patience));
+    }
+    SECTION("while a request before it does not finish") {}
+  }
+  CHECK(bed.owner.outstanding() == 0);
+  CHECK(write(bed.peer, buffer<>(bed.domain, 64), far, short_limit).has_error());
+  static_cast<void>(blocking.wait(short_limit));
+}
+
+TEST_CASE_METHOD(memory_for_windows, "the end of a connection ends awaited revocations") {
+  const buffer<> message(bed.domain, 8);
+  auto granted = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
+  const auto far = must(granted.remote());
+  auto blocking = block(bed.owner, message);
+  routine revoking = revoke(granted);
+  if (revoking.is_done()) SKIP("the device does not invalidate windows by requests");
+  SECTION("by closing the channel") { must(bed.owner.close()); }
+  SECTION("by renewing the channel") { must(bed.owner.renew()); }
+  SECTION("by destroying the channel") { bed.owner = channel(); }
+  SECTION("by a failure") {
+    static_cast<void>(failure_of(blocking.wait(short_limit)));
+    bed.owner.poll();
+  }
+  REQUIRE(revoking.is_done());
+  must(revoking.get());
+  CHECK_FALSE(anyhow(granted).is_open());
+  check_closed(bed.peer, bed.domain, memory, far);
+}
+
+TEST_CASE_METHOD(memory_for_windows, "a sender revokes a lease") {
+  struct receiver {
+    bool* is_revoked;
+    std::optional<whole_buffer>* returned;
+    void set_value() && noexcept { *is_revoked = true; }
+    void set_value(whole_buffer&& memory) && noexcept { *returned = std::move(memory); }
+    void set_error(const error& /*failed*/) && noexcept {}
+    void set_error(const revoked<whole_buffer>& /*failed*/) && noexcept {}
+    void set_stopped() && noexcept {}
+  };
+  bool is_revoked = false;
+  std::optional<whole_buffer> returned;
+  auto granted = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
+  auto owning =
+      must(bed.owner.lease<both_ways>(must(whole_buffer::allocate(bed.domain, 64)), patience));
+  auto first =
+      as_sender([&] { return granted.async_revoke(); }).connect(receiver{&is_revoked, &returned});
+  auto second = as_sender([&] {
+                  return std::move(owning).async_revoke();
+                }).connect(receiver{&is_revoked, &returned});
+  first.start();
+  second.start();
+  wait_until(
+      [&] {
+        bed.owner.poll();
+        return is_revoked && returned.has_value();
+      },
+      "both senders");
+  CHECK(bed.owner.is_connected());
+}
+
+}  // namespace verbspp::test::leases
