@@ -123,7 +123,8 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
     CHECK(met.back().met.channel.is_connected());
     CHECK(met.back().socket.is_open());
   }
-  // `--success` shows the time; on two otherwise idle cores, soft0 takes less than two seconds.
+  // With the option `--success`, Catch prints the time. It is less than two seconds for soft0 on
+  // two otherwise idle cores.
   const std::chrono::duration<double> taken = clock::now() - begun;
   SUCCEED(count << " clients were connected within " << taken.count() << " s");
   // The time is meaningless if tests run in parallel or with a sanitizer.
@@ -169,8 +170,7 @@ TEST_CASE("silent clients do not delay other clients") {
 
 TEST_CASE("silent clients that fill all places are refused in favour of a client that sends data") {
   testbed bed;
-  // The time limit for silent clients is longer than this test may take, so no place becomes free
-  // because that limit expires.
+  // The time limit of the silent clients does not expire during the test.
   server serving(bed, {.clients = 8, .handshakes = 2, .limit = 10 * patience});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
@@ -216,8 +216,7 @@ TEST_CASE("silent clients do not displace clients that have identified themselve
 TEST_CASE("two connections to one acceptor that relay each other's messages are both refused") {
   constexpr std::string_view secret = "a secret of thirty-two bytes ...";
   const exchange_options options{.secret = std::as_bytes(std::span(secret))};
-  // True if the stranger, in each hello that it relays, clears the flag that marks the accepting
-  // end.
+  // True if the test, in each hello that it relays, clears the flag that marks the accepting end.
   const bool is_disguised = GENERATE(false, true);
   testbed bed;
   {
@@ -255,8 +254,8 @@ TEST_CASE("two connections to one acceptor that relay each other's messages are 
       "both connections to end");
   CHECK(entered == 0);
   CHECK(serving.offers == 0);
-  // The last failure may be a refusal that was received from the other connection. It has the same
-  // kind as the original failure.
+  // The last failure may be a refusal that the test relayed from one connection to the other. It
+  // has the same kind.
   CHECK(serving.clients->last_failure() ==
         (is_disguised ? error_kind::permission : error_kind::mismatch));
 }
@@ -266,7 +265,7 @@ TEST_CASE("silent clients are disconnected when the timeout expires") {
   server serving(bed, {.clients = 64, .handshakes = 2, .limit = 100ms});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
-  // The acceptor's descriptor wakes a waiting thread when a client's time has expired.
+  // Each call of `next` also disconnects the clients whose time has expired.
   const auto deadline = clock::now() + patience;
   while (serving.clients->failed() < 20 && clock::now() < deadline)
     CHECK(failure_of(serving.clients->next(50ms)) == error_kind::timed_out);

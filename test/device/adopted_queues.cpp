@@ -51,7 +51,7 @@ native_owner<ibv_srq> c_shared_queue(const testbed& bed) {
   return native_owner<ibv_srq>(ibv_create_srq(bed.domain.native_handle(), &initial));
 }
 
-/// Posts one write whose completion appears in the queue.
+/// Performs one write that completes in the queue, and takes the completion.
 void write_through(const testbed& bed, const completion_queue& queue, std::uint64_t id) {
   buffer<> target(bed.domain, 8);
   connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
@@ -173,7 +173,7 @@ TEST_CASE("a thread can wait for queues of a C program whatever user data they h
       make_event(bed, each);
       CHECK(must(channel.wait(patience)) == each);
     }
-    // The channel drops the events of queues that the library has not adopted.
+    // The channel drops the events of queues that the library has not adopted as waitable queues.
     make_event(
         bed, must(completion_queue::from_native(bed.context, unknown.get(), ownership::borrowed)));
     CHECK_FALSE(must(channel.wait(moment)));

@@ -76,7 +76,8 @@ TEST_CASE("UD: a datagram has the traffic class that either end specifies") {
   const received_datagram datagram = arriving.take();
   CHECK(copy_of(datagram.payload()) == pattern(16, 4));
   if (!datagram.has_global_route()) return;
-  // Reads a byte of the network layer's header. An IPv4 header is in the last 20 of the 40 bytes.
+  // Returns a byte of the datagram's 40-byte network header. An IPv4 header occupies its last 20
+  // bytes.
   const auto byte = [&](std::size_t at) {
     return std::to_integer<unsigned>(arriving.memory()[at]);
   };
@@ -106,7 +107,7 @@ TEMPLATE_TEST_CASE_SIG("ends that request different path MTUs both report it", "
   check_names_both(
       refusals<Transport>(must(left.path_mtu(512).build()), must(right.path_mtu(256).build())),
       "path MTU, bytes", "512", "256");
-  // An end that requests no MTU adopts the MTU of the other end.
+  // An end that requests no MTU adopts the smaller MTU that the other end requests.
   const auto pair = connect_both<Transport>(must(left.path_mtu(256).build()), must(right.build()));
   CHECK(query(pair.left.native_handle()).attributes.path_mtu == IBV_MTU_256);
   CHECK(query(pair.right.native_handle()).attributes.path_mtu == IBV_MTU_256);

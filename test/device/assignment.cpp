@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file Assignment destroys the previous object. Every accessor of a moved-from object reports it
-/// as empty.
+/// \file
+/// Assignment destroys the previous object. Every accessor of a moved-from object reports it as
+/// empty.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -113,7 +114,7 @@ TEST_CASE("assigning to a buffer deregisters the previous memory before it frees
   std::byte* const place = first.data();
   std::byte seen{};
   place[0] = std::byte{7};
-  before_next_dereg_mr([&] { seen = place[0]; });  // the device could still read the memory here
+  before_next_dereg_mr([&] { seen = place[0]; });  // the memory must still be allocated here
   first = must(registered_buffer<>::allocate(bed.domain, 200));
   CHECK(seen == std::byte{7});
   CHECK(first.size() == 200);

@@ -21,7 +21,8 @@ namespace {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// A queue pair that is connected to itself and completes in a queue of the smallest size.
+/// A queue pair that is connected to itself. Its completion queue has the smallest possible size,
+/// and the constructor makes it overflow.
 struct overrun {
   explicit overrun(const testbed& bed)
       : queue(must(completion_queue::create(bed.context, 1))),
@@ -39,8 +40,8 @@ struct overrun {
   connected pair;
 };
 
-/// Returns the next event of the given type. Skips other events, because devices differ in the
-/// events that they report in addition.
+/// Returns the next event of the given type. Skips events of other types, which only some devices
+/// report.
 [[nodiscard]] async_event event_of(const context& device, async_event_type type) {
   for (const auto until = deadline();;) {
     const auto event = must(device.wait_async_event(until));
@@ -146,7 +147,7 @@ TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait but a signa
   const pthread_t waiter = ::pthread_self();
   std::thread disturber([&, &drained = left] {
     for (int i = 0; i < 5; ++i) {
-      // steady: spreads signals over the wait; the test passes wherever they arrive
+      // steady: spreads the signals over the wait; the test passes whenever they arrive
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       ::pthread_kill(waiter, SIGUSR1);
     }

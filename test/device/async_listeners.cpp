@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Asynchronous events that the library's own waits read: listeners are notified of them, and they
-/// are kept for the program.
+/// Asynchronous events that the library's own waits read. The library notifies its listeners of
+/// these events, and keeps them for the program.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -32,8 +32,8 @@ void keep(async_listener& listener, const ibv_async_event& event) {
   must(listener.look());
 }
 
-/// Injects an error of the queue, and makes the listener read it. The device never reported that
-/// event, so the number of acknowledged events is corrected.
+/// Injects an error event of the queue, and makes the listener read it. The device did not report
+/// this event, so it must not be counted as acknowledged.
 void keep_overrun(async_listener& listener, const completion_queue& queue) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_CQ_ERR;
@@ -41,7 +41,7 @@ void keep_overrun(async_listener& listener, const completion_queue& queue) {
   keep(listener, event);
   --queue.native_handle()->async_events_completed;
 }
-/// Injects an access error of the queue pair, and makes the listener read it.
+/// Injects an access error event of the queue pair, and makes the listener read it.
 void keep_access_error(async_listener& listener, const connected& pair) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_ACCESS_ERR;
@@ -68,8 +68,8 @@ struct one_listener {
   return ::poll(&entry, 1, static_cast<int>(length.count())) == 1;
 }
 
-/// Drains the send queue, so that the device reports an event. Waits for the event if no other one
-/// is unread.
+/// Drains the send queue, so that the device reports an event. Waits for this event if no earlier
+/// event is unread.
 void drain(const context& device, const connected& pair) {
   const bool is_first = !is_readable(device.native_handle()->async_fd);
   start_draining(pair);
@@ -196,8 +196,7 @@ TEST_CASE_METHOD(one_listener,
   std::vector<async_event_type> kept;
   while (const auto event = must(bed.context.poll_async_event())) kept.push_back(event->type());
   REQUIRE(kept.size() == detail::kept_async_events);
-  // The oldest events of the lowest severity were dropped. The change of the subnet manager was the
-  // first of them.
+  // The change of the subnet manager was dropped, as the oldest event of the lowest severity.
   CHECK(kept[0] == async_event_type::port_error);
   CHECK(kept[1] == async_event_type::lid_change);
   CHECK(kept[2] == async_event_type::port_active);
@@ -220,7 +219,7 @@ TEST_CASE_METHOD(one_listener,
   CHECK(is_readable(watched));
   CHECK(must(bed.context.poll_async_event()));
   CHECK_FALSE(is_readable(watched));
-  // The descriptor is also readable for events that have not been read from the device.
+  // The descriptor is also readable while the device has events that have not been read.
   const auto [left, right] = connect(bed);
   drain(bed.context, left);
   CHECK(is_readable(watched, patience));

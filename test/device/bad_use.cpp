@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file Incorrect use of the library, and a port that is down: each causes a typed error, and
-/// later requests succeed. Incorrect use of memory is tested in work_errors.cpp.
+/// \file
+/// Incorrect use of the library, and a port that is down: each causes a typed error, and later
+/// requests succeed. Incorrect use of memory is tested in work_errors.cpp.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"

@@ -140,8 +140,8 @@ TEST_CASE("the requests of a batch may divide its elements in any way") {
   const auto slice = [&](std::uint64_t offset, std::uint64_t length) {
     return target.remote().slice_unchecked(offset, length);
   };
-  // The first batch has one request with all elements. In the second one, the last request has
-  // elements, after requests with two elements and with none.
+  // The only request of the first batch has all three elements. The requests of the second batch
+  // have two elements, no element, and one element.
   must(pair.left.post_batch<3>([&](auto& batch) {
     batch.post_write({.elements = three, .remote = slice(0, 24)}, {.id = 1});
   }));

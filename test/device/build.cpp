@@ -13,8 +13,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Replaces the provider's function that queries a port, and alters its result. So a port can have
-/// values that a test cannot set on any device.
+/// During its lifetime, alters the results of port queries. So a test can simulate ports with
+/// attributes that no available device has.
 class altered_ports {
  public:
   using alteration = void (*)(ibv_port_attr&);
@@ -42,7 +42,7 @@ class altered_ports {
   static inline alteration alter_ = nullptr;
 };
 
-ibv_port_state told_state = IBV_PORT_DOWN;  // read by an alteration, which cannot capture variables
+ibv_port_state told_state = IBV_PORT_DOWN;  // global, because alterations capture no variables
 
 /// Checks that the library itself refused a value above a limit, and that the message contains the
 /// parameter, the value and the limit.
@@ -94,7 +94,7 @@ TEST_CASE("a queue pair that is connected with defaults has the documented attri
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   const ibv_qp_attr attributes = query(left.native_handle()).attributes;
   CHECK(attributes.timeout == 14);
-  // rxe treats 7 as unlimited, so the default retry count is smaller there.
+  // rxe treats 7 as unlimited, so the library's default is 6 there.
   CHECK(attributes.retry_cnt == (device_name().starts_with("rxe") ? 6 : 7));
   CHECK(attributes.rnr_retry == 7);
   CHECK(attributes.min_rnr_timer == 12);
@@ -375,7 +375,7 @@ TEST_CASE("a builder creates several queue pairs with different numbers and PSNs
     psns.insert(pairs.back().endpoint().send_psn.value());
   }
   CHECK(numbers.size() == 8);
-  // Two of eight random PSNs may be equal very rarely; all eight never are.
+  // The PSNs are random, so a few of them might be equal.
   CHECK(psns.size() > 4);
 }
 

@@ -187,7 +187,7 @@ TEST_CASE_METHOD(two_channels, "using a channel in two threads at once fails an 
     };
     std::thread other(poll);
     std::thread end([&] {
-      // steady: limits the test if the assertion does not fail; the test then fails
+      // steady: ends the test if no assertion has failed until then; the test then fails
       std::this_thread::sleep_for(patience);
       stop = true;
     });

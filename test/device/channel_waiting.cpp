@@ -141,8 +141,8 @@ TEST_CASE("completions that arrive just before a sleep are not missed whatever t
   std::vector<pending<>> receives;
   for (int i = 0; i < 200; ++i) receives.push_back(must(ends.left.post_receive({})));
 
-  // At this point, the wait has polled and is about to request a notification. More completions
-  // arrive now than one poll takes.
+  // The wait calls this function after it has polled, just before it requests a notification. More
+  // completions arrive than one poll takes.
   const before_notification now(ends.left.native_completion_queue()->context, [&] {
     for (int i = 0; i < 200; ++i) static_cast<void>(must(ends.right.send({}, patience)));
   });
@@ -162,7 +162,6 @@ TEST_CASE("a wait of a channel ends for the same causes in each wait mode") {
       std::stop_source source;
       sockets peer;
       ends.left.watch(peer.watched());
-      // If a stop has been requested, nothing is posted.
       auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
       const auto start = clock::now();
       std::thread other = later([&] {
@@ -415,7 +414,7 @@ TEST_CASE("a wait ends at once while a result is unread") {
     static_cast<void>(ends.left.wait(short_limit));
     CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
 
-    // A wait reports the completion of this write once, although the write has no handle.
+    // A wait reports the completion of this write exactly once, although the write has no handle.
     must(ends.left.post_write(must(pool.take()), {.remote = to.remote()}));
     until([&] {
       ends.left.poll();

@@ -261,7 +261,7 @@ TEST_CASE_METHOD(one_waiting, "signals do not end a wait") {
   std::thread disturber([&] {
     for (int i = 0; i < 10; ++i) {
       ::pthread_kill(waiter, SIGUSR1);
-      // steady: spreads signals over the wait; the test passes wherever they arrive
+      // steady: spreads the signals over the wait; the test passes whenever they arrive
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     CHECK_FALSE(ended);
@@ -476,7 +476,8 @@ TEST_CASE("a queue with unread events can be destroyed") {
     wait_readable(ends.channel.file_descriptor());
   }
   {
-    // The event has been read from the channel, but the queue has not processed it.
+    // A wait for the first queue reads the event of the second queue from the channel. The second
+    // queue is destroyed before any wait for it has used the event.
     waiting ends(bed, 2);
     must(ends.queues[1].request_notification());
     ends.send(1, 1);

@@ -64,7 +64,7 @@ TEST_CASE("polling returns completions in order and no more than there are slots
   for (std::uint64_t id = 0; id < count; ++id) must(left.post_send({}, {.id = id}));
   for (const work_completion& each : take(bed.left_queue, count)) CHECK(each.is_success());
 
-  // The completions may or may not have arrived. A poll without slots takes none of them.
+  // A poll without slots is refused, whether or not completions have arrived, and takes none.
   CHECK(failure_of(bed.right_queue.poll({})) == error_kind::invalid_input);
   std::vector<work_completion> slots(2);
   std::uint64_t next = 0;

@@ -299,7 +299,7 @@ TEST_CASE("an awaited request whose limit expires breaks the channel") {
   CHECK(clock::now() - before < soon);
   CHECK_FALSE(ends.left.is_connected());
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
-  // The request with the longer limit was flushed, and its error contains the cause.
+  // The request with the longer limit was flushed when the channel broke.
   const auto flushed = failure_of(run(patient, ends.left));
   REQUIRE(flushed.work() != nullptr);
   CHECK(flushed.work()->status() == work_status::flushed);
@@ -643,8 +643,7 @@ TEST_CASE("coroutines that are destroyed at random moments lose neither memory n
       CHECK(std::ranges::equal(arrived.bytes(), pattern(arrived.size(), 9)));
     }
     if (round % (rounds / 8) != rounds / 16) continue;
-    // Renewing the channels ends the coroutines that are still running with an error, and creates a
-    // new connection.
+    // Coroutines that are still waiting end with an error when the channels are renewed.
     const endpoint right_end = must(ends.right.renew());
     const endpoint left_end = must(left.renew());
     for (auto& each : running) CHECK((!each || each->is_done()));

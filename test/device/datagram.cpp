@@ -174,8 +174,8 @@ TEST_CASE("UD: one sender reaches several receivers and itself") {
   datagram_inbox others(bed, other, 2, 8);
   buffer<> outbox(bed.domain, pattern(8, 8));
   const gather_element from = outbox.gather();
-  // The address handle identifies only the port, so it can be used for both queue pairs. The number
-  // selects the queue pair.
+  // The address handle identifies only the port, so it can be used for both queue pairs. The queue
+  // pair number selects the receiver.
   must(alone.post_send({.elements = from, .to = way.destination(alone.number(), test_key)},
                        {.id = 3, .signaled = false}));
   must(alone.post_send({.elements = from, .to = way.destination(other.number(), test_key)},
@@ -233,7 +233,7 @@ TEST_CASE("UD: a privileged queue key requires the right to open raw sockets") {
                Catch::Contains("modify RESET -> INIT") && Catch::Contains("CAP_NET_RAW"));
     return;
   }
-  // If the process has CAP_NET_RAW, the device uses the queue pair's own queue key.
+  // The build succeeded, so the process has CAP_NET_RAW and may use this queue key.
   auto right = must(std::move(outcome).assume_value().activate());
   CHECK(right.endpoint().qkey == queue_key(0x80000001));
   auto left = must(must(build_queue_pair<transport::ud>()

@@ -229,7 +229,7 @@ template <class Prepared>
   return must(std::move(alone).handshake(itself), line, file);
 }
 
-/// Message sizes around the boundaries at which messages are split into packets.
+/// Returns the message sizes to test: zero, one byte, sizes around the MTU, and one MiB.
 [[nodiscard]] std::vector<std::size_t> telling_sizes(const testbed& bed);
 
 struct queried {
@@ -243,7 +243,7 @@ struct queried {
 /// Moves a queue pair to ERR, as a failure would do.
 void move_to_error(ibv_qp* queue_pair);
 
-/// Moves a queue pair to SQD. The device sends an event once the send queue is drained.
+/// Moves a queue pair to SQD. The device reports an event when the send queue is drained.
 void start_draining(const connected& queue_pair);
 
 /// Waits until the device itself has moved the queue pair to ERR.

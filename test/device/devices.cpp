@@ -21,8 +21,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns the index of the best address according to the documented ranking. The library's own
-/// implementation is not used.
+/// Returns the index of the best address according to the documented ranking. It is determined
+/// independently of the library.
 std::optional<unsigned> expected_gid_index(const gid_table& table, const testbed& bed) {
   if (!bed.is_ethernet()) return 0;
   const auto find = [&](gid_type type, auto fits) -> std::optional<unsigned> {
@@ -152,7 +152,7 @@ TEST_CASE("the GID table and the query of one entry agree") {
     CHECK((each.type == gid_type::infiniband) == !bed.is_ethernet());
     CHECK_FALSE(each.address.is_zero());
   }
-  // The port has an empty entry or no entry for every other index.
+  // For each of the remaining indices, the port has an empty entry or no entry.
   for (unsigned index = 0; index <= gid_index::maximum; ++index) {
     if (used.contains(index)) continue;
     const error e =
@@ -206,7 +206,7 @@ TEST_CASE("a port is found by the local address from which a peer is reached") {
   const testbed bed;
   bool has_interface = false;
   for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number()))) {
-    // Routes to an address of this host lead to that address.
+    // To reach one of its own addresses, the host uses the same address as the source.
     if (each.interface_index == 0 || each.address.is_link_local()) continue;
     INFO(each);
     has_interface = true;

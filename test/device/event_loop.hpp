@@ -15,8 +15,8 @@
 
 namespace verbspp::test {
 
-/// Implements the loop of the documentation with epoll. Calls `work` in each round until it returns
-/// true. Fails the test case if a wakeup is lost.
+/// Runs the event loop of the documentation with epoll. Calls `work` once in each round, and ends
+/// as soon as `work` returns true. Fails the test case if a wakeup is lost.
 template <EventSource Source, class Work>
 void serve(Source& source, Work work) {
   const tcp_socket loop = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Event loops of the program. The same loop can serve every kind of object that can be waited for.
+/// Event loops that belong to the program. The same loop can serve every kind of object that can be
+/// waited for.
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "event_loop.hpp"
@@ -47,7 +48,7 @@ static_assert(!EventSource<tcp_listener> && !EventSource<int>);
   return ::poll(&entry, 1, 0) == 1;
 }
 
-/// Calls `request_notification` until it reports no earlier event, so that a loop would sleep.
+/// Calls `request_notification` until it returns false, so that a loop would sleep.
 template <class Source>
 void settle(Source& source) {
   wait_until([&] { return !must(source.request_notification()); }, "no more news");
@@ -57,7 +58,7 @@ void settle(Source& source) {
   return connect_channels(bed.domain.build_channel().waiting(wait_mode::sleep()));
 }
 
-/// A hub with a pool, and channels that are connected to it.
+/// A hub with a pool. Skips the test if the device has no shared receive queues.
 struct loop_hub {
   explicit loop_hub(std::uint32_t places = 64, std::uint32_t receives = 32,
                     wait_mode mode = wait_mode::sleep())
@@ -166,8 +167,8 @@ TEST_CASE("several threads that each have a loop share the arrivals of a hub") {
     for (const arrival& each : taken)
       if (each.message) ++arrived;
   };
-  // Each peer sends one message at a time, and waits until it has arrived. So a lost wakeup stops
-  // the test.
+  // Each peer waits for an arrival after each message that it sends. So a lost wakeup makes the
+  // test fail.
   std::vector<std::future<void>> threads;
   for (channel& peer : peers)
     threads.push_back(std::async(std::launch::async, [&] {
@@ -263,7 +264,7 @@ TEST_CASE("a loop is notified that a watched descriptor was closed") {
   });
   speaker.join();
   check_is_broken(ends.left, "descriptor");
-  // The next connection does not watch the second descriptor any more.
+  // Stops watching the second descriptor, which is still readable.
   ends.left.watch(-1);
   const endpoint anew = must(ends.left.renew());
   const endpoint other = must(ends.right.renew());
@@ -355,7 +356,7 @@ TEST_CASE("arrivals without a completion wake a loop") {
   CHECK_FALSE(is_readable(clients.file_descriptor()));
   must(clients.add(std::move(ends.left)));
   CHECK(is_readable(clients.file_descriptor()));
-  // The end of a turn wakes the loop if a message of the turn's client was not taken.
+  // The end of a turn wakes the loop if the turn's client has another message.
   must(ends.right.send({}, patience));
   std::optional<hub_clients<int>::turn> turn;
   serve(clients, [&] {

@@ -41,7 +41,7 @@ void run(Left& left, Right& right) {
   }
 }
 
-/// A fixture: the prepared channels of both sides, and the sockets between them.
+/// A fixture: the device, and the sockets between the two sides of an exchange.
 struct two_sides {
   testbed bed;
   socket_pair sockets;
@@ -197,7 +197,7 @@ TEST_CASE_METHOD(two_sides, "ends that do not match both report it") {
       failure_of(exchange(sockets[0], must(bed.domain.build_channel().build()), patience));
   const error right = failure_of(other.get());
   // The end that detects the mismatch first notifies the other end. The other end reports either
-  // that message or the mismatch that it detected itself.
+  // this notification or the mismatch that it detected itself.
   CHECK(left == error_kind::mismatch);
   CHECK(right == error_kind::mismatch);
   CHECK(left.message().find("transport differs") != std::string::npos);
@@ -215,7 +215,7 @@ TEST_CASE_METHOD(two_sides, "a stop request ends an exchange") {
 
 TEST_CASE("an exchange that is abandoned releases the objects that it owns") {
   testbed bed;
-  // `release_watch` of the testbed counts the objects that could not be released.
+  // The testbed fails the test if an object cannot be released.
   for (int steps = 0; steps < 8; ++steps) {
     socket_pair sockets;
     using session = exchange_session<std::tuple<>, prepared_channel>;
@@ -250,7 +250,7 @@ struct met_by_proxy {
 };
 
 /// Connects two channels through a proxy. If `given` is set, the proxy closes both connections at
-/// that byte.
+/// the byte that it specifies.
 met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>& sockets,
                            std::optional<cut> given) {
   std::array<std::optional<plain_session>, 2> sides;

@@ -89,7 +89,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   for (std::uint64_t id = 0; id < 300;) {
     for (const std::uint64_t end = id + 3; id < end; ++id)
       must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
-    // The call has no limit, so it polls until the device reports that the queue is empty.
+    // Without a maximum number of completions, each call polls until the queue is empty.
     wait_until(
         [&] {
           must(queue->poll_each([&](const auto& completion) {
@@ -245,7 +245,8 @@ waitable_extended_queue waitable_queue(const Place& place) {
                    "extended completion queues that can be waited for");
 }
 
-/// A receiver that sleeps while it waits for its extended queue.
+/// Two connected queue pairs. Receives of the right one complete in an extended queue, for which a
+/// thread can sleep.
 struct sleeper {
   sleeper(const testbed& bed, waitable_extended_queue where)
       : sent(bed.left_queue),
@@ -351,7 +352,8 @@ TEST_CASE("an extended queue can report to a channel that other queues share") {
   const auto event = must(channel.wait(patience));
   REQUIRE(event);
   CHECK(*event == ends.queue);
-  // The event returns the queue as a plain waitable queue. `with` recovers its other features.
+  // The event returns the queue as a plain waitable queue. `with` returns it with its other
+  // features.
   const auto again = must(event->with<waitable_fields>());
   CHECK(must(again.poll_each([](const auto& completion) { CHECK(completion.wr_id() == 7); })) == 1);
   CHECK_FALSE(must(channel.poll()));

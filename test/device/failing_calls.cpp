@@ -71,7 +71,7 @@ void check_told(const error& told, const expected_failure& expected, std::string
   const std::string called = name != nullptr ? name : "errno " + std::to_string(expected.errnum);
   CHECK_THAT(message, Catch::StartsWith(std::string(operation) + ": ") && Catch::Contains(called));
   CHECK(message.find('\n') == std::string::npos);
-  // The message contains a hint, which follows the last semicolon.
+  // The message contains a hint after a semicolon.
   CHECK(message.find("; ") < message.size() - 20);
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("a failure to create a memory window is reported with its cause") {
   const testbed bed;
   const auto make = [&] { return memory_window<memory_window_type::type_2>::create(bed.domain); };
   if (make().has_error()) SKIP("this device has no memory windows of type 2");
-  // EINVAL has another meaning if the device reports that it has no memory windows.
+  // EINVAL is left out, because it has another meaning if the device reports no memory windows.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EINVAL; });
   check_failing({.verb = "ibv_alloc_mw", .failures = failures}, null,
@@ -355,7 +355,7 @@ TEST_CASE("a region whose change fails is unchanged or destroyed as the verbs sp
   }
   CHECK(collected.reports().empty());
 
-  // Now the change itself succeeds, and a later step fails.
+  // In this case, the change itself succeeds, and a later step fails.
   auto region = must(register_memory(bed.domain, bytes));
   {
     const failing_reregistration fails(IBV_REREG_MR_ERR_DO_FORK_OLD, ENOMEM);

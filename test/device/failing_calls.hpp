@@ -98,9 +98,10 @@ void check_failing(const failing_call& call, const breaking& while_broken, const
 
 }  // namespace failing
 
-/// Makes `make` fail for each errno value, in each way in which the verb can report it. The verb
-/// must be a function, and not be called through a pointer. Checks that no objects are left over,
-/// and that the call succeeds afterwards.
+/// Calls `make` while the verb fails, once for each errno value and each convention by which the
+/// verb can report it. Checks the errors, and that no objects are left over. Then checks that
+/// `make` succeeds, if `can_be_repeated` is true. The verb must not be one that is called through a
+/// pointer.
 template <class Make>
 void check_failing(failing_call call, convention own, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);

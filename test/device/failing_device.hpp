@@ -3,8 +3,8 @@
 
 namespace verbspp::test {
 
-/// During its lifetime, injects a fault into the software device, in the format of
-/// `softverbs_inject`. Skips the test on other devices.
+/// During its lifetime, injects a fault into the software device. Skips the test on other devices.
+/// `fault` is passed to `softverbs_inject`.
 class failing_device {
  public:
   explicit failing_device(const char* fault);

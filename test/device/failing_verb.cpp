@@ -19,14 +19,15 @@
 
 namespace verbspp::test {
 
-/// A verb that this file defines. All verbs form a list, which is complete before `main` starts.
+/// A function of libibverbs that this file replaces. All of them form a list, which is complete
+/// before `main` starts.
 struct verb {
   verb(std::string_view function, convention usual) noexcept
       : name(function.substr(function.starts_with('_') ? 1 : 0)),
         own(usual),
         next(std::exchange(first_of_all, this)) {}
 
-  /// Counts the call, and returns true if it has to fail.
+  /// Returns true if this call has to fail. Counts the calls if a failure was requested.
   [[nodiscard]] bool fails() noexcept { return errnum != 0 && --calls_until_failure <= 0; }
   [[nodiscard]] answer told() const { return answer_by(by, errnum); }
 
@@ -74,8 +75,8 @@ int query_second_port(ibv_context* context, std::uint8_t number, ibv_port_attr* 
   return errnum;
 }
 
-/// Returns the attributes. If a second port is simulated, its number is replaced by that of the
-/// device's only port.
+/// Returns the attributes to pass to the device. The number of a simulated second port is replaced
+/// by that of the device's only port.
 ibv_qp_attr* at_real_port(ibv_qp_attr* attributes) {
   static ibv_qp_attr altered;
   if (second_lid == 0) return attributes;

@@ -126,8 +126,7 @@ void before_next_destroy_cq(std::function<void()> call);
 /// Calls a function when the next memory region is about to be deregistered.
 void before_next_dereg_mr(std::function<void()> call);
 
-/// During its lifetime, each call of `ibv_rereg_mr` does nothing, sets this errno and returns
-/// `returned`.
+/// During its lifetime, `ibv_rereg_mr` only sets errno to `errnum` and returns `returned`.
 class failing_reregistration {
  public:
   failing_reregistration(int returned, int errnum);
@@ -136,8 +135,8 @@ class failing_reregistration {
   failing_reregistration& operator=(const failing_reregistration&) = delete;
 };
 
-/// A memory file, which software devices accept as a dma-buf. If the device refuses it, this object
-/// acts as a driver that can register dma-bufs. Must outlive the regions.
+/// A memory file, which software devices accept as a dma-buf. If the device refuses it, the file's
+/// memory is registered as ordinary memory instead. Must outlive the regions.
 class dmabuf_stand_in {
  public:
   explicit dmabuf_stand_in(std::size_t size);
@@ -155,7 +154,8 @@ class dmabuf_stand_in {
   std::byte* memory_;
 };
 
-/// Makes the next `ibv_get_async_event` return this event. The event needs no acknowledgement.
+/// Makes the next `ibv_get_async_event` return this event. The device expects no acknowledgement of
+/// it.
 void inject(const ibv_async_event& event);
 
 }  // namespace verbspp::test

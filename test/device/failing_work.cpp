@@ -35,7 +35,7 @@ constexpr auto minus_one = convention::minus_one;
   return call;
 }
 
-/// Checks that a wait reports the failure long before its timeout, and succeeds afterwards.
+/// Checks that a wait reports the failure, and that another wait succeeds afterwards.
 template <class Wait, class... Pointer>
 void check_failing_wait(failing_call call, convention own, Wait wait, Pointer&... pointer) {
   call.can_be_repeated = false;
@@ -239,7 +239,7 @@ TEST_CASE("a polling session that cannot start or continue is an error of the dr
     end_poll(polled);
     errno = EXDEV;
   });
-  // The failure comes after the first completion has been visited.
+  // The failure occurs after the first completion has been visited.
   check_failing({.verb = "ibv_next_poll", .failures = failures}, returns_errno, pointers.next_poll,
                 [&]() -> result<std::size_t> {
                   seen.clear();

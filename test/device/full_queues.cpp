@@ -10,8 +10,8 @@ namespace {
 
 /// Posts until the queue is full, and returns the number of requests posted.
 ///
-/// That number must be the granted capacity, except with rxe, which reports the requested capacity
-/// as granted, but has room for the number that a query returns.
+/// That number must lie between the granted capacity and the one that a query returns. With rxe,
+/// they differ: it reports the requested capacity as granted.
 template <class Post>
 std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
   const std::uint64_t most = std::max(granted, queried);

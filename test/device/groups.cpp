@@ -229,7 +229,8 @@ TEST_CASE_METHOD(members_with_memory,
     const error own(error_kind::busy, "the test", "says so");
     const auto failed = failure_of(all[0].scope(
         [&](group_scope& scope) -> result<void> {
-          // The queue pair is in ERR: posting to it succeeds, and the request completes as flushed.
+          // The queue pair of peer 2 is in ERR: posting to it succeeds, and the request completes
+          // as flushed.
           static_cast<void>(scope.post_multicast(all[0].all(), from.gather(), place));
           return own;
         },
@@ -495,7 +496,8 @@ TEST_CASE_METHOD(four_members, "a group may be assigned to or moved within its o
       CHECK(failure_of(scope[peer].post_receive({})) == error_kind::not_connected);
     CHECK_FALSE(scope.post_multicast({3}, {}).has_value());
   });
-  // The device may have sent the message before its channel was destroyed.
+  // If the group was replaced, the message may or may not have been sent. Closing the receiver's
+  // channel ends the receive in both cases.
   if (!is_moved) must(all[1][0].close());
   const bool has_arrived = std::move(arriving).wait(patience).has_value();
   CHECK((!is_moved || (done.has_value() && has_arrived)));
@@ -511,7 +513,7 @@ TEST_CASE_METHOD(four_members, "a list of peers may change while parts are poste
   std::vector<std::uint32_t> asked;
   const auto part_for = [&](std::uint32_t peer) {
     asked.push_back(peer);
-    // Frees the memory of the program's list, and changes the list of the group.
+    // Reallocates the program's list, and changes the group's list of connected peers.
     listed.assign(1000, 0);
     listed.shrink_to_fit();
     if (is_of_group) all[0][2] = channel();

@@ -103,8 +103,7 @@ TEST_CASE("requesting an MTU larger than the peer's is a mismatch") {
   prepared larger = must(bed.left().path_mtu(512).build());
   const endpoint of_larger = larger.endpoint();
   check_names_both(failure_of(std::move(larger).handshake(of_smaller)), "MTU", "512", "256");
-  // The end that requests 256 bytes could use this MTU, but it detects that the other end refuses
-  // it.
+  // The other end accepts no MTU below 512 bytes, so the end that requests 256 bytes fails as well.
   check_names_both(failure_of(std::move(smaller).handshake(of_larger)), "MTU", "256", "512");
 }
 
@@ -283,8 +282,8 @@ TEST_CASE("a failed handshake leaves nothing behind") {
     // complete.
     CHECK(count_within_a_moment(queue) == 0);
     CHECK_NOTHROW(must(std::move(region).deregister()));
-    // If the queue pair still existed, the domain and the queue could not be released, and the
-    // testbed would report it.
+    // If the queue pair still existed, the domain and the queue could not be released, and `watch`
+    // would count the failures.
     domain.reset();
     opened.reset();
   }
@@ -347,8 +346,8 @@ TEST_CASE("an unreachable peer's error reports what is wrong with the route to i
   if (remote.addresses.empty() ||
       remote.addresses[0].prefix_length == offered_address::unknown_prefix)
     SKIP("the addresses of this device do not belong to a network interface");
-  // This port cannot have this address. It is from a range that is reserved for documentation, so
-  // the result does not depend on the routes of the host.
+  // This address is reserved for documentation, so the host has only a default route to it, or
+  // none.
   remote.address = gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 77}};
   remote.addresses = {};
   const failing_verb unreachable("ibv_modify_qp", ETIMEDOUT);
@@ -370,8 +369,8 @@ TEMPLATE_TEST_CASE_SIG("an unreachable peer's error names a pair of addresses th
   const auto* const own = std::ranges::find_if(remote.addresses, is_link_local);
   if (own == remote.addresses.end() || remote.addresses.size() < 2)
     SKIP("the device has no link-local address or no other address");
-  // The peer has a link-local address. In one variant, it also has an address of a scope in which
-  // this port has none.
+  // The peer has a link-local address and a global address. This port may have no suitable address
+  // for the latter.
   const gid theirs{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0x77}};
   const gid wider{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   const std::string pair = to_string(theirs) + " does not respond to " + to_string(own->address);

@@ -388,8 +388,8 @@ TEST_CASE("a hub reports a channel whose watched descriptor is closed") {
     quits.join();
     CHECK(serving.clients.size() == 0);
   }
-  // Without a table of clients, the hub reports that the watched descriptor was readable as an
-  // arrival of the channel.
+  // Without a table of clients, the hub returns an arrival of the channel when the watched
+  // descriptor has become readable.
   const testbed bed;
   const channel_hub hub = must(channel_hub::create(bed.domain));
   sockets peer;

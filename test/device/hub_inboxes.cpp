@@ -23,7 +23,7 @@ namespace {
 
 using routine = eager<transport_result<void>>;
 
-/// A hub with a pool, and clients, which have no hub.
+/// A hub with a pool. Its channels (`here`) are connected to clients (`there`), which have no hub.
 class served_clients {
  public:
   static constexpr hub_options default_options{.channels = 32, .receives = 32, .refill = 4};

@@ -371,7 +371,7 @@ TEST_CASE("a failure of a hub's queue ends the wait for it and is reported") {
   inject(failed);
   std::array<arrival, 1> slot;
   const error told = failure_of(hub.wait(slot, patience));
-  // The device never reported that event, so the number of acknowledged events is corrected.
+  // The device did not report the injected event, so it must not be counted as acknowledged.
   --hub.native_handle()->async_events_completed;
   CHECK(told == error_kind::driver);
   CHECK_THAT(told.message(), Catch::Contains("completion queue"));
@@ -470,7 +470,8 @@ TEST_CASE_METHOD(two_channels, "a channel with requests in flight closes within 
 
 TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed at any moment") {
   constexpr std::uint32_t clients = 50;
-  // A message consists of several packets, so some clients are killed in the middle of one.
+  // A message of this length consists of several packets, so some clients are killed in the middle
+  // of a message.
   constexpr std::uint32_t long_message = 10000;
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 300, long_message));
@@ -550,7 +551,8 @@ TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed 
         ++verified;
         continue;
       }
-      // Destroys the channel at one end or the other, while it has requests in flight.
+      // Posts up to three messages, and then destroys or breaks the client's channel, or destroys
+      // the channel of the hub.
       for (unsigned i = engine() % 4; i != 0; --i) {
         auto taken = inboxes.take();
         if (!taken.has_value()) break;

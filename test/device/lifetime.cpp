@@ -265,7 +265,7 @@ TEST_CASE_METHOD(two_queue_pairs, "memory can be released while a peer still wri
     must(left.post_write({.elements = near.gather(), .remote = remote}, {.id = id}));
   must(std::move(far->region()).deregister());
   far.reset();
-  // The first late write is refused, and the writes after it are flushed.
+  // If a write is refused because of the deregistration, the writes after it are flushed.
   bool failed = false;
   for (const work_completion& each : take(bed.left_queue, 8)) {
     const work_status status = status_of(each);

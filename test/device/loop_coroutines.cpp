@@ -149,7 +149,7 @@ TEST_CASE("a server of coroutines and its clients share one event loop") {
   for (routine& each : clients) must(each.get());
   CHECK(answers == 8 * 10 + 28);
   CHECK(server.served() == 8);
-  // The clients have left, which ends the coroutines of the server.
+  // The clients have disconnected, so the coroutines of the server end.
   clients.clear();
   while (server.size() != 0)
     if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");

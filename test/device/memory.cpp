@@ -19,8 +19,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A page between two guard pages. After it is unmapped, its address range stays unmapped, because
-/// no other mapping fits into the gap.
+/// A page between two guard pages. After it is unmapped, only a mapping of a single page fits into
+/// the gap, so the address is unlikely to be mapped again.
 class lone_page {
  public:
   explicit lone_page(int protection)
@@ -272,7 +272,8 @@ TEST_CASE("a region can start at an address chosen by the program") {
     CHECK(must(region.scatter(16, 8)).address() == start + 16);
     CHECK(region.gather_unchecked(8, 8).address() == start + 8);
 
-    // Remote operations and scatter-gather elements use these addresses.
+    // Remote operations and scatter-gather elements use addresses that are relative to the chosen
+    // start of the region.
     const std::vector<std::byte> content = pattern(100, 1);
     CHECK(write_to(bed, must(must(region.remote()).slice(1000, 100)), content) ==
           work_status::success);

@@ -9,7 +9,7 @@
 
 namespace verbspp::test {
 
-/// Changes the limit of locked memory during its lifetime. `changed` returns true if that was
+/// Changes the limit of locked memory during its lifetime. `changed` is true if the change was
 /// permitted.
 class memory_lock_limit {
  public:

@@ -256,7 +256,7 @@ TEST_CASE("a region to which a window is bound cannot be destroyed and reports t
     CHECK_THAT(e.message(), Catch::Contains("stays registered") &&
                                 Catch::Contains("a memory window is still bound to it"));
 
-    // The destructor of a region can report the failure only to the handler.
+    // The destructor of a region reports the failure to the handler.
     window.reset();
     REQUIRE(ibv_dereg_mr(native) == 0);
     window = window_of<Type>(bed.domain);

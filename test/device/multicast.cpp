@@ -18,7 +18,7 @@ namespace {
 
 /// During its lifetime, makes the host a member of an IP group, as `rdma_join_multicast` does. A
 /// RoCE v2 port receives the datagrams of a group only if the host is a member. A software device
-/// that has separate addresses does not need this.
+/// whose addresses are not those of the host does not need this.
 class host_membership {
  public:
   host_membership(const gid& group, const gid& local) {

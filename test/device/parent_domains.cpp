@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Thread domains, and parent domains, which let protection domains be used by one thread at a
-/// time.
+/// Thread domains, which promise the driver that only one thread at a time uses their objects, and
+/// the parent domains in which these objects are created.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -79,7 +79,8 @@ TEST_CASE("a parent domain keeps its domains alive and is released before them")
   std::optional<thread_domain> threads = threads_of(*opened);
   std::optional<protection_domain> domain = must(protection_domain::allocate(*opened));
   auto parent = must(protection_domain::create_parent(*domain, *threads));
-  // If it is called with a parent domain, `create_parent` uses the domain below that one.
+  // If the argument is a parent domain, `create_parent` uses the protection domain from which that
+  // parent was created.
   auto second = must(protection_domain::create_parent(parent, *threads));
   CHECK(second.below() == *domain);
   opened.reset();

@@ -337,7 +337,7 @@ TEST_CASE("repeatedly renewing a channel with an inbox keeps no earlier connecti
   const auto kept = must(ends.left.post_send({.elements = from.gather()}));
   must(ends.left.renew());
   CHECK(core.sends().kept_connections() == 2);
-  // The receives are posted to the new connection by the next call.
+  // The next call of `next` posts the receives to the new connection.
   CHECK(messages.posted() == 0);
   CHECK_FALSE(messages.next());
   CHECK(messages.posted() == 4);
@@ -441,7 +441,7 @@ TEST_CASE("all places return to the pool in whatever order channels are destroye
             kept.pop_back();
           }
       }
-    // Destroys the objects while requests are in flight, in a random order and way.
+    // Destroys or breaks the objects in a random order while requests are in flight.
     for (unsigned what : {random() % 6, random() % 6, random() % 6}) switch (what) {
         case 0:
           here = channel();

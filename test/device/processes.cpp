@@ -100,7 +100,7 @@ class peer_process {
     ::waitpid(std::exchange(process_, -1), nullptr, 0);
   }
 
-  /// True if the process exits normally and has detected no error.
+  /// Waits for the process to exit. Returns true if it exits normally and has detected no error.
   [[nodiscard]] bool ends_well() {
     int status = 0;
     wait_until([&] { return ::waitpid(process_, &status, WNOHANG) != 0; },
@@ -158,7 +158,7 @@ connected connect_over(const peer_link& connection, prepared pair) {
   return result;
 }
 
-// The steps of the other process. It checks its own requests, and the parent checks the memory.
+// The functions that the other process executes, one for each role.
 
 void answer_messages(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, message_size);

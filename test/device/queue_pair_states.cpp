@@ -269,7 +269,7 @@ void drain(const testbed& bed) {
 
   auto resumed = must(
       std::move(drained).modify(attributes_for<Transport, send_queue_drained, ready_to_send>()));
-  // rxe continues only when the next request is posted, so its completions are not expected here.
+  // rxe resumes sending only when the next request is posted, so no completions are expected yet.
   if (!device_name().starts_with("rxe"))
     for (; sent < before + 1; ++sent) take_success(bed.left_queue, sent);
   destination.send(resumed, before + 1, from);
@@ -278,8 +278,8 @@ void drain(const testbed& bed) {
     CHECK(take_success(bed.right_queue, id).byte_count() == header + size);
 }
 
-/// Makes a send fail at this end. On devices that have the state SQE, this stops only the send
-/// queue.
+/// Makes a send fail at the sender, and recovers the sender. On devices that have the state SQE,
+/// the failure stops only the send queue.
 template <transport Transport>
 void recover_from_send_queue_error(const testbed& bed) {
   auto [left, right] = connect_both<Transport>(bed);
@@ -319,7 +319,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   check_message<Transport>(bed, resumed, right, 5);
   check_message<Transport>(bed, right, resumed, 6);
 
-  // Checks the other transition from SQE, to ERR.
+  // Checks the other transitions from SQE: to ERR and to RESET.
   REQUIRE(fail_a_send<Transport>(bed, resumed, right_end) == send_queue_error);
   auto failed = must(std::move(resumed).template assume_state<send_queue_error>().to_error());
   check_state(failed);

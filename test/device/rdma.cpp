@@ -8,7 +8,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Checks that the bytes before and after the `size` bytes at `offset` have this value.
+/// True if all bytes before and after the `size` bytes at `offset` have this value.
 bool is_untouched_around(const std::vector<std::byte>& memory, std::size_t offset, std::size_t size,
                          std::byte value) {
   const auto at = [&](std::size_t i) { return memory.begin() + static_cast<std::ptrdiff_t>(i); };

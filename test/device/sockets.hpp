@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A file descriptor that waits can watch, and its peer.
+/// Two connected sockets, one of which a wait can watch.
 #pragma once
 
 #include "../catch.hpp"

@@ -201,8 +201,8 @@ TEST_CASE("a stop request wakes a thread that relies on another thread to read e
     slots into;
     static_cast<void>(first.wait(into, wait_limit(patience, end.get_token())));
   });
-  // As soon as the stop callback exists, the other thread sleeps, and reads the events of the
-  // channel.
+  // The other thread registers its stop callback when it begins to sleep. From then on, it reads
+  // the events of the channel.
   while (end.callbacks() == 0) std::this_thread::yield();
   CHECK(stop_a_sleep([&](const wait_limit& until) {
           slots into;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Compares the transition table with the device: for every pair of states, each required attribute
-/// is omitted, and each other attribute is added. With the kernel's driver, the kernel decides.
+/// is omitted, and each other attribute is added.
 
 #include "device.hpp"
 

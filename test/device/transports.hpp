@@ -76,8 +76,8 @@ template <transport Transport>
                                  file);
 }
 
-/// Sends from one queue pair to another, with any transport. With UD, each datagram needs an
-/// address handle.
+/// Sends from one queue pair to another, with any transport. For UD, it owns the address handle
+/// that datagrams need.
 template <transport Transport>
 class sender_to {
  public:
@@ -153,7 +153,7 @@ inline void check_names_both(const error& e, const std::string& field, const std
   return remote;
 }
 
-/// Returns an element whose registration no longer exists. A send from it fails at this end.
+/// Returns an element whose registration no longer exists. A send from it fails at the sender.
 [[nodiscard]] inline gather_element stale_element(const protection_domain& domain,
                                                   std::vector<std::byte>& bytes) {
   auto region = must(register_memory<all_rights>(domain, bytes));
@@ -163,7 +163,8 @@ inline void check_names_both(const error& e, const std::string& field, const std
 }
 
 /// Sends a message from memory that is no longer registered.
-/// \returns the state into which the device puts the queue pair: SQE for UC and UD, or ERR
+/// \returns the state into which the device puts the queue pair: SQE for UC and UD, if the device
+/// has this state, or else ERR
 template <transport Transport>
 [[nodiscard]] queue_pair_state fail_a_send(const testbed& bed,
                                            connected_queue_pair<Transport>& pair,

@@ -37,7 +37,7 @@ void check_whole(const testbed& bed, ends& pair) {
   check_messages(bed, pair);
 }
 
-/// Makes a write that the peer refuses. Checks that the writer is not notified, and that nothing is
+/// Posts a write that the peer refuses. Checks that the writer is not notified, and that nothing is
 /// written.
 void check_write_is_lost(const testbed& bed, ends& pair, buffer<>& target,
                          const remote_memory<access::remote_write>& far) {
@@ -146,7 +146,7 @@ TEST_CASE("UC: only a message without a receive is lost") {
     take_success(bed.left_queue, id);
   }
   CHECK(count_within_a_moment(bed.right_queue) == 0);
-  // The receives that are posted now receive the later messages.
+  // Receives that are posted now get the later messages, not those that were lost.
   check_whole(bed, pair);
 }
 

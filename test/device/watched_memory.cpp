@@ -137,7 +137,7 @@ TEST_CASE_METHOD(two_channels, "memory of a channel's sends can be written in al
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t size = 8 * page;
   buffer<> theirs(bed.domain, size);
-  // The peer has not posted a receive yet.
+  // The peer posts a receive only when `receive` is called, so a send stays in flight until then.
   const auto send = [&](const auto& memory) { return must(ends.left.post_send(memory)); };
   const auto receive = [&] {
     must(must(ends.right.post_receive({.elements = theirs.scatter()})).wait(patience));

@@ -35,8 +35,8 @@ struct writer {
       : writer(bed, must(waitable_completion_queue::create(bed.context, capacity))) {}
 
   void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
-  /// Posts more requests than the queue has room for, however fast it is polled, so that it
-  /// overruns.
+  /// Posts requests without pause until `enough` is true, so that the completion queue overruns
+  /// even while a wait polls it.
   void overrun(const std::atomic<bool>& enough) {
     for (const auto until = clock::now() + patience; !enough && clock::now() < until;)
       if (!pair.post_write({.remote = memory.remote()}).has_value()) std::this_thread::yield();
@@ -105,7 +105,8 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable or hung u
         must(alone.queue.wait_watching(into, wait_limit::forever(), peer.watched()));
     other.join();
     CHECK(outcome.ended_by == wait_end::file_descriptor);
-    // A wait whose limit has expired reports the descriptor as well, unless there are completions.
+    // Even a wait whose limit has expired reports a readable descriptor, unless there are
+    // completions.
     CHECK(
         must(alone.queue.wait_watching(into, clock::time_point::min(), peer.watched())).ended_by ==
         wait_end::file_descriptor);

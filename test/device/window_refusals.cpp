@@ -14,8 +14,8 @@ namespace verbspp::test::windows {
 
 namespace {
 
-/// During its lifetime, replaces one of the functions of the driver that libibverbs' inline
-/// functions call.
+/// During its lifetime, replaces a function of the driver. Inline functions of libibverbs call this
+/// function through a pointer.
 template <class Function>
 class replaced {
  public:
