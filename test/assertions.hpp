@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests of assertions. These report misuse for which no error exists.
+/// Helps to test assertions, which report misuse for which no error exists.
 #pragma once
 
 #include "catch.hpp"

@@ -262,7 +262,7 @@ transport_result<void> structures(const protection_domain& domain) {
   return require(receive_order(messages).error() == error_kind::mismatch, "a message of 8 bytes");
 }
 
-/// Messages to a thread that has its own channel, and answers.
+/// Sends messages to a thread that has its own channel, and receives its answers.
 transport_result<void> threads(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
   VERBSPP_TRY(two, connect(domain));

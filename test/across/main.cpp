@@ -117,7 +117,7 @@ class player {
   }
 
   /// Connects to the other end. Tries repeatedly, because the other end may still be starting, or
-  /// may still have to listen again after a lost connection.
+  /// may have to listen again after a lost connection.
   [[nodiscard]] result<tcp_socket> reach_out() const {
     const wait_limit limit(given_.limit);
     for (;;) {

@@ -44,8 +44,8 @@ within_device::~within_device() { --depth_in_device; }
 
 using verbspp::test::within_device;
 
-// Functions of libibverbs that the data path calls directly, not through a pointer. They belong to
-// the device, so their allocations are not counted.
+// Functions of libibverbs that the data path calls directly, not through a pointer. They are
+// treated as parts of the device, so their allocations are not counted.
 extern "C" {
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** user_context) {

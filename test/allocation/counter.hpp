@@ -3,7 +3,7 @@
 
 namespace verbspp::test {
 
-/// The number of heap allocations by this thread, except those within the device.
+/// The number of heap allocations by this thread, except allocations by the device.
 [[nodiscard]] int allocations() noexcept;
 
 /// The number of heap allocations during a call.
@@ -14,8 +14,8 @@ template <class Call>
   return allocations() - before;
 }
 
-/// During its lifetime, allocations by this thread count as allocations of the device, which are
-/// permitted.
+/// While an object of this class exists, allocations by this thread count as allocations by the
+/// device, which are permitted.
 class within_device {
  public:
   within_device() noexcept;
@@ -24,8 +24,8 @@ class within_device {
   within_device& operator=(const within_device&) = delete;
 };
 
-/// Replaces a function pointer, permanently, by a function that calls the original as work of the
-/// device. Use a different `Tag` for each pointer.
+/// Replaces a function pointer permanently by a function that calls the original, whose allocations
+/// count as allocations by the device. Use a different `Tag` for each pointer.
 template <int Tag, class Returned, class... Arguments>
 void mark_as_device(Returned (*&pointer)(Arguments...)) {
   static Returned (*original)(Arguments...) = nullptr;

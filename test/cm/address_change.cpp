@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The event that an address has moved to another device, as happens with bonded interfaces. The
-/// devices of the tests never report it, so these tests turn another event into it.
+/// devices of the tests never report it, so these tests replace another event with it.
 
 #include "cm_bed.hpp"
 
@@ -32,7 +32,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// During its lifetime, replaces each event of the given type by an address change.
+/// While an object of this class exists, each event of the given type is replaced by an address
+/// change.
 class address_that_changes {
  public:
   explicit address_that_changes(rdma_cm_event_type instead_of) { changed_type = instead_of; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Shared code of the connection manager tests. They require the kernel's connection manager and a
-/// device that it supports, whose name is in VERBSPP_TEST_DEVICE. They connect to the device's own
-/// addresses.
+/// Code that the tests of the connection manager share. The tests require the kernel's connection
+/// manager and a device that it supports, whose name is in VERBSPP_TEST_DEVICE. They connect to the
+/// device's own addresses.
 #pragma once
 
 #include "../device/device.hpp"

@@ -23,7 +23,7 @@ auto grant(channel& channel, memory_window<memory_window_type::type_2>& window,
 }
 
 // case: borrowing_what_is_not_registered
-// expect: a blocking call borrows registered memory with a gather() that covers all of it: a
+// expect: a blocking call borrows registered memory with a gather() that covers all of it
 using memory_type = BAD(std::string) GOOD(registered_buffer<>);
 void use(channel& channel, memory_type& memory) { static_cast<void>(channel.send(memory)); }
 
@@ -78,7 +78,7 @@ void use(channel& channel, registered_buffer<rights>& memory,
 }
 
 // case: read_into_constant_memory
-// expect: the device writes to this memory: only memory that was registered with
+// expect: the device writes to this memory: only memory that was registered with access::local_write can be filled
 // within: 20
 void post(channel& channel, registered_buffer<access::remote_read>& buffer,
           const remote_memory<access::remote_write>& remote) {

@@ -71,7 +71,7 @@ auto grant(channel& to, leased_buffer buffer) {
 }
 
 // case: owned_memory_without_move
-// expect: a request takes ownership of its memory: write std::move(buffer); the result
+// expect: a request takes ownership of its memory: write std::move(buffer)
 // within: 20
 void post(channel& channel, registered_buffer<>& buffer,
           const remote_memory<access::remote_write>& remote) {

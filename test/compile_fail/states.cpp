@@ -73,8 +73,7 @@ auto post(queue_pair_type& queue_pair, const send_operation& request) {
 }
 
 // case: receive_beside_shared_receive_queue
-// expect: this queue pair takes its receives from a shared receive queue: post them
-// expect: there
+// expect: this queue pair takes its receives from a shared receive queue: post them there
 using queue_pair_type = connected_queue_pair<transport::rc BAD(, receive_queue_kind::shared)>;
 auto post(queue_pair_type& queue_pair, const receive_operation& request) {
   return queue_pair.post_receive(request);

@@ -32,7 +32,7 @@ void decode(std::span<const std::byte> bytes) {
   if (decoded.has_error()) return require_words(decoded.error());
   const auto encoded = decoded.value().encode();
   require(Decoded::decode(encoded).value() == decoded.value());
-  // The decoder drops rights of the peer that the type does not have.
+  // The decoder drops received rights that the type of the handle does not have.
   constexpr std::size_t rights_at = 2, behind_rights = 4;
   const bool keeps_all = std::same_as<Decoded, verbspp::endpoint>;
   const std::size_t compared_from = keeps_all ? rights_at : behind_rights;
@@ -46,7 +46,8 @@ void decode(std::span<const std::byte> bytes) {
                          bytes.subspan(compared_from)));
 }
 
-/// Reads a datagram: its header of 40 bytes comes from the network as well.
+/// Reads a datagram. The 40 bytes of its header are part of the input, because they come from the
+/// network as well.
 void read_datagram(std::span<const std::byte> bytes) {
   std::vector<std::byte> memory(bytes.begin(), bytes.end());
   ibv_wc native{};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Uses pairs of hosts as devices of softverbs. Checks the addresses that the library reads from
-/// each host, and the addresses at which two of them connect.
+/// Simulates pairs of hosts by devices of softverbs. Checks the addresses that the library reads
+/// from each host, and the addresses at which the two hosts of a pair connect.
 ///
-/// softverbs reads the GID tables, with the numbers of the interfaces, from a file. The interfaces
-/// themselves, with subnets and VLANs, are simulated by this program, which replaces a function of
-/// the C library. So neither privileges nor a network are required.
+/// softverbs reads the GID tables, with the numbers of the interfaces, from a file. This program
+/// simulates the interfaces, with their subnets and VLANs, by replacing functions of the C library.
+/// So neither privileges nor a network are required.
 
 #include "../catch.hpp"
 #include "../device/device.hpp"
@@ -49,7 +49,7 @@ struct interface_entry {
   ifaddrs native{};
 };
 
-/// The interfaces of all hosts: they are all in this process, and each has its own interface
+/// The interface addresses of both simulated hosts. Interfaces of different hosts have different
 /// numbers.
 std::vector<interface_address> interfaces;
 
@@ -142,8 +142,8 @@ extern "C" int ioctl(int descriptor, unsigned long request, ...) {
 
 namespace {
 
-/// The result of a pair of hosts. A process reads the file of devices only once, so a separate
-/// process determines each result.
+/// The result of connecting a pair of hosts. A separate process determines each result, because a
+/// process reads the file of devices only once.
 struct seen {
   std::string left;  ///< the address at the left end, or its failure
   std::string right;
@@ -205,7 +205,7 @@ seen connect_devices(std::uint8_t left_port) {
   const end right("soft1");
   prepared one = must(left.builder().port(must(port_number::from(left_port))).build());
   prepared other = must(right.builder().build());
-  // Encode and decode the endpoints, as if they had been sent over a network.
+  // Encodes and decodes the endpoints, as if they were sent over a network.
   const endpoint one_end = must(endpoint::decode(one.endpoint().encode()));
   const endpoint other_end = must(endpoint::decode(other.endpoint().encode()));
   auto met = std::move(one).handshake(other_end);

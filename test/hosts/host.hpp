@@ -18,7 +18,8 @@ namespace verbspp::test {
 [[nodiscard]] gid address_of(const std::string& text);
 
 /// A host with one RoCE port. It consists of the addresses of its interfaces, and the GID table
-/// that the kernel creates from them. The table contains every address twice, for RoCE v1 and v2.
+/// that the kernel creates from them. The table contains each address for both RoCE versions,
+/// except after a call of `version`.
 class host {
  public:
   /// Adds an address such as "192.0.2.1/24" to an interface and to the table.

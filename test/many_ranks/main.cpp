@@ -14,8 +14,8 @@
 ///
 /// With --lazy, ranks connect when they first communicate, and the measurement includes the
 /// connections of the first barrier. With --csv, prints a line for each rank: its number, the
-/// milliseconds until it was connected, and its private memory in KiB. To plot this, run the
-/// program for several sizes.
+/// milliseconds until it was connected, and the private memory in KiB that connecting took. To plot
+/// this, run the program for several sizes.
 
 #include "../held_port.hpp"
 #include <verbspp/ranks.hpp>
@@ -105,7 +105,7 @@ std::uint64_t own_kib() {
 struct step {
   const char* name;
   std::function<group_result<void>(world&, const wait_limit&)> run;
-  bool is_with_all = false;  ///< true if no rank finishes it before all have arrived
+  bool is_with_all = false;  ///< true if no rank finishes the step before all have arrived
 };
 const std::vector<step>& steps() {
   static const std::vector<step> all{
@@ -194,8 +194,9 @@ class rank_process {
   void die_if(std::size_t step, killing::when when) const {
     if (is_victim() && is_at(step, when)) std::raise(SIGKILL);
   }
-  /// If the victim is to die during the step, delays the other ranks. The victim waits in `end`
-  /// until it is killed.
+  /// Called before each step. If the victim is to die before the step, kills it. If it is to die
+  /// during the step, starts a thread that kills it, and delays rank 0, so that the other ranks are
+  /// still in the step when the victim dies.
   void begin(std::size_t step) {
     die_if(step, killing::when::before);
     // Waits until all ranks have finished the earlier steps. Otherwise, a rank might still need the
@@ -497,7 +498,7 @@ void finish(std::span<const planned> plans,
 }
 
 /// Starts several runs at a time, because runs mostly wait. Runs that wait for a timeout are
-/// started first, and continue in parallel to all others.
+/// started first, and continue in parallel with all others.
 void kill_at_each_step(const options& given) {
   constexpr std::size_t at_a_time = 4;
   std::vector<planned> until_limit;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The datagrams by which ranks connect, delivered one at a time.
+/// Tests that deliver, one at a time, the datagrams by which ranks connect.
 
 #include "../device/failing_device.hpp"
 #include "worlds.hpp"
@@ -17,7 +17,8 @@ namespace {
 
 [[nodiscard]] void* function_of_device(const char* name) { return ::dlsym(RTLD_DEFAULT, name); }
 
-/// During its lifetime, the software device is suspended. Skips the test on other devices.
+/// While an object of this class exists, the software device is suspended: it processes requests
+/// only in `deliver`. Skips the test on other devices.
 class held_device {
  public:
   held_device() {
@@ -66,8 +67,8 @@ TEST_CASE(
       return !calls.is_due(1);
     };
     CHECK(calls.connect({1}, wait_limit(clock::now() + patience, when(is_connected))));
-    // The last datagram of rank 0 reports that it is connected. The datagram has arrived, but rank
-    // 1 has not polled.
+    // Delivers the last datagram of rank 0, which reports that rank 0 is connected. Rank 1 has not
+    // polled since, so it has not processed that datagram yet.
     held_device::deliver();
   }
   CHECK(answers.is_due(0));
@@ -86,7 +87,8 @@ TEST_CASE("a connected rank continues to call a peer that does not know of the c
   const auto goes_on = [&] {
     {
       std::optional<failing_device> failing;
-      // Makes the device lose the datagram that rank 0 sends when it is connected.
+      // When rank 0 is connected, it sends a last datagram to rank 1. Makes the device lose that
+      // datagram.
       if (!has_lost && !calls.is_due(1)) {
         failing.emplace("packet:*=lost");
         has_lost = true;

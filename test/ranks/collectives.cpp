@@ -62,7 +62,8 @@ TEST_CASE("collective steps have the right values for each size and root", "[not
         world& mine = all.ranks[rank];
         for (std::uint32_t round = 0; round < 2 * count; ++round) {
           const std::uint32_t root = round % count;
-          // steady: this pause makes the rank late in most rounds; the test passes in any order
+          // steady: in each of the first rounds, this pause makes another rank late; the test
+          // passes in any order
           if (round == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           const line own = line_of(rank, round);
           require(must(mine.broadcast(own, root, patience)) == line_of(root, round),
@@ -153,7 +154,7 @@ TEST_CASE("a collective step that times out names the missing rank and later ste
       },
   };
   local_worlds all(count);
-  // There are more rounds than buffers for values, so each buffer is used again.
+  // There are more rounds than buffers for values, so buffers are used repeatedly.
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const bool is_for_all = i < 2;
@@ -218,8 +219,8 @@ TEST_CASE("collective steps work again after broken connections are reconnected"
     break_link(all.ranks[0], all.ranks[4]);
     on_threads(5, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
-      // Ranks 0 and 4 are neighbours in the tree and both fail. The results of the other ranks
-      // depend on which of the two fails first.
+      // Ranks 0 and 4 are neighbours in the tree, and the sum fails at both. Whether it fails at
+      // the other ranks depends on which of these two fails first.
       const auto sum = mine.all_reduce(rank, std::plus<>(), 3s);
       require(sum.has_value() || (rank != 0 && rank != 4) || sum.assume_error().peer() == 4 - rank,
               "the other end to be blamed");

@@ -33,8 +33,7 @@ namespace {
   return {all.begin(), all.end()};
 }
 
-/// A stop token for a wait of a rank. It requests a stop when the rank is connected to all of the
-/// given ranks.
+/// A stop token that ends a rank's wait when that rank is connected to all of the given ranks.
 class when_none_is_due {
  public:
   when_none_is_due(world& of, const std::vector<std::uint32_t>& ranks) : of_(&of), ranks_(&ranks) {}
@@ -47,7 +46,8 @@ class when_none_is_due {
 
 using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
 
-/// Allocates the memory of each rank, which has a cell for every other rank.
+/// Allocates memory for each rank. Later, rank N writes its own cell `count` + N to cell N of
+/// another rank.
 [[nodiscard]] std::vector<cells> cells_of(const lazy_worlds& all) {
   const auto count = static_cast<std::uint32_t>(all.ranks.size());
   std::vector<cells> made;
@@ -58,7 +58,7 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return made;
 }
 
-/// Returns a write from a rank into its cell at a peer.
+/// Returns the write by which rank `from` writes to its cell in the memory of rank `to`.
 [[nodiscard]] result<write_operation> into_cell(std::vector<cells>& of, std::uint32_t from,
                                                 std::uint32_t to) {
   VERBSPP_TRY(memory, of[to].remote());
@@ -67,7 +67,7 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return write_operation{.elements = elements, .remote = place};
 }
 
-/// A bootstrap that delays rank 1 once, when it requests a value of rank 0.
+/// A bootstrap that delays a single call, in which rank 1 requests a value of rank 0.
 struct slow_bootstrap {
   struct notes {
     std::optional<std::chrono::nanoseconds> limit{};  ///< the limit of the delayed call
@@ -161,8 +161,7 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         std::vector<cells> memory = cells_of(all);
         on_threads(count, [&](std::uint32_t rank) {
           use(all, memory, rank);
-          // During this barrier, ranks still answer calls of other ranks that have not been
-          // answered yet.
+          // During this barrier, ranks still answer connection requests of other ranks.
           require(all.ranks[rank].barrier(patience, last).has_value(), "the last barrier");
         });
       };
@@ -185,9 +184,9 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         connected += static_cast<std::uint32_t>(all.ranks[rank].peers().connected().size());
       };
       with(use, kind);
-      // Each rank is connected to itself. In a star or a tree, each of the 5 edges counts at both
-      // ends; in a dissemination barrier, each of the 6 ranks is connected to those at distances 1,
-      // 2 and 4 on a ring.
+      // Each rank is connected to itself. In a star or a tree, each of the 5 edges is counted at
+      // both of its ends. In a dissemination barrier, each of the 6 ranks is connected to 4 others:
+      // those at distances 1, 2 and 4 on a ring, in both directions.
       CHECK(connected == count + (kind == barrier_kind::dissemination ? 6U * 4 : 2U * 5));
     }
   }
@@ -342,7 +341,8 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   });
   CHECK(peers[1].native_handle() == own);
   CHECK(theirs.connect({0}, 100ms));
-  // A rank refuses the call of a rank if the program has put its own channel in that rank's place.
+  // The program of rank 2 replaces its channel to rank 1. After that, rank 2 refuses calls from
+  // rank 1.
   must(made[2]->peers().put(1, build(made[2]->peers())));
   while_served([&] { made[2]->serve(); },
                [&] {
@@ -391,8 +391,8 @@ TEST_CASE("ranks that wait for a late rank report to the ranks that wait for the
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
   const std::vector<std::uint32_t> others{0, 1, 2, 3, 4, 5, 6, 8};
-  // In the tree, each rank waits for the rank given here. Rank 6 stops waiting for rank `first`
-  // when a time limit expires, and each other rank when the rank that it waits for has given up.
+  // The rank for which each rank waits in the tree. Rank 6 waits for rank `first` until a time
+  // limit expires. Each other rank waits until the rank given here has given up.
   const std::array<std::uint32_t, count> waits_for{4, 0, 0, 2, 6, 4, first, first, 0};
   std::array<std::atomic<bool>, count> has_given_up{};
   lazy_worlds all(count);
@@ -418,7 +418,8 @@ TEST_CASE("ranks that were connected lazily are reconnected and others stay unco
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     if (rank < 2) require(mine.peers().connect({1 - rank}, patience).has_value(), "0 and 1");
-    // Rank 2 has called rank 3, which did not answer, so only rank 2 has prepared its end.
+    // Rank 2 calls rank 3, which does not answer, so only rank 2 prepares its end of the
+    // connection.
     if (rank == 2) require(!mine.peers().connect({3}, 50ms).has_value(), "3 not to answer");
     require(must(mine.exchange(rank, patience)).size() == 4, "all to be there");
   });
@@ -434,7 +435,7 @@ TEST_CASE("ranks that were connected lazily are reconnected and others stay unco
 
 TEST_CASE("ranks connect over a network that loses and duplicates and reorders datagrams",
           "[long]") {
-  // At higher rates, a request and all of its retransmissions may be lost.
+  // At higher rates, a request and all of its retransmissions might be lost.
   const failing_device bad("packet:10%=lost; packet:10%=doubled; packet:10%=swapped");
   for (int round = 0; round < 10; ++round) {
     lazy_worlds all(3);
@@ -498,8 +499,8 @@ TEST_CASE("ranks connect when they communicate even after an incomplete reconnec
 
 TEST_CASE("the reason why the other end could not connect is reported") {
   lazy_worlds all(2);
-  // The calling end, which may call several times, creates the first queue pair. So only the other
-  // end fails to create one.
+  // Creating the first queue pair succeeds, which is the one of the calling end. All later
+  // creations fail, so the other end cannot create its queue pair.
   std::optional<failing_device> failing(std::in_place, "ibv_create_qp:2+=ENOMEM");
   group& peers = all.ranks[0].peers();
   while_served(
@@ -524,7 +525,8 @@ TEST_CASE("a refusal of an earlier call is not mistaken for one of this call") {
   CHECK(kind_of(unanswered[0]) == error_kind::timed_out);
   {
     const failing_device failing("ibv_create_qp:1+=ENOMEM");
-    // Gives a defect time to show. A correct library passes in any case.
+    // Serves for a while, in case a defect takes time to show. A correct library passes in any
+    // case.
     const wait_limit until = 50ms;
     while (!until.has_passed()) all.ranks[1].serve();
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// If a rank aborts a step, it reports to the other ranks which rank has caused this (the blamed
-/// rank). These tests check the reports: they do not disturb other ranks, and are not mistaken for
-/// reports about another step.
+/// If a rank aborts a step, it reports to the other ranks which rank is to blame for that. These
+/// tests check that such a report neither disturbs other ranks nor is mistaken for a report about
+/// another step.
 
 #include "../device/failing_device.hpp"
 #include "../sanitized.hpp"
@@ -29,8 +29,7 @@ namespace {
 
 using numbers = std::vector<std::uint32_t>;
 
-/// A meeting of threads: each call waits until all threads have called. The threads can meet
-/// repeatedly.
+/// A barrier of threads: each call waits until all threads have called. Can be used repeatedly.
 class meeting {
  public:
   explicit meeting(std::uint32_t size) : size_(size) {}
@@ -49,8 +48,8 @@ void require_blamed(const group_results& done, const numbers& ranks, int line = 
           done.has_value() ? "no rank is blamed" : done.error().message().c_str(), line);
 }
 
-/// Breaks the connection of two ranks at both ends, and replaces it by another connection between
-/// the same processes, as programs may do.
+/// Breaks the connection of two ranks at both ends, and replaces it with a new connection between
+/// the same ranks.
 void renew_link(world& one, world& other) {
   channel& here = one.peers()[other.rank()];
   channel& there = other.peers()[one.rank()];
@@ -71,7 +70,7 @@ using memory_of_ranks = registered_buffer<access::local_write | access::remote_w
     filled.push_back(std::move(posted).assume_value());
   }
 }
-/// Receives the sends that `fill` has posted, at the other end.
+/// Receives the sends that `fill` has posted at the other end, and waits for their completions.
 void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled) {
   for (pending<>& each : filled) {
     must(with.receive({.elements = must(memory.scatter(24, 8))}, patience));
@@ -79,7 +78,7 @@ void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled
   }
 }
 
-/// A bootstrap that records the address of the memory that a rank publishes for steps.
+/// A bootstrap that records the remote memory handle which a rank publishes for use in steps.
 struct watched_bootstrap {
   local_bootstrap of;
   std::vector<std::byte>* introduced;
@@ -140,8 +139,8 @@ TEST_CASE(
   constexpr std::uint32_t gone = 4;
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   world& mine = all.ranks[0];
-  // Some requests are not received yet: one to rank 2, and as many to rank 3 as its send queue
-  // holds.
+  // Posts sends for which the receiver has not posted receives: one to rank 2, and as many to rank
+  // 3 as fill the send queue of that channel.
   auto waits = must(mine.peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
   std::vector<pending<>> filled = fill(mine.peers()[3], memory);
   const auto all_are_connected = [&] {
@@ -241,7 +240,7 @@ TEST_CASE("a late rank reports which rank made another rank abort this step and 
     const numbers list{1, 0, 2};
     for (int round = 0; round < 2; ++round)
       CHECK(blamed(all.ranks[1].barrier(list, 50ms, kind)) == numbers{0, 2});
-    // Rank 0 needs only a part of the limit to detect that rank 1 has arrived.
+    // Rank 0 detects before its limit that rank 1 has arrived, so it blames only rank 2.
     CHECK(blamed(all.ranks[0].barrier(list, 2s, kind)) == numbers{2});
     // Rank 2 arrives last, so no rank is missing. It reports that the step was aborted because of
     // rank 0.
@@ -581,7 +580,8 @@ TEST_CASE("an invalid report of a rank is ignored") {
     // Rank 1 aborts the step, and enters the next one, about which there is no valid report.
     for (int round = 0; round < 2; ++round)
       CHECK(kind_of(made[1]->barrier({0, 1}, 1ms)) == error_kind::timed_out);
-    // The report is the fifth or sixth word of the words for each rank.
+    // A report is stored in a word of kind 5 or 6, depending on whether the number of the step is
+    // even or odd. This word is the one for rank 1.
     const std::uint64_t joined = 2 * std::uint64_t{step} - 1;
     const std::size_t at = (joined % 2 == 0 ? 5 : 6) * 2 + 1;
     const auto [kind, culprit] = nonsense[step / 2 % nonsense.size()];

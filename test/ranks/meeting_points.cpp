@@ -77,8 +77,8 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
         break;
       }
     }
-    // Even if no bytes can be sent now, the other end may announce more room later. It announces
-    // none any more if the kernel has probed for room without success.
+    // Even if no bytes can be sent now, the other end may announce more room later. If the kernel
+    // has already probed for room without success, the other end will not announce any.
     tcp_info told{};
     socklen_t size = sizeof told;
     ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &told, &size);
@@ -87,7 +87,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   wait_until(has_filled, "the other end to accept no more data");
   return filled;
 }
-/// Receives up to `size` bytes; fewer if the connection ends before.
+/// Receives `size` bytes, or fewer if the connection ends first.
 [[nodiscard]] std::vector<std::uint8_t> receive(const tcp_socket& from, std::size_t size) {
   std::vector<std::uint8_t> bytes(size);
   std::size_t got = 0;
@@ -111,8 +111,8 @@ TEST_CASE("ranks meet by TCP in any order", "[not-in-vm]") {
   const std::string place = place_at(port);
   constexpr std::uint32_t count = 4;
   on_threads(count, [&](std::uint32_t rank) {
-    // The meeting point starts after the other ranks.
-    // steady: the others likely try to connect before; the test passes in any order
+    // steady: the pause lets the other ranks try to connect before rank 0 opens the meeting point;
+    // the test passes in any order
     if (rank == 0) std::this_thread::sleep_for(100ms);
     auto launched = must(tcp_bootstrap::join(launch(rank, count, place), patience));
     require(launched.rank() == rank && launched.size() == count, "rank and size");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Programs that use the number of a rank for a channel of their own: they replace its channel,
-/// connect it to another peer, or remove it.
+/// Programs that change the channel to a rank: they replace it, connect it to another peer, or
+/// remove it.
 
 #include "worlds.hpp"
 
@@ -22,7 +22,7 @@ using numbers = std::vector<std::uint32_t>;
 }  // namespace
 
 TEST_CASE("steps do not use a channel that the program has put under a rank's number", "[long]") {
-  // The program replaces the channel before it was used, or after.
+  // The program replaces the channel either before or after its first use.
   for (const bool is_connected_before : {false, true}) {
     lazy_worlds all(4);
     const auto on_ranks = [&](const std::vector<std::uint32_t>& ranks, const auto& function) {
@@ -56,7 +56,7 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
       require(with_2 != none.end() && !with_2->result.has_value(), "2 to be blamed");
       require(kind_of(*with_2) == error_kind::not_connected, "the kind");
     });
-    // Rank 0 waits for rank 3 and then for rank 1, and reports to all other ranks.
+    // Rank 0 waits for rank 3 and then for rank 1, and reports the loss to all other ranks.
     {
       const world leaves = std::move(all.ranks[3]);
     }
@@ -72,7 +72,8 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
 
 TEST_CASE("steps send nothing over a channel to a process that is not a rank") {
   local_worlds all(4);
-  // The stranger has none of the memory that the ranks have registered.
+  // The ranks' memory is not registered in the stranger's protection domain, so any access by a
+  // step would break the channel.
   const testbed elsewhere;
   channel stranger(must(elsewhere.domain.build_channel().build()));
   world& mine = all.ranks[0];
@@ -91,8 +92,8 @@ TEST_CASE("steps send nothing over a channel to a process that is not a rank") {
   CHECK(kind_of(none[1]) == error_kind::not_connected);
   CHECK(are_connected());
 
-  // The stranger does not get questions or reports about another rank either. Rank 0 waits for rank
-  // 3, and then for rank 1.
+  // Rank 0 waits for rank 3, and then for rank 1. Even when both are late, rank 0 sends no
+  // questions or reports to the stranger.
   CHECK(blamed(mine.barrier({0, 3, 1, 2}, 50ms, barrier_kind::binary_tree)) == numbers{3, 1});
   CHECK(are_connected());
 }

@@ -89,8 +89,7 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
       std::atomic<std::uint32_t> come{0};
       on_threads(count, [&](std::uint32_t rank) {
         for (std::uint32_t round = 1; round <= rounds; ++round) {
-          // In each round, another rank is late. steady: this pause makes the rank late in most
-          // rounds; the test passes in any order
+          // steady: in each round, this pause makes another rank late; the test passes in any order
           if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           ++come;
           const group_results done = all.ranks[rank].barrier(patience, kind);
@@ -260,8 +259,8 @@ TEST_CASE("a broken connection is reported with its rank and reconnected") {
 TEST_CASE("ranks that leave because another rank has left are not blamed", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
-  // Few ranks are directly connected to the rank that has left. The other ranks detect only that
-  // some rank to which they are connected leaves as well.
+  // Few ranks are directly connected to the rank that has left. The other ranks detect only that a
+  // rank to which they are connected leaves after it.
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) {
         return mine.barrier(limit, barrier_kind::binary_tree).error();
@@ -322,7 +321,7 @@ TEST_CASE("collective steps return the values of all ranks to each rank") {
     on_threads(count, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       for (std::uint32_t round = 0; round < 20; ++round) {
-        // steady: this pause makes the rank late in most rounds; the test passes in any order
+        // steady: in each round, this pause makes another rank late; the test passes in any order
         if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
         const auto values = must(mine.all_gather(sample{rank, round + 0.5}, patience));
         for (std::uint32_t each = 0; each < count; ++each)
@@ -358,7 +357,7 @@ TEST_CASE("invalid worlds are refused") {
   CHECK(refused(0, 0) == error_kind::invalid_input);
   CHECK(refused(2, 2) == error_kind::invalid_input);
   CHECK(refused(0, 65'536) == error_kind::invalid_input);
-  // The ranks of this world have published invalid values.
+  // The world's size and the rank are valid here, but each published value has only one byte.
   CHECK(refused(0, 1) == error_kind::invalid_input);
 
   // Ranks 0 and 2 of this world never arrive.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Shared code of the tests of worlds. The ranks are threads of one process.
+/// Code that the tests of worlds share. The ranks are threads of one process.
 #pragma once
 
 #include "../device/device.hpp"
@@ -72,7 +72,7 @@ struct local_worlds {
   std::vector<world> ranks{};
 };
 
-/// A world of `count` ranks in one process, which are not connected to each other yet.
+/// A world of `count` ranks in one process. The ranks are not connected to each other yet.
 struct lazy_worlds {
   explicit lazy_worlds(std::uint32_t count) {
     std::vector<local_bootstrap> launched = local_bootstrap::create(count);
@@ -119,7 +119,7 @@ inline void break_link(world& one, world& other) {
   static_cast<void>(other.peers()[one.rank()].close());
 }
 
-/// Throws a failure unless the condition holds. May be called on any thread.
+/// Throws a failure if the condition does not hold. May be called on any thread.
 inline void require(bool holds, const char* what, int line = __builtin_LINE(),
                     const char* file = __builtin_FILE()) {
   if (!holds) throw failure(file, line, what);

@@ -30,7 +30,7 @@ constexpr std::uint32_t many = 64;
   return now.uordblks + now.hblkhd;
 }
 
-/// Returns the growth of the heap that is caused by the object that the function creates.
+/// Returns by how many bytes the heap grows when the function creates its object.
 template <class Make>
 [[nodiscard]] std::uint64_t growth_by(Make make) {
   // The first call creates shared objects, which must not be counted.

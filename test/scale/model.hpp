@@ -102,7 +102,7 @@ constexpr std::uint64_t mlx5_address_handle = 128;
 constexpr std::uint64_t usual_locked_memory = 8 << 20;
 /// The soft limit that systemd and login shells set.
 constexpr std::uint64_t usual_descriptors = 1024;
-/// max_cqe and max_qp of a Connect-IB, and of a Broadcom NIC of 2025.
+/// max_cqe and max_qp of a Connect-IB NIC, and of a Broadcom NIC of 2025.
 constexpr std::uint64_t connect_ib_completions = 4194303;
 constexpr std::uint64_t connect_ib_queue_pairs = 262144;
 constexpr std::uint64_t broadcom_completions = 8388607;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak is a long test with random operations. This is the state that its two ends share, in
-/// addition to the requests between them.
+/// The soak is a long test in which two ends send each other random requests. This header defines
+/// the state that the ends share through memory, besides those requests.
 #pragma once
 
 #include <verbspp/qp/endpoint.hpp>
@@ -71,13 +71,13 @@ struct board_end {
   std::atomic<std::uint32_t> lease_key{0};
   /// True if the other end may invalidate the key of the lease.
   std::atomic<bool> may_give_back{false};
-  /// The lease from the other end that this end is using.
+  /// The number of the other end's lease that this end is using; 0 if there is none.
   std::atomic<std::uint64_t> using_lease{0};
   /// The encoded endpoint; valid once this end has reached `ready`.
   std::atomic<std::uint64_t> gave_back{0};
   /// The encoded endpoint, valid from `ready` on.
   std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};
-  std::array<std::byte, 24> memory{};  ///< the encoded remote memory, valid from `ready` on
+  std::array<std::byte, 24> memory{};  ///< valid once this end has reached `ready`
   /// The reason for which the connection broke; valid once this end has reached `closed`.
   std::array<char, 400> why{};
 };

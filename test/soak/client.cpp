@@ -127,7 +127,7 @@ void client::look(bool waits) {
   take(std::move(*next).assume_value());
 }
 
-/// Checks that kept messages are unchanged, and releases all but the last `most` of them.
+/// Releases all but the last `most` of the kept messages, after checking that each is unchanged.
 void client::let_go(std::size_t most) {
   while (kept_.size() > most) {
     static_cast<void>(request_head::read(kept_.front().bytes(), hall_message_size));

@@ -174,7 +174,7 @@ void end::step_at_random() {
     channel_.poll();
 }
 
-/// Ends a connection without failures, so all messages have to arrive.
+/// Ends a connection that has not failed, so all messages have to arrive.
 void end::take_leave() {
   doing_ = "leaving in order";
   while (!held_.empty()) {
@@ -290,7 +290,7 @@ void end::finish() {
   take_memory_back();
   copy_text(mine_.why, why_);
   ++counts_["connections"];
-  // When both ends have reached `closed`, both see the same numbers, so both decide to stop.
+  // Both ends stop if either of them wants to.
   if (board_.is_over.load() ||
       mine_.operations.load() + other_.operations.load() >= wanted_.operations)
     mine_.wants_to_stop = true;
@@ -304,8 +304,8 @@ void end::finish() {
                 "\", the other \"" + other_.why.data() + '"');
 }
 
-/// Checks the word that the peer's atomic operations have changed. The peer knows only bounds for
-/// the word's value.
+/// Checks the word that the peer changes by atomic operations. The peer publishes only a lower and
+/// an upper bound of its additions.
 void end::judge(bool was_orderly) {
   if (peer_was_killed_) return;
   std::uint64_t word = 0;

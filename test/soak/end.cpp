@@ -123,8 +123,8 @@ void end::note_standstill() {
   will_end("a request that the driver never finished");
 }
 
-/// Checks that the channel is broken or closed, and that it reports the cause. Requests do not fail
-/// for any other reason.
+/// Called when a request has failed. Checks that the channel is broken or closed, since there is no
+/// other permitted reason, and that it reports the cause.
 void end::must_be_broken(const char* where) const {
   const channel_state now = channel_.state();
   claim(now != channel_state::connected && now != channel_state::prepared,

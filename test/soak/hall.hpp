@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak with a server: its clients connect, send requests, and disconnect or die in all ways.
+/// The soak with a server. Clients connect, send requests, and then disconnect or are killed.
 #pragma once
 
 #include "board.hpp"

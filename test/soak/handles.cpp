@@ -21,7 +21,7 @@ void end::block() {
     return settle(job, true);
   }
   note_failure(done.error(), "a blocking call");
-  // The peer had already given up, which ends the limit as well, so nothing was posted.
+  // The peer had given up before the call. That cancels calls at this end, so nothing was posted.
   if (channel_.is_connected() && peer_has_given_up() &&
       error(done.error()).kind() == error_kind::cancelled)
     return undo(job);
@@ -74,7 +74,8 @@ bool end::take(held& one, bool waits) {
       one.handle);
 }
 
-/// Drops a handle. After that, its memory belongs to the program again, or only to the request.
+/// Drops the handle of a request. After that, borrowed memory belongs to the program again; owned
+/// or shared memory is left to the request.
 void end::drop(held& one) {
   doing_ = "dropping a handle";
   const bool was_shared = one.shared.has_value();
@@ -165,7 +166,7 @@ void end::post_one() {
       return;
     }
     case 4: {
-      // Assigns the new handle to an existing one, which drops the existing handle's request.
+      // Assigns the new handle to an existing one, which drops the handle of an earlier request.
       for (held& each : held_)
         if (std::holds_alternative<pending<>>(each.handle)) {
           std::get<pending<>>(each.handle) = std::move(std::get<pending<>>(one.handle));

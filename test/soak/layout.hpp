@@ -32,12 +32,13 @@ inline constexpr std::size_t exposed_size = [] {
   return at;
 }
 
-/// The plan of a message, which both ends can compute.
+/// The properties of a message. Both ends calculate them from the numbers of the connection, the
+/// sender and the message.
 struct message_plan {
   std::uint64_t content;
   std::size_t size;
   std::optional<std::uint32_t> immediate;
-  unsigned block;  ///< the block to write, if it is a write with immediate data
+  unsigned block;  ///< the block to write, if the message is a write with immediate data
 };
 [[nodiscard]] inline message_plan plan_of(std::uint64_t connection, unsigned sender,
                                           std::uint64_t number) {

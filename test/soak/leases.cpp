@@ -66,7 +66,8 @@ void end::grant_lease(leased_memory memory, place where) {
         return note(std::move(leased), std::move(memory));
       }
       auto leased = channel_.post_lease<leased_rights, By>(memory.region(), 0, leased_size);
-      // The peer is notified through shared memory, so wait until the window is bound.
+      // The peer learns of the lease through shared memory, not by a message, so this waits until
+      // the window is bound.
       if (const auto done = channel_.write(
               {.remote = must(far_->slice(0, 0), "name an empty part")}, wanted_.patience);
           leased.has_value() && !done.has_value()) {
@@ -170,7 +171,8 @@ void end::end_lease() {
 void end::look_after_lease() {
   if (!granted_) return grant_lease();
   if (other_.gave_back.load() == granted_->number) {
-    // The peer has returned the lease, but the lease ends here only when the message arrives.
+    // The peer has returned the lease, but the lease ends here only when the peer's message
+    // arrives.
     mine_.lease = 0;
     if (granted_->is_open()) return;
     ++counts_["leases returned by a message"];

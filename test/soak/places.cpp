@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory for requests: it is taken, returned, and checked.
+/// Takes, returns and checks the memory of requests.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"

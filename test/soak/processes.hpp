@@ -76,8 +76,8 @@ class other_process {
 template <class Shared>
 class mapped {
  public:
-  /// Creates the memory, or maps existing memory, which contains zeros or an object of another
-  /// process.
+  /// Creates the memory, or maps existing memory. Existing memory contains zeros, or an object that
+  /// another process has created.
   explicit mapped(int descriptor = -1) : is_new_(descriptor < 0), descriptor_(descriptor) {
     if (is_new_) {
       descriptor_ = ::memfd_create("soak", 0);

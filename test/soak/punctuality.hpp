@@ -25,7 +25,7 @@ class punctuality {
  public:
   punctuality() : control_([this](const std::stop_token& stop) { lose(stop); }) {}
 
-  /// Called before a wait. Returns a mark for `note`.
+  /// Called before a wait. The result is passed to `note` after the wait.
   [[nodiscard]] std::chrono::nanoseconds mark() const { return lost(); }
   /// Called when a wait with this limit has ended.
   void note(clock::time_point limit, std::chrono::nanoseconds marked, const char* what) {
@@ -56,7 +56,8 @@ class punctuality {
     return std::to_string(time.count() / 1'000'000) + '.' +
            std::to_string(time.count() / 100'000 % 10);
   }
-  /// The time that the control thread has lost so far, including a current delay. Never decreases.
+  /// The time that the control thread has lost so far, including any delay in progress. Never
+  /// decreases.
   [[nodiscard]] std::chrono::nanoseconds lost() const {
     const std::lock_guard guard(lock_);
     return lost_ + (std::max)(clock::now() - began_ - step, clock::duration(0));
@@ -66,7 +67,7 @@ class punctuality {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
   }
-  /// Sleeps and works alternately, and adds up the time by which this takes too long.
+  /// Sleeps and works alternately, and adds up by how much each turn takes too long.
   void lose(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       const auto worked = processor_time();

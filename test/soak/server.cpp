@@ -13,8 +13,8 @@ server::server(const options& wanted, hall& shared, unsigned clients)
       random_(mix(wanted.seed, 1000)),
       context_(must(open_device(wanted.device), "open the device")),
       domain_(must(protection_domain::allocate(context_), "allocate a protection domain")),
-      // There are fewer places than messages that the clients can have in flight, so receives run
-      // out, and senders have to wait.
+      // With more than five clients, there are fewer places than messages that the clients can have
+      // in flight, so receives run out, and senders have to wait.
       pool_(must(message_pool::create(domain_, 40, hall_message_size), "create a pool")),
       rows_(2 * std::size_t{clients}),
       ids_(clients) {
@@ -84,8 +84,8 @@ void server::answer(row& client) {
   }
 }
 
-/// Checks that a broken channel reports a reason, and that one of the two ends has announced the
-/// end of the connection.
+/// Checks that a broken channel reports a reason, and, unless faults are injected, that one of the
+/// two ends has announced the end of the connection.
 void server::judge(row& client) {
   const auto failure = client.link.failure();
   if (!failure) throw wrong("a channel refuses requests, but reports no failure");

@@ -59,8 +59,8 @@ struct footprint {
   }
 };
 
-/// Watches a soak until it is over. Ends it in time. Aborts the program if there is no progress any
-/// more, since a hanging thread cannot be stopped.
+/// Watches a soak until it is over. Ends it when its time has passed. Aborts the program if there
+/// is no progress any more, since a hanging thread cannot be stopped.
 class watcher {
  public:
   /// \param operations returns the number of operations so far
@@ -90,9 +90,9 @@ class watcher {
         std::abort();
       }
       const bool is_warm = is_past(4, count, now - started);
-      // The number of channels and descriptors varies. So the base is the largest use within a
-      // period. If the base were a single sample at a quiet moment, any later sample would look
-      // like a leak.
+      // The number of channels and descriptors varies. So the base is the largest use in a period,
+      // not a single sample: after a sample at a quiet moment, any later use would look like a
+      // leak.
       if (is_warm &&
           (!has_base_ || (!is_past(2, count, now - started) && now - last_look > 20ms))) {
         base_ = base_.or_more(footprint::now());
@@ -127,7 +127,7 @@ class watcher {
   [[nodiscard]] std::string text() const { return base_.text() + "; at the end " + last_.text(); }
 
  private:
-  /// True if the given fraction of the operations, or of the time, is over.
+  /// True if 1/`part` of the operations, or of the time, is over.
   [[nodiscard]] bool is_past(unsigned part, std::uint64_t count, clock::duration time) const {
     return count > wanted_.operations / part || time > wanted_.time / part;
   }

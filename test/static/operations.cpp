@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls that are refused with a message do not exist for concepts and traits, so a program can test
-// whether a call would compile.
+// Concepts and traits can test whether a call compiles, even if the library refuses the call with a
+// message of its own.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/qp/queue_pair.hpp>

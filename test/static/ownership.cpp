@@ -10,7 +10,7 @@ namespace {
 
 using namespace verbspp;
 
-/// A handle of an object that several other objects share.
+/// A handle that can be copied; all copies refer to the same object.
 template <class Handle>
 concept SharedHandle =
     std::is_nothrow_copy_constructible_v<Handle> && std::is_nothrow_copy_assignable_v<Handle> &&
@@ -60,7 +60,7 @@ static_assert(std::is_convertible_v<waitable_timed_queue, timed_queue>);
 static_assert(!std::is_constructible_v<waitable_timed_queue, waitable_completion_queue>);
 static_assert(!std::is_constructible_v<waitable_timed_queue, timed_queue>);
 static_assert(!std::is_constructible_v<waitable_completion_queue, timed_queue>);
-// A completion cannot be copied out of its session, but the values read from it can.
+// A completion cannot be copied out of its polling session, but the values read from it can.
 static_assert(!std::is_copy_constructible_v<extended_completion<completion_feature::timestamp>>);
 static_assert(std::is_trivially_copyable_v<extended_completed_work<completion_feature::timestamp>>);
 

@@ -28,7 +28,7 @@ static_assert(!WorkMemory<shared> && !WorkMemory<part_of_shared>);
 static_assert(!WorkMemory<memory_region<access::local_write>> && !WorkMemory<scatter_element>);
 static_assert(!WorkMemory<int>);
 
-// Requests keep shared handles, whether these are moved or copied.
+// A request can keep a shared handle, whether the handle is moved or copied into the request.
 static_assert(SharedMemory<shared> && SharedMemory<shared&> && SharedMemory<const shared&>);
 static_assert(SharedMemory<part_of_shared> && SharedMemory<constant_shared>);
 static_assert(!SharedMemory<buffer> && !SharedMemory<part> && !SharedMemory<gather_element>);

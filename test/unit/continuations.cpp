@@ -109,8 +109,8 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   waiting.add_send(own, 1, default_limit);
   CHECK(waiting.alarm() == now + hours(2));
   waiting.add_send(usual, 2, default_limit);
-  // The default limit of `usual` has not started: it starts at the next call of `take_expired`. The
-  // alarm requests that call after a quarter of the limit; here, the call comes at once.
+  // The default limit of `usual` starts only at the next call of `take_expired`, which is the
+  // following one.
   CHECK(waiting.take_expired(now, default_limit) == nullptr);
   CHECK_FALSE(own.has_expired());
   CHECK(usual.is_default());
@@ -121,7 +121,7 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   usual.cancel();
   CHECK(waiting.take_expired(now + hours(2), default_limit) == &own);
   CHECK_FALSE(own.is_default());
-  // The continuation can be added again, and then has a new limit.
+  // The continuation can be added again. It has no limit until its default limit starts again.
   waiting.add_send(usual, 3, default_limit);
   CHECK_FALSE(usual.has_expired());
   CHECK_FALSE(usual.has_limit());
@@ -140,7 +140,7 @@ TEST_CASE("all continuations whose limits have expired are returned") {
   }
   for (const auto& each : all) {
     CHECK(waiting.alarm() <= now);
-    // A condition whose limit has expired is no longer in the list.
+    // The call also removes the condition from the list.
     CHECK(waiting.take_expired(now, default_limit) == each.get());
     CHECK_FALSE(each->is_waiting());
   }

@@ -86,7 +86,7 @@ constexpr endpoint datagram_end{.type = transport::ud,
                                 .reads_as_target = 0,
                                 .qkey = 0x81234567};
 
-/// Returns an encoding that begins with these bytes and is filled with zeros.
+/// Returns an encoding that consists of the given bytes, followed by zeros.
 template <class... Bytes>
 constexpr encoded encoding(Bytes... bytes) {
   return {static_cast<std::byte>(bytes)...};

@@ -25,7 +25,7 @@ namespace {
 using routine = eager<result<int>>;
 using clock = std::chrono::steady_clock;
 
-/// An event source whose work is a number.
+/// An event source that delivers numbers.
 class numbers {
  public:
   numbers() = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The protocol of an exchange, without a device: two correct sides over a pair of sockets, and
-/// peers that send anything.
+/// The protocol of an exchange, without a device: two correct sides that are connected by a pair of
+/// sockets, and peers that send arbitrary bytes.
 
 #include "exchange_sides.hpp"
 
@@ -41,8 +41,8 @@ namespace {
 
 using writable = remote_memory<access::remote_write>;
 
-/// Sends the bytes of a program that is not a peer to one side of an exchange, which has to fail.
-/// \returns the error message of that side
+/// Sends incorrect bytes to one side of an exchange, and requires that this side fails. \returns
+/// the error message of that side
 std::string answer_to(std::string_view bytes, bool closes = false) {
   socket_pair sockets;
   bool is_late = false;
@@ -55,7 +55,7 @@ std::string answer_to(std::string_view bytes, bool closes = false) {
   return left.message();
 }
 
-/// Reads all bytes that have arrived at a socket.
+/// Reads the bytes that have arrived at a socket, up to 4096.
 std::vector<std::byte> drain(int socket) {
   std::vector<std::byte> bytes(4096);
   const ssize_t count = ::recv(socket, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -143,7 +143,7 @@ TEST_CASE("a value longer than its bound is refused and both ends report it") {
   using bounded = bounded_text<4>;
   side<std::tuple<>, bounded> liar(sockets[0], "four", 10s);
   side<bounded, std::tuple<>> honest(sockets[1], {}, 10s);
-  // The announced bound of the value is right, but its length is wrong.
+  // The liar announces the correct bound of the value, but a wrong length.
   SECTION("a length beyond the end of the value") { liar.core().values()[1] = std::byte{5}; }
   SECTION("bytes after the value") { liar.core().values()[1] = std::byte{3}; }
   run(liar, honest);

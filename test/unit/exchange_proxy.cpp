@@ -138,7 +138,7 @@ void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
     for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
       CAPTURE(direction, at);
       const auto outcome = through_proxy(fault{direction, at, kind}, ends);
-      // Only with a fault in the last frame may one of the two sides succeed.
+      // Only a fault in the last frame can make one side fail while the other side succeeds.
       const std::size_t last_frame = 8 + (ends.options.secret.empty() ? 0 : 16);
       check(outcome, direction, at >= whole.passed[direction] - last_frame);
     }

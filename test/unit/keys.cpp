@@ -15,8 +15,7 @@ using verbspp::test::printed;
 
 namespace {
 
-// True if a key can be created only from the 32 bits that a device assigns, by an explicit
-// conversion.
+// True if a key can be created only by an explicit conversion of the 32 bits that a device assigns.
 template <class Key>
 inline constexpr bool is_held_right =
     std::is_constructible_v<Key, std::uint32_t> && !std::is_convertible_v<std::uint32_t, Key> &&

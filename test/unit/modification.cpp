@@ -35,8 +35,8 @@ TEST_CASE("a modification is refused if and only if the table refuses it") {
         const auto before = static_cast<ibv_qp_state>(from);
         const auto after = static_cast<ibv_qp_state>(to);
         const auto taken = transition(type, before, after).value_or(transition_attributes{});
-        // Tries the required attributes, and the permitted attributes, each as they are and with
-        // one attribute added or removed.
+        // Tries the required attributes, and the required and optional attributes together: first
+        // unchanged, and then with one attribute added or removed.
         for (const int base : {taken.required, taken.required | taken.optional})
           for (int bit = -1; bit < 31; ++bit) {
             const int mask = bit < 0 ? base : base ^ (1 << bit);

@@ -153,7 +153,7 @@ TEST_CASE("the room for several receives is limited by the queue and by free slo
   open_slots receives(4);
   CHECK(receives.slots.room_for(3) == 3);
   CHECK(receives.slots.room_for(9) == 4);
-  // Results that were not taken occupy slots, but not the queue.
+  // Results that were not taken occupy slots, but no places in the receive queue.
   for (std::uint32_t i = 0; i + 2 < receives.slots.size(); ++i) receives.complete(receives.post());
   CHECK(receives.slots.room() == 4);
   CHECK(receives.slots.room_for(9) == 2);

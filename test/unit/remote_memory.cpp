@@ -116,7 +116,7 @@ TEST_CASE("bytes of another format or version are reported as such") {
 TEST_CASE("a handle with rights that a peer cannot have is refused") {
   for (const unsigned rights : {1U, 7U, 16U, 128U, 255U})
     CHECK(readable::decode(with(some_bytes, 3, rights)).error() == error_kind::invalid_input);
-  for (const unsigned rights : {4U, 0x10U, 0x80U, 0xffU})  // 1 and 2 are the rights of flushes
+  for (const unsigned rights : {4U, 0x10U, 0x80U, 0xffU})  // 1 and 2 permit flushes
     CHECK(readable::decode(with(some_bytes, 2, rights)).error() == error_kind::invalid_input);
   CHECK(contains(readable::decode(with(some_bytes, 3, 7)).error().message(),
                  "rights: 7 is out of range"));
@@ -130,7 +130,7 @@ TEST_CASE(
     const auto memory = read_write::decode(bytes);
     if (memory.has_error()) return memory.error().hint() != nullptr;
     auto again = memory.value().encode();
-    again[2] = bytes[2];  // the decoder drops rights that the type does not have
+    again[2] = bytes[2];  // the decoder drops rights that the handle cannot have
     again[3] = bytes[3];
     return std::equal(again.begin(), again.end(), bytes.begin(), bytes.end());
   };

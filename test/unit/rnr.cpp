@@ -24,7 +24,8 @@ struct timer_code {
   nanoseconds duration;
 };
 
-// The codes in the order of their durations. The architecture's table gives them in milliseconds.
+// The codes in the order of their durations. The architecture's table gives the durations in
+// milliseconds.
 constexpr std::array<timer_code, 32> timers{{
     {1, 10us},      {2, 20us},     {3, 30us},      {4, 40us},      {5, 60us},      {6, 80us},
     {7, 120us},     {8, 160us},    {9, 240us},     {10, 320us},    {11, 480us},    {12, 640us},

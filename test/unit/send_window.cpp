@@ -15,7 +15,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// Records the places that are returned to it.
+/// Records the numbers of the memory places that are returned to it.
 struct counting_keeper : memory_keeper {
   counting_keeper() noexcept
       : memory_keeper{[](memory_keeper& self, std::uint32_t place) noexcept {
@@ -101,7 +101,8 @@ TEST_CASE("a send window releases the memory of a request once when the request 
     sends.guard.set_lost(true);
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7});
-    // A later request whose record is at the same index does not release the memory either.
+    // The memory stays occupied even when a later request, whose record has the same index,
+    // completes.
     sends.guard.set_lost(false);
     sends.window.need_care();
     sends.post(20);
@@ -191,7 +192,8 @@ TEST_CASE("a send window does not confuse the scopes of requests that use the sa
   counting_keeper keeper;
   scope_state first;
   scope_state second;
-  // Each scope has two runs of requests. The first run of each scope has a record.
+  // In each scope, a request outside the scope separates two runs of requests. The window keeps a
+  // record only for the earlier run.
   scopes.open(first, sends.window.next());
   sends.post(1, &first);
   sends.post(1);

@@ -171,7 +171,7 @@ TEST_CASE("a stop token that does not support callbacks is polled") {
   const tcp_listener listener = silent_listener();
   std::atomic<int> most{5};
   std::atomic<int> polls{0};
-  // The token has no callback, so the wait ends only if it polls.
+  // The token has no callback, so only polling the token can end the wait.
   CHECK(is_cancelled(listener, polled_token{&most, &polls}));
 }
 

@@ -32,7 +32,8 @@ std::atomic<bool> lookups_hang{false};
 std::counting_semaphore<64> go_on{0};
 std::atomic<int> hanging{0};
 
-/// During its lifetime, one name resolves to the given numeric addresses, in this order.
+/// While an object of this class exists, one name resolves to the given numeric addresses, in this
+/// order.
 class addresses_of_name {
  public:
   static constexpr std::string_view name = "several.addresses";
@@ -127,11 +128,11 @@ TEST_CASE("an invalid host or port is refused") {
     CAPTURE(port);
     CHECK(tcp_socket::connect("127.0.0.1", port, 1s).error() == error_kind::invalid_input);
   }
-  // steady: this fixed port is refused before a socket is opened
+  // steady: this host name is refused before a socket is opened
   CHECK(tcp_socket::connect("", "80", 1s).error() == error_kind::invalid_input);
-  // steady: this fixed port is refused before a socket is opened
+  // steady: this host name is refused before a socket is opened
   CHECK(tcp_socket::connect(std::string(256, 'x'), "80", 1s).error() == error_kind::invalid_input);
-  // steady: this fixed port is refused before a socket is opened
+  // steady: this host name is refused before a socket is opened
   CHECK(tcp_socket::connect(std::string_view("a\0b", 3), "80", 1s).error() ==
         error_kind::invalid_input);
   CHECK(tcp_listener::open("x").error() == error_kind::invalid_input);
@@ -219,8 +220,8 @@ TEST_CASE("a name's first address gets only its share of the time if it does not
   const auto silent = tcp_listener::open(port.text(), "127.0.0.2").value();
   const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.2");
-  // The limit of 32 seconds gives the first of sixteen addresses two seconds. It is that long
-  // because the machine may be busy.
+  // The limit of 32 seconds gives the first of sixteen addresses two seconds, which is enough even
+  // on a busy machine.
   std::vector<const char*> addresses(16, "127.0.0.1");
   addresses.front() = "127.0.0.2";
   const addresses_of_name known(addresses);

@@ -40,7 +40,8 @@ constexpr int pkey = IBV_QP_PKEY_INDEX, port = IBV_QP_PORT, access = IBV_QP_ACCE
               notify = IBV_QP_EN_SQD_ASYNC_NOTIFY, rate = IBV_QP_RATE_LIMIT;
 
 // The kernel's table, by transition and type of queue pair. It omits the transitions to RESET from
-// any state, and to ERR from any state but RESET, because they have no other attributes.
+// any state, and to ERR from any state but RESET, because they need no attribute except the new
+// state.
 constexpr std::array<legal_transition, 9> transitions{{
     {IBV_QPS_RESET,
      IBV_QPS_INIT,

@@ -168,7 +168,7 @@ TEST_CASE("a limit stores stop tokens of any type and copies and moves them") {
   CHECK_FALSE(moved.has_passed());
   flag = true;
   CHECK(limit.has_passed());
-  CHECK(assigned.stop_requested());  // NOLINT(bugprone-use-after-move): it was copied
+  CHECK(assigned.stop_requested());  // NOLINT(bugprone-use-after-move): a move copies the limit
   for (const wait_limit& each : stored) CHECK(each.stop_requested());
   CHECK_FALSE(moved.has_passed());
   source.request_stop();
@@ -192,7 +192,7 @@ TEST_CASE("a limit keeps its token alive as long as it exists") {
     wait_limit moved = std::move(limit);
     CHECK_FALSE(moved.stop_requested());
     moved = moved.deadline();
-    limit = moved;  // NOLINT(bugprone-use-after-move): it is assigned to
+    limit = moved;  // NOLINT(bugprone-use-after-move): it gets a new value
     CHECK(alive == 0);
     moved = wait_limit(std::chrono::seconds(1), counting_token(alive));
     CHECK(alive == 1);
