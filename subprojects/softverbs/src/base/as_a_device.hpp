@@ -44,9 +44,8 @@ inline bool is_emulated() noexcept {
 class unwatched {
  public:
   unwatched() noexcept : unwatched(nullptr, 0) {}
-  /// As above, around a write to `memory`. Valgrind marks written memory as accessible. If any byte
-  /// of `memory` was inaccessible before, the destructor marks all of `memory` as inaccessible
-  /// again.
+  /// For a write to `memory`, after which Valgrind considers the memory accessible. If any byte of
+  /// it was inaccessible before, the destructor marks all of it as inaccessible again.
   unwatched(void* memory, std::size_t length) noexcept;
   unwatched(const unwatched&) = delete;
   unwatched& operator=(const unwatched&) = delete;

@@ -30,15 +30,15 @@ class passage {
     turn_.store(turn_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  /// Waits until all threads that have entered their passage have left it. Must not be called by a
+  /// Waits until all threads that are in their passages have left them. Must not be called by a
   /// thread that is in its passage.
   static void wait_for_all() noexcept;
-  /// As above, but doesn't wait for the calling thread, which may be in its passage. Returns false
-  /// as soon as `give_up` returns true.
+  /// Like `wait_for_all`, but doesn't wait for the calling thread, which may be in its passage.
+  /// Returns false as soon as `give_up` returns true.
   template <typename GiveUp>
   static bool wait_for_others(GiveUp give_up) noexcept;
-  /// Called in a child of fork: resets the passages of the parent's other threads, which don't
-  /// exist in the child.
+  /// Called in a child of fork: leaves all passages, and frees those of the parent's other threads,
+  /// which don't exist in the child.
   static void forget_all() noexcept;
 
  private:

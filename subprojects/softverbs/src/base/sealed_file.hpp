@@ -5,9 +5,9 @@
 
 namespace softverbs {
 
-/// Returns the descriptor of a file in memory that contains this text and can't be changed by any
-/// process: a read starts at the beginning of the text, and writes are refused. The caller has to
-/// close it. Returns -1 with errno on failure.
+/// Returns the descriptor of a file in memory that contains this text, or -1 with errno. Reading
+/// starts at the beginning of the text, and no process can change the file. The caller must close
+/// the descriptor.
 int open_sealed_file(std::string_view text) noexcept;
 
 }  // namespace softverbs

@@ -34,8 +34,8 @@ int shared_memory::create(std::size_t size, others may) noexcept {
   if (descriptor_ < 0) return errno;
   if (::ftruncate(descriptor_, static_cast<off_t>(size)) == 0)
     bytes_ = map_all(descriptor_, size, PROT_READ | PROT_WRITE);
-  // A read-only descriptor could be reopened for writing. With this seal, no further writable
-  // mapping can be created.
+  // A read-only descriptor could be reopened for writing. With F_SEAL_FUTURE_WRITE, no further
+  // writable mapping can be created.
   const int seals = fixed_size | F_SEAL_SEAL | (may == others::write ? 0 : F_SEAL_FUTURE_WRITE);
   if (!bytes_.empty() && ::fcntl(descriptor_, F_ADD_SEALS, seals) == 0) return 0;
   const int error = errno;

@@ -16,7 +16,8 @@
 /// replaced this one, and in threads that block the signals.
 namespace softverbs::user_memory {
 
-/// Installs the handler, once for the process; `leave` removes it if it is still the current one.
+/// Installs the handler for memory faults, once for the process; `leave` removes it if it is still
+/// the current one.
 void prepare() noexcept;
 void leave() noexcept;
 /// Checks now, instead of at the calling thread's first access, whether the handlers are installed.

@@ -49,7 +49,7 @@ struct completion_channel final : ibv_comp_channel {
 /// A completion in a completion queue.
 struct completion {
   ibv_wc wc;
-  /// Null if the queue pair has been destroyed.
+  /// Null if the owner has been destroyed or reset.
   work_queues* owner;
   /// The number of the owner's previous completion of the same kind (send or receive) in this
   /// queue; 0 for none.
@@ -101,8 +101,9 @@ class completion_queue final : public extensible_cq, private timed {
   /// Returns the number of entries that the device grants for a requested number.
   static std::uint32_t granted(std::uint32_t asked) noexcept;
 
-  /// Adds a completion. Returns false if the queue is full; the completion is then lost, and the
-  /// queue is broken. Requires the engine's lock if the completion may be delayed.
+  /// Adds a completion. Returns false if the completion is lost, because the queue is full or
+  /// broken. A full queue is then broken, too. A queue that ignores overruns drops its oldest
+  /// completion instead. Requires the engine's lock if the completion may be delayed.
   bool push(const completion& entry);
 
   /// Implements ibv_poll_cq. Returns the number of completions, or a negative errno value if the
@@ -117,7 +118,7 @@ class completion_queue final : public extensible_cq, private timed {
   /// The session of a thread that reads completions one by one; null if the queue doesn't support
   /// this. This function and the next two don't take the lock.
   session* reading() noexcept { return options_.one_by_one ? &reading_ : nullptr; }
-  /// As above, for a queue that is known to support reading completions one by one.
+  /// The same session, for a queue that is known to support reading completions one by one.
   session& reading_one_by_one() noexcept { return reading_; }
   /// True if the calling thread is reading completions one by one.
   bool is_being_read_here() const noexcept { return reading_.is_own(); }

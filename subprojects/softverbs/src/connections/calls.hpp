@@ -43,7 +43,7 @@ int guarded(Work work) {
     return outcome(ENOMEM);
   }
 }
-/// As above, but holds the lock of connections during the call.
+/// Calls `guarded` with the lock of connections held.
 template <typename Work>
 int locked(Work work) {
   const connections_lock held;
@@ -60,7 +60,7 @@ int make_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context,
 void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_done);
 
 /// If the identifier has its own channel, waits for the end of the operation that was started on
-/// it, and returns the result: 0, or -1 with errno set. Otherwise, returns 0 at once.
+/// the identifier, and returns the result: 0, or -1 with errno set. Otherwise, returns 0 at once.
 int complete(identifier& id);
 
 /// Registers the handlers that close the parent's sockets in a child of fork. Must be called

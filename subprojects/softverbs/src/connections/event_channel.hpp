@@ -63,9 +63,9 @@ class channel_member {
   ~channel_member() = default;
 };
 
-/// Events of connections. The descriptor is an epoll instance with the sockets of all members, so
-/// only the program's own threads serve the sockets: a peer's messages are read when a thread
-/// requests an event.
+/// The events of identifiers, in order. The descriptor `fd` is an epoll instance that watches the
+/// sockets of all members, so only the program's own threads serve the sockets: a peer's messages
+/// are read when a thread requests an event.
 class event_channel final : public rdma_event_channel {
  public:
   /// Opens a channel. Returns null with errno on failure. Like all functions below except `ring`,
@@ -81,8 +81,9 @@ class event_channel final : public rdma_event_channel {
   ~event_channel();
 
   bool watch(int descriptor, channel_member& member) noexcept;
-  /// As above, for a descriptor that no thread reads: notifies the member each time the descriptor
-  /// becomes readable. If it is readable already, notifies the member before this function returns.
+  /// Like `watch`, but for a descriptor that no thread reads: notifies the member each time the
+  /// descriptor becomes readable. If it is readable already, notifies the member before this
+  /// function returns.
   bool watch_edges(int descriptor, channel_member& member);
   void unwatch(int descriptor) noexcept;
   /// Makes the channel call `on_time` at the time `when`; 0 for never.
@@ -90,8 +91,8 @@ class event_channel final : public rdma_event_channel {
 
   /// Inserts the event after those with an earlier cause, and after those of the same identifier.
   void post(std::unique_ptr<connection_event> event);
-  /// Reads the messages that have arrived. Then removes and returns the event with the earliest
-  /// cause, or returns null if there is no event.
+  /// Reads the messages that have arrived. Then removes and returns the first event, or returns
+  /// null if there is none.
   std::unique_ptr<connection_event> take();
   /// Removes the events for which `which` returns true, and passes them to `sink` in order.
   void extract(const std::function<bool(const connection_event&)>& which,
@@ -107,7 +108,7 @@ class event_channel final : public rdma_event_channel {
   event_channel();
   bool watch(int descriptor, channel_member& member, std::uint32_t what) noexcept;
   void abandon() noexcept;
-  /// Reads messages until no unread message can be older than one that was read.
+  /// Reads the messages that have arrived, up to a limit.
   void progress();
   bool look();
   void serve_timer();

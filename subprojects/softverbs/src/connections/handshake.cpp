@@ -189,7 +189,6 @@ int identifier::accept(const rdma_conn_param* parameters) {
     return error;
   message reply;
   reply.kind = message_kind::reply;
-  // The accepting end determines only its own depths.
   if (const int error = fill(reply, parameters)) return error;
   connect_data.clear();
   if (!is_datagram())

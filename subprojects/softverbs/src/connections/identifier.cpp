@@ -136,7 +136,8 @@ std::unique_ptr<connection_event> identifier::make_event(rdma_cm_event_type type
   told.private_data = room == 0 ? nullptr : made->private_data.data();
   told.private_data_len = static_cast<std::uint8_t>(room);
   if (said.kind == message_kind::rejection) return made;
-  // The depth of requests at one end is the depth of responses at the other.
+  // The requests that the sender may initiate are those that this end has to respond to, and the
+  // other way round.
   told.responder_resources = said.initiator_depth;
   told.initiator_depth = said.responder_resources;
   told.flow_control = said.flow_control;
@@ -157,8 +158,8 @@ int identifier::reserve(ip_address address) {
 }
 
 int identifier::choose(const place& at) {
-  // The number of breakages is read before the check, so that a breakage between the two is noticed
-  // later.
+  // The number of breakages is read before the check, so that `look_at_device` notices a breakage
+  // that happens between the two.
   const unsigned breakages = faults::breakages(at.device);
   if (faults::is_broken(at.device)) return ENODEV;
   ibv_context* const opened = manager_context(at.device);

@@ -87,8 +87,8 @@ class identifier final : public channel_member, public public_identifier {
   int disconnect();
   int notify(ibv_event_type event);
   int set_option(int level, int name, const void* value, std::size_t length);
-  /// Sets the attributes, and their mask, with which InfiniBand's connection manager would modify a
-  /// queue pair.
+  /// Sets the attributes, and their mask, with which InfiniBand's connection manager would move a
+  /// queue pair to the state `attributes.qp_state`.
   int queue_pair_attributes(ibv_qp_attr& attributes, int& mask);
 
   void on_ready() override;
@@ -100,7 +100,7 @@ class identifier final : public channel_member, public public_identifier {
   std::unique_ptr<connection_event> make_event(rdma_cm_event_type type, int status = 0);
   void post(rdma_cm_event_type type, int status = 0);
 
-  std::unique_ptr<event_channel> own_channel;  ///< set if it was created without a channel
+  std::unique_ptr<event_channel> own_channel;  ///< null if the program provides the channel
   std::optional<ibv_qp_init_attr> endpoint_attributes;
   std::vector<std::uint8_t> connect_data;
   ibv_ece local_vendor{};
@@ -196,7 +196,7 @@ class identifier final : public channel_member, public public_identifier {
   std::list<std::unique_ptr<caller>> callers_;
   /// The number of times that the device had broken before the identifier chose it.
   unsigned breakages_ = 0;
-  /// True if the program was notified that the device has broken since then, or if no further
+  /// True if the program was notified that the identifier's device has broken, or if no further
   /// events are posted for the identifier.
   bool is_removed_ = false;
 };

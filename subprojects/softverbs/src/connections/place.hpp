@@ -26,7 +26,7 @@ struct ip_address {
   bool is_loopback() const noexcept;
 };
 
-/// Returns nothing if the address is neither an IPv4 nor an IPv6 address.
+/// Converts a socket address. Returns nothing if it is neither an IPv4 nor an IPv6 address.
 std::optional<ip_address> read_address(const sockaddr* address) noexcept;
 /// Converts an address to a socket address.
 void write_address(const ip_address& address, sockaddr_storage& to) noexcept;
@@ -48,8 +48,9 @@ struct place {
   bool is_of_this_process() const noexcept { return device < device_count(); }
 };
 
-/// Returns the place with this address. Loopback addresses lead to the first device. If the address
-/// belongs to several places, one of RoCE v2 is preferred.
+/// Returns the port with this address, or nothing if no device has the address. A loopback or
+/// wildcard address stands for the first port of the first device. If the port has the address for
+/// both RoCE v1 and v2, the result is for v2.
 std::optional<place> place_of(const ip_address& address) noexcept;
 
 /// Returns this process's end of a route to `target`: the target itself, if it is in this process,
@@ -64,7 +65,7 @@ std::optional<place> first_place(unsigned device, unsigned port, bool of_ipv4) n
 template <typename Visitor>
 void for_each_own_address(Visitor visit);
 
-/// Returns the address of a port with this index, or nothing if there is none.
+/// Returns the port with its address at this index, or nothing if there is no such address.
 std::optional<place> place_at(unsigned device, unsigned port, unsigned index) noexcept;
 
 template <typename Visitor>

@@ -19,7 +19,8 @@ std::string_view trimmed(std::string_view text) noexcept {
   return text.substr(start, text.find_last_not_of(blanks) - start + 1);
 }
 
-/// Removes the text up to the first separator from `text`, and returns it trimmed.
+/// Removes the text up to the first separator, and the separator, from `text`. Returns the removed
+/// text without the separator, trimmed.
 std::string_view take(std::string_view& text, std::string_view separators) noexcept {
   const std::size_t end = std::min(text.find_first_of(separators), text.size());
   const std::string_view result = trimmed(text.substr(0, end));
@@ -75,7 +76,7 @@ std::optional<ibv_mtu> mtu_of(std::uint32_t bytes) noexcept {
   return std::nullopt;
 }
 
-/// Reads an address; an IPv4 address is mapped into IPv6.
+/// Reads an IP address. An IPv4 address is converted to an IPv4-mapped IPv6 address.
 std::optional<ibv_gid> gid_of(std::string_view text) {
   const std::string address(text);
   ibv_gid gid{};

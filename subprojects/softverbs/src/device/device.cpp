@@ -15,8 +15,8 @@ constexpr std::uint16_t first_lid = 16;
 constexpr std::uint16_t subnet_manager_lid = 1;
 constexpr unsigned ethernet_gids = 6;
 
-/// The first half of the MAC addresses. It is locally administered, so no manufacturer uses it, and
-/// no program mistakes a soft device for a real one.
+/// The vendor ID, which is also the first half of the MAC addresses. It is locally administered, so
+/// no manufacturer uses it, and no program mistakes a soft device for a real one.
 constexpr std::uint32_t vendor = 0x02'5356;
 constexpr std::uint32_t vendor_part = 1;
 
@@ -94,8 +94,8 @@ bool soft_device::has_ethernet() const noexcept {
 }
 
 std::uint32_t soft_device::longest_frame(unsigned counted) const noexcept {
-  // Ethernet's usual MTU, and the number of bytes that the kernel adds to RoCE's MTU for its
-  // headers.
+  // Ethernet's usual MTU, the number of bytes that the kernel adds to RoCE's MTU for headers, and
+  // the size of an Ethernet header with a VLAN tag.
   constexpr std::uint32_t usual_mtu = 1500;
   constexpr std::uint32_t roce_headers = 96;
   constexpr std::uint32_t own_header = 18;

@@ -66,7 +66,8 @@ std::optional<gid_entry> gid_at(unsigned device, unsigned port, unsigned index) 
 bool is_ipv4(const ibv_gid& gid) noexcept;
 bool same(const ibv_gid& left, const ibv_gid& right) noexcept;
 
-/// Returns the port with this address, which may be a port of another process.
+/// Returns the port with this address, which may be a port of another process, or nothing if there
+/// is none.
 std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noexcept;
 std::optional<station> station_of_lid(std::uint16_t lid) noexcept;
 std::uint16_t lid_of(station port) noexcept;

@@ -145,8 +145,8 @@ environment read_environment() {
   return result;
 }
 
-/// Divides the queue pairs of a process among its devices, so that each device can provide as many
-/// as it reports.
+/// Divides the queue pairs and receive work queues of a process among its devices. Each device
+/// reports its share as its limit.
 void share_queue_pairs(configuration& all) noexcept {
   for (device_description& each : all.devices) {
     const auto share = limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size());

@@ -42,7 +42,7 @@ struct effect {
   std::uint32_t vendor_code = 0;
   std::int64_t span = 0;     ///< nanoseconds
   std::int64_t longest = 0;  ///< the maximum if the delay is random; `span` is then the minimum
-  bool overtakable = false;  ///< true if completions of other queue pairs may overtake this one
+  bool overtakable = false;  ///< true if the delay doesn't hold up completions of other queue pairs
   std::uint64_t seed = 0;
   /// The number of the soft device or queue pair that a change of state affects; empty if the
   /// change affects all.
@@ -50,7 +50,7 @@ struct effect {
   /// The name of the device that a change of state affects, if devices are identified by name;
   /// empty if the change affects all devices.
   std::string device;
-  std::optional<unsigned> port;  ///< the port of that device; empty for all ports
+  std::optional<unsigned> port;  ///< the affected port; empty for all ports
 };
 
 struct fault {

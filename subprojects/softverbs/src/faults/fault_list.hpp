@@ -57,8 +57,8 @@ struct written : fault {
 bool read_faults(const char* text, const char* origin, const char* consequence, device_names names,
                  std::vector<written>& into);
 
-/// The faults that are set, how often the occasion of each has arisen, and how often it has struck.
-/// Not thread-safe.
+/// The faults that are set. Counts how often the occasion of each fault has arisen, and how often
+/// the fault has struck. Not thread-safe.
 class fault_list {
  public:
   /// Sets a fault that waits for an occasion. Faults that take effect at once are not added: see
@@ -158,7 +158,7 @@ class fault_list {
     bool strikes(randomness& dice) noexcept;
     bool is_over() const noexcept { return !repeats && seen >= first; }
   };
-  /// The number of occasions and strikes of a fault. It is kept after the fault has had its last
+  /// The number of occasions and strikes of a fault, kept even after the fault has had its last
   /// effect.
   struct tally {
     std::string text;

@@ -81,7 +81,7 @@ void change_ports(const effect& what, bool down) {
   }
 }
 
-/// Sets the ports to their configured state. Returns true if one of them is down.
+/// Sets the ports to their configured state. Returns true if at least one port is down.
 bool start_ports() noexcept {
   bool one_is_down = false;
   for (device_set& each : ports_down) each = 0;
@@ -207,7 +207,7 @@ fate fate_now(const place& where) {
 bool silences_now(const place& where) noexcept { return is_silent(where); }
 
 /// Tells peers whether faults are set. While they are, peers must not access this process's memory
-/// directly, because their operations may have to fail here.
+/// directly, because the peers' operations may have to fail here.
 static void tell_peers(machine& on) noexcept {
   if (on.tables != nullptr) on.tables->faulty = any ? 1U : 0U;
 }

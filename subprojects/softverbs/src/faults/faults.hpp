@@ -27,7 +27,8 @@ struct fate {
   bool swapped = false;  ///< with the next packet for the same queue pair
 };
 
-/// False until faults are set. In a program without faults, each operation checks only this flag.
+/// True if faults are set, or if all operations must go through the engine. In a program without
+/// faults, each operation checks only this flag.
 inline std::atomic<bool> any{false};
 
 /// A queue pair, identified by its port and its number.

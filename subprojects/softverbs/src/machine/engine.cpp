@@ -226,8 +226,8 @@ void engine::settle(unsigned most_rounds) {
 }
 
 void engine::hold(std::uint64_t seed) noexcept {
-  // Work that is still pending, for example after a change of state, must not become part of the
-  // steps.
+  // Work that is already pending, for example after a change of state, is done now and not by
+  // `step`.
   settle(most_rounds_before_hold);
   order_.seed(static_cast<std::minstd_rand::result_type>(seed));
   held_ = true;

@@ -29,9 +29,9 @@ class engine final : private progress_thread::work {
   engine& operator=(const engine&) = delete;
 
   /// Protects the engine, the lists of open objects, and all members of the device's objects unless
-  /// their comments say otherwise. Locks are taken in this order: the lock of the engine, of a
-  /// queue pair, of a receive work queue, of a shared receive queue or completion queue. Posting
-  /// and polling don't take the engine's lock.
+  /// their comments say otherwise. Locks are taken in this order: engine, queue pair, receive work
+  /// queue, shared receive queue or completion queue. Posting and polling don't take the engine's
+  /// lock.
   fair_mutex& lock() noexcept override { return lock_; }
 
   /// Starts the thread that makes progress while no thread of the program polls. Returns 0 or an
@@ -51,8 +51,8 @@ class engine final : private progress_thread::work {
     return index < pairs_.size() ? pairs_[index] : nullptr;
   }
 
-  /// Adds the queue pair to a multicast group. Returns 0 on success, even if the queue pair already
-  /// is a member, or an errno value.
+  /// Adds the queue pair to a multicast group, unless it is a member already. Returns 0 or an errno
+  /// value.
   int join(served& pair, const ibv_gid& gid, std::uint16_t lid);
   int leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   bool is_member(const served& pair) const noexcept { return groups_.has(pair); }
@@ -65,16 +65,16 @@ class engine final : private progress_thread::work {
 
   /// Makes the next `progress` serve `pair`.
   void schedule(served& pair) noexcept;
-  /// As above, but may be called without the lock. The queue pair must not be removed during the
-  /// call. Also wakes the engine's thread, if it is asleep.
+  /// Like `schedule`, but may be called without the lock. The queue pair must not be removed during
+  /// the call. Also wakes the engine's thread, if it is asleep.
   void ring(served& pair) noexcept;
 
   /// Replaces the deadline of `who`; 0 stands for never. The deadline may be reported late,
-  /// depending on other work, but never early.
+  /// depending on other work. Only `step` reports it early.
   void set_deadline(timed& who, nanoseconds when);
   void forget(timed& who) noexcept;
 
-  /// Does the pending work, within limits. Returns true if more is left.
+  /// Does the pending work, within limits. Returns true if more work may be left.
   bool progress(bool thoroughly) override;
 
   /// Makes progress until the device is idle. Requires the lock. The number of rounds is limited,
@@ -97,8 +97,8 @@ class engine final : private progress_thread::work {
   /// Wakes the engine's thread if it is asleep.
   void ring_doorbell() noexcept { thread_.wake_if_asleep(); }
 
-  /// Called when a thread of the program is about to wait at a completion channel, and when it has
-  /// stopped waiting. May be called without the lock.
+  /// Called when the program requests an event for a completion queue, because a thread is probably
+  /// about to wait for it, and when that request has ended. May be called without the lock.
   void sleeper_expected() noexcept;
   void sleeper_gone() noexcept { sleepers_.fetch_sub(1); }
 
@@ -111,8 +111,8 @@ class engine final : private progress_thread::work {
   int descriptor() const noexcept override;
 
   void take_off(served& pair) noexcept;
-  /// Ensures that the engine's thread makes the next retry in time, even if no other thread makes
-  /// progress.
+  /// Ensures that the engine's thread wakes up in time for the wire's next retry, even if no other
+  /// thread makes progress.
   void keep_next_try() noexcept;
   void answer_ring() noexcept;
   void check_deadlines();

@@ -31,7 +31,7 @@ constexpr std::uint32_t largest_tag = (1U << 24) - 1;
 constexpr std::uint32_t largest_tunnel = (1U << 24) - 1;
 constexpr std::uint32_t largest_flow_label = (1U << 20) - 1;
 
-/// Removes headers from the front of a frame.
+/// Reads values at the front of a frame, and skips headers.
 class header_reader {
  public:
   explicit header_reader(std::span<const std::byte> frame) noexcept : left_(frame) {}

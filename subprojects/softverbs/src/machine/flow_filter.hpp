@@ -12,7 +12,7 @@
 namespace softverbs {
 
 /// The fields of a frame that a rule can match, in network byte order. Fields that the frame
-/// doesn't have are zeros. There is no padding, so that two objects can be compared byte by byte.
+/// doesn't have are zeros. Filters compare the fields byte by byte.
 struct frame_headers {
   ibv_flow_eth_filter ethernet;
   ibv_flow_ipv4_ext_filter ipv4;
@@ -29,7 +29,7 @@ struct frame_headers {
 };
 static_assert(std::is_trivially_copyable_v<frame_headers>);
 
-/// Reads a whole frame, whose contents must not be trusted.
+/// Reads the headers of a frame. Checks all lengths, because the frame's contents can't be trusted.
 frame_headers read_frame(std::span<const std::byte> frame) noexcept;
 
 /// The conditions of a rule, and its actions besides steering: to drop frames, or to tag them.

@@ -73,8 +73,8 @@ class flow_rules {
     std::vector<flow_rule*> normal;
     std::vector<flow_rule*> defaults;
     /// True if the port's default rules don't apply to the current frame, because a normal rule of
-    /// the port decides about it, or because a queue pair at the port is a member of its multicast
-    /// group.
+    /// the port decides about it, or because a queue pair at the port is a member of the frame's
+    /// multicast group.
     bool steered = false;
     std::vector<flow_rule*>& of(ibv_flow_attr_type type) noexcept;
     bool empty() const noexcept { return sniffers.empty() && normal.empty() && defaults.empty(); }

@@ -25,7 +25,8 @@ namespace {
 /// process exits.
 std::atomic<machine*> the_machine{nullptr};
 
-/// The maximum time to wait for a process that was stopped during a direct access.
+/// The maximum time to wait for a direct access to end: the process that accesses the memory may
+/// have been stopped.
 constexpr nanoseconds longest_wait = 5'000'000'000;
 
 /// Most requests take less time, so an announcement that lasts longer may be false. The limit is
@@ -94,9 +95,9 @@ void machine::at_exit() noexcept {
   const std::lock_guard quiet(existing->engine.lock());
   // Other threads still run, and a peer that sees this process disconnect assumes that the process
   // no longer accesses the peer's memory. Therefore, this waits for the direct accesses of the
-  // other threads before it closes the connections. Neither a thread that is blocked forever, nor
-  // an access of this thread that a signal handler has abandoned, may prevent the process from
-  // exiting. In these cases, the kernel closes the sockets after all threads have ended.
+  // other threads before it closes the connections. The wait is limited, because a thread may be
+  // blocked forever; then the kernel closes the connections after all threads have ended. An access
+  // of this thread can only be one that a signal handler has abandoned, and is not waited for.
   existing->wire.part();
   const nanoseconds latest = now() + longest_wait;
   const auto give_up = [latest] {

@@ -22,8 +22,8 @@ using async_event_queue = event_queue<ibv_async_event>;
 /// An open device, which is notified of events.
 class device_listener {
  public:
-  /// Called for events of the device or of a port, but not of a single object. Requires the
-  /// engine's lock, like the following functions.
+  /// Called for events of the device or of a port, but not of a single object. Called with the
+  /// engine's lock held, like `on_repair`.
   virtual void on_device_event(const ibv_async_event& event) = 0;
   /// Called when a broken device works again.
   virtual void on_repair() = 0;
@@ -79,9 +79,9 @@ class machine {
   /// first `attach`.
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};
-  /// Held while a context that was inherited from the parent process gets a new context in this
-  /// process, to which all calls with the inherited context are then forwarded. Taken before all
-  /// other locks.
+  /// Held while a new context is opened to replace one that was inherited from the parent process.
+  /// All calls with the inherited context are then forwarded to the new one. Taken before all other
+  /// locks.
   std::mutex inheriting;
 
  private:

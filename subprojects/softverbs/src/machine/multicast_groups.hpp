@@ -10,7 +10,7 @@ namespace softverbs {
 
 class served;
 
-/// The members of multicast groups among the queue pairs of this process.
+/// The multicast groups that queue pairs of this process have joined, and their members.
 class multicast_groups {
  public:
   struct group {
@@ -19,8 +19,7 @@ class multicast_groups {
     std::vector<served*> members;
   };
 
-  /// Adds the queue pair to a group. Returns 0 on success, even if the queue pair already is a
-  /// member, or an errno value.
+  /// Adds the queue pair to a group, unless it is a member already. Returns 0 or an errno value.
   int attach(served& pair, const ibv_gid& gid, std::uint16_t lid);
   int detach(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   void forget(const served& pair) noexcept;

@@ -36,8 +36,8 @@ class port_traffic {
     std::atomic<std::uint64_t> bytes{0};
     std::atomic<std::uint64_t> packets{0};
   };
-  /// The counters are divided, so that threads that post at the same time don't wait for each
-  /// other.
+  /// The counters are divided into parts, so that threads that post at the same time rarely use the
+  /// same cache line.
   struct alignas(64) part : std::array<counters, 2> {};
 
   static std::size_t part_of_thread() noexcept;

@@ -20,13 +20,13 @@ class progress_thread {
   class work {
    public:
     virtual fair_mutex& lock() noexcept = 0;
-    /// True if a thread of the program waits for an event of the device. May be called without the
-    /// lock.
+    /// True if a thread of the program may be waiting for an event of the device. May be called
+    /// without the lock.
     virtual bool has_sleepers() const noexcept = 0;
     /// True if work was left for the next call of `progress`. May be called without the lock.
     virtual bool was_rung() const noexcept = 0;
-    /// Does some of the work. Returns true if more is left. Requires the lock, like the functions
-    /// below unless they say otherwise.
+    /// Does some of the work. Returns true if more work may be left. Requires the lock, like the
+    /// functions below unless they say otherwise.
     virtual bool progress(bool thoroughly) = 0;
     /// Returns the time at which there will be work even if no event occurs; 0 for never.
     virtual nanoseconds next_deadline() const noexcept = 0;
@@ -63,7 +63,7 @@ class progress_thread {
     // The exchange ensures that the thread is woken only once for each sleep.
     if (doing_.load() == seen && doing_.compare_exchange_strong(seen, activity::working)) wake();
   }
-  /// Called when there will be work at a later time. Requires the lock.
+  /// Called when there will be work at the time `when`. Requires the lock.
   void wake_if_asleep_at(nanoseconds when) noexcept {
     if (wakes_at_ == 0 || when < wakes_at_) wake_if_asleep();
   }

@@ -35,8 +35,8 @@ class timed {
   std::size_t listed_at_ = unlisted;
 };
 
-/// The engine's interface to a queue pair. The engine calls these functions under its lock, and
-/// they take the queue pair's lock.
+/// The engine's interface to a queue pair or receive work queue. The engine calls these functions
+/// under its lock. `on_packet` and `serve` take the lock of the object.
 class served : public timed {
  public:
   virtual void on_packet(const packet& incoming) = 0;
@@ -47,7 +47,7 @@ class served : public timed {
   /// peer may access. Each is 0 if there is none.
   virtual std::uint32_t peer() const noexcept = 0;
   virtual std::uint32_t domain() const noexcept = 0;
-  /// The port of the queue pair. Before the program sets it, no packets arrive.
+  /// The port of the queue pair; the first port until the program has chosen one.
   virtual station station_here() const noexcept = 0;
 
   /// The number of the queue pair. The lower part of the number is the queue pair's index in the

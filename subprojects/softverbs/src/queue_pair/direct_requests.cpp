@@ -229,8 +229,9 @@ void requester::carry_out_directly() {
     if (!is_done_directly(work.what()) || with_immediate(work.opcode)) return;
     {
       const passing during(*here);
-      // This is checked within the passage, because a thread that disconnects from the peer waits
-      // for all threads that are in their passages.
+      // This is checked again within the passage: at exit, a process marks its connections as
+      // ended, and then waits until no thread is in its passage. A thread that enters its passage
+      // later sees the mark.
       if (!pair_.goes_directly()) return;
       const announced also(pair_.peer_process(), here->number(),
                            {pair_.attributes().dest_qp_num & wire::index_mask,

@@ -72,7 +72,7 @@ int queue_pair::modify(const ibv_qp_attr& asked, int given) {
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? asked.qp_state : from;
   const bool new_path = (mask & IBV_QP_AV) != 0;
   if ((mask & IBV_QP_QKEY) != 0 && is_controlled_key(asked.qkey) && !may_send_raw()) return EPERM;
-  // The kernel treats a new path of a connection in use as a change of the port.
+  // The kernel treats a new path as a change of the port, too, except in the transition to RTR.
   const int understood = new_path && to != IBV_QPS_RTR ? mask | IBV_QP_PORT : mask;
   if (!transition_is_valid(qp_type, from, to, understood)) return EINVAL;
   // Until the send queue is drained, attributes can't be changed, and no new requests can begin.

@@ -56,16 +56,16 @@ class queue_pair final : public queue_pair_core {
   /// Registers the queue pair with the engine, which assigns its number (`qp_num`). Returns 0 or an
   /// errno value. The caller must hold the engine's lock, and no other.
   int enter_machine();
-  /// Sends the response that the peer still waits for, if any, and removes the queue pair from the
-  /// machine. Requires the engine's lock, and takes the queue pair's.
+  /// Hands a pending acknowledgement or refusal over to the wire, and removes the queue pair from
+  /// the machine. Requires the engine's lock, and takes the queue pair's lock.
   void leave_machine();
 
   // The next two functions are for XRC receive queue pairs, to which several objects may refer. The
   // caller must hold the engine's lock.
   void open_by(xrc_target& target) { open_.push_back(&target); }
-  /// Removes `target`. Returns false if it was the last object. Otherwise, returns true, and the
-  /// queue pair moves to the device of another object. The caller must hold the queue pair's lock,
-  /// too.
+  /// Removes `target`. Returns false if no other object refers to the queue pair. Otherwise,
+  /// returns true, and the queue pair moves to the device of another object. The caller must hold
+  /// the queue pair's lock, too.
   bool closed_by(const xrc_target& target) noexcept;
   void raise(ibv_event_type event) override;
 
@@ -79,7 +79,7 @@ class queue_pair final : public queue_pair_core {
   unsigned async_events_reported = 0;
 
  private:
-  /// A copy of a packet, which later packets may overtake.
+  /// A copy of a packet, which can be processed later, or twice.
   struct kept_packet {
     explicit kept_packet(const packet& incoming)
         : payload(incoming.payload, incoming.payload + incoming.header.payload),

@@ -78,8 +78,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// Completes a work request. If `entry` has no owner, this queue pair becomes its owner. If the
   /// completion is lost, the queue pair fails.
   void complete(completion_queue& queue, completion entry);
-  /// Attaches a counter to operations, which are given as bits. Returns 0 or an errno value.
-  /// Requires the engine's lock, too.
+  /// Attaches a counter to the operations whose bits are set in `operations`. Returns 0 or an errno
+  /// value. Requires the engine's lock, too.
   int attach(completion_counter& counter, std::uint32_t operations) noexcept;
   /// Counts the completion of an operation, if a counter is attached.
   void count_completion(counted_operation what, ibv_wc_status status,
@@ -92,7 +92,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   bool is_being_read_here() const noexcept;
   /// Removes the queue pair's remaining completions from its completion queues.
   void forget_completions() noexcept;
-  /// Completes a request that was carried out directly. Does not require the engine's lock.
+  /// Completes a request that was carried out directly, which means without packets. Does not
+  /// require the engine's lock.
   void complete_directly(completion_queue& queue, completion entry);
   /// Updates the queue pair's entry in the tables that the peer, and other threads, read to carry
   /// out direct requests.
@@ -101,7 +102,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   void withdraw() noexcept;
   void offer() noexcept;
   void show_expected(std::uint32_t psn) noexcept;
-  /// True if requests may now be carried out directly, as far as this end knows.
+  /// True if requests may now be carried out without packets, as far as this end knows.
   bool goes_directly() const noexcept;
   /// The tables of the peer's process; null as long as they aren't known.
   const published_tables* peer_tables() const noexcept { return peer_tables_; }
@@ -116,7 +117,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   void find_peer();
   published_tables& tables() const noexcept { return *owner_->machine().tables; }
   const route& way() const noexcept { return route_; }
-  /// Returns a header with all fields that are the same for each packet of this queue pair.
+  /// Returns a header with this kind and packet sequence number, and the fields that are the same
+  /// for all packets of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
   /// Adds bytes that the port has sent or received to its traffic counters, with the number of
   /// packets that they take: at least one, even for 0 bytes.
@@ -159,7 +161,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   bool asks_peer_ = false;
   bool established_ = false;
   bool withdrawn_ = false;
-  /// True if a completion was lost, and the engine has not processed that yet.
+  /// True if a completion was lost, and the engine has not yet put the queue pair into the error
+  /// state.
   bool overrun_ = false;
   bool has_counters_ = false;
 
@@ -168,8 +171,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   std::unique_ptr<request_batch> batch;
 
  protected:
-  // Direct requests access only the state and the peer's number, which are at the beginning of this
-  // structure.
+  // Direct writes access only members at the beginning of this structure, such as the state and the
+  // number of the peer's queue pair.
   ibv_qp_attr attributes_{};
   // The following members are rarely accessed.
   ibv_qp_init_attr initial_;

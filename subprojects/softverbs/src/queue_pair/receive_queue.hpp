@@ -30,8 +30,8 @@ class receive_queue {
   static int grant(const device_limits& most, std::uint32_t& capacity,
                    std::uint32_t& entries) noexcept;
   /// Rounds the capacity of a shared queue up to one less than a power of two, as network cards do.
-  /// Completion queues are rounded in the same way, so a completion queue of the same requested
-  /// size can't be overrun.
+  /// Completion queues are rounded in the same way, so the receives of this queue can't overrun a
+  /// completion queue of the same requested size.
   static int grant_shared(const device_limits& most, std::uint32_t& capacity,
                           std::uint32_t& entries) noexcept;
 
@@ -49,7 +49,7 @@ class receive_queue {
     its.freed = &freed_;
     its.frees_up_to = ++next_;
   }
-  /// As above, but the space becomes free immediately.
+  /// Removes the front receive, whose space becomes free immediately.
   void pop_at_once() noexcept { freed_.store(++next_, std::memory_order_release); }
 
   /// Drops all receives.

@@ -30,7 +30,8 @@ struct request_batch {
   /// The first error in the batch; all later requests are ignored.
   int error = 0;
   std::vector<built> requests;
-  /// For inline data, the address is an index in `inline_data`.
+  /// The entries of all requests. In an entry of inline data, the address is an index in
+  /// `inline_data`.
   std::vector<ibv_sge> entries;
   std::vector<std::byte> inline_data;
 };

@@ -21,8 +21,8 @@ constexpr unsigned sends_per_turn = 16;
 /// long.
 constexpr nanoseconds shortest_try = 4'000'000;
 
-/// The minimum time that a peer gets if its process exists but has not read its packets: a network
-/// card would have answered without the process.
+/// The time for which a peer whose process exists may leave packets unread before they count as
+/// lost: a network card would have read them without the process.
 constexpr nanoseconds patience = 2'000'000'000;
 
 constexpr std::uint8_t retry_for_ever = 7;
@@ -71,7 +71,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
   const bool addressed = pair_.qp_type == IBV_QPT_UD;
   if (addressed && asked.wr.ud.ah == nullptr) return EINVAL;
-  // As with network cards, a frame needs a whole Ethernet header, and no checksums are calculated.
+  // A frame must contain a whole Ethernet header, and checksum offload is not supported.
   if (pair_.is_raw() &&
       (length < ethernet_header_bytes || (asked.send_flags & IBV_SEND_IP_CSUM) != 0))
     return EINVAL;

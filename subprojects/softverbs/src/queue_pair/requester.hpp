@@ -41,8 +41,9 @@ class requester {
   /// after this number was read. Those requests must not have begun.
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
-  /// Carries out as many posted requests as possible directly, in order, including the peer's part.
-  /// `transmit` sends the others. Does not require the engine's lock.
+  /// Carries out as many posted requests as possible, in order, without packets: this thread also
+  /// does the work of the peer's device. `transmit` sends the other requests as packets. Does not
+  /// require the engine's lock.
   void carry_out_directly();
   /// True if a posted request is not finished.
   bool is_busy() const noexcept { return oldest_ != head_; }
@@ -63,8 +64,8 @@ class requester {
   bool drained() const noexcept { return oldest_ == begun_; }
 
  private:
-  /// The members that every request uses come first, in one cache line, and then those that most
-  /// requests don't use.
+  /// A posted request. The members that every request uses come first, in one cache line, and then
+  /// those that most requests don't use.
   struct request {
     std::uint64_t wr_id;
     std::uint64_t remote_address;
@@ -121,7 +122,8 @@ class requester {
 
   struct local_memory;
   bool carry_out_directly(request& work) noexcept;
-  /// True if the request can be carried out directly as soon as no earlier one is in flight.
+  /// True if the request has to wait, because it can be carried out without packets once all
+  /// earlier requests are finished.
   bool awaits_turn(const request& work) const noexcept;
   bool look_up(const request& work, local_memory& memory) noexcept;
   bool is_same_process(const remote_process& other) noexcept;
@@ -152,7 +154,8 @@ class requester {
   outcome be_done_with(const request& work, sent result);
   void advance(const request& work) noexcept;
   void begin(request& work) noexcept;
-  /// Carries out a local request. All earlier requests must be finished, so it is never repeated.
+  /// Carries out a local request: a bind or an invalidation. All earlier requests must be finished,
+  /// so it is never repeated.
   outcome carry_out(request& work);
   void stop_at(request& work, ibv_wc_status failure);
   void complete_oldest();
@@ -183,11 +186,11 @@ class requester {
 
   queue_array<std::byte, queue_content::sends> inline_;
   queue_array<datagram, queue_content::sends> datagrams_;
-  /// The processes to which the multicast `next_` must still be sent. Has no value before the
-  /// multicast is sent to the first process.
+  /// The processes to which the multicast or frame `next_` must still be sent. Has no value before
+  /// it is sent to the first process.
   std::optional<std::vector<std::uint32_t>> audience_;
   std::uint32_t next_packet_ = 0;   ///< the next packet of `next_`
-  std::uint32_t fetches_ = 0;       ///< the number of reads and atomics before `next_`
+  std::uint32_t fetches_ = 0;       ///< the number of unfinished reads and atomics before `next_`
   std::uint32_t acknowledged_ = 0;  ///< the number of the first unacknowledged packet
   bool gave_up_ = false;            ///< true if it no longer waits for a peer that doesn't read
   std::uint8_t retries_ = 0;

@@ -19,10 +19,11 @@ namespace {
 
 constexpr unsigned answers_per_turn = 16;
 
-/// Long messages are acknowledged several times, so that the requester sees progress.
+/// The number of packets after which a long message is acknowledged, so that the requester sees
+/// progress.
 constexpr unsigned packets_per_acknowledgement = 8;
 
-/// Sets the fields about the sender, which only completions of datagrams have.
+/// Sets the fields that describe the sender of a datagram.
 void describe_sender(const packet_header& header, bool ethernet, ibv_wc& completion) noexcept {
   completion.src_qp = header.source_qpn;
   completion.sl = header.service_level;
@@ -89,8 +90,8 @@ void responder::on_request(const packet& incoming) {
 bool responder::is_expected(const packet_header& header) {
   const std::int32_t distance = psn_distance(header.psn, expected_);
   if (!pair_.is_reliable()) {
-    // Messages are independent of each other; a message that lacks a packet is dropped up to its
-    // end.
+    // On an unreliable connection, messages are independent of each other; a message that lacks a
+    // packet is dropped up to its end.
     const bool first = (header.flags & packet_flag::first) != 0;
     if (first) expect_psn(header.psn);
     message_.open = !first && message_.open && distance == 0;
@@ -139,7 +140,8 @@ bool responder::continues(const packet_header& header) noexcept {
     message_.shared_queue = header.shared_queue;
   }
   if (message_.kind != header.kind || header.offset != message_.arrived) return false;
-  // All packets but the last one must be full; otherwise, numbers and offsets would not match.
+  // All packets but the last one must be full; otherwise, packet numbers would not match the
+  // offsets.
   return last || header.payload == packet_bytes;
 }
 

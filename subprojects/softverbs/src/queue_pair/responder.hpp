@@ -41,8 +41,8 @@ class responder {
   bool answer();
   void flush();
   void reset() noexcept;
-  /// Called when an XRC shared receive queue is destroyed. If a message is being received into it,
-  /// the rest of it will be refused.
+  /// Called when an XRC shared receive queue is destroyed. If a message is being received into the
+  /// queue, the rest of the message will be refused.
   void forget(const shared_receive_queue& queue) noexcept;
   /// Hands a pending acknowledgement or refusal over to the wire, because the queue pair is about
   /// to be destroyed.
@@ -65,7 +65,7 @@ class responder {
     unsigned right;
     std::uint32_t psn;
     atomic_operands operands;
-    std::optional<std::uint64_t> value;  ///< the result, once it has been carried out
+    std::optional<std::uint64_t> value;  ///< the result, once the request has been carried out
     std::uint32_t answered;
 
     /// False for a read of zero bytes, which needs no key.
@@ -108,7 +108,7 @@ class responder {
   }
   receive_memory current_memory() const noexcept;
   void took(const packet_header& header);
-  /// Called when a message is complete. Returns false if a fault makes it fail.
+  /// Called when a message is complete. Returns false if a fault makes the receive fail.
   bool receive_message(ibv_wc_opcode opcode, std::uint32_t bytes, const packet_header& header);
   void complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
                         const packet_header* header, const faults::verdict& fault = {});
