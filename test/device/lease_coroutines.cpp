@@ -149,7 +149,7 @@ TEST_CASE_METHOD(full_queue,
   }
   CHECK(granted->is_open());
   release();
-  // Nobody waits for room any more.
+  // No coroutine waits for room any more.
   const auto send = [&]() -> routine {
     must(co_await bed.owner.async_send({.elements = shared}, patience));
     co_return success();
