@@ -43,8 +43,8 @@
 // in a program that is compiled with -fvisibility=hidden.
 #define VERBSPP_EXCEPTION [[gnu::visibility("default")]]
 
-// Marks code that runs once per request. It is inlined regardless of the compiler's heuristics,
-// down to the driver's function pointer.
+// Marks a function that runs for every request. It is inlined regardless of the compiler's
+// heuristics, down to the driver's function pointer.
 #define VERBSPP_DATA_PATH [[gnu::always_inline]] inline
 
 // Marks functions that do not allocate, lock, throw or wait; newer versions of clang check this

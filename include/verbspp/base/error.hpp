@@ -16,7 +16,7 @@
 
 namespace verbspp {
 
-/// The meaning of a failure to the caller, independent of its errno.
+/// The kind of a failure: its meaning for the caller. Several errnos can have the same kind.
 enum class error_kind : std::uint8_t {
   invalid_input,       ///< EINVAL, ERANGE, and input that the library itself rejects
   resource_exhausted,  ///< ENOMEM, EMFILE, ENFILE, EAGAIN, ENOBUFS, ENOSPC
@@ -26,10 +26,10 @@ enum class error_kind : std::uint8_t {
   timed_out,           ///< ETIMEDOUT, and operations that did not finish by their limit
   cancelled,           ///< ECANCELED, and operations that were asked to stop before they finished
   busy,                ///< EBUSY
-  would_block,         ///< a send or receive queue is full, whatever errno the driver uses for that
+  would_block,         ///< a send or receive queue is full, or a message pool has no free place
   mismatch,            ///< the two ends of a connection are incompatible
   not_connected,       ///< ENOTCONN: a channel that is not connected yet, has failed, or was closed
-  failed_request,      ///< a request that was posted and failed: `work_error::from` has the details
+  failed_request,      ///< a posted request that failed: `work_error::from` returns the details
   driver,              ///< EIO and every other errno
 };
 
@@ -92,13 +92,13 @@ class error {
  public:
   /// An unspecific failure, only for containers such as `result` that need a default constructor.
   constexpr error() noexcept = default;
-  /// A failure that the library detected before any system call; has no errno.
+  /// A failure that the library detected itself, so it has no errno.
   constexpr error(error_kind kind, const char* operation, const char* hint) noexcept
       : kind_(kind), operation_(operation), hint_(hint) {}
 
-  /// A failed call of libibverbs or of the program itself. `errnum` is stored unchanged; 0 means
-  /// that the call reported none. Without a hint, the message explains what the errno usually means
-  /// if the operation is a verb, that is, begins with "ibv_" or "modify ".
+  /// The error for a failed call of libibverbs or of the program itself. `errnum` is stored
+  /// unchanged; 0 means that the call reported none. Without a hint, the message explains what the
+  /// errno usually means if the operation is a verb, that is, begins with "ibv_" or "modify ".
   [[nodiscard]] static constexpr error from_errno(int errnum, const char* operation,
                                                   const char* hint = nullptr) noexcept {
     error result(kind_of_errno(errnum), operation, hint);
@@ -106,7 +106,7 @@ class error {
     return result;
   }
 
-  /// `subject` has the value `value`, which is invalid regardless of the device.
+  /// The error for a `value` of `subject` that is invalid regardless of the device.
   template <std::integral Integer>
   [[nodiscard]] static constexpr error out_of_range(const char* operation, const char* subject,
                                                     Integer value,
@@ -117,7 +117,7 @@ class error {
     return result;
   }
 
-  /// `value` was requested for `subject`, whose maximum is `limit`.
+  /// The error for a `value` of `subject` that is above the maximum, `limit`.
   [[nodiscard]] static constexpr error above_limit(const char* operation, const char* subject,
                                                    std::uint64_t value, std::uint64_t limit,
                                                    const char* hint = nullptr) noexcept {
@@ -127,7 +127,7 @@ class error {
     return result;
   }
 
-  /// The two ends differ in `subject`, which is a number.
+  /// The error for two ends that differ in `subject`, which is a number.
   [[nodiscard]] static constexpr error mismatch(const char* operation, const char* subject,
                                                 std::int64_t local, std::int64_t remote,
                                                 const char* hint = nullptr) noexcept {
@@ -136,7 +136,7 @@ class error {
     return result;
   }
 
-  /// The two ends differ in `subject`, whose values have names.
+  /// The error for two ends that differ in `subject`, whose values have names.
   [[nodiscard]] static constexpr error mismatch(const char* operation, const char* subject,
                                                 const char* local, const char* remote,
                                                 const char* hint = nullptr) noexcept {
@@ -148,8 +148,8 @@ class error {
     return result;
   }
 
-  /// `subject` is a counter of the remote end. Its value has to increase, but `value` is not above
-  /// `last`, the previous one.
+  /// The error for `subject`, a counter of the remote end that has to increase: `value` is not
+  /// above `last`, its previous value.
   [[nodiscard]] static constexpr error outdated(const char* operation, const char* subject,
                                                 std::uint64_t value, std::uint64_t last,
                                                 const char* hint = nullptr) noexcept {
@@ -201,7 +201,8 @@ class error {
   /// text, store the message instead of the error.
   [[nodiscard]] std::string message() const;
 
-  /// The errno, in `generic_category`; if there is none, the errno that corresponds to the kind.
+  /// The errno, in `generic_category`. If there is none, or an earlier failure has broken the
+  /// connection, the errno that corresponds to the kind.
   [[nodiscard]] std::error_code code() const noexcept;
 
   /// Throws the error as an `exception`; without exceptions, prints the message and aborts.
@@ -218,7 +219,7 @@ class error {
   friend bool operator==(const error& e, std::errc condition) noexcept {
     return e == std::make_error_condition(condition);
   }
-  /// True if `code` equals `code()`. Unlike a condition, it is not compared with the kind.
+  /// True if `code` equals the result of `code()`. Only a condition is also compared with the kind.
   friend bool operator==(const error& e, const std::error_code& code) noexcept {
     return e.code() == code;
   }
@@ -285,7 +286,7 @@ struct error_access {
     result.source_ = &source;
     return result;
   }
-  /// Returns the failure `e` with the errno of the call.
+  /// Returns the failure `e` with `errnum` as its errno.
   [[nodiscard]] static error with_errno(const error& e, int errnum) noexcept {
     error result = e;
     result.native_ = errnum;
@@ -314,7 +315,7 @@ struct error_access {
     return result;
   }
 
-  /// The error for a call on a connection that an earlier failure has broken.
+  /// The error for a call on a connection that an earlier failure, `root`, has broken.
   [[nodiscard]] static error of_broken_connection(const error& root) noexcept {
     error result = cause(root);
     result.kind_ = error_kind::not_connected;

@@ -40,7 +40,8 @@ inline constexpr source_operations operations_of_source = {
       return static_cast<const Source*>(source)->file_descriptor();
     },
     .events = [](const void* source) noexcept -> short {
-      // A session of an exchange waits until its socket is readable, or until it is writable.
+      // Only a session of an exchange has `events()`, because it may wait until its socket is
+      // writable. Other sources wait until their descriptor is readable.
       if constexpr (requires(const Source& each) { each.events(); })
         return static_cast<const Source*>(source)->events();
       else
@@ -156,7 +157,7 @@ class event_loop {
   event_loop& operator=(const event_loop&) = delete;
   ~event_loop();
 
-  /// Sleeps until at least one source has work, and resumes the coroutines that wait for such
+  /// Sleeps until at least one source may have work, and resumes the coroutines that wait for such
   /// sources.
   /// \returns false if the limit was reached first; otherwise true, even if no coroutine was
   /// resumed
@@ -188,7 +189,7 @@ class event_loop {
   /// Awaits the end of a session: an exchange, a meeting, or a route or connection of the
   /// connection manager. Returns what `run` of the session would return. The session is moved into
   /// the awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
-  /// \errors those of `run`. The limit is the one that the session was created with
+  /// \errors those of `run`. The wait has the limit that the session was created with
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {

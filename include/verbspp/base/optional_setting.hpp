@@ -23,7 +23,7 @@ struct not_required {
 /// there is no default, and an optional is rejected with a message.
 template <class Value, class Need = detail::not_required>
 class optional_setting {
-  // A class that converts from numbers, such as `bounded`, converts only from literals.
+  // A class that converts from integers, such as `bounded`, converts only from integer literals.
   static constexpr bool from_literals =
       std::is_convertible_v<int, Value> && !std::is_arithmetic_v<Value>;
 

@@ -38,8 +38,8 @@ class VERBSPP_EXCEPTION exception : public std::system_error {
   std::array<char, 512> text_{};  // system_error::what() would append the errno's text again
 };
 
-/// The return type of every call that can fail: a `Value`, or the `error` that explains why there
-/// is none.
+/// The return type of a call that can fail with an `error`: it holds a `Value`, or the `error` that
+/// explains why there is none.
 ///
 /// `has_value()` and `bool` test for a value, `value()` returns it or throws `verbspp::exception`,
 /// `error()` returns the failure, and `assume_value()` skips the check.

@@ -62,7 +62,7 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 }  // namespace detail
 
 /// The limit of a wait: a time point of the steady clock, a duration from now, a stop request, or a
-/// time and a stop request, of which the earlier one ends the wait. Every function that waits has a
+/// time and a stop request, of which the earlier one ends the wait. Functions that wait have a
 /// limit as an argument. To be able to cancel a wait, pass a stop token.
 ///
 ///     queue.wait(slots, std::chrono::milliseconds(100));
@@ -80,8 +80,9 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 /// which the tokens of sender environments have. The callback is registered only while the thread
 /// sleeps. It uses an eventfd, which the thread opens at its first such sleep and closes when it
 /// exits. A token that has only `stop_requested()` is polled, and the wait ends within 20 ms of the
-/// request. A token is also polled if constructing its callback may throw an exception, or if the
-/// process has no file descriptor left for the eventfd.
+/// request. A token is also polled if constructing its callback may throw an exception, if the
+/// process has no file descriptor left for the eventfd, or if an `event_loop` waits for more than
+/// five sources.
 ///
 /// A duration starts when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
@@ -162,7 +163,7 @@ class wait_limit {
     return soon < at_ ? soon : at_;
   }
 
-  /// This limit, with `at` as the deadline if that is earlier. For a part of a longer wait.
+  /// This limit, with `at` as the deadline if `at` is earlier. For a part of a longer wait.
   [[nodiscard]] wait_limit no_later_than(time_point at) const noexcept;
 
   /// Used by the library only: true if a stop request wakes a thread in `sleep`.

@@ -12,8 +12,8 @@
 
 namespace verbspp {
 
-/// An IP address and a port number for the connection manager. Its port space is separate from
-/// TCP's.
+/// An IP address and a port number for the connection manager, whose port numbers are separate from
+/// those of TCP.
 ///
 /// A plain value; a default constructed one is empty.
 class cm_address {

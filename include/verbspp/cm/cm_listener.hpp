@@ -33,7 +33,7 @@ class cm_listener {
   [[nodiscard]] static result<cm_listener> open(const cm_address& address,
                                                 const cm_listener_options& options = {}) noexcept;
 
-  /// Waits for the next connection request. If its sender has given up in the meantime, accepting
+  /// Waits for the next connection request. If its sender has given up in the meantime, `accept` of
   /// the request fails.
   /// \errors `timed_out` and `cancelled` when the limit is reached; `resource_exhausted` if no
   /// descriptor is left for the request, which is then rejected; `not_found` if the device was

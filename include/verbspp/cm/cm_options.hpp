@@ -14,7 +14,7 @@
 namespace verbspp {
 
 /// The reason why a peer's connection manager rejected a request, with the values of the InfiniBand
-/// specification. Other reasons are represented by their number.
+/// specification. A reason that is not in this list is kept as a number.
 enum class cm_rejection_reason : std::uint16_t {
   unknown = 0,  ///< the link does not report a reason (iWARP)
   no_queue_pair = 1,
@@ -41,7 +41,7 @@ struct cm_rejection {
 struct cm_listener_options {
   /// The maximum number of requests that wait to be accepted: 1 to 1024, the kernel's own limit
   /// (net.rdma_ucm.max_backlog). The kernel drops further requests, and the sender's kernel
-  /// retransmits them every four seconds until there is room.
+  /// retransmits them about every four seconds.
   int backlog = 64;
   /// Permits binding an address that other identifiers have bound with this option. Only one of
   /// them may listen. On newer kernels, such as 6.1, an identifier can listen only while no other
@@ -64,19 +64,20 @@ struct cm_route_options {
   std::optional<std::uint8_t> type_of_service{};
 };
 
-/// The parameters that the peer is asked to use. The builder sets the parameters of the local queue
-/// pair.
+/// The options of a connection request: its private data, and parameters that the peer is asked to
+/// use. The parameters of the local queue pair are set by its builder.
 struct cm_connect_options {
   cm_request_data data{};
   /// The number of times that the peer retransmits a request that is not acknowledged.
   retry_count retries = 7;
-  /// The number of times that the peer retries when this end has no receive posted.
+  /// The number of times that the peer retries a send when this end has no receive posted.
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
-  /// If not null, a rejection by the peer is stored there before the call returns.
+  /// If this is not null and the peer rejects the request, the rejection is stored here before the
+  /// call returns.
   cm_rejection* rejection = nullptr;
 };
 
-/// The parameters that the accepting end asks the peer to use; see `cm_connect_options`.
+/// The options of an acceptance, with the same meanings as in `cm_connect_options`.
 struct cm_accept_options {
   cm_acceptance_data data{};
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();

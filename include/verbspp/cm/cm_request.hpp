@@ -37,7 +37,7 @@ class cm_request {
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
   /// The maximum number of reads and atomics that the peer wants to have in flight to this end. The
-  /// handshake uses the lower number of the two ends.
+  /// handshake uses the smaller of this number and this end's own limit.
   [[nodiscard]] std::uint8_t reads_as_initiator() const noexcept { return responder_resources_; }
   /// The maximum number of reads and atomics from this end that the peer can answer at once.
   [[nodiscard]] std::uint8_t reads_as_target() const noexcept { return initiator_depth_; }
@@ -46,7 +46,8 @@ class cm_request {
   /// connected. Consumes the request and the prepared object; on failure both are destroyed, and
   /// the peer is notified.
   /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on another device;
-  /// `invalid_input` for a UC channel, or if either was moved from; `not_supported` on iWARP
+  /// `invalid_input` for a UC channel, or if the request or the object was moved from;
+  /// `not_supported` on iWARP
   template <class End>
     requires CmEnd<End>
   [[nodiscard]] result<typename detail::cm_end<End>::outcome> accept(
@@ -69,16 +70,16 @@ class cm_request {
   /// channel is still prepared if its handshake did not begin, broken if the handshake failed, and
   /// closed if the peer did not complete the connection after the handshake. `renew` prepares it
   /// again.
-  /// \errors as above; `busy` if the channel is connected; `not_connected` if the channel was not
-  /// renewed after its last connection
+  /// \errors as for a prepared channel that is passed by value; `busy` if the channel is connected;
+  /// `not_connected` if the channel was not renewed after its last connection
   [[nodiscard]] result<cm_connection> accept(channel& renewed, const wait_limit& limit,
                                              const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_accept(renewed, limit, options));
     return std::move(session).run();
   }
-  /// Starts an acceptance in place that is driven by an event loop. The channel must stay in place
-  /// until the session is destroyed. A session that is destroyed after the channel's handshake
-  /// closes the channel, unless `finish` has returned the connection.
+  /// Starts an acceptance that connects the channel in place, driven by an event loop. The channel
+  /// must be neither moved nor destroyed while the session exists. A session that is destroyed
+  /// after the channel's handshake closes the channel, unless `finish` has returned the connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_accept(
       channel& renewed, const wait_limit& limit,
       const cm_accept_options& options = {}) && noexcept {

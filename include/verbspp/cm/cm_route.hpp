@@ -50,7 +50,8 @@ class cm_route {
   /// Connects a prepared RC channel or queue pair of this device. Consumes the route and the
   /// prepared object; on failure both are destroyed, and the peer is notified.
   /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on another device;
-  /// `invalid_input` for a UC channel, or if either was moved from; `not_supported` on iWARP
+  /// `invalid_input` for a UC channel, or if the route or the object was moved from;
+  /// `not_supported` on iWARP
   template <class End>
     requires CmEnd<End>
   [[nodiscard]] result<typename detail::cm_end<End>::outcome> connect(
@@ -74,16 +75,16 @@ class cm_route {
   /// channel is still prepared if its handshake did not begin, broken if the handshake failed, and
   /// closed if the peer did not complete the connection after the handshake. `renew` prepares it
   /// again.
-  /// \errors as above; `busy` if the channel is connected; `not_connected` if the channel was not
-  /// renewed after its last connection
+  /// \errors as for a prepared channel that is passed by value; `busy` if the channel is connected;
+  /// `not_connected` if the channel was not renewed after its last connection
   [[nodiscard]] result<cm_connection> connect(channel& renewed, const wait_limit& limit,
                                               const cm_connect_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_connect(renewed, limit, options));
     return std::move(session).run();
   }
-  /// Starts a connection in place that is driven by an event loop. The channel must stay in place
-  /// until the session is destroyed. A session that is destroyed after the channel's handshake
-  /// closes the channel, unless `finish` has returned the connection.
+  /// Starts to connect the channel in place, driven by an event loop. The channel must be neither
+  /// moved nor destroyed while the session exists. A session that is destroyed after the channel's
+  /// handshake closes the channel, unless `finish` has returned the connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_connect(
       channel& renewed, const wait_limit& limit,
       const cm_connect_options& options = {}) && noexcept {

@@ -99,7 +99,7 @@ class cm_session {
   /// The descriptor for epoll and poll, readable when an event of the connection is available.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
   /// True if `advance` can proceed before the descriptor is readable, for instance at the start of
-  /// an acceptance. Has no other effect (`EventSource`).
+  /// an acceptance. This call changes nothing (`EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return handshake_.has_work(); }
   /// The latest time to call `advance`, even if the descriptor is not readable. With a stop token,
   /// it is at most 10 ms from now, because `advance` polls the token.

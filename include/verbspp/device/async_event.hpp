@@ -89,8 +89,8 @@ concept NumberedQueuePair = requires(const Object& object) {
 /// `wait_async_event`.
 ///
 /// A plain value: when the event was read, its contents were copied and it was acknowledged. It
-/// need not be released, and destroying an object does not wait for it. The object that it is about
-/// may already have been destroyed.
+/// need not be released. The object that it is about can be destroyed without waiting for the
+/// event, and may already have been.
 class async_event {
  public:
   /// Copies an event that was read by `ibv_get_async_event` and has not been acknowledged.
@@ -123,7 +123,8 @@ class async_event {
   [[nodiscard]] bool concerns(const completion_queue& queue) const noexcept;
   /// As above, for a shared receive queue.
   [[nodiscard]] bool concerns(const shared_receive_queue& queue) const noexcept;
-  /// As above, for objects that were created without the library; only addresses are compared.
+  /// For objects that were created without the library: true if the event is about an object at
+  /// this address.
   [[nodiscard]] bool concerns(const ibv_srq* queue) const noexcept {
     return element() == async_event_element::shared_receive_queue && is_at(queue);
   }

@@ -8,8 +8,8 @@
 /// pages at fork, so programs need do nothing. On older kernels, `initialize_fork` excludes
 /// registered pages from the child, which must not access any data on them. This affects whole
 /// pages: memory from malloc shares its pages with other data, but the memory of a
-/// `registered_buffer` does not. Children that call exec at once are safe in any case. Threads are
-/// not affected.
+/// `registered_buffer` does not. A child that calls exec at once does not need those pages. Threads
+/// are not affected.
 ///
 /// *Objects.* The child inherits the program's objects, but the objects of the device belong to the
 /// parent. The child must not use them, and should not destroy them either, because that may

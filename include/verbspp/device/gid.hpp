@@ -24,17 +24,17 @@ struct gid {
 
   /// True if all bits are zero, as in an empty entry of a GID table. No port has this address.
   [[nodiscard]] constexpr bool is_zero() const noexcept { return *this == gid{}; }
-  /// fe80::/10, valid on the local link only.
+  /// True for fe80::/10: the address is valid on the local link only.
   [[nodiscard]] constexpr bool is_link_local() const noexcept {
     return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
   }
-  /// ::ffff:a.b.c.d, the form of IPv4 addresses in RoCE.
+  /// True for ::ffff:a.b.c.d, the form of IPv4 addresses in RoCE.
   [[nodiscard]] constexpr bool is_ipv4_mapped() const noexcept {
     for (std::size_t i = 0; i < 10; ++i)
       if (bytes[i] != 0) return false;
     return bytes[10] == 0xff && bytes[11] == 0xff;
   }
-  /// A multicast address: ff00::/8, or an IPv4 group (224.0.0.0/4) in the form of RoCE v2.
+  /// True for a multicast address: ff00::/8, or an IPv4 group (224.0.0.0/4) in the form of RoCE v2.
   [[nodiscard]] constexpr bool is_multicast() const noexcept {
     return is_ipv4_mapped() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff;
   }

@@ -27,14 +27,14 @@ class guid {
     return static_cast<std::uint32_t>(value_ >> 40);
   }
   [[nodiscard]] constexpr bool is_zero() const noexcept { return value_ == 0; }
-  /// All zero or all ones, which identify nothing.
+  /// True if all bits are 0, or all are 1: such values identify nothing.
   [[nodiscard]] constexpr bool is_reserved() const noexcept {
     return value_ == 0 || value_ == UINT64_MAX;
   }
   /// True if the local bit is set: an administrator or a hypervisor has assigned the identifier, so
   /// it is unique only locally. Not meaningful for drivers that invert this bit (see `oui`).
   [[nodiscard]] constexpr bool is_local() const noexcept { return (value_ >> 57 & 1) != 0; }
-  /// A group identifier, which no device or port has.
+  /// True for a group identifier, which no device or port has.
   [[nodiscard]] constexpr bool is_group() const noexcept { return (value_ >> 56 & 1) != 0; }
 
   friend constexpr auto operator<=>(guid, guid) noexcept = default;

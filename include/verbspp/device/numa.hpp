@@ -38,7 +38,7 @@ enum class numa_binding : std::uint8_t {
 /// \errors `driver` if the kernel's file cannot be parsed; the errors of reading a file;
 /// `invalid_input` if the device was moved from
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const device& one) noexcept;
-/// As above, for the device of a context.
+/// As the function above, but for the device of a context.
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const context& opened) noexcept;
 
 /// Restricts the calling thread to those processors of a device's node that the thread may use
@@ -49,12 +49,12 @@ enum class numa_binding : std::uint8_t {
 /// `invalid_input` if the thread may use none of the node's processors; in any case the errors of
 /// `numa_node_of`, and `driver` if the kernel's list of processors cannot be parsed
 [[nodiscard]] result<bool> bind_this_thread_near(const device& one, numa_binding how) noexcept;
-/// As above, for the device of a context.
+/// As the function above, but for the device of a context.
 [[nodiscard]] result<bool> bind_this_thread_near(const context& opened, numa_binding how) noexcept;
 
 namespace detail {
-// As above, for a device's name. `sysfs` is the directory of the kernel's device files, usually
-// "/sys".
+// As the functions above, but for a device name. `sysfs` is the directory of the kernel's device
+// files, usually "/sys".
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const char* sysfs,
                                                             const char* name) noexcept;
 [[nodiscard]] result<bool> bind_this_thread_near(const char* sysfs, const char* name,

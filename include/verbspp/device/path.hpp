@@ -45,7 +45,7 @@ struct source_path_bits_traits {
 }  // namespace detail
 
 /// The class of service. InfiniBand switches map it to a virtual lane; on Ethernet, it selects the
-/// priority of PFC.
+/// PFC priority.
 using service_level = bounded<detail::service_level_traits>;
 /// The maximum number of routers that a packet may cross.
 using hop_limit = bounded<detail::hop_limit_traits>;

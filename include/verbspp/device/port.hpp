@@ -35,7 +35,7 @@ struct lid_traits {
 };
 }  // namespace detail
 
-/// A physical port of a device; the first is 1.
+/// The number of a physical port of a device, starting at 1.
 using port_number = bounded<detail::port_number_traits>;
 /// An index into a port's GID table; 8 bits, as in an address vector.
 using gid_index = bounded<detail::gid_index_traits>;
@@ -66,7 +66,7 @@ class path_mtu {
                                  bytes);
     return path_mtu(code, unchecked{});
   }
-  /// Converts the code for a size that is used by libibverbs and in packets.
+  /// Converts the code that libibverbs and packets use for a size.
   /// \errors `invalid_input` if `code` is not 1..5
   [[nodiscard]] static constexpr result<path_mtu> from_code(unsigned code) noexcept {
     if (code < IBV_MTU_256 || code > IBV_MTU_4096)

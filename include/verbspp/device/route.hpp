@@ -36,8 +36,8 @@ struct port_towards {
   verbspp::gid_index gid_index;
 };
 
-/// Finds the RoCE port through which the kernel reaches this address, and opens its device. If
-/// there are several ports on different networks, this selects the right one.
+/// Finds the RoCE port through which the kernel reaches this address, and opens its device. On a
+/// host with ports in several networks, this selects the one that leads to the peer.
 ///
 ///     VERBSPP_TRY(peer, socket.peer_address());
 ///     VERBSPP_TRY(found, open_device_towards(peer));

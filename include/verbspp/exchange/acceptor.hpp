@@ -40,9 +40,9 @@ exchange_offer(End, Mine) -> exchange_offer<End, Mine>;
 template <class End, class Mine, class Kept>
 exchange_offer(End, Mine, Kept) -> exchange_offer<End, Mine, Kept>;
 
-/// A connected client: its socket, which the program now owns and may close, since the channel has
-/// a duplicate (`exchange_options::ties_socket`); the result of the exchange; and the object that
-/// the acceptor has kept for it.
+/// A connected client: its socket, which the program now owns and may close, because a channel that
+/// is tied to it has a duplicate (`exchange_options::ties_socket`); the result of the exchange; and
+/// the object that the acceptor has kept for it.
 template <class Outcome, class Kept = void>
 struct accepted_exchange {
   tcp_socket socket;
@@ -138,7 +138,7 @@ class typed_acceptor final : public acceptor_core {
     field_writer out(core.values());
     sent::write(out, offer.mine);
     core.set_mine(end::local(offer.prepared), out.size());
-    // The client may send before the program takes its channel.
+    // Holds messages of the client that arrive before the program takes the channel.
     if constexpr (is_channel) offer.prepared.hold_arrivals();
     places_.get()[place].prepared.emplace(std::move(offer.prepared));
     if constexpr (keeps) places_.get()[place].kept.emplace(std::move(offer.kept));
@@ -185,8 +185,8 @@ class typed_acceptor final : public acceptor_core {
 ///     }
 ///
 /// The acceptor calls its function for each client that has introduced itself, as soon as fewer
-/// than `acceptor_options::handshakes` other clients have a queue pair. If the function offers a
-/// channel of a hub, messages that arrive on that channel are held until the client is taken, or,
+/// than `acceptor_options::handshakes` other clients are in their handshake. If the function offers
+/// a channel of a hub, messages that arrive on that channel are held until the client is taken, or,
 /// if the hub has a table (`hub_clients`), until the client is added to it. A program that also
 /// waits for other events waits for `file_descriptor`, calls `advance`, and then calls `take` until
 /// it returns nothing. The acceptor has no thread: it works only during these calls.

@@ -330,7 +330,7 @@ template <class Theirs, class End, class Mine>
   VERBSPP_TRY(started, session::start(file_descriptor, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
-/// The same exchange, in which only this side sends values.
+/// As `exchange` above, but only this side sends values.
 template <class End, class Mine>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const Mine& mine,
@@ -338,7 +338,7 @@ template <class End, class Mine>
                             const exchange_options& options = {}) noexcept {
   return exchange<std::tuple<>>(file_descriptor, std::move(prepared), mine, limit, options);
 }
-/// The same exchange, in which only the peer sends values.
+/// As `exchange` above, but only the peer sends values.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const wait_limit& limit,
@@ -353,9 +353,9 @@ template <class End>
   return exchange<std::tuple<>>(file_descriptor, std::move(prepared), std::tuple<>(), limit,
                                 options);
 }
-/// The same exchange, with a channel that is connected in place; the channel may be new or renewed.
-/// If the exchange fails before the channel's handshake, the channel is still prepared; if it fails
-/// later, the channel is broken or closed.
+/// As `exchange` above, but connects a prepared channel in place; the channel may be new or
+/// renewed. If the exchange fails before the channel's handshake, the channel is still prepared; if
+/// it fails later, the channel is broken or closed.
 /// \returns the peer's values
 template <class Theirs, class Mine>
 [[nodiscard]] result<Theirs> exchange(int file_descriptor, channel& renewed, const Mine& mine,
@@ -364,7 +364,7 @@ template <class Theirs, class Mine>
   return exchange<Theirs>(file_descriptor, detail::channel_in_place{&renewed}, mine, limit,
                           options);
 }
-/// The same exchange, with a channel that is connected in place, and without values.
+/// As `exchange` above, but connects a prepared channel in place, and sends no values.
 [[nodiscard]] result<void> exchange(int file_descriptor, channel& renewed, const wait_limit& limit,
                                     const exchange_options& options = {}) noexcept;
 

@@ -14,8 +14,8 @@ enum class exchange_role : std::uint8_t {
   accepting,
 };
 
-/// The properties that both ends of an exchange have to agree on, in addition to the types of the
-/// values that they send.
+/// The options of an exchange: mostly properties on which both ends have to agree, in addition to
+/// the types of the values that they send.
 ///
 /// A plain value. The caller owns the text and bytes that it refers to, which are copied when the
 /// exchange starts.
@@ -40,9 +40,9 @@ struct exchange_options {
   /// channels. Each channel then has a duplicate of the socket, which is one more descriptor, and
   /// watches it for `hang_up`. When one end is closed or destroyed, or its process ends, the other
   /// end breaks at once (`cancelled`). The program may close its own descriptor. When the last
-  /// channel of a socket is closed, the socket is shut down for sending. Set it to false if the
-  /// program sends over the socket after that, or connects another channel over it instead of
-  /// renewing this one.
+  /// channel of a socket is closed, the socket is shut down for sending. Set this to false if the
+  /// program sends over the socket after it has closed the channel, or connects another channel
+  /// over the socket instead of renewing this one.
   bool ties_socket = true;
 };
 

@@ -164,7 +164,7 @@ template <class Theirs, class End, class Mine>
               session::start(listener, host, port, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
-/// The same meeting, with a channel that is connected in place, as in `exchange`.
+/// As `meet` above, but connects a prepared channel in place, as `exchange` does.
 /// \returns the socket, and the peer's values as `met`
 template <class Theirs, class Mine>
 [[nodiscard]] result<accepted_exchange<Theirs>> meet(

@@ -53,7 +53,7 @@ class tcp_socket {
 
   /// The address of the other end, IPv4 as ::ffff:a.b.c.d. Use it with `open_device_towards`.
   /// \errors `not_connected` if the socket is not open or not connected; `driver` if the peer has
-  /// no IP address; otherwise the errno with the call
+  /// no IP address; otherwise the errno of the failed system call
   [[nodiscard]] result<gid> peer_address() const noexcept;
 
   /// The file descriptor; -1 if the socket is not open.
@@ -63,8 +63,8 @@ class tcp_socket {
   /// Shuts the socket down for sending; this also affects other descriptors of the same socket. The
   /// other end reads the bytes that were sent before, and then the end of the stream; a channel
   /// that watches the socket breaks. Receiving still works.
-  /// \errors `not_connected` if the socket is not open or not connected; otherwise the errno with
-  /// the call
+  /// \errors `not_connected` if the socket is not open or not connected; otherwise the errno of the
+  /// failed system call
   [[nodiscard]] result<void> shutdown() const noexcept;
   /// Releases ownership of the socket without closing it.
   [[nodiscard]] int release() noexcept { return std::exchange(descriptor_, -1); }
@@ -83,7 +83,7 @@ class tcp_listener {
   /// (IPv4 or IPv6, but not a name), or at all addresses, both IPv6 and IPv4, if `address` is
   /// empty.
   /// \errors `invalid_input` if `port` or `address` is not valid; `busy` if another socket has the
-  /// port; otherwise the errno with the call
+  /// port; otherwise the errno of the failed system call
   [[nodiscard]] static result<tcp_listener> open(std::string_view port,
                                                  std::string_view address = {}) noexcept;
 

@@ -95,21 +95,21 @@ class group : public group_operations<group> {
     assert(peer < size_);
     return channels_.get()[peer];
   }
-  /// The numbers of all peers: connected, broken, or still to be connected. Valid until the next
-  /// call of this or `connected`.
+  /// The numbers of all members in any state, and of peers that are still to be connected. Valid
+  /// until the next call of `all` or `connected`.
   [[nodiscard]] peer_list all() noexcept VERBSPP_LIFETIMEBOUND;
-  /// The numbers of the peers whose channels are connected. Valid until the next call of this or
-  /// `all`.
+  /// The numbers of the peers whose channels are connected. Valid until the next call of `all` or
+  /// `connected`.
   [[nodiscard]] peer_list connected() noexcept VERBSPP_LIFETIMEBOUND;
-  /// The hub that its channels use. Build further channels for the group with it:
+  /// The hub that the group's channels use. Build further channels for the group with it:
   /// `build_channel().hub(group.hub())`. \pre the group is not empty
   [[nodiscard]] const channel_hub& hub() const noexcept VERBSPP_LIFETIMEBOUND { return *hub_; }
 
-  /// Connects the peers whose channels are prepared. The endpoint of a peer is the one whose index
-  /// is the peer's number; other endpoints are ignored. If the handshake with a peer fails, its
-  /// channel breaks, and the other peers are connected nevertheless.
-  /// \errors for each peer, those of `channel::handshake`; `invalid_input` if there are fewer
-  /// endpoints than numbers
+  /// Connects the peers whose channels are prepared. `remotes[n]` is the endpoint of peer n; the
+  /// endpoints of other peers are ignored. If the handshake with a peer fails, its channel breaks,
+  /// and the other peers are connected nevertheless.
+  /// \errors for each peer, those of `channel::handshake`; `invalid_input` if there are fewer than
+  /// `size()` endpoints
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
   /// Ensures that these peers are connected. In a world that connects lazily, this connects the
   /// peers that are not connected, and waits until both ends are ready; if a peer does not respond
@@ -148,9 +148,9 @@ class group : public group_operations<group> {
 
   /// Sends or writes a separate part to each peer. `part_for` returns the operation for a peer: a
   /// `send_operation`, a `write_operation`, or a result of one. Posts to all peers, waiting for
-  /// room if a queue is full, and then waits for all requests. Here and below, the default limit is
-  /// the default limit of the group's first channel. When the limit is reached, the channels whose
-  /// requests have not finished break: otherwise, the program could not reuse the memory.
+  /// room if a queue is full, and then waits for all requests. By default, the limit of a group's
+  /// operations is the default limit of its first channel. When the limit is reached, the channels
+  /// whose requests have not finished break: otherwise, the program could not reuse the memory.
   /// \errors for each peer, those of posting and of `pending::wait`; `invalid_input` for a number
   /// beyond the group's size, before anything is posted
   template <class Function>
@@ -185,8 +185,8 @@ class group : public group_operations<group> {
   }
 
   /// Calls `function` with a `group_scope&`, and returns when all requests that were posted through
-  /// it have finished, for every peer, even if it returns an error or throws. One limit applies to
-  /// the whole scope.
+  /// this scope have finished, for every peer, even if `function` returns an error or throws. One
+  /// limit applies to the whole scope.
   /// \returns the function's result (void, a value, or a result's value), or a `group_error`, which
   /// separates the function's own error from the failures of peers. The `failure()` of a peer's
   /// channel has the details
@@ -214,8 +214,8 @@ class group : public group_operations<group> {
   /// Used by the library only: true if any of these peers is still to be connected.
   [[nodiscard]] bool is_any_due(const peer_list& peers) const noexcept;
   /// Used by the library only: an array with one entry for each of the peers, in order, which is
-  /// true if the peer is still to be connected; null if memory is exhausted. With it, the parts of
-  /// connected peers are posted before the other peers are connected, which may take until the
+  /// true if the peer is still to be connected; null if memory is exhausted. The caller first posts
+  /// the parts of the peers that are connected, because connecting the others may take until the
   /// limit.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
   /// Used by the library only: why nothing may be posted to the peer at `place` in the list, given
@@ -223,8 +223,8 @@ class group : public group_operations<group> {
   /// nothing is posted, because the request would be aborted at once and break the channel.
   [[nodiscard]] static std::optional<transport_error> why_not_reached(
       const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
-  /// Used by the library only: the result of `connect` for a peer that does not have to be
-  /// connected.
+  /// Used by the library only: the result of `connect` for a peer that it leaves as it is: success
+  /// if the peer is connected, otherwise the reason why it is not.
   [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
   /// Used by the library only: responds to connection requests of peers, in a group that connects
   /// at the first use.

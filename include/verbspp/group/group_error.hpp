@@ -33,7 +33,7 @@ class group_error {
   /// The number of the first peer that failed. Empty if no peer failed: either the operation failed
   /// before it reached a peer, or only the function of a scope has failed.
   [[nodiscard]] const std::optional<std::uint32_t>& peer() const noexcept { return peer_; }
-  /// The cause of the failure of that peer.
+  /// The cause of that peer's failure; if no peer failed, the cause of the operation's failure.
   [[nodiscard]] const transport_error& cause() const noexcept { return cause_; }
   /// The number of peers that failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }

@@ -20,8 +20,8 @@ namespace verbspp {
 ///
 /// If a request could not be posted, the error is that peer's result; the others are not affected.
 /// The results are taken once, by `poll` or `wait`. Destroying the handle waits for each request,
-/// like the destructor of a `pending`. The handle may outlive its group. A move-only owner of two
-/// arrays. Thread rule: like its group.
+/// like the destructor of a `pending`. The handle may outlive its group. A move-only owner. Thread
+/// rule: like its group.
 class [[nodiscard]] group_pending {
  public:
   group_pending(const group_pending&) = delete;

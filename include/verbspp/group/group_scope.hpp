@@ -42,9 +42,9 @@ concept TakesPartsOfPeers =
 /// `scope[peer]` is the scope of a channel, opened at its first use. If a queue is full, posting
 /// waits for room, until the limit of the scope. The first use of a peer that is not connected yet
 /// connects it. If that fails, `scope[peer]` refuses requests like an empty channel, and the next
-/// use tries to connect again. Requests for a member that was added to the group after the scope
-/// began are refused as well. The object is valid only within the function, and can be neither
-/// copied nor moved. Thread rule: like the group.
+/// use tries to connect again. Requests for numbers that were not below the group's size when the
+/// scope began are refused as well. The object is valid only within the function, and can be
+/// neither copied nor moved. Thread rule: like the group.
 class group_scope : public group_operations<group_scope> {
  public:
   /// Used by the library only.
@@ -149,8 +149,8 @@ class group_scope : public group_operations<group_scope> {
   [[nodiscard]] static error no_memory() noexcept;
   /// Connects the peer if it is still to be connected. \returns false if that failed
   [[nodiscard]] bool is_reached(std::uint32_t peer) noexcept;
-  /// A scope without a channel, which refuses all requests. The scope of a prepared channel would
-  /// accept receives, and wait for them.
+  /// A scope without a channel, which refuses all requests. It is used for a peer that could not be
+  /// connected, because the scope of a prepared channel would accept receives, and wait for them.
   [[nodiscard]] channel_scope& refusing() noexcept;
   /// As `group::due_places`, but also null if all peers are connected already. If it is null
   /// because memory is exhausted, each peer is connected when its part is posted.

@@ -56,10 +56,9 @@ class prepared_group {
     return inbox::open(group_[peer], pool, options);
   }
 
-  /// Connects to all peers. The endpoint of a peer is the one whose index is the peer's number.
-  /// Consumes the prepared group: if the handshake with one peer fails, the whole group is
-  /// destroyed. To continue with the other peers, write `group peers(std::move(prepared))` and
-  /// `peers.handshake(remotes)`.
+  /// Connects to all peers. `remotes[n]` is the endpoint of peer n. Consumes the prepared group: if
+  /// the handshake with one peer fails, the whole group is destroyed. To continue with the other
+  /// peers, write `group peers(std::move(prepared))` and `peers.handshake(remotes)`.
   /// \errors those of `group::handshake`
   [[nodiscard]] group_result<group> handshake(std::span<const struct endpoint> remotes) && noexcept;
   template <class Group = prepared_group>
@@ -114,8 +113,8 @@ template <transport Transport, queue_pair_parameter_set Given>
                                                    const group_options& options = {}) noexcept {
   return detail::prepare_group(like, peers, nullptr, options);
 }
-/// Prepares a group as above, but with one receive queue for all peers, which is kept filled from
-/// the pool. `group::wait` returns the messages that arrive.
+/// As `prepare_group` without a pool, but with one receive queue for all peers, which is kept
+/// filled from the pool. `group::wait` returns the messages that arrive.
 template <transport Transport, queue_pair_parameter_set Given>
 [[nodiscard]] result<prepared_group> prepare_group(const channel_builder<Transport, Given>& like,
                                                    std::uint32_t peers, const message_pool& pool,

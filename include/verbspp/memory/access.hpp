@@ -40,11 +40,13 @@ inline constexpr access_flags remote_write = access_flag::remote_write;
 inline constexpr access_flags remote_read = access_flag::remote_read;
 inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
 /// Peers may flush their writes (RDMA flush). With `flush_global`, a flush completes when the
-/// writes are visible to the whole machine; with `flush_persistent`, when they survive a power
-/// loss. A device without support refuses to register memory with these rights.
+/// writes are visible to all processors and devices of this machine; with `flush_persistent`, when
+/// they survive a power loss. A device without support refuses to register memory with these
+/// rights.
 inline constexpr access_flags flush_global = access_flag::flush_global;
 inline constexpr access_flags flush_persistent = access_flag::flush_persistent;
-/// Memory windows may be bound to the memory, and grant peers the rights that they are bound with.
+/// Memory windows may be bound to the memory. A bound window grants peers the rights with which it
+/// was bound.
 inline constexpr access_flags window_bind = access_flag::window_bind;
 /// A registration option rather than a right: pages are not pinned, but fetched when the device
 /// first uses them, which is slow. Requires support by the device: `on_demand_paging::query`.
@@ -54,9 +56,9 @@ inline constexpr access_flags on_demand = access_flag::on_demand;
 /// guaranteed only after a completion has been polled; polling on the last byte of a message is
 /// wrong. This is a hint, which has no effect if the device or the kernel does not support it.
 inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
-/// The rights that a peer can have on all devices.
+/// All rights of peers except those for RDMA flush.
 inline constexpr access_flags all_remote = remote_write | remote_read | remote_atomic;
-/// The rights that a peer can have on at least some devices.
+/// All rights of peers.
 inline constexpr access_flags any_remote = all_remote | flush_global | flush_persistent;
 }  // namespace access
 

@@ -26,7 +26,7 @@ class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
       : registered_region<Rights>(std::move(registration)) {}
 
   /// Takes over or borrows a registration in this protection domain. The caller vouches that it has
-  /// at least these rights and this start, which an `ibv_mr` does not contain.
+  /// at least these rights, and starts at `start`, because an `ibv_mr` contains neither.
   /// \errors `invalid_input` for null, or a registration in another protection domain
   [[nodiscard]] static result<dmabuf_region> from_native(const class protection_domain& domain,
                                                          ibv_mr* native, ownership whose,

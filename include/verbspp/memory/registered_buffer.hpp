@@ -73,7 +73,8 @@ class page_range {
   page_kind kind_;
 };
 
-/// For destructors: frees the memory if it was deregistered, otherwise reports the failure.
+/// For destructors: if the memory could not be deregistered, reports the failure, and leaks the
+/// memory.
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 
 /// The objects that a registered buffer owns. They are allocated separately, so that moving the

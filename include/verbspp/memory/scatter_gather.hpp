@@ -66,8 +66,8 @@ class VERBSPP_VIEW gather_element {
 /// read.
 ///
 /// Created by `memory_region::scatter`, which exists only for memory that is registered with local
-/// write. Writable memory is also readable: it can be used as a gather element, but not the other
-/// way round.
+/// write. A scatter element can also be used as a gather element, because the device may read all
+/// registered memory; the reverse is not possible.
 class VERBSPP_VIEW scatter_element : public gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(scatter_element,

@@ -10,7 +10,7 @@ enum class barrier_kind : std::uint8_t {
   by_size,      ///< dissemination for up to 64 ranks, a binary tree for more
   centralized,  ///< all ranks signal the first rank, which answers: 2 (n - 1) messages
   binary_tree,  ///< signals go up and down a tree: 2 (n - 1) messages, in 2 log n steps
-  /// In each of log n steps, each rank signals a rank twice as far away: n log n messages.
+  /// In log n steps, each rank signals ranks at distances 1, 2, 4 and so on: n log n messages.
   dissemination,
 };
 

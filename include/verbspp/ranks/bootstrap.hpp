@@ -46,9 +46,9 @@ concept PutsGetsAndFences =
 /// It also has `rank()`, and `size()`, the number of ranks. Ranks are 0 to size - 1.
 ///
 /// Thread rule: all functions are called on the thread that uses the world. A limit may be used
-/// only on that thread, and only during that call, because its stop token may belong to the world,
-/// and checks whether other ranks have reported the failure of a step. So a bootstrap with its own
-/// threads checks the limit on the calling thread, and passes the outcome on to them.
+/// only on that thread, and only during that call, because its stop token may be one of the world's
+/// own, which checks whether other ranks have reported the failure of a step. So a bootstrap with
+/// its own threads checks the limit on the calling thread, and passes the outcome on to them.
 template <class Model>
 concept Bootstrap = detail::because(
     detail::PutsGetsAndFences<Model>,

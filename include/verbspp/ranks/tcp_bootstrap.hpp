@@ -31,10 +31,10 @@ struct tcp_launch {
 /// A bootstrap over TCP: all ranks connect to one meeting point, which is a thread of rank 0.
 ///
 /// Ranks may start in any order, and are served independently of each other. A rank that starts
-/// before the meeting point exists tries again until its limit is reached. Values are sent to the
-/// meeting point immediately, which stores them for other ranks. A process that is not a rank of
-/// this world (a stranger, a rank of a world with another size or name, or a second process with
-/// the same rank) is refused, and does not disturb the others.
+/// before the meeting point exists tries again until its limit is reached. Values are sent
+/// immediately to the meeting point, which stores them for other ranks. A process that is not a
+/// rank of this world (a stranger, a rank of a world with another size or name, or a second process
+/// with the same rank) is refused, and does not disturb the others.
 ///
 /// The connections are neither encrypted nor authenticated: put the meeting point into a network
 /// that only trusted processes can reach.

@@ -111,8 +111,8 @@ class world {
   world& operator=(world&& other) noexcept;
   ~world();
 
-  /// Connects each rank to all ranks, by channels with the parameters of the builder `like`. When
-  /// it returns, all channels are connected at both ends.
+  /// Connects each rank to all ranks, by channels with the parameters of the builder `like`. On
+  /// success, all channels are connected at both ends.
   /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank;
   /// `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not below its
   /// size
@@ -130,7 +130,7 @@ class world {
 
   /// Joins with one receive queue for all ranks, which is kept filled from the pool. `peers().wait`
   /// returns the messages, and the memory for receives does not grow with the number of ranks.
-  /// \errors as above
+  /// \errors as `join` without a pool
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join(Model bootstrap,
@@ -145,10 +145,10 @@ class world {
   }
 
   /// Connects this rank only to itself. Any other rank is connected at its first use, and only once
-  /// even if both ends start at the same time. When it returns, all ranks have joined. The number
-  /// of queue pairs grows with the number of peers that are used. The following grow with the
-  /// number of ranks: the completion queue, which has room for all of them; the memory for barriers
-  /// and steps, of which 1.1 KiB is registered for each rank; and the memory of the bootstrap.
+  /// even if both ends start at the same time. On success, all ranks have joined. The number of
+  /// queue pairs grows with the number of peers that are used. The following grow with the number
+  /// of ranks: the completion queue, which has room for all of them; the memory for barriers and
+  /// steps, of which 1.1 KiB is registered for each rank; and the memory of the bootstrap.
   ///
   /// A rank that does not answer in time is reported as `timed_out`, with its number; the next use
   /// tries to connect it again.
@@ -164,7 +164,7 @@ class world {
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
   }
   /// Joins lazily, with one receive queue for all ranks.
-  /// \errors as above
+  /// \errors as `join_lazily` without a pool
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join_lazily(
@@ -237,8 +237,8 @@ class world {
   /// A barrier inside a scope of `peers()`. This rank takes part after all requests that were
   /// posted through the scope have finished, within the limit of the scope. So when the barrier
   /// returns, the data that other ranks wrote through their scopes before this barrier has arrived.
-  /// \errors as above; if a request of the scope has failed, the error of that request, with its
-  /// peer. In that case, this rank does not take part, and notifies the others.
+  /// \errors as for the barriers above; if a request of the scope has failed, the error of that
+  /// request, with its peer. In that case, this rank does not take part, and notifies the others.
   group_results barrier(group_scope& behind, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
@@ -258,8 +258,8 @@ class world {
     return all;
   }
   /// Returns the values of all ranks, by rank, at `root`, and an empty vector at the other ranks.
-  /// Each of these ranks sends one message to the root. It waits for the root only if the root has
-  /// not yet read the last but one of its previous values.
+  /// Each of the other ranks sends one message to the root, and waits for the root only while two
+  /// earlier values of the rank are still unread.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>

@@ -60,8 +60,8 @@ class VERBSPP_CONSUMABLE address_handle {
   /// Resolves the path (`ibv_create_ah`). On Ethernet this determines the peer's MAC address, and
   /// may take as long as ARP.
   /// \errors `invalid_input` for a port or GID index that the device does not have, or a path
-  /// without an address; `mismatch` for a path of the other link layer; `timed_out` if the address
-  /// does not resolve; `resource_exhausted`
+  /// without an address; `mismatch` for a path whose link layer is not the port's; `timed_out` if
+  /// the address does not resolve; `resource_exhausted`
   [[nodiscard]] static result<address_handle> create(const class protection_domain& domain,
                                                      port_number port, const path& way) noexcept;
   /// Creates an address handle for the sender of a datagram that arrived at this port.

@@ -114,8 +114,8 @@ class extended_posting {
 template <std::size_t Requests>
 inline constexpr std::size_t usual_inline_bytes = Requests < 64 ? 256 * Requests : 16384;
 
-/// The maximum size of the lists of one batch. They are on the stack, and threads often have small
-/// stacks.
+/// The maximum size of the lists of one batch, in bytes. They are on the stack, and threads often
+/// have small stacks.
 inline constexpr std::size_t largest_list = std::size_t{256} * 1024;
 
 /// The storage for the list of a batch. It is left uninitialized until requests are added, because
@@ -239,9 +239,9 @@ class listed_posting {
 
 }  // namespace detail
 
-/// The argument of the function that is passed to `post_receive_batch`, which adds receives to it.
-/// A receive of fewer than `Shortest` bytes makes the batch fail. The elements of a receive need to
-/// live only until the call that adds the receive returns.
+/// A batch of receives. `post_receive_batch` passes it to the program's function, which adds
+/// receives to the batch. A receive of fewer than `Shortest` bytes makes the batch fail. The
+/// elements of a receive need to live only until the call that adds the receive returns.
 template <class List, std::size_t Shortest = 0>
 class receive_batch
     : public receive_queue_operations<receive_batch<List, Shortest>, queue_pair_state::init,
@@ -267,10 +267,10 @@ class receive_batch
   List& list_;
 };
 
-/// The argument of the function that is passed to `queue_pair::post_batch`, which adds requests to
-/// it. It accepts all requests that the queue pair accepts. They are posted together when the
-/// function returns. A range of elements, or inline bytes, need to live only until the call that
-/// adds the request returns.
+/// A batch of requests. `queue_pair::post_batch` passes it to the program's function, which adds
+/// requests to the batch. It accepts all requests that the queue pair accepts. They are posted
+/// together when the function returns. A range of elements, or inline bytes, need to live only
+/// until the call that adds the request returns.
 template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
 class send_batch
     : public send_queue_operations<send_batch<Transport, Posting, List, Requests>, Transport,
@@ -284,7 +284,7 @@ class send_batch
 
   /// Used by the library only: stores the new keys in the windows whose binds were posted, which
   /// are those among the first `posted` requests. This must not happen before the batch is posted,
-  /// because drivers then read the old keys.
+  /// because drivers read the old keys until then.
   VERBSPP_DATA_PATH void keep_keys(std::size_t posted) noexcept {
     for (std::size_t i = 0; i < binds_; ++i)
       if (bound_[i].place < posted) bound_[i].window->rkey = bound_[i].rkey;

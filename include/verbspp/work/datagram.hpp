@@ -46,7 +46,8 @@ class received_datagram {
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
     return completed_work(native_).immediate();
   }
-  /// True if the datagram has a global route header, which it always has on Ethernet.
+  /// True if the datagram has a global route header, and the memory contains it. On Ethernet, every
+  /// datagram has one.
   [[nodiscard]] bool has_global_route() const noexcept {
     return (native_.wc_flags & IBV_WC_GRH) != 0 && memory_.size() >= datagram_header_size;
   }

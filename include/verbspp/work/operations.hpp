@@ -419,8 +419,8 @@ struct bind_options {
 
 namespace detail {
 
-/// The bind of a window of type 2, which is a request. The new key is derived from the key of the
-/// window. It is created and posted within one call, so the objects to which it refers live long
+/// A request that binds a window of type 2. The window's new key is derived from its current one.
+/// The operation is created and posted within one call, so the objects to which it refers live long
 /// enough.
 struct bind_operation {
   ibv_mw* window;

@@ -132,8 +132,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
        LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
       "post_atomic_write needs .remote = memory of the peer, and takes {.value, .remote, .fenced}, "
       "in this order, and then a tag, {.id, .signaled}");
-  /// Posts a request that completes when the data that was previously written to the peer's memory
-  /// has reached the requested placement (`ibv_wr_flush`), if the device supports that.
+  /// Posts a request that completes when the data that this queue pair previously wrote to the
+  /// peer's memory has reached the requested placement (`ibv_wr_flush`), if the device supports
+  /// that.
   /// \errors in addition, `invalid_input` if no placement is requested; `permission` for a
   /// placement that the peer did not grant; `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_flush(

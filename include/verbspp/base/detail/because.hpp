@@ -43,10 +43,10 @@ concept MayLackValue = requires(const Type& outcome) {
   requires(::verbspp::detail::because((condition), sentence)) = delete
 #endif
 
-/// Declares that `Class` has no default constructor. If a program needs one, because it has not set
-/// a member of an operation, the diagnostic shows the sentence, which names the member. The variant
-/// for clang uses a constraint that is never satisfied: clang would accept a constructor that is
-/// marked `unavailable` as a default constructor.
+/// Declares that `Class` has no default constructor. If a program does not set a member of this
+/// type in an operation, the diagnostic shows the sentence, which names the member. The variant for
+/// clang uses a constraint that is never satisfied: clang would accept a constructor that is marked
+/// `unavailable` as a default constructor.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_NO_DEFAULT(Class, sentence) \
   template <class Nothing = void>                  \
@@ -60,9 +60,9 @@ concept MayLackValue = requires(const Type& outcome) {
   = delete
 #endif
 
-/// Declares the overload `name(...)`, which is chosen if no other overload fits, because a member
-/// named in the braces does not exist, or the members are in the wrong order. Such a call does not
-/// compile, and the diagnostic shows the sentence.
+/// Declares the overload `name(...)`, which is chosen if no other overload fits: the braced
+/// argument names a member that does not exist, or names the members in the wrong order. Such a
+/// call does not compile, and the diagnostic shows the sentence.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_OTHERWISE(name, condition, sentence)            \
   __attribute__((unavailable(sentence))) void name(...) const noexcept \

@@ -286,8 +286,8 @@ class [[nodiscard]] outcome {
     expect(!either_.has_value);
     return either_.error;
   }
-  /// Returns the error as a failure. It converts to each outcome type whose error type can be made
-  /// from this one.
+  /// Returns the error as a failure. The failure converts to each outcome type whose error type can
+  /// be constructed from `Error`.
   [[nodiscard]] constexpr failure_type<Error> as_failure() const noexcept {
     return failure_type<Error>(assume_error());
   }

@@ -12,8 +12,7 @@ namespace verbspp::detail {
 
 /// Sleeps until a descriptor has one of its requested `events`, a hang-up or an error, as reported
 /// in `revents`. Returns false if the limit expires before that. Negative descriptors are ignored.
-/// Every sleep that a stop request must be able to end uses this function, except waits on
-/// condition variables.
+/// Use this for each sleep on descriptors, so that a stop request can end the sleep.
 [[nodiscard]] result<bool> wait_readable(std::span<pollfd> entries,
                                          const wait_limit& until) noexcept;
 

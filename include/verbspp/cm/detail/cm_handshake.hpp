@@ -31,14 +31,13 @@ struct cm_parameters {
 
 enum class cm_step : std::uint8_t {
   waiting,
-  /// The caller has to use `attributes` for the queue pair's handshake, and to call
-  /// `set_connected`.
+  /// The caller has to connect the queue pair with `attributes`, and then to call `set_connected`.
   connect,
   done,
 };
 
-/// One end of a connection that is being established: the part of a `cm_session` that does not
-/// contain the queue pair.
+/// One end of a connection that is being established: everything in a `cm_session` except the queue
+/// pair or channel.
 class cm_handshake {
  public:
   /// Sends the request to the peer.

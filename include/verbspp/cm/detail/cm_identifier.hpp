@@ -47,7 +47,8 @@ struct cm_event_data {
 enum class cm_service : std::uint8_t { connections, datagrams };
 
 /// An `rdma_cm_id` with its own event channel. So each identifier has its own descriptor, and no
-/// thread has to pass events to other threads. Only `wait_event` and `wait_readable` block.
+/// thread has to pass events to other threads. Only `wait_event` and `wait_readable` wait for
+/// events.
 ///
 /// A move-only owner; empty if it was moved from.
 class cm_identifier {

@@ -65,8 +65,8 @@ class async_listener {
   [[nodiscard]] std::optional<async_event> heard() const noexcept;
   /// Reads events as they become available, and keeps them for the program, until a failure is
   /// stored or the limit expires. Does not read the device if that could block. This is for a
-  /// caller that needs the cause of a failure and has not slept with the listener: a failure is
-  /// sometimes noticed before its event is available.
+  /// caller that has noticed a failure by other means, and needs its cause: the event for a failure
+  /// may become available later than its consequences.
   /// \pre the listener is listening
   /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
   /// left

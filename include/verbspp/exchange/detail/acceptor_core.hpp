@@ -118,7 +118,7 @@ class acceptor_core {
   place_queue free_{};
   place_queue waiting_{};
   place_queue done_{};
-  /// All exchanges in progress, which have the same limit.
+  /// All exchanges in progress. All have the same time limit, so the oldest expires first.
   age_list under_way_list_{.links = &client::under_way};
   /// The clients that have not introduced themselves yet.
   age_list speaking_list_{.links = &client::speaking};

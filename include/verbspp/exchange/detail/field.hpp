@@ -48,8 +48,8 @@ struct field_description {
                                    const field_description&) noexcept = default;
 };
 
-/// Writes values one after another, with numbers in big-endian order. The caller's buffer is large
-/// enough: its size follows from the types of the fields.
+/// Writes values one after another, with numbers in big-endian order. Does not check the size of
+/// the buffer, which the caller computes from the types of the fields.
 class field_writer {
  public:
   explicit constexpr field_writer(std::span<std::byte> to) noexcept : to_(to) {}

@@ -14,8 +14,8 @@
 
 namespace verbspp::detail {
 
-/// Connects to the peer, and accepts its connections, until both agree on one; the others are
-/// refused. Only `wait` blocks. The object cannot be moved.
+/// Connects to the peer, and accepts connections at the listener, until both ends agree on one
+/// connection; the others are refused. Only `wait` blocks. The object cannot be moved.
 class peer_search {
  public:
   /// The listener, and the text and bytes that the options refer to, must stay valid as long as

@@ -23,8 +23,8 @@ class member_connector {
   member_connector(const member_connector&) = delete;
   member_connector& operator=(const member_connector&) = delete;
 
-  /// True if this peer is still to be connected. False for peers outside the world, and for peers
-  /// to whose number the program has assigned another channel before the first use.
+  /// True if this peer is still to be connected. False for peers outside the world, and for a peer
+  /// whose number the program has given to another channel.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
   /// Connects the listed peers that are still to be connected, and puts their channels into the
   /// group once both ends are connected.

@@ -8,8 +8,8 @@
 namespace verbspp::detail {
 
 /// The number of handles and requests that share an object. While the process has a single thread
-/// (as reported by glibc 2.32 and newer), counting uses no atomic operation: a single atomic
-/// operation would cost more than everything else that is done for a request.
+/// (as reported by glibc 2.32 and newer), counting uses no atomic operation, which would be a large
+/// part of the cost of a request.
 class share_count {
  public:
   share_count() noexcept = default;  // starts at one
