@@ -175,7 +175,7 @@ result<void> channel_core::prepare() noexcept {
   return success();
 }
 
-/// Completes a handshake. After a success, the channel accepts requests; after a failure, it is
+/// Completes a handshake. After a success, the channel also accepts sends; after a failure, it is
 /// broken.
 result<void> channel_core::settle(const result<void>& connected) noexcept {
   if (!connected.has_value()) {
@@ -296,7 +296,7 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
 
 void channel_core::abandon() noexcept {
   static_cast<void>(close(time_to_flush));
-  // If the queue pair still exists, this reports that it could not be destroyed.
+  // If the queue pair still exists, tries again to destroy it, and reports a failure.
   connection_.drop_queue_pair();
   is_orphan_ = true;
   sends_.set_suspect(true);

@@ -88,7 +88,8 @@ void channel_core::hide(std::uint64_t number, const native_elements& elements) n
 }
 
 void channel_core::note_batch_memory(const ibv_send_wr* requests, std::uint32_t count) noexcept {
-  // Stops at the capacity of the queue, because a longer batch is refused later.
+  // Stops when all places that the guard has for the send queue are in use. These are more places
+  // than the queue can hold requests, so a batch that reaches this end is refused later.
   const std::uint64_t end =
       std::min<std::uint64_t>(sends_.next() + count, sends_.completed() + sends_.places());
   for (std::uint64_t number = sends_.next(); number < end; ++number, ++requests) {

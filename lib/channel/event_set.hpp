@@ -34,8 +34,8 @@ class event_set {
   [[nodiscard]] int add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept;
   /// Removes a descriptor. A no-op for a negative one.
   void remove(int descriptor) noexcept;
-  /// Calls `take` with the tag and the events of each descriptor that is ready, at most 16, and
-  /// clears the signal.
+  /// Clears the signal, and calls `take` with the tag and the events of each ready descriptor, up
+  /// to 16 of them.
   template <class Take>
   void take(Take take) noexcept {
     epoll_event ready[16];

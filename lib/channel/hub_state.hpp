@@ -97,7 +97,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     if (__atomic_fetch_sub(&references_, 1U, __ATOMIC_ACQ_REL) == 1) delete this;
   }
 
-  // Functions for a channel, which calls them in this order.
+  // Functions that a channel of the hub calls.
 
   /// Adds the channel to the hub, and assigns an index to it.
   [[nodiscard]] result<void> join(hub_member& member) noexcept;
@@ -114,9 +114,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] bool is_lost() const noexcept {
     return __atomic_load_n(&lost_, __ATOMIC_RELAXED) != 0;
   }
-  /// Processes the available completions before a queue pair is destroyed. With a pool, waits for
-  /// completions of its shared receives, for a short time after `stopped_at`, the time at which the
-  /// queue pair entered ERR.
+  /// Processes the available completions before a queue pair is destroyed. `stopped_at` is the time
+  /// at which the queue pair entered ERR. With a pool, processes completions until a short time
+  /// after that, because completions of shared receives may arrive late.
   void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;
   /// Removes the queue pair of the channel, and drops the messages that were received through it.
   void detach(hub_member& member, bool is_destroyed) noexcept;
@@ -324,7 +324,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// The result if no arrivals were found. \param failed set to the error, if there is one
   [[nodiscard]] found found_none(cause& failed) const noexcept;
   void note_news(row& of) noexcept;
-  /// Appends a row that has arrivals to the list of ready rows, unless a flag of `keeps` is set.
+  /// Appends a row that has arrivals to the list of ready rows, unless the row is in the list
+  /// already, or its channel is not to be reported (`is_kept`).
   void note_ready(row& one) noexcept {
     if (one.is_ready || one.is_kept()) return;
     one.is_ready = true;
@@ -360,7 +361,7 @@ class [[gnu::visibility("hidden")]] hub_state {
       end_watch(place);
   }
   void end_watch(std::uint32_t place) noexcept;
-  /// The channel whose queue pair has this number; null if there is none.
+  /// The row of the channel whose queue pair has this number; null if there is none.
   [[nodiscard]] row* row_of(std::uint32_t number) noexcept {
     const std::uint32_t next_index = numbers_.find(number);
     return next_index != 0 ? &rows_.get()[next_index - 1] : nullptr;

@@ -69,12 +69,12 @@ inline constexpr std::chrono::milliseconds longest_nap{1};
 /// of channels use this function. No event is lost between a call of `look` and a sleep. The limit,
 /// the descriptors and the listener's events end the wait in every mode.
 /// \returns the event that ended the wait: `completions` if `look` has returned `enough`
-/// \errors `invalid_input` if a file descriptor is not open; `driver` if the device has failed;
-/// `resource_exhausted` if no file descriptor is left
+/// \errors `invalid_input` if a file descriptor is not open; `driver` if the device no longer
+/// exists; `resource_exhausted` if no file descriptor is left
 [[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;
 
-/// The longest time between the completions that a failure has flushed and the asynchronous event
-/// that reports the failure.
+/// The time to wait for the asynchronous event that reports a failure, after completions that the
+/// failure has flushed.
 inline constexpr std::chrono::milliseconds time_of_events{20};
 
 /// The failure that the device reported to the listener. It is the cause; a failed completion or

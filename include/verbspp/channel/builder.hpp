@@ -65,7 +65,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
                 std::min(std::min(channels, most) * std::max<std::uint64_t>(each, 1), most)),
             .waiting = own_.waiting};
   }
-  /// Used by the library only: the parameters of its queue pairs.
+  /// Used by the library only: the parameters of the channel's queue pairs.
   [[nodiscard]] const detail::queue_pair_settings& of_queue_pairs() const noexcept {
     return this->settings();
   }
@@ -74,8 +74,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
 
   /// Creates the completion queue and the queue pair, and brings the queue pair to INIT.
   /// \errors as `queue_pair_builder::build` and `completion_queue::create`. In a hub:
-  /// `resource_exhausted` if the hub has its maximum number of channels; `invalid_input` if its
-  /// completion queue has no room for this channel's requests, if the hub belongs to another
+  /// `resource_exhausted` if the hub has its maximum number of channels; `invalid_input` if the
+  /// hub's completion queue has no room for this channel's requests, if the hub belongs to another
   /// protection domain, or if it had been moved from when it was passed to the builder
   [[nodiscard]] result<prepared_channel> build() const noexcept {
     static_assert(

@@ -52,11 +52,11 @@ class followed_work : public continuation {
 ///     VERBSPP_TRY(work, link.post_write({.elements = shared, .remote = theirs}));
 ///     callback done(std::move(work), [](const auto& result) { ... });
 ///
-/// The function is called once, on the thread that polls; it is called in the constructor if the
-/// result is available already. It may do anything that the thread may do with the channel: post,
-/// destroy the channel, or, if `poll` has called it, destroy this object. An exception that it
-/// throws ends the program. If the channel breaks, is closed or is destroyed, the result is the
-/// error.
+/// The function is called once, on the thread that polls, closes, renews or destroys the channel;
+/// the constructor calls it if the result is available already. It may do anything that the thread
+/// may do with the channel: post, destroy the channel, or, unless the constructor has called it,
+/// destroy this object. An exception that it throws ends the program. If the channel breaks, is
+/// closed or is destroyed, the result is an error.
 ///
 /// The program owns the object. Destroying it before the call cancels the call, and drops the
 /// handle, as if there were no function: the handle of borrowed or owned memory waits, and the
@@ -86,10 +86,11 @@ class callback {
 ///     VERBSPP_TRYV(then(link.post_write({.elements = shared, .remote = theirs}),
 ///                       [](const transport_result<completed_work>& done) { ... }));
 ///
-/// The function is called once, on the thread that polls; it is called by `then` itself if the
-/// result is available already. It may do anything that the thread may do with the channel, and
-/// may destroy the channel; an exception that it throws ends the program. If the channel breaks, is
-/// closed or is destroyed, the result is the error; so the record does not outlive the channel.
+/// The function is called once, on the thread that polls, closes, renews or destroys the channel;
+/// `then` itself calls it if the result is available already. It may do anything that the thread
+/// may do with the channel, and may destroy the channel; an exception that it throws ends the
+/// program. If the channel breaks, is closed or is destroyed, the result is an error; so the
+/// record does not outlive the channel.
 ///
 /// Borrowed memory, and all objects to which the function refers, have to live until the call.
 /// Thread rule: like the channel.

@@ -61,7 +61,7 @@ class core_owner {
   /// when it broke.
   [[nodiscard]] ibv_qp* native_handle() const noexcept;
 
-  /// Used by the library only: makes the hub of the channel hold back its arrivals until
+  /// Used by the library only: makes the hub hold back the channel's arrivals until
   /// `release_arrivals`.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
@@ -153,8 +153,8 @@ class channel : public detail::core_owner,
   explicit channel(detail::channel_core* core) noexcept : core_owner(core) {}
 
   /// Calls `function` with a `channel_scope&`, and returns when all requests that were posted
-  /// through it have finished, even if it returns an error or throws. The limit applies to the
-  /// scope as a whole: to each wait in it, and to the wait at its end.
+  /// through the scope have finished, even if the function returns an error or throws. The limit
+  /// applies to the scope as a whole: to each wait in it, and to the wait at its end.
   /// \returns the function's result (void, a value, or a result's value), or a `scope_error`, which
   /// separates the function's own error from those of requests whose results were not taken
   template <class Function>
@@ -171,8 +171,8 @@ class channel : public detail::core_owner,
     channel_scope opened(core(), detail::given(limit));
     return detail::run(opened, function, true);
   }
-  /// Calls `function` with a `channel_stream&`. Like a scope, but posts requests without handles,
-  /// and signals only every k-th of them.
+  /// As `scope`, but calls `function` with a `channel_stream&`, which posts requests without
+  /// handles, and signals only one out of every `stream_options::signal_every`.
   template <class Function>
   VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {},
                                 const wait_limit& limit = detail::default_limit) {
@@ -182,9 +182,9 @@ class channel : public detail::core_owner,
 
   /// Processes the available completions, so that handles have their results. Then calls the
   /// continuations of requests that have finished, and resumes the coroutines that await them.
-  /// Never blocks. Handles do not need this call, because they poll when they are asked for a
-  /// result, but continuations and coroutines run only here, and when the connection is closed,
-  /// renewed or destroyed.
+  /// Waits for requests only if it breaks the channel. Handles do not need this call, because they
+  /// poll when they are asked for a result, but continuations and coroutines run only here, and
+  /// when the connection is closed, renewed or destroyed.
   ///
   /// A channel of a hub processes the completions that the hub has found for it, and polls the
   /// hub's queue only if there are none. If the program waits for `file_descriptor`, `poll` also
@@ -195,12 +195,13 @@ class channel : public detail::core_owner,
   /// a message that the inbox has not returned, or the failure of the channel. It returns
   /// immediately as long as there is such an event, even if another call has collected the
   /// completion. While requests are outstanding, it also returns once for completions whose results
-  /// were taken already, or that have no handle. Reaching the limit does not break the channel. An
-  /// event of the descriptor that the channel watches breaks the channel during the wait.
+  /// were taken already, or that have no handle. Reaching the limit does not break the channel; an
+  /// event of the descriptor that the channel watches does.
   /// \param file_descriptor a descriptor of the program, which also ends the wait when it is
   /// readable or hung up, without any other effect; a negative number means none
-  /// \returns the cause of the wait's end
-  /// \errors `not_connected` if the channel is empty; `driver` if the device has failed
+  /// \returns the cause of the wait's end, which is `completions` if the channel broke
+  /// \errors `not_connected` if the channel is empty; `invalid_input` if a descriptor is not open;
+  /// `driver` if the device no longer exists; `resource_exhausted`
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable for everything that ends a `wait`: a request has finished, the watched or tied socket
@@ -208,12 +209,12 @@ class channel : public detail::core_owner,
   /// belongs to a hub, or if the descriptor cannot be created. For channels of a hub, wait for the
   /// hub's descriptor instead.
   ///
-  /// It is created at the first call, and uses two descriptors of the process. It stays the same
-  /// when the channel is moved or renewed.
+  /// The descriptor is created at the first call, and uses two descriptors of the process. It stays
+  /// the same when the channel is moved or renewed.
   ///
-  /// In an event loop: 1. Call `request_notification`; if it returns true, check the handles, and
-  /// start over. 2. Sleep until this descriptor is readable, or until the `deadline`. 3. Call
-  /// `poll`, and check the handles.
+  /// In an event loop: 1. Call `request_notification`. 2. If it has returned false, sleep until
+  /// this descriptor is readable, or until the `deadline`. 3. Call `poll`, check the handles, and
+  /// start over.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// Arms the descriptor, so that it becomes readable at the next event. Also reads the earlier
   /// events.
@@ -223,9 +224,9 @@ class channel : public detail::core_owner,
   /// channel is empty; `invalid_input` if epoll does not accept the watched descriptor;
   /// `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() noexcept;
-  /// The latest time to call `poll`; the maximum if there is none. It is the earliest limit of a
-  /// continuation, or 50 ms after the watched socket was hung up. Completions may still arrive
-  /// until that time; from then on, `poll` breaks the channel.
+  /// The latest time to call `poll`; the maximum if there is no such time. `poll` then checks the
+  /// limits of continuations. After the watched socket was hung up, the deadline is at most 50 ms
+  /// later: until then, completions may still arrive; after that, `poll` breaks the channel.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
   /// Watches a descriptor of the program, such as the TCP socket by which the peer was found: when
   /// it becomes readable, or is hung up, waits end and the channel breaks (`cancelled`). If the
@@ -242,9 +243,9 @@ class channel : public detail::core_owner,
   /// \errors those of `ibv_destroy_qp`: the device keeps the queue pair, and the memory of its
   /// requests is never freed
   result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;
-  /// Prepares the next connection: closes this one, unless it is broken already, and creates a
-  /// queue pair with the same parameters. After that, the channel accepts receives, and has a new
-  /// endpoint, whose generation lets the peer recognize that it is newer.
+  /// Prepares the next connection: closes this one, and creates a queue pair with the same
+  /// parameters. After that, the channel accepts receives, and has a new endpoint, whose generation
+  /// lets the peer recognize that it is newer.
   /// \errors as `close` and `channel_builder::build`
   [[nodiscard]] result<struct endpoint> renew() noexcept;
   /// Connects a prepared channel, which may be new or renewed. If the queue pair's handshake fails,
@@ -264,10 +265,10 @@ class channel : public detail::core_owner,
   [[nodiscard]] bool is_connected() const noexcept { return state() == channel_state::connected; }
   /// The cause of the failure of a broken channel, or of the end of a closed one; empty otherwise.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
-  /// The number of requests that are not known to have finished. It is 0 once a wait, a blocking
-  /// call or the end of a scope has found the channel broken, since these collect all outstanding
-  /// requests. `poll` does not wait: it collects only the available completions, so it may have to
-  /// be called again.
+  /// The number of requests that are not known to have finished. It is 0 once a handle or a
+  /// blocking call has returned the failure of a posted request, since these collect all
+  /// outstanding requests. `poll` collects only the available completions of a broken channel, so
+  /// it may have to be called again.
   [[nodiscard]] std::uint32_t outstanding() const noexcept;
   /// The completion queue; null if the channel is empty.
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
@@ -300,7 +301,7 @@ class prepared_channel : public detail::core_owner,
   explicit prepared_channel(detail::channel_core* core) noexcept : core_owner(core) {}
 
   /// Connects to the peer. Consumes the prepared channel: on failure it is destroyed, together with
-  /// its receives, whose handles return the error.
+  /// its receives, whose handles then return an error.
   /// \errors as `queue_pair::handshake`
   [[nodiscard]] result<channel> handshake(const struct endpoint& remote) && noexcept;
   /// As above, for a peer found by a connection manager.

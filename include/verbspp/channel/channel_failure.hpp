@@ -24,8 +24,8 @@ enum class channel_state : std::uint8_t {
 
 /// The cause of the failure of a channel.
 ///
-/// One failure ends all outstanding requests. The first failure is the root; the requests that were
-/// flushed because of it are only counted.
+/// One failure ends all outstanding requests. It is the root; the requests that were flushed
+/// because of it are only counted.
 class channel_failure {
  public:
   explicit channel_failure(const error& root) noexcept : root_(root) {}

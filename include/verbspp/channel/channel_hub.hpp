@@ -43,9 +43,9 @@ struct arrival {
   /// The id of the channel. Compare it with the `id()` of the channel that the program has stored
   /// at this index: the hub reuses indexes.
   channel_id source{};
-  /// The message that the channel received. Empty for a notification: call `poll` of the channel.
-  /// That processes completions, which return the places of sends to the pool, or show that the
-  /// channel is broken.
+  /// The message that the channel received. Empty for a notification: call the channel's `poll`. It
+  /// processes completions, which return the places of sends to the pool, or show that the channel
+  /// is broken.
   verbspp::message message{};
 };
 
@@ -98,12 +98,12 @@ class channel_hub {
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
   /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if the
   /// completion queue is broken, which breaks all channels of the hub. A failure of the device (see
-  /// `wait`) that another call has read, such as `request_notification`, is returned once
+  /// `wait`) that another call, such as `request_notification`, has read is returned once
   /// (`driver`)
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
   /// Calls `channel::poll` of each channel that has news, for an event loop whose channels have
-  /// coroutines or continuations; never blocks. One call polls each channel once, so a busy channel
-  /// does not delay the rest of the loop.
+  /// coroutines or continuations. One call makes no more polls than the hub has channels, so a busy
+  /// channel does not block the rest of the loop.
   ///
   ///     VERBSPP_TRY(has_news, hub.request_notification());
   ///     if (!has_news) ... sleep until the descriptor is readable, or the deadline
@@ -112,14 +112,14 @@ class channel_hub {
   /// The messages of a channel that has an inbox go to the inbox; other messages wait for `poll`
   /// with slots. A continuation may destroy the hub or its channels. Thread rule: no other thread
   /// may use a channel of the hub during the call.
-  /// \errors as `poll` with slots; `invalid_input` if the hub has a table of clients
+  /// \errors as `poll` with slots; `invalid_input` if the hub has a table (`hub_clients`)
   [[nodiscard]] result<void> poll() const noexcept;
-  /// As `poll`, but waits for at least one arrival. A failure of the device, of the hub's queues or
-  /// of a channel's port also ends the wait. (These are asynchronous events, which the program
-  /// still receives.) Later calls return the error again if nothing else has arrived; the error of
-  /// a port is returned until the port is active again.
-  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested; `driver` for these
-  /// failures
+  /// As `poll` with slots, but waits for at least one arrival. A failure of the device, of the
+  /// hub's queues or of a channel's port also ends the wait. (These are asynchronous events, which
+  /// the program still receives.) Later calls return the error again if nothing else has arrived;
+  /// the error of a port is returned until the port is active again.
+  /// \errors as `poll` with slots; `timed_out`; `cancelled` if a stop was requested; `driver` for
+  /// these failures
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 call_limit limit) const noexcept;
 
@@ -128,9 +128,9 @@ class channel_hub {
   /// channel watches, or a failure. -1 if the hub only spins or was moved from, or if the
   /// descriptor cannot be created.
   ///
-  /// It is created at the first call, and uses two descriptors of the process. Several threads may
-  /// each run an event loop with it. Each arrival goes to one thread; other threads may wake and
-  /// find no arrival. Other threads may block in `wait` at the same time.
+  /// The descriptor is created at the first call, and uses two descriptors of the process. Several
+  /// threads may each run an event loop with it. Each arrival goes to one thread; other threads may
+  /// wake and find no arrival. Other threads may block in `wait` at the same time.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// Arms the descriptor, so that it becomes readable at the next event. Earlier notifications are
   /// discarded.
@@ -147,7 +147,7 @@ class channel_hub {
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// The maximum number of channels at a time; their indexes are below it.
   [[nodiscard]] std::uint32_t capacity() const noexcept;
-  /// The number of completions that the queue can still hold, because no channel has reserved them.
+  /// The number of places in the completion queue that are not reserved for requests.
   [[nodiscard]] std::uint64_t room() const noexcept;
   /// The number of receives posted to the shared receive queue; 0 without a pool.
   [[nodiscard]] std::uint32_t receives_posted() const noexcept;

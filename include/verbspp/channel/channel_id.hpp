@@ -7,7 +7,7 @@
 
 namespace verbspp {
 
-/// The identity of a channel in a hub, contained in its arrivals.
+/// Identifies a channel in its hub. Each `arrival` contains the id of its channel.
 ///
 /// Indexes are small and dense, below the hub's maximum number of channels. An index is reused when
 /// its channel has left the hub; the generation distinguishes the channels that had the same index.

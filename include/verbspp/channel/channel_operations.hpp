@@ -11,8 +11,8 @@
 
 namespace verbspp {
 
-/// The tag of a channel's operations. It is empty, because the channel itself keeps track of its
-/// requests.
+/// The type of the tag argument of a channel's operations. It is empty: for a queue pair, the
+/// program tags its requests to recognize their completions; a channel does this itself.
 struct channel_tag {};
 
 /// All operations of a channel, shared by the channel, its scopes and its streams. An operation

@@ -24,6 +24,7 @@ class continuation_list;
 ///     struct done : continuation {
 ///       done() : continuation([](continuation& self) noexcept { ... static_cast<done&>(self) }) {}
 ///     };
+///     done next;
 ///     if (!work.then(next)) ...  // the request has finished already: take the result now
 ///
 /// `channel::poll` calls it, on the thread that polls. By then, the handle has the result, and the
@@ -54,15 +55,15 @@ class continuation : detail::list_links {
   continuation& operator=(const continuation&) = delete;
   ~continuation() { cancel(); }
 
-  /// True after `pending::then` has accepted it, until it is called or cancelled.
+  /// True after `pending::then` has accepted the continuation, until it is called or cancelled.
   [[nodiscard]] bool is_waiting() const noexcept { return is_linked(); }
   /// Prevents the call. A no-op if it is not waiting.
   VERBSPP_DATA_PATH void cancel() noexcept { unlink(); }
 
   /// Used by the library only.
   void call() noexcept { call_(*this); }
-  /// Used by the library only: true if it has a limit of its own, or if the channel's default limit
-  /// has begun.
+  /// Used by the library only: true if a limit was set, or if the channel's default limit has
+  /// begun.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return has_limit_; }
   [[nodiscard]] const wait_limit& limit() const noexcept { return limit_; }
   /// Used by the library only: true if the limit is the channel's default limit.

@@ -115,7 +115,8 @@ class hub_clients {
     friend hub_clients;
 
     turn(detail::hub_turn&& taken, table* of) noexcept : turn_(std::move(taken)), table_(of) {
-      // Collects completions, which return the memory of sends, and detects failures.
+      // Processes the completions, so that the memory of sends is released and failures are
+      // detected.
       self().link.poll();
     }
     [[nodiscard]] client& self() const noexcept {
@@ -128,7 +129,8 @@ class hub_clients {
       if (state != channel_state::connected && state != channel_state::prepared)
         table_->drop(turn_.id.index);
       while (!turn_.end()) table_->drop(turn_.id.index);
-      // In a template, clang 14 does not destroy the parameter of the assignment if this is `= {}`.
+      // Not `turn_ = {}`: in a template, clang 14 would not destroy the parameter of the
+      // assignment.
       turn_ = detail::hub_turn();
     }
 

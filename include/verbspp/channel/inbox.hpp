@@ -24,8 +24,8 @@ struct inbox_state;
 
 /// The options of an inbox.
 struct inbox_options {
-  /// The number of receives that it keeps posted; 0 for the capacity of the channel's receive
-  /// queue.
+  /// The number of receives that the inbox keeps posted; 0 for the capacity of the channel's
+  /// receive queue.
   std::uint32_t depth = 0;
   /// The number of receives that are posted together, with one doorbell. Limited to the range from
   /// 1 to 64, and to half the depth.
@@ -39,11 +39,11 @@ struct inbox_options {
 ///     ... handshake
 ///     VERBSPP_TRY(request, inbox.wait());
 ///
-/// If it is opened before the handshake, receives are ready for the peer's first message. It does
-/// not allocate memory for messages; a message that is dropped, or was forwarded, makes room for
-/// another. If the pool has no free place, it continues with the receives that are posted, and
-/// fills the queue again at a later call of `next` or `wait`, once places were returned to the
-/// pool.
+/// If the inbox is opened before the handshake, receives are ready for the peer's first message. It
+/// does not allocate memory for messages; a message that is dropped, or was forwarded, makes room
+/// for another. If the pool has no free place, the inbox continues with the receives that are
+/// posted, and fills the queue again at a later call of `next` or `wait`, once places were returned
+/// to the pool.
 ///
 /// When the channel breaks, messages that had arrived are still returned, and all other places
 /// return to the pool. After that, `next` and `wait` return the cause. After `channel::renew`, the
@@ -56,8 +56,8 @@ struct inbox_options {
 /// `wait` and `async_wait` work as usual.
 ///
 /// A move-only owner. It may outlive its channel. If it is destroyed before the channel, its
-/// receives stay posted, and the messages that they receive are dropped. Thread rule: like its
-/// channel.
+/// receives stay posted, and the messages that they receive are dropped; messages that arrive in a
+/// hub's pool are returned by the hub again. Thread rule: like its channel.
 class inbox {
  public:
   /// Opens the inbox of a channel.
@@ -80,8 +80,8 @@ class inbox {
   /// The next message, if one has arrived; never blocks.
   /// \errors the cause for which the channel is broken; `invalid_input` if the inbox was moved from
   [[nodiscard]] std::optional<result<message>> next() noexcept;
-  /// Waits for the next message, until the limit, or the channel's default limit. The limit only
-  /// ends this call: the receives stay posted, since the pool owns their memory.
+  /// Waits for the next message. If no limit is given, the channel's default limit applies. The
+  /// limit only ends this call: the receives stay posted, since the pool owns their memory.
   /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 

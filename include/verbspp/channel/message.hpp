@@ -67,8 +67,8 @@ class [[nodiscard]] message {
   // These functions cannot be called on a temporary message, whose place would return to the pool
   // before the bytes are used.
 
-  /// The bytes of the message: initially the whole place, then the number of bytes that were
-  /// received, or that `resize` or `assign` has set.
+  /// The bytes of the message: initially the whole place, later as many bytes as were received, or
+  /// as `resize` or `assign` has set.
   [[nodiscard]] std::span<std::byte> bytes() & noexcept VERBSPP_LIFETIMEBOUND {
     return {data(), size_};
   }
@@ -117,8 +117,7 @@ class [[nodiscard]] message {
     return scatter_element::from_native(places_->element(place_, places_->place_size()));
   }
 
-  /// The result of the receive or read that filled the message; empty if the program took the
-  /// message from the pool.
+  /// The result of the receive or read that filled the message; empty if no request has filled it.
   [[nodiscard]] std::optional<completed_work> received() const noexcept {
     return is_filled() ? std::optional(places_->record(place_).work) : std::nullopt;
   }
@@ -126,7 +125,8 @@ class [[nodiscard]] message {
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
     return is_filled() ? places_->record(place_).work.immediate() : std::nullopt;
   }
-  /// The id of the channel that received the message, if the channel belongs to a hub.
+  /// The id of the channel that received the message, if it arrived in the pool of a hub;
+  /// otherwise, the generation of the id is 0.
   [[nodiscard]] channel_id source() const noexcept {
     return is_filled() ? places_->record(place_).source : channel_id();
   }

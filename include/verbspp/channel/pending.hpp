@@ -66,7 +66,7 @@ class pending_request {
   /// Used by the library only: the channel of the request; null if the handle is empty.
   [[nodiscard]] channel_core* polled() const noexcept { return core_; }
 
-  /// The result, if it is available; never blocks.
+  /// The result, if it is available; does not wait for it.
   /// \errors those of the request; those of the channel, if it was destroyed
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
     if (!has_request()) [[unlikely]]
@@ -159,7 +159,7 @@ class scoped_pending : public detail::pending_request {
  public:
   using pending_request::pending_request;
   /// Awaits the result in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
-  /// the coroutine. The handle must outlive the wait. Destroying the coroutine ends the wait only.
+  /// the coroutine. The handle must outlive the wait. Destroying the coroutine ends only the wait.
   /// \errors as `wait`
   [[nodiscard]] detail::awaited_result<scoped_pending> async_wait(
       const wait_limit& limit = detail::default_limit) noexcept;
@@ -225,9 +225,9 @@ class [[nodiscard]] pending : public detail::pending_request {
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
-  VERBSPP_DATA_PATH ~pending() { drop(true); }  // before its memory is destroyed, even in a scope
+  VERBSPP_DATA_PATH ~pending() { drop(true); }  // waits, because its memory is destroyed next
 
-  /// The result and the memory, if the request has finished; never blocks.
+  /// The result and the memory, if the request has finished; does not wait for it.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {
     if (has_request() && !look()) return std::nullopt;
     return finish(call_limit::of_channel());

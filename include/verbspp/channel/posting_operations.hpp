@@ -54,7 +54,7 @@ template <class Operation, class Memory>
 }
 
 /// Sets the whole memory as the operation's elements.
-/// \returns false if that is not possible; `element_for` has the error
+/// \returns false if that is not possible; `element_for` then returns the error
 template <class Operation, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, Memory& memory) noexcept {
   if constexpr (requires { memory.is_one_element(); }) {

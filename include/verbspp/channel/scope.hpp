@@ -85,8 +85,8 @@ class scope_base {
   scope_base(const scope_base&) = delete;
   scope_base& operator=(const scope_base&) = delete;
   VERBSPP_DATA_PATH ~scope_base() {
-    // Does nothing if the scope was already finished. If it was not, the program's function has
-    // thrown.
+    // Waits only if the program's function has thrown, or an `async_scope` is destroyed before its
+    // requests have finished.
     static_cast<void>(finish());
     core_.close_scope(state_);
   }
@@ -135,7 +135,7 @@ class scope_base {
 }  // namespace detail
 
 /// The object that `channel::scope` passes to its function: it accepts requests, which have all
-/// finished when the scope returns.
+/// finished when `channel::scope` returns.
 ///
 /// Posting returns a handle, which need not be kept: the scope reports the failures of requests
 /// whose results were not taken. If a queue is full, posting waits for room, until the limit of the
@@ -146,8 +146,8 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   using scope_base::scope_base;
 
   /// Posts up to `Requests` requests with one doorbell. Calls `fill` with a `channel_batch&`, to
-  /// which it adds the requests. Then waits until the queue has room for all of them, until the
-  /// limit of the scope.
+  /// which `fill` adds the requests. If the queue has no room for all of them, waits for it, at
+  /// most until the limit of the scope.
   /// \errors as for single requests, with the number of requests that were posted; `invalid_input`
   /// for more requests than the storage or the send queue can hold
   template <std::size_t Requests, std::size_t Elements = Requests,
@@ -185,7 +185,8 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
 };
 
 /// The object that `channel::stream` passes to its function: it accepts requests without handles,
-/// and signals only every k-th one. All of them have finished when the stream returns.
+/// and signals only one out of every `stream_options::signal_every`. All of them have finished when
+/// `channel::stream` returns.
 ///
 /// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
 /// posts keeps the queue filled. The object is valid only within the function, and can be neither

@@ -38,8 +38,8 @@ class scope_error {
   operator transport_error() const noexcept { return static_cast<error>(*this); }
   /// The complete description, on one line.
   [[nodiscard]] std::string message() const;
-  /// Throws an `exception` that has the beginning of this message; without exceptions, prints the
-  /// message and aborts.
+  /// Throws an `exception` with the error to which this converts; if exceptions are disabled,
+  /// prints that error and aborts.
   [[noreturn]] void raise() const;
 
   /// Used by the library only.

@@ -112,7 +112,7 @@ class sender_operation : resumable {
         if (!stop.stop_possible()) return;
       work_->core = &work_->call.polled();
       work_->core->expect_call();
-      // If a stop was requested in the meantime, this calls the stop function immediately.
+      // If a stop was requested in the meantime, the registration itself calls the stop function.
       work_->registered.emplace(std::move(stop), stop_function{this});
     }
   }
@@ -264,9 +264,9 @@ class call_sender {
 ///     });
 ///
 /// The sender can be copied if the function can. An operation state that is destroyed before
-/// `start` has posted nothing. Destroying the channel completes its operations with errors; it has
-/// to outlive `start` only. Thread rule of `start`: like the channel; use a `hub_scheduler` to
-/// change to its thread.
+/// `start` has posted nothing. Destroying the channel completes its operations with errors; only
+/// `start` requires that the channel exists. Thread rule of `start`: like the channel; use a
+/// `hub_scheduler` to change to its thread.
 template <detail::MakesAwaitedCall Function>
 [[nodiscard]] detail::call_sender<Function> as_sender(Function begin) noexcept(
     std::is_nothrow_move_constructible_v<Function>) {

@@ -120,10 +120,10 @@ struct address_pair {
 /// same pair.
 ///
 /// The two addresses of a pair must have the same RoCE version, family (IPv4, IPv6) and scope
-/// (link-local, unique local, global). RoCE v1 is not routed, and addresses with different VLANs
-/// can't be on the same link. The best of the possible pairs is selected: same subnet before routed
-/// before link-local; same VLAN before different VLANs; v2 before v1; then the pair whose addresses
-/// have the lowest positions in both offers.
+/// (link-local, unique local, global). RoCE v1 is not routed, and addresses that are tagged with
+/// different VLANs can't be on the same link. The best of the possible pairs is selected: same
+/// subnet before routed before link-local; same VLAN before different VLANs; v2 before v1; then the
+/// pair whose addresses have the lowest positions in both offers.
 /// \errors `mismatch` with the reason if no pair is possible
 [[nodiscard]] result<address_pair> choose_addresses(const address_offer& local,
                                                     const address_offer& remote) noexcept;

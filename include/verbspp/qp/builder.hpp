@@ -95,7 +95,7 @@ concept NoParameterMissing = ProtectionDomainGiven<Given> && SendCompletionQueue
                              ReceiveCompletionQueueGiven<Given> && AccessGiven<Transport, Given> &&
                              QueueKeyGiven<Transport, Given>;
 
-/// True if the objects are given from which an adopted queue pair was created.
+/// True if the builder was given the objects from which an adopted queue pair was created.
 template <queue_pair_parameter_set Given>
 concept ParentsGiven = ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
                        ReceiveCompletionQueueGiven<Given>;
@@ -180,10 +180,10 @@ struct queue_pair_settings {
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class queue_pair_builder;
 
-/// The setters of all parameters of a queue pair except its parents. Each class that builds queue
-/// pairs (`Builder`) inherits them. The type of the builder lists the parameters that were given:
-/// each setter returns a builder whose type also lists its parameter, and does not change the
-/// builder on which it was called.
+/// The setters of all parameters of a queue pair except its protection domain and completion
+/// queues. Each class that builds queue pairs (`Builder`) inherits them. The type of the builder
+/// lists the parameters that were given: each setter returns a builder whose type also lists its
+/// parameter, and does not change the builder on which it was called.
 ///
 /// Setters of parameters with a default also accept a `std::optional`. If it is empty, the default
 /// is used, but the parameter counts as given. This does not apply to a shared receive queue and to
@@ -218,7 +218,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::shared_receive_queue>([&](auto& s) { s.receives = queue; });
   }
 
-  /// The length of the send queue; 16 by default, up to the device's limit.
+  /// The length of the send queue: at most the device's limit; 16 by default.
   [[nodiscard]] auto max_send_work_requests(
       optional_setting<work_request_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_send_work_requests>
@@ -226,7 +226,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_send_work_requests>(
         [&](auto& s) { count.replace(s.max_send_work_requests); });
   }
-  /// The length of the receive queue; 16 by default, up to the device's limit.
+  /// The length of the receive queue: at most the device's limit; 16 by default.
   [[nodiscard]] auto max_receive_work_requests(
       optional_setting<work_request_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_receive_work_requests> &&
@@ -482,9 +482,10 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
-  /// device does not have, or parents of different devices; `not_found` if no port is active or no
-  /// GID is usable; `resource_exhausted`; `not_supported` for extended posting; `permission` for a
-  /// queue key with its highest bit set, without CAP_NET_RAW
+  /// device does not have, or a domain and queues of different devices; `not_found` if the given
+  /// port is inactive, no port is active or no GID is usable; `resource_exhausted`; `not_supported`
+  /// for extended posting; `permission` for a queue key with its highest bit set, without
+  /// CAP_NET_RAW
   [[nodiscard]] result<prepared_queue_pair<Transport, receives, posting>> build() const noexcept
     requires NoParameterMissing<Transport, Given>
   {
@@ -507,13 +508,13 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// or C code, in the state that the device reports (`ibv_query_qp`).
   ///
   /// The builder must be given the objects from which the queue pair was created. It also accepts
-  /// the parameters that are used later, for instance those of a handshake. From INIT on, the
-  /// defaults for port, pkey index, access flags and queue key are the values of the queue pair.
-  /// Access flags or queue key are required only in RESET, since the queue pair must then still be
-  /// prepared. A borrowing handle must be destroyed before the creator destroys the queue pair; its
-  /// destruction leaves the multicast groups that were joined through the library. In the meantime,
-  /// no other code may change the state of the queue pair, unless the type is adapted
-  /// (`assume_state_unchecked`).
+  /// the parameters that are used later, for instance those of a handshake. In INIT and later
+  /// states, the defaults for port, pkey index, access flags and queue key are the values of the
+  /// queue pair. Access flags or queue key are required only in RESET, since the queue pair must
+  /// then still be prepared. A borrowing handle must be destroyed before the creator destroys the
+  /// queue pair; the destructor detaches the queue pair from the multicast groups that were joined
+  /// through the handle. In the meantime, no other code may change the state of the queue pair,
+  /// unless the type is adapted (`assume_state_unchecked`).
   /// \errors `mismatch` if the queue pair has another transport, state or port, or was created from
   /// other objects; `invalid_input` for a null pointer; `not_supported` if extended posting is
   /// requested, but the queue pair was created without it; those of `build` for the parameters. On

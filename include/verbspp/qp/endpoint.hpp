@@ -32,8 +32,8 @@ struct endpoint {
   verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
   verbspp::lid lid{};  ///< 0 on Ethernet
   /// On Ethernet, the address in use: the first one of `addresses`, until the handshake has
-  /// selected one of them. If `addresses` does not contain it, it was set by hand, and is the only
-  /// address.
+  /// selected one of them. If `addresses` does not contain it, as in format version 2, it is the
+  /// only address, and is treated as if it had been set by hand.
   gid address{};
   verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
   /// True if the GID index was set by hand. In that case, if each end has only one address, the two

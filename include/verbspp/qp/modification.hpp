@@ -11,8 +11,9 @@
 
 namespace verbspp {
 
-/// Checks that the kernel accepts `ibv_modify_qp` with these attributes. Unlike `modify_is_valid`,
-/// it reports the first attribute that is missing, or that the transition does not accept.
+/// Checks that the kernel accepts `ibv_modify_qp` with this mask; the values of the attributes are
+/// not checked. Unlike `modify_is_valid`, it reports the first attribute that is missing, or that
+/// the transition does not accept.
 /// \errors `invalid_input`
 [[nodiscard]] result<void> check_modification(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                                               int attr_mask) noexcept;

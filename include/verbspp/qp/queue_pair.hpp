@@ -178,7 +178,7 @@ class VERBSPP_CONSUMABLE queue_pair
         [](auto& data) { return detail::activate(data); });
   }
 
-  /// Starts the attributes of the transition from this state to `To`.
+  /// Returns an empty set of attributes for the transition from this state to `To`.
   template <queue_pair_state To>
     requires TransitionExists<Transport, State, To>
   [[nodiscard]] static queue_pair_attributes<Transport, State, To> attributes_to() noexcept {
@@ -235,7 +235,7 @@ class VERBSPP_CONSUMABLE queue_pair
   }
 
   /// Aborts all outstanding work, without completions, and returns to RESET. Completions that the
-  /// device has reported before may still be in the completion queues.
+  /// device reported earlier may still be in the completion queues.
   /// \errors `invalid_input` if this queue pair was moved from; those of the device
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::reset>>
@@ -308,9 +308,9 @@ class VERBSPP_CONSUMABLE queue_pair
     return made;
   }
 
-  /// Creates an address handle for a multicast group, with the same parameters. Its
-  /// `destination_group` is the destination for datagrams, whose maximum length is this port's MTU.
-  /// Sending requires no membership.
+  /// Creates an address handle for a multicast group, with the builder's parameters, such as the
+  /// hop limit. The handle's `destination_group` is the destination for datagrams, whose maximum
+  /// length is this port's MTU. Sending requires no membership.
   /// \errors `invalid_input` if the GID is not a multicast GID, or on InfiniBand its LID is
   /// missing; those of `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of_group(
@@ -372,8 +372,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// KiB. If the queue pair was built with `extended_posting`, the requests are posted by calls
   /// from `ibv_wr_start` to `ibv_wr_complete` instead, which post all of them or none. If `fill`
   /// throws, nothing is posted. `fill` must not post other requests to the queue pair, because
-  /// drivers hold its lock from start to complete. It must neither move nor destroy the queue pair,
-  /// which posts the batch after `fill` has returned.
+  /// drivers hold the queue pair's lock from `ibv_wr_start` to `ibv_wr_complete`. It must neither
+  /// move nor destroy the queue pair, which posts the batch after `fill` has returned.
   /// \errors those of the single requests, with the number of requests that were posted;
   /// `invalid_input` for more requests, elements or inline bytes than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,

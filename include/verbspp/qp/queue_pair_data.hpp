@@ -156,8 +156,8 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
 /// The path to the peer, with the builder's parameters.
 [[nodiscard]] result<path> path_to(const queue_pair_data& queue_pair,
                                    const endpoint& remote) noexcept;
-/// If a call that has to reach the peer has failed, adds the reason, if it can be determined, to
-/// the error.
+/// Returns `cause`, the error of a call that had to reach the peer. Adds the reason of the failure
+/// if it can be determined.
 [[nodiscard]] error explained(const error& cause, const endpoint& local,
                               const endpoint& remote) noexcept;
 [[nodiscard]] result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,

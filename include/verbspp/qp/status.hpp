@@ -16,8 +16,8 @@ namespace verbspp {
 
 /// The result of querying a queue pair.
 ///
-/// The attributes of a connection (peer, PSNs, MTU) are meaningful once they have been set, from
-/// RTR on.
+/// The attributes of a connection (peer, PSNs, MTU) are meaningful only once the transitions to RTR
+/// and RTS have set them.
 class queue_pair_status {
  public:
   queue_pair_status(const ibv_qp_attr& attributes, const ibv_qp_init_attr& initial) noexcept

@@ -200,7 +200,7 @@ class completion_queue_with : public completion_queue {
     assert(native_handle() != nullptr && "this completion queue was moved from");
     if (most == 0) [[unlikely]]
       return std::size_t{0};
-    // Tested and changed in one step, which saves an instruction.
+    // One expression both changes and tests the counter, which saves an instruction.
     if (--detail::free_polling_sessions != 0) [[unlikely]]
       return detail::nested_polling();
     // libibverbs uses the same cast between the two types.
@@ -214,8 +214,8 @@ class completion_queue_with : public completion_queue {
       return detail::start_poll_failure(returned);
     }
     detail::polling_session session(queue);
-    // Signed, so that the compiler knows that it does not wrap to 0. If a caller only tests for 0,
-    // the compiler then omits the counting.
+    // The count is signed, so that the compiler knows that it does not wrap to 0. If a caller only
+    // tests for 0, the compiler then omits the counting.
     std::ptrdiff_t count = 1;
     for (;; ++count) {
       detail::show<Features>(visit, queue);

@@ -137,7 +137,7 @@ class extended_completion {
   VERBSPP_DATA_PATH explicit operator bool() const noexcept { return is_success(); }
   /// Returns the details of the request, or of its failure.
   ///
-  /// Calls the driver once for the operation, and once for each field with which the queue was
+  /// By default, calls the driver for the operation, and for each field with which the queue was
   /// created. If only some fields are needed, name them: `get<completion_feature::timestamp>()`, or
   /// `get<completion_features{}>()` for none.
   template <completion_features Fields = Features & detail::all_completion_fields>

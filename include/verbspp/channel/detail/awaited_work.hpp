@@ -27,8 +27,8 @@
 namespace verbspp::detail {
 
 /// The awaitable for one request. The constructor posts the request if the queue has room;
-/// otherwise, `channel::poll` posts it later. Unless the request uses no memory of the program, it
-/// keeps its memory alive until it has finished.
+/// otherwise, `channel::poll` posts it later. The request keeps its memory alive until it has
+/// finished, except memory that an `async_scope` borrows.
 template <class Operation>
 class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_request {
  public:
@@ -65,8 +65,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
-  // The destructor of the base class, the request's handle, does not wait, because the request
-  // keeps its memory alive.
+  // The destructor of the base class, the request's handle, does not wait: the request keeps its
+  // memory alive, or its scope waits for it.
   VERBSPP_DATA_PATH ~awaited_work() {
     if (delayed_) [[unlikely]] {
       core_.note_delayed(-1);

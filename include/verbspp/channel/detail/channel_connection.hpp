@@ -126,7 +126,7 @@ class channel_connection {
   [[nodiscard]] std::optional<channel_failure>& failure() noexcept { return failure_; }
   /// Records a failure. A certain failure replaces an uncertain root.
   void fail(const error& root, bool is_certain) noexcept;
-  /// Returns the failure; if the request was flushed, with the cause of the flush.
+  /// Returns the failure of a request. If the request was flushed, adds the cause of the flush.
   [[nodiscard]] work_error explained(const work_error& failure) noexcept;
   /// The cause of a flush for which no completion gives a cause: an asynchronous event of the
   /// device. Waits for that event for a short time; empty if there is none, or if the root is
@@ -198,7 +198,7 @@ class channel_connection {
   std::optional<queue_pair_data> queue_pair_{};
 
   loop_events* loop_ = nullptr;  ///< owned; null until the program uses an event loop
-  int loop_signal_ = -1;         ///< wakes that loop; atomic
+  int loop_signal_ = -1;         ///< wakes that loop; accessed atomically
   async_listener listener_;      ///< for failures of the device
   watched_descriptor watched_{};
   std::chrono::steady_clock::time_point watched_ends_at_ =

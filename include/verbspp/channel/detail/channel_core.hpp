@@ -197,8 +197,8 @@ class channel_core {
   /// True if the program runs under AddressSanitizer or Valgrind, which then report accesses to
   /// memory that the device is using.
   [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }
-  /// Makes the tool report writes to the memory of a request that was just posted, until the device
-  /// has finished reading it. The request owns or shares the memory. \pre `watches`
+  /// Makes AddressSanitizer or Valgrind report writes to the memory of a request that was just
+  /// posted, until the device has finished reading the memory. \pre `watches`
   void protect(std::uint64_t number, const native_elements& sources) noexcept {
     guard_.protect(sends_.place_of(number), sources);
   }
@@ -227,7 +227,7 @@ class channel_core {
   }
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
-  /// As `poll`, after a poll of the hub.
+  /// As `poll`, but processes only completions that the hub has already found.
   void poll_found() noexcept;
   /// True if no request is outstanding.
   [[nodiscard]] bool is_idle() const noexcept { return outstanding() == 0; }
@@ -249,9 +249,9 @@ class channel_core {
   void drop_inbox(inbox_state& inbox) noexcept;
   /// True if messages for the channel arrive in the pool of its hub.
   [[nodiscard]] bool has_shared_messages() const noexcept;
-  /// Makes this the inbox for the messages that arrive in the hub's pool.
+  /// Makes `inbox` the inbox for the channel's messages in the hub's pool.
   [[nodiscard]] result<void> open_shared_inbox(inbox_state& inbox) noexcept;
-  /// Moves the messages that have arrived in the hub's pool to that inbox.
+  /// Moves the channel's messages in the hub's pool to the inbox of `open_shared_inbox`.
   /// \returns true if the pool has too few places for the hub's receives
   bool take_shared_messages() noexcept;
   /// Notes that a message of an inbox was taken.
@@ -324,7 +324,7 @@ class channel_core {
   /// follow wait behind them; requests that the program posts directly do not.
   void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
-  /// Makes all conditions that depend on this object due, because the object is being destroyed.
+  /// Makes all conditions that depend on `subject` due, because `subject` is being destroyed.
   void end_subject(const void* subject) noexcept {
     continuations_.end_subject(subject);
     if (member_) pass_alarm();
@@ -338,8 +338,7 @@ class channel_core {
   }
 
   // Calls that other threads hand over, such as the effects of stop requests. `poll` checks for
-  // them, by a condition, only while an operation expects one. So programs without such operations
-  // pay nothing for them.
+  // them only while an operation expects one, so programs without such operations pay nothing.
 
   /// Lets `poll` check for calls that are handed over, and make them, until `stop_expecting`.
   void expect_call() noexcept;
@@ -404,8 +403,7 @@ class channel_core {
   /// Requests an event for the next completion, for event loops. \returns true if the channel has
   /// news already
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
-  /// The latest time at which the program has to call `poll`: after the watched socket was hung up,
-  /// or when the limit of a continuation is reached.
+  /// Implements `channel::deadline`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   // Connecting, renewing and ending the connection.
@@ -418,7 +416,8 @@ class channel_core {
   /// Breaks the connection: moves the queue pair to ERR and collects all outstanding requests. If
   /// the device does not complete them in time, destroys the queue pair.
   void break_off(const error& root) noexcept;
-  /// Breaks the connection and destroys the queue pair, which ends all access of the peer.
+  /// Breaks the connection and destroys the queue pair, so that the peer can no longer access
+  /// memory.
   void end_connection(const error& root) noexcept;
   /// Closes the connection of a channel that is being destroyed. The core is destroyed with its
   /// last handle.

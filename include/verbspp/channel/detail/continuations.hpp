@@ -62,15 +62,15 @@ class continuations {
     add(conditions_, one, 0, usual_limit);
   }
 
-  /// Makes the conditions that depend on this object due, because it is being destroyed.
+  /// Makes the conditions that depend on `subject` due, because `subject` is being destroyed.
   void end_subject(const void* subject) noexcept;
 
   /// Removes and returns the next continuation to call; null if none is due.
   /// \param sends, receives the numbers below which all requests have finished
   [[nodiscard]] VERBSPP_DATA_PATH continuation* take_due(std::uint64_t sends,
                                                          std::uint64_t receives) noexcept {
-    // Conditions first, since a request that is posted in a call could take the room that a
-    // condition waits for.
+    // Conditions first, since a continuation of a request could post another request, which takes
+    // the room that a condition waits for.
     if (!conditions_.is_empty())
       if (continuation* const met = take_met()) return met;
     if (sends_.has_below(sends)) return take_first(sends_);

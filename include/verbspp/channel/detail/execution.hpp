@@ -16,9 +16,9 @@ namespace verbspp {
 #ifdef VERBSPP_STDEXEC
 namespace execution = ::stdexec;
 #else
-/// The names of `std::execution` that describe senders; those of stdexec with `VERBSPP_STDEXEC`. A
-/// receiver of the program only needs `get_stop_token_t`: its environment answers this query with a
-/// stop token.
+/// Stand-ins for the types of `std::execution` that describe senders. With `VERBSPP_STDEXEC`, the
+/// types of stdexec are used instead. A program's receiver needs only `get_stop_token_t`: its
+/// environment answers this query with a stop token.
 namespace execution {
 struct sender_tag {};
 struct operation_state_tag {};

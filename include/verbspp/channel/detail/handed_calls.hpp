@@ -14,8 +14,8 @@ class handed_calls {
   handed_calls& operator=(const handed_calls&) = delete;
   ~handed_calls() = default;
 
-  /// Adds a call, which has to live until it is called or withdrawn. The caller then wakes the
-  /// thread that polls. \pre the call is in no list
+  /// Adds a call, which has to live until it is called or withdrawn. After this, the caller has to
+  /// wake the thread that polls. \pre the call is in no list
   void push(continuation& call) noexcept;
   /// Removes a call, unless it was already made.
   void withdraw(continuation& call) noexcept;

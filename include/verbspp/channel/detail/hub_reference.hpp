@@ -11,7 +11,7 @@ namespace detail {
 
 class hub_state;
 
-/// A counted reference to the state of a hub, which only the library's sources define.
+/// A counted reference to a `hub_state`, a class that is defined only in the library's sources.
 class hub_reference {
  public:
   hub_reference() noexcept = default;

@@ -12,16 +12,16 @@ namespace verbspp::detail {
 /// The requests that a scope or stream waits for.
 struct scope_state {
   call_limit limit = call_limit::of_channel();
-  scope_state* outer = nullptr;  ///< the innermost scope before this one was opened
-  // A run is a sequence of requests of this scope with consecutive numbers in the send queue. These
-  // two members describe the last run.
+  scope_state* outer = nullptr;  ///< the scope that was innermost when this one was opened
+  // A run is a sequence of requests of this scope with consecutive numbers in the send queue.
+  // `run_first` and `sends_end` describe the last run.
   std::uint64_t run_first = 0;
   std::uint64_t sends_end = 0;  ///< one more than the number of the last request
   std::uint32_t serial = 0;     ///< identifies the scope in its channel; 0: not open
   std::uint32_t receives = 0;   ///< outstanding receives
   std::uint32_t posted = 0;     ///< requests with a handle
   std::uint32_t taken = 0;      ///< requests whose handle has taken the result
-  // The numbers of failed requests whose results no handle has taken.
+  // Counts of failed requests whose results no handle has taken.
   std::uint32_t failed = 0;   ///< requests that failed by themselves
   std::uint32_t flushed = 0;  ///< requests that were flushed because of another failure
   bool is_stream = false;
@@ -30,8 +30,8 @@ struct scope_state {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_sends() const noexcept { return sends_end != run_first; }
 };
 
-/// The open scopes of a channel, as a list that starts with the innermost scope. The scopes belong
-/// to their functions, which close them before they return.
+/// The open scopes of a channel, as a list that starts with the innermost scope, the one that was
+/// opened last. The list does not own the scopes.
 class open_scopes {
  public:
   [[nodiscard]] VERBSPP_DATA_PATH scope_state* innermost() const noexcept { return innermost_; }

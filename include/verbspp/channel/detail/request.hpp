@@ -9,8 +9,8 @@ namespace verbspp::detail {
 
 struct receive_slot;
 
-/// The number of different serials of scopes. A channel reuses a serial after this number of
-/// scopes, so a handle kept for that long is mistaken for a handle of the newer scope.
+/// The serials of scopes are below this number; 0 stands for no scope. A channel reuses serials, so
+/// a handle that is kept for millions of scopes is mistaken for a handle of a newer scope.
 inline constexpr std::uint32_t scope_serials = std::uint32_t{1} << 23;
 
 /// The part of a handle that identifies its request. It has two words, so that it can be passed in

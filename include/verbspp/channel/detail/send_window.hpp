@@ -60,7 +60,8 @@ class send_window {
 
   /// Allocates the records. \pre the capacity is set
   [[nodiscard]] result<void> allocate() noexcept;
-  /// The number of places in the memory guard: twice the capacity, rounded up to a power of 2.
+  /// The number of places that the memory guard has for the send queue: twice the capacity, rounded
+  /// up to a power of 2.
   [[nodiscard]] std::size_t places() const noexcept { return mask_ + 1; }
   [[nodiscard]] std::size_t place_of(std::uint64_t number) const noexcept {
     return static_cast<std::size_t>(number & mask_);
@@ -83,7 +84,7 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t room() const noexcept {
     return has_room() ? end_ - next_ : 0;
   }
-  /// Counts requests that were posted, all of them in this scope, or, if it is null, in no scope.
+  /// Counts requests that were posted, all of them in `scope`; if `scope` is null, in no scope.
   VERBSPP_DATA_PATH void advance(std::uint32_t count, scope_state* scope) noexcept {
     if (scope != nullptr) {
       if (scope->sends_end != next_) [[unlikely]]
@@ -109,7 +110,7 @@ class send_window {
   VERBSPP_DATA_PATH void note_signaled() noexcept { signaled_end_ = next_; }
   /// One more than the number of the last signaled request of a stream.
   [[nodiscard]] std::uint64_t signaled_end() const noexcept { return signaled_end_; }
-  /// The largest number of consecutive unsignaled requests: half the queue. The other half stays
+  /// The largest value of `stream_options::signal_every`: half the queue. The other half stays
   /// available until the signaled request completes.
   [[nodiscard]] std::uint32_t longest_unsignaled() const noexcept { return (capacity_ + 1) / 2; }
 
@@ -184,7 +185,8 @@ class send_window {
                                       const open_scopes& scopes) const noexcept;
 
  private:
-  /// A record is valid only for its number: if another number is looked up, the record is outdated.
+  /// The record of one request. A place of the ring is reused, so a record whose `number` differs
+  /// from the request's number is outdated.
   struct record {
     std::uint64_t number = 0;
     scope_state* scope = nullptr;  ///< the scope whose run ends with this number, if any
