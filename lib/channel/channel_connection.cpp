@@ -126,6 +126,7 @@ result<void> channel_connection::connect(const managed_attributes& by) noexcept 
   VERBSPP_TRYV(detail::connect(*queue_pair_, by));
   note_endpoint();
   state_ = channel_state::connected;
+  last_peer_.reset();
   peer_owner_ = 0;
   return success();
 }

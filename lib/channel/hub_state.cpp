@@ -783,15 +783,14 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
       take_events();
       continue;
     }
-    const bool has_only_calls = end == wait_end::completions && seen.count == 0 && !failed;
-    if (has_only_calls) calls_.run();
-    if (has_only_calls && !limit.has_passed()) continue;
-    if (has_only_calls || end == wait_end::limit)
-      return limit.failure("wait on a hub", "nothing has arrived");
     if (end == wait_end::async_event || failed)
       if (const auto told = failure_told_to(listener_)) return *told;
     if (failed) return *failed;
-    return seen;
+    if (seen.count != 0) return seen;
+    // There are calls of other threads, or a port was down for a moment.
+    calls_.run();
+    if (end == wait_end::limit || limit.has_passed())
+      return limit.failure("wait on a hub", "nothing has arrived");
   }
 }
 

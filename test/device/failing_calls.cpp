@@ -72,7 +72,9 @@ void check_told(const error& told, const expected_failure& expected, std::string
   CHECK_THAT(message, Catch::StartsWith(std::string(operation) + ": ") && Catch::Contains(called));
   CHECK(message.find('\n') == std::string::npos);
   // The message contains a hint after a semicolon.
-  CHECK(message.find("; ") < message.size() - 20);
+  const std::size_t semicolon = message.find("; ");
+  REQUIRE(semicolon != std::string::npos);
+  CHECK(semicolon + 20 < message.size());
 }
 
 void failing::check_failing(const failing_call& call, const breaking& while_broken,

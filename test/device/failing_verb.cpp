@@ -49,6 +49,7 @@ using namespace verbspp::test;
 
 std::atomic<int> live{0};
 std::optional<ibv_async_event> injected;
+std::optional<ibv_async_event> injected_later;
 std::function<void()> before_destroy_qp;
 std::function<void()> before_destroy_cq;
 std::function<void()> before_dereg_mr;
@@ -205,7 +206,10 @@ dmabuf_stand_in::~dmabuf_stand_in() {
   ::close(file_descriptor_);
 }
 
-void inject(const ibv_async_event& event) { injected = event; }
+void inject(const ibv_async_event& event, const std::optional<ibv_async_event>& later) {
+  injected = event;
+  injected_later = later;
+}
 
 }  // namespace verbspp::test
 
@@ -346,6 +350,11 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
     *event = *injected;
     injected.reset();
     return 0;
+  }
+  if (injected_later) {
+    injected = std::exchange(injected_later, std::nullopt);
+    errno = EAGAIN;
+    return -1;
   }
   return VERBSPP_TEST_NEXT(ibv_get_async_event)(context, event);
 }

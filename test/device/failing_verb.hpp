@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 namespace verbspp::test {
@@ -155,7 +156,7 @@ class dmabuf_stand_in {
 };
 
 /// Makes the next `ibv_get_async_event` return this event. The device expects no acknowledgement of
-/// it.
-void inject(const ibv_async_event& event);
+/// it. With `later`, the second next call finds no event, and the third one returns `later`.
+void inject(const ibv_async_event& event, const std::optional<ibv_async_event>& later = {});
 
 }  // namespace verbspp::test

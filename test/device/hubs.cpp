@@ -377,6 +377,22 @@ TEST_CASE("a failure of a hub's queue ends the wait for it and is reported") {
   CHECK_THAT(told.message(), Catch::Contains("completion queue"));
 }
 
+TEST_CASE("a port that is down for a moment does not end a hub's wait") {
+  const testbed bed;
+  for (const wait_mode mode : all_modes) {
+    const auto hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
+    const channel_pair ends = connect_to_hub(bed, hub);
+    ibv_async_event down{};
+    down.event_type = IBV_EVENT_PORT_ERR;
+    down.element.port_num = bed.port.number().value();
+    ibv_async_event up = down;
+    up.event_type = IBV_EVENT_PORT_ACTIVE;
+    inject(down, up);
+    std::array<arrival, 1> slot;
+    CHECK(failure_of(hub.wait(slot, moment)) == error_kind::timed_out);
+  }
+}
+
 TEST_CASE("a stop request ends a hub's wait in each wait mode") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
