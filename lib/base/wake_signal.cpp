@@ -10,7 +10,8 @@ namespace verbspp::detail {
 
 int make_event_descriptor() noexcept { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
-// Neither function can fail, because an eventfd is raised at most once before it is lowered.
+// A failure is harmless: the write fails only if the eventfd is readable already, and the read only
+// if it is not.
 void raise(int event_descriptor) noexcept {
   static_cast<void>(::eventfd_write(event_descriptor, 1));
 }

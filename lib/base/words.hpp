@@ -20,7 +20,7 @@ namespace verbspp::detail {
 /// The maximum number of characters to store for each text.
 inline constexpr std::size_t longest_words = 400;
 
-/// As above, but formats the text as printf does.
+/// The same as `error_in_words`, with a text that is formatted as by printf.
 [[nodiscard, gnu::format(printf, 3, 4)]] error error_in_words_of(error_kind kind,
                                                                  const char* operation,
                                                                  const char* format, ...) noexcept;

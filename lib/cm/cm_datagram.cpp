@@ -15,8 +15,8 @@ static_assert(cm_datagram_key.value() == RDMA_UDP_QKEY);
 
 namespace {
 
-/// The private data of this kind of message. Some links pad the data, so it is cut to its maximum
-/// size.
+/// Returns the private data of an event as `Data`. Some links pad the data, so it is cut to the
+/// maximum size of `Data`.
 template <class Data>
 Data front_of(const detail::cm_event_data& event) noexcept {
   const auto bytes = event.private_data();

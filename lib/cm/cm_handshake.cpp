@@ -25,8 +25,8 @@ rdma_conn_param native(const cm_parameters& parameters, std::uint32_t queue_pair
   return made;
 }
 
-/// The private data of this kind of message. Some links pad the data, so it is cut to its maximum
-/// size.
+/// Returns the private data of an event as `Data`. Some links pad the data, so it is cut to the
+/// maximum size of `Data`.
 template <class Data>
 Data data_of(const cm_event_data& event) noexcept {
   const auto bytes = event.private_data();

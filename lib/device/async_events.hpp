@@ -51,12 +51,13 @@ struct [[gnu::visibility("hidden")]] async_events {
   struct sleep {
     /// True if an event was kept or noted already, so that the thread was not registered.
     bool is_needless = false;
-    /// The descriptor to watch for events to read; -1 if reading could block.
+    /// The descriptor to watch for events to read; -1 if a listener waits and reading could block.
     int device = -1;
     int signal = -1;  ///< the descriptor to watch for events that other threads read
     std::uint64_t entered = 0;
   };
-  /// \param listener null if the program itself waits, for events to read and for kept ones
+  /// \param listener the listener whose events the thread waits for; null if it waits for the
+  /// program's events
   [[nodiscard]] result<sleep> begin_sleep(const async_listener* listener) noexcept;
   void end_sleep(const sleep& ended) noexcept;
   /// Sleeps until there may be an event, or until the limit. Watches no other descriptors.

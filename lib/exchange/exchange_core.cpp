@@ -308,8 +308,8 @@ result<void> exchange_core::take_frame() noexcept {
   return success();
 }
 
-/// Returns the frame to wait for next: the peer's choice if this side lets the peer choose,
-/// otherwise the peer's decision.
+/// Returns what the exchange waits for next: the offer by which the peer chooses this connection,
+/// if the peer is the one that chooses; otherwise this side's `offer`.
 exchange_core::awaited exchange_core::behind_greeting() const noexcept {
   return lets_choose_ ? awaited::choice : awaited::decision;
 }
@@ -365,8 +365,8 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
     return error::mismatch(comparing, "shared secret", seal_ ? "required" : "none",
                            hello.has_secret ? "required" : "none",
                            "give both ends the same secret, or neither");
-  // Otherwise, a stranger could make two connections to this program prove the secret to each
-  // other.
+  // Without this check, a stranger could connect to this program twice, and let the two connections
+  // prove the secret to each other.
   if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting()) {
     const char* const role = is_accepting() ? "accepting" : "connecting";
     return error::mismatch(comparing, "role", role, role,

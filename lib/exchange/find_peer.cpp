@@ -39,7 +39,7 @@ struct candidate {
   steady_clock::time_point came{};
 };
 
-/// A few file descriptors and a point in time, each of which ends a wait.
+/// File descriptors and a point in time, each of which ends a wait.
 class watched_descriptors {
  public:
   [[nodiscard]] result<void> open() noexcept {
@@ -166,8 +166,8 @@ class candidates {
       entries[i].events = all_[i].core->events();
     }
   }
-  /// Notes a failure that will be reported at the limit. It replaces the previous one, unless that
-  /// shows that a peer did not fit.
+  /// Notes a failure that will be reported at the limit. It replaces the previous failure, unless
+  /// the previous one shows that a peer did not fit.
   void note(const error& why) noexcept {
     if (!last_failure_ || !does_not_fit(*last_failure_)) last_failure_ = why;
   }

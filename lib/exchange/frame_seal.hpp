@@ -16,8 +16,8 @@
 namespace verbspp::detail {
 
 /// The use of a shared secret in an exchange: each side proves that it knows the secret, and the
-/// frames after that are encrypted. A relay that forwards frames between two sides learns nothing
-/// from them.
+/// frames after that are encrypted. A relay that forwards the frames between two sides cannot read
+/// the encrypted bodies.
 ///
 /// Uses HMAC-SHA256 and AES-256-GCM of OpenSSL's libcrypto. All keys are specific to this exchange
 /// and one direction: they are derived from the secret and from the hellos of both sides, which

@@ -102,8 +102,8 @@ std::optional<int> tcp_attempt::outcome_of_current() noexcept {
                                                                                          : errno;
 }
 
-/// Notes the failure of the current address. If it was the last address, returns the failures of
-/// all addresses.
+/// Notes the failure of the current address. If it was the last address, or the time limit is over,
+/// returns the failures so far.
 std::optional<error> tcp_attempt::give_up_current(int errnum) noexcept {
   current_.close();
   std::array<char, 64> other{};

@@ -37,7 +37,7 @@ class tcp_attempt {
   /// The descriptor and events to wait for before the next `advance`.
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] short events() const noexcept;
-  /// The time of the next `advance`, even if no event occurs before.
+  /// The time by which `advance` must be called, even if no event occurs.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return step().sleep_until(); }
   /// Waits for the events, or until the deadline.
   [[nodiscard]] result<void> wait() const noexcept;

@@ -157,7 +157,8 @@ bool any_pair(const address_offer& left, const address_offer& right, Fits fits) 
   });
 }
 
-/// The reason that no pair fits: the first property in which all pairs differ.
+/// The reason why no two addresses fit: the first property that no address of one end shares with
+/// any of the other end.
 error none_fit(const address_offer& local, const address_offer& remote) noexcept {
   const auto says = [](const char* hint) { return error(error_kind::mismatch, choosing, hint); };
   if (local.empty() || remote.empty())

@@ -114,8 +114,8 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
 
 }  // namespace
 
-// Adds an explanation if the peer could not be reached, and its only address that fits is on
-// another link, or the kernel would use another route.
+// If the peer could not be reached, adds the probable reason, if there is one: the two ends have
+// only link-local addresses in common, or the kernel would use another route.
 error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
   const int errnum = cause.native_errno();
   if (local.link_layer != link_layer::ethernet ||
@@ -165,7 +165,7 @@ managed_attributes::step without_internal(const managed_attributes::step& given)
   return {.attributes = given.attributes, .mask = given.mask & ~internal_of_kernel};
 }
 
-/// Adopts the manager's port and partition, if they differ from the builder's.
+/// Adopts the connection manager's port and partition, if they differ from the builder's.
 result<void> follow_manager(queue_pair_data& queue_pair,
                             const managed_attributes::step& given) noexcept {
   using enum queue_pair_state;
@@ -184,7 +184,7 @@ result<void> follow_manager(queue_pair_data& queue_pair,
   return success();
 }
 
-/// Adopts the local address that the manager has chosen.
+/// Adopts the local address that the connection manager has chosen.
 void follow_address(queue_pair_data& queue_pair, const ibv_ah_attr& path) noexcept {
   if (path.is_global == 0) return;
   const auto index = gid_index::assume(path.grh.sgid_index);

@@ -224,7 +224,7 @@ result<wait_end> completion_channel_state::sleep(const completion_queue_state& q
     return in_time ? wait_end::completions : wait_end::limit;
   }
   while (!has_more()) {
-    // Events that have arrived already end the wait at once.
+    // If an event has already arrived, the wait ends at once.
     VERBSPP_TRY(end, watch(held, until, also));
     if (end) return *end;
     if (!someone_reads_) VERBSPP_TRYV(read());

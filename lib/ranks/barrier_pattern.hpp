@@ -17,8 +17,9 @@ namespace verbspp::detail {
   return ranks <= 64 ? barrier_kind::dissemination : barrier_kind::binary_tree;
 }
 
-/// Calls `signal(rank)` and `await(rank)` in the order in which the rank `rank` performs them in a
-/// barrier of this kind. \pre the kind is not `by_size`, and the rank is in the list
+/// Calls `signal` and `await` with the numbers of other ranks, in the order in which `rank` signals
+/// and awaits them in a barrier of this kind. \pre the kind is not `by_size`, and the rank is in
+/// the list
 template <class Signal, class Await>
 void run_barrier(barrier_kind kind, const peer_list& ranks, std::uint32_t rank, Signal signal,
                  Await await) noexcept {

@@ -48,8 +48,8 @@ class [[gnu::visibility("hidden")]] signals::blame {
   [[nodiscard]] std::optional<error> trouble_with(std::uint32_t rank) const noexcept;
   /// Blames the culprits named in farewells instead of the ranks that left because of them.
   void explain() noexcept;
-  /// Called if no rank has an error after all were asked: blames the rank for which this rank
-  /// waited, or the culprit in the farewell of that rank. \returns true if the blame is a guess
+  /// Called if no rank has an error after `ask`: blames the rank for which this rank waited, or the
+  /// culprit in the farewell of that rank. \returns true if the blame is a guess
   [[nodiscard]] bool guess() noexcept;
   /// Returns the cause to report to the other ranks: the failure with the highest certainty.
   /// \pre at least one rank has an error

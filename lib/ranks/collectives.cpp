@@ -105,8 +105,8 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
 
 group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
                                   std::span<std::byte> all, const wait_limit& limit) noexcept {
-  // In each round, a rank sends all values that it has to another rank, whose distance doubles with
-  // each round.
+  // In each round, each rank sends the values that it has so far to one other rank, except those
+  // that the other rank has already. The distance to that rank doubles with each round.
   const std::size_t size = mine.size();
   const std::size_t values = layout_.values_of_all(++all_gathers_);
   const auto to = [&](std::uint64_t distance) noexcept {

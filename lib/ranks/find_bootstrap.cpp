@@ -10,7 +10,8 @@
 namespace verbspp {
 
 result<any_bootstrap> find_bootstrap(const wait_limit& limit) noexcept {
-  // Variables of this library take precedence, however the process was started.
+  // A list of hosts or a meeting point takes precedence over PMIx, even if a launcher with PMIx has
+  // started the process.
   if (std::getenv("VERBSPP_HOSTS") != nullptr) {
     VERBSPP_TRY(launched, hosts_bootstrap::from_environment(limit));
     return any_bootstrap(std::move(launched));

@@ -159,7 +159,7 @@ result<endpoint> first_contact::renew(group& members, std::uint32_t peer,
   }
   VERBSPP_TRY(local, members[peer].renew());
   // This state applies until `settle` is called. If that never happens, this rank can call the peer
-  // as if it had never been connected.
+  // as if the two had never been connected.
   contact& with = contacts_.get()[peer];
   with.stage = progress::made;
   with.is_other_ready = false;
@@ -238,8 +238,8 @@ group_results first_contact::connect(group& members, const peer_list& peers,
     const bool is_late = limit.has_passed();
     const what_is_left left = call(members, those, limit, is_late);
     if (!left.is_any_due && !ready) {
-      // All peers are connected at this end. They are notified at once, and then often, since this
-      // end waits for them only for a short time.
+      // Each peer is connected at this end, or has failed. The connected peers are notified at
+      // once, and then often, since this end waits for them only for a short time.
       ready = next = now;
       pause = first_pause;
     }

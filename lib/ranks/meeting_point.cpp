@@ -22,8 +22,8 @@ constexpr auto time_to_leave = std::chrono::seconds(5);
 /// The interval at which the thread checks whether it has to end.
 constexpr int look_every_ms = 50;
 /// The number of clients that have not sent their rank (strangers) may exceed the number of ranks
-/// by this many. If it does, the next client waits until the oldest stranger has been connected for
-/// `time_among_strangers`, and replaces it.
+/// by this many. Then the next client waits until the oldest stranger has been connected for
+/// `time_among_strangers`, and replaces that stranger.
 constexpr std::size_t more_strangers = 256;
 constexpr auto time_among_strangers = std::chrono::milliseconds(500);
 /// The maximum number of unsent bytes for a rank that does not read.

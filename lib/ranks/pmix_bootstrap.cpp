@@ -114,7 +114,7 @@ class [[gnu::visibility("hidden")]] pmix_session {
     const pmix_status_t status = PMIx_Fence_nb(
         nullptr, 0, nullptr, 0,
         [](pmix_status_t came, void* to) noexcept { tell(to, came, nullptr); }, shared);
-    // The fence is complete already, and the callback will not be called.
+    // With this status, the fence is complete already, and PMIx does not call the callback.
     if (status == PMIX_OPERATION_SUCCEEDED) tell(shared, PMIX_SUCCESS, nullptr);
     if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED) {
       delete static_cast<std::shared_ptr<answer>*>(shared);

@@ -33,7 +33,7 @@ namespace verbspp::detail {
 /// (`signal_layout`), and count them (`signal_counts`). If a step fails, `blame` determines the
 /// cause, and writes it to the other ranks (`farewell`).
 ///
-/// Each count is stored with a tag of the step, by which ranks notice that they execute different
+/// Most counts are stored with a tag of the step, by which ranks notice that they execute different
 /// steps.
 class [[gnu::visibility("hidden")]] signals {
  public:
@@ -144,8 +144,8 @@ class [[gnu::visibility("hidden")]] signals {
     tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false, .has_refused = true},
          limits);
   }
-  /// Returns the reason that the rank has written for aborting its current step with these ranks;
-  /// empty if it has written none, or an invalid one.
+  /// Returns the reason that the rank has written for aborting its current step with these ranks.
+  /// Empty if it has written none, or one that is invalid or wrongly blames this rank.
   [[nodiscard]] std::optional<farewell> farewell_of(std::uint32_t rank,
                                                     const peer_list& ranks) const noexcept;
   /// True if that rank has aborted a later step. In that case, it has aborted the current step,

@@ -145,7 +145,7 @@ void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
     return success();
   }();
   if (posted.has_value()) return;
-  // If the rank is connected, it is not to blame.
+  // If the rank `to` is connected, it is not to blame.
   const auto with = peers_[to].is_connected() ? std::nullopt : std::optional<std::uint32_t>(to);
   fail(with, posted.assume_error(), certainty::waited_for);
 }
@@ -170,8 +170,8 @@ void signals::step::await(std::uint32_t from) noexcept {
   if (!wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; })) return;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
-  // A higher number belongs to a later step. The rank may have aborted this step before the later
-  // one.
+  // A higher number belongs to a later step. The rank may have aborted this step before it began
+  // the later one.
   if (seen >> 16 > wanted) check_farewell(from);
 }
 

@@ -176,8 +176,8 @@ class [[gnu::visibility("hidden")]] signals::step {
     std::chrono::steady_clock::time_point next{};
     std::chrono::steady_clock::time_point next_probe{};
   };
-  /// Makes the step fail if the connection to that rank is broken, or if others have reported a
-  /// rank as lost.
+  /// Makes the step fail if the connection to that rank is broken, if that rank is at a later step,
+  /// or if any rank has reported a failure. Checks at intervals.
   void look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept;
   /// Makes the step fail if any rank has reported that it has aborted the step for a cause other
   /// than its limit. Checks at intervals.

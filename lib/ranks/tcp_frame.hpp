@@ -23,11 +23,11 @@ namespace verbspp::detail {
 /// contain.
 enum class tcp_frame_type : std::uint8_t {
   hello = 1,     ///< number: rank; key: the world's name; value: magic, version, size
-  welcome = 2,   ///< empty
+  welcome = 2,   ///< number: the rank
   refused = 3,   ///< number: the reason
   put = 4,       ///< key and value: as they were put
   fence = 5,     ///< empty
-  released = 6,  ///< number: the number of fences that all ranks have reached
+  released = 6,  ///< number: the fence that all ranks have reached
   get = 7,       ///< number: the rank; key: the key of the value
   value = 8,     ///< number and key: those of the request; value: the value
   no_value = 9,  ///< number and key: those of the request

@@ -52,9 +52,9 @@ constexpr std::size_t name_begins = place_size + endpoint::encoded_size;
 using encoded_endpoint = std::array<std::byte, endpoint::encoded_size>;
 using introduction = std::array<std::byte, name_begins + 96>;
 
-// The endpoints of a rank differ only in a few numbers, and the meeting point stores n x n of them.
-// So only the differing bytes are stored, in runs, each with two bytes for its offset and one for
-// its length.
+// The endpoints of a rank differ only in a few numbers, and the meeting point stores one for each
+// pair of ranks. So only the differing bytes are stored, in runs, each with two bytes for its
+// offset and one for its length.
 constexpr std::size_t run_header = 3;
 constexpr std::size_t longest_run = 255;
 constexpr std::size_t longest_difference = 2 * endpoint::encoded_size;

@@ -63,8 +63,8 @@ class rest_of_path {
     left_ = left;
     return true;
   }
-  /// Removes the number at the start, which no slash precedes. Returns nothing if there is no
-  /// number in the format that the kernel writes.
+  /// Removes and returns the number at the start, before which there is no slash. Returns nothing
+  /// if there is no number in the kernel's format.
   std::optional<unsigned> take_number() noexcept {
     constexpr std::size_t most_digits = 4;
     const std::size_t digits = std::min(left_.find_first_not_of("0123456789"), left_.size());
@@ -82,7 +82,7 @@ class rest_of_path {
     left_.remove_prefix(1 + name.size());
     return take_number();
   }
-  /// Removes a number and the slash before it.
+  /// Removes a slash and the number that follows it. Returns the number, or nothing.
   std::optional<unsigned> take_numbered() noexcept { return take_named(""); }
 
  private:

@@ -45,7 +45,7 @@ constinit libc_function<scan_function<dirent64>> next_scandir64("scandir64");
 constinit libc_function<int(DIR*, dirent*, dirent**)> next_readdir_r("readdir_r");
 constinit libc_function<int(DIR*, dirent64*, dirent64**)> next_readdir64_r("readdir64_r");
 
-/// The object that these functions return instead of a DIR of libc.
+/// The object that `opendir` returns for a folder of a device, instead of a DIR of libc.
 struct device_folder {
   std::vector<std::string> names;
   std::size_t next = 0;

@@ -48,7 +48,7 @@ int bring_in(std::uintptr_t start, std::size_t length, bool writes) noexcept {
   const int advice = writes ? populate_write : populate_read;
   if (::madvise(memory, start - first + length, advice) == 0) return 0;
   // EINVAL means either that the kernel doesn't know the advice, or that the memory doesn't allow
-  // the access. With a length of zero, only the former fails.
+  // the access. With a length of zero, madvise fails only if the kernel doesn't know the advice.
   const bool known = ::madvise(memory, 0, advice) == 0;
   return known ? EFAULT : 0;
 }

@@ -10,7 +10,8 @@
 namespace softverbs {
 namespace {
 
-/// The number of freed indexes that must accumulate before one is reused.
+/// The number of freed indexes that must accumulate before one is reused, as long as there are
+/// indexes that were never used.
 constexpr std::size_t resting_indexes = 4096;
 
 constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

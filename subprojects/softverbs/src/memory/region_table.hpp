@@ -42,11 +42,11 @@ class region_table {
   int add(memory_window& window);
   void remove(memory_window& window) noexcept;
 
-  /// Carry out a bind or invalidate request. Return false if the request is not permitted. Wait for
-  /// threads that are using the window.
+  /// These functions carry out a bind or invalidate request, and wait for threads that are using
+  /// the window. They return false if the request is not permitted.
   bool bind(const ibv_qp& pair, const window_binding& asked) noexcept;
   bool invalidate(const ibv_qp& pair, std::uint32_t rkey) noexcept;
-  /// Unbinds all windows that the queue pair has bound.
+  /// Unbinds all windows of type 2 that the queue pair has bound.
   void forget(const ibv_qp& pair) noexcept;
 
   /// Returns the region with this handle, or null if there is none.

@@ -197,7 +197,7 @@ void io_mappings::stop() noexcept {
 
 int io_mappings::start_thread() {
   if (served_by_ != 0) return 0;
-  // The program's own threads handle its signals.
+  // The new thread inherits this mask, so that only the program's own threads handle signals.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);

@@ -78,7 +78,7 @@ class rdma_socket {
   int reserve(ip_address address);
   bool is_bound() const noexcept { return reserved_ != nullptr; }
   int find_way(const ip_address& target, socket_way& found) const;
-  /// Returns the address with the family of this socket.
+  /// Returns the same IP address in the form of this socket's address family.
   ip_address as_own(ip_address address) const noexcept;
 
   const int descriptor_;

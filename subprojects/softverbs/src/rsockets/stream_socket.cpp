@@ -44,8 +44,8 @@ void yield() noexcept {
 
 }  // namespace
 
-/// The only message of the connecting end. The descriptor of the accepting end's stream is sent
-/// with it.
+/// The message by which the connecting end introduces itself. The descriptor of the accepting end's
+/// stream is sent with it.
 struct stream_socket::introduction {
   static constexpr std::uint32_t expected_mark = 0x53565253;
 

@@ -131,8 +131,8 @@ void judge(queue_record& queue, completion& taken) {
   if (pair != nullptr) {
     due = pair->floor = std::max(due, pair->floor);
   } else {
-    // There is no record of a work queue that contains this time, so the time is determined from
-    // those of its completions that are held back.
+    // Work queues have no record that contains this time. It is the latest time of the work queue's
+    // completions that are held back.
     for (const auto& [time, each] : queue.waiting)
       if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
   }

@@ -237,7 +237,8 @@ class own_descriptor {
 /// Starts to apply faults to a new queue pair. If that fails, destroys it and returns null with
 /// errno.
 ibv_qp* attended(ibv_qp* pair);
-/// As above, for a queue pair that `make` creates while ibv_context::async_fd is the device's own.
+/// Calls `make`, which creates a queue pair, while ibv_context::async_fd is the device's own
+/// descriptor. Then starts to apply faults to the queue pair.
 template <typename Make>
 ibv_qp* attended(ibv_context* verbs, Make make) {
   ibv_qp* pair = nullptr;
@@ -251,9 +252,9 @@ ibv_qp* attended(ibv_context* verbs, Make make) {
 /// Returns the device's channel behind a program's channel.
 ibv_comp_channel* theirs(ibv_comp_channel* channel) noexcept;
 
-/// Takes all completions from the device, and judges them. Must be called in a session of the
-/// queue. Returns 0 or the device's result, which is negative from ibv_poll_cq, and an errno value
-/// from ibv_start_poll.
+/// Takes completions from the device until it has no more, or this library holds as many as the
+/// queue can have, and judges them. Must be called in a session of the queue. Returns 0 or the
+/// device's result, which is negative from ibv_poll_cq, and an errno value from ibv_start_poll.
 int take_in(queue_record& queue, ibv_poll_cq_attr* one_by_one);
 
 /// `stand_in_front` replaces the functions of an extended completion queue. The functions below

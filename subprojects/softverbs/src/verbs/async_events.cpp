@@ -65,8 +65,8 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
   for (;;) {
     if (!events->take_token()) return -1;
     if (faults::is_broken(soft_device_of(channel->context)->number)) {
-      // The kernel reports the same error for a device that was removed. This wakes the next
-      // waiting thread, too.
+      // The kernel reports the same error for a device that was removed. The next waiting thread is
+      // woken, so that its call fails as well.
       events->wake_next();
       errno = EIO;
       return -1;

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint32_t most_counters = 4096;
 
-/// Calls the function of the next library that has the same name.
+/// Calls the next library's function `name`. Returns EOPNOTSUPP if there is none.
 template <typename... Parameters>
 int call_next(int (*)(Parameters...), const char* name,
               std::type_identity_t<Parameters>... arguments) {

@@ -230,8 +230,8 @@ void device_context::close(device_context* closing) noexcept {
   // If the context itself was inherited, the context behind it belongs to the parent.
   if (device_context* own = closing->part_from_behind(); own != nullptr && own->usable())
     close(own);
-  // A program can close the context behind an inherited one, because objects that were created from
-  // the inherited one refer to the one behind it.
+  // Objects that a child creates from an inherited context refer to the context behind it. So a
+  // program can find that context, and close it separately.
   if (closing->in_front_ != nullptr) closing->in_front_->part_from_behind();
   softverbs::machine& machine = closing->machine();
   // Only one context of a file is closed at a time. The copied pointer keeps the file alive until

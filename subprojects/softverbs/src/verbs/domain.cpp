@@ -37,7 +37,8 @@ ibv_pd* allocate(ibv_context* verbs, Prepare prepare) {
       device.file->domains.erase(domain.get());
       return failed<ibv_pd>(error);
     }
-    // This handle imports the domain; a parent domain's handle imports the domain below it.
+    // ibv_import_pd finds the domain by this handle. A parent domain has the handle of the domain
+    // below it.
     domain->handle = domain->number;
     ++device.file->domains_alive;
     return domain.release();
@@ -108,7 +109,7 @@ SOFTVERBS_EXPORT int ibv_dealloc_pd(ibv_pd* domain) {
     delete ours;
     return 0;
   }
-  // This also deletes the structures of the domain that the program has unimported before.
+  // This also deletes those of the domain's structures that the program has already unimported.
   const auto of = ours->of;
   std::erase_if(device.file->domains, [&](protection_domain* each) {
     if (each != ours && (each->of != of || !each->unimported)) return false;

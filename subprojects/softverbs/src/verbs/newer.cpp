@@ -33,7 +33,7 @@ struct domain_buffer {
   std::size_t size;
 };
 
-/// All such buffers, to distinguish them from buffers of libibverbs. Thread-safe.
+/// All buffers that this library has allocated; other buffers belong to libibverbs. Thread-safe.
 class buffer_list {
  public:
   void add(domain_buffer* buffer) {
@@ -90,7 +90,7 @@ ibv_mr* register_as_asked(ibv_pd* domain, const newer::mr_init_attr& asked) {
                           static_cast<unsigned>(asked.access));
 }
 
-/// Returns the function of the next library with this name, or null if libibverbs is too old.
+/// Returns the next library's function `name`, or null if libibverbs is too old to have it.
 template <typename Function>
 Function* next_of(Function*, const char* name) noexcept {
   return reinterpret_cast<Function*>(next_symbol(name));
@@ -168,7 +168,7 @@ int softverbs_export_buf_dmabuf_fd(void* buffer) {
   const auto next = next_of(&softverbs_export_buf_dmabuf_fd, "ibv_export_buf_dmabuf_fd");
   const bool is_ours = buffers().has(static_cast<domain_buffer*>(buffer));
   if (!is_ours && next != nullptr) return next(buffer);
-  // The memory belongs to the program, and is not a dma-buf.
+  // A buffer of this library is ordinary memory, not a dma-buf.
   errno = is_ours ? ENODATA : EOPNOTSUPP;
   return -1;
 }

@@ -20,7 +20,7 @@
 namespace softverbs {
 namespace {
 
-/// Creates another object for a queue pair. Requires the engine's lock.
+/// Creates one of the program's objects for an XRC receive queue pair. Requires the engine's lock.
 ibv_qp* add_target(device_context& device, queue_pair& pair, xrc_opening& through,
                    void* user_context) {
   auto target = std::make_unique<xrc_target>(device, pair, through, user_context);

@@ -32,7 +32,7 @@ bool is_multicast(const ibv_gid& gid) noexcept;
 /// MAC address.
 ibv_gid gid_of_mac(const std::uint8_t (&mac)[6]) noexcept;
 bool is_multicast_mac(const ibv_gid& gid) noexcept;
-/// True if the LID identifies a multicast group. Only InfiniBand uses these.
+/// True if the LID identifies a multicast group. Ethernet has no LIDs.
 bool is_multicast(std::uint16_t lid) noexcept;
 
 /// The destination of a datagram, as described by an address handle.

@@ -89,7 +89,7 @@ using attachment = std::array<int, 2>;
 inline constexpr attachment nothing_attached{-1, -1};
 /// Sends a notice with these descriptors. Returns false if it can't be sent without waiting.
 bool send_notice(int socket, const notice& what, const attachment& with) noexcept;
-/// As above, for a notice that consists only of its kind.
+/// Sends a notice that consists only of its kind.
 bool send_notice(int socket, notice::kind what) noexcept;
 
 /// The descriptors received with a message.

@@ -23,8 +23,8 @@ namespace {
 /// which is read each time, or if any ring is polled.
 constexpr unsigned looks_between = 8;
 
-/// As above, if all connections use rings, so that epoll reports only notices, which are less
-/// urgent.
+/// If all connections use rings, epoll is called only once in this many polls, because it then
+/// reports only notices, which are less urgent than packets.
 constexpr unsigned looks_between_notices = 32;
 
 }  // namespace

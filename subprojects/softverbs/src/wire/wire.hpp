@@ -86,7 +86,7 @@ class wire {
   /// A descriptor that is readable when there may be something to do.
   int descriptor() const noexcept { return epoll_; }
 
-  /// Polls for packets. Unless `thoroughly` is true, most calls skip the system call, so this is
+  /// Polls for packets. Unless `thoroughly` is true, the system call is usually skipped, so this is
   /// cheap enough for every poll of a completion queue.
   void look(bool thoroughly) noexcept;
   /// Returns the next received packet, or null if there are no more.
@@ -158,8 +158,9 @@ class wire {
   void wait_for_means(std::uint32_t slot, outlet& way, nanoseconds how_long) noexcept;
   void try_again() noexcept;
   void accept_some() noexcept;
-  /// Closes a connection if the process that opened `added` has opened too many, or if there are
-  /// too many in all. In the first case, it closes a connection of that process.
+  /// Closes a connection of the process that opened `added` if that process has too many.
+  /// Otherwise, if there are too many connections, or too many on which no message has arrived,
+  /// closes one of the latter.
   void make_room_for(const inlet& added) noexcept;
   void watch_listener(std::uint32_t events) noexcept;
   void pause_listener(nanoseconds until) noexcept;
@@ -198,7 +199,7 @@ class wire {
   std::vector<std::uint32_t> full_rings_;
   /// The slots to which no connection could be opened because of insufficient resources.
   std::vector<std::uint32_t> short_of_means_;
-  nanoseconds next_connect_ = 0;           ///< when to connect to these slots; 0 for never
+  nanoseconds next_connect_ = 0;           ///< when to retry `short_of_means_`; 0 for never
   nanoseconds listener_pauses_until_ = 0;  ///< the end of the pause; 0 for no pause
   /// The start of the current period of accepting, and the number of connections accepted in it.
   nanoseconds row_start_ = 0;

@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Returns the errno of a call that has to fail.
+/// Returns the errno of a call, or 0 if the call succeeds.
 template <typename Call>
 int failure(Call call) {
   errno = 0;

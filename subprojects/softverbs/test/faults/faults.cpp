@@ -303,7 +303,7 @@ TEST_CASE("faults can take a port down and bring it up again") {
   completes(link.left, 2, IBV_WC_SUCCESS);
   CHECK(port_of(link.left) == IBV_PORT_ACTIVE);
 
-  // All devices are down now, so they can't send packets either.
+  // If the ports of all devices are down, soft1 can't send packets either.
   other.connect(link.right.here());
   faults::add("port-down");
   CHECK(other.event().event_type == IBV_EVENT_PORT_ERR);

@@ -406,7 +406,7 @@ const std::map<std::string, call>& calls() {
       {"ibv_reg_mr",
        [](world& w) {
          volatile int access =
-             0;  // not a constant, for which the macro ibv_reg_mr calls another function
+             0;  // not constant: the macro ibv_reg_mr treats constants differently
          const int rights = access;
          return is_there(ibv_reg_mr(w.domain, w.memory, sizeof(w.memory), rights));
        }},

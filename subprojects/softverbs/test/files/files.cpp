@@ -272,7 +272,6 @@ TEST_CASE("the folders above the devices exist and list them") {
       REQUIRE(::stat(path.c_str(), &about) == 0);
       CHECK(S_ISDIR(about.st_mode));
       CHECK(::access(path.c_str(), R_OK | X_OK) == 0);
-      // The kernel's own entries are still listed.
       const names listed = names_in(path);
       CHECK(listed.contains(is_sysfs ? "soft0" : "softverbs0"));
       CHECK(listed.contains(is_sysfs ? "soft1" : "softverbs1"));

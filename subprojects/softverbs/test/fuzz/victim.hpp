@@ -13,14 +13,14 @@
 
 namespace fuzz {
 
-/// The only device, and its memory. A part of the memory is registered; the rest must never change,
-/// and is surrounded by unmapped pages.
+/// The only device, and its memory. A part of the memory is registered; the pages before and after
+/// that part must never change. Unmapped pages surround the whole memory.
 class device {
  public:
   static device& only();
 
   /// Called before each input, so that all inputs find the same state: fills the registered memory
-  /// with a sequence of numbers, and all other memory with another value.
+  /// with one value, and all other memory with another value.
   void begin();
   /// Does the same as `begin`, and suspends the device: after that, the device runs only in single
   /// steps, and sends all requests as packets.
@@ -55,8 +55,8 @@ class device {
   bool may_send_frames_ = false;
 };
 
-/// A queue pair of the device, with its own objects. It is connected to the queue pair with number
-/// `peer`, which may not exist.
+/// A queue pair of the device, with its own objects. If its type needs a connection, it is
+/// connected to the queue pair with number `peer`, which may not exist.
 class victim {
  public:
   /// With XRC, receives are shared even if `shares_receives` is false.
@@ -78,7 +78,7 @@ class victim {
   void add_rule(ibv_flow_attr& attributes);
   /// Posts a request. Does nothing if the request can't be posted.
   void post(ibv_wr_opcode what, const ibv_sge& piece, std::uint64_t remote, std::uint32_t rkey);
-  /// Takes the completions, and checks that each request completes at most once.
+  /// Takes the completions, and checks that no more requests complete than were posted.
   void poll();
 
   ibv_qp* pair = nullptr;

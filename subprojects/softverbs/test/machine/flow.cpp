@@ -58,7 +58,7 @@ ibv_flow_spec_tcp_udp to_port(std::uint16_t port) {
 /// One end that sends, and two that receive.
 struct three_ends {
   explicit three_ends(const char* device = "soft0") : first(device), second(device) {}
-  /// Returns a frame to a multicast group without members.
+  /// Returns a frame to the multicast address own_group(7).
   static frame to_group(std::uint8_t number) {
     return frame_of(own_group(7), own_mac(1), experimental_type, {number});
   }
@@ -328,7 +328,8 @@ TEST_CASE("flow: a member of a multicast group that has a tagging rule reads the
   member.hear(rule().to(own_group(7)).tagging(77));
   CHECK(member.send_frame(three_ends::to_group(1)) == IBV_WC_SUCCESS);
   CHECK(member.next_tag() == 77);
-  // The queue pair gets the frame once, although it is a member and has a matching rule.
+  // The queue pair got the frame only once, although it is a member and had a matching rule: the
+  // next tag belongs to another frame, which no rule matches.
   member.stop_hearing();
   CHECK(member.send_frame(three_ends::to_group(2)) == IBV_WC_SUCCESS);
   CHECK(member.next_tag() == 0);

@@ -119,7 +119,7 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
 
 TEST_CASE("closing a device waits until requests to it have finished") {
   if (!may_be_traced()) return;
-  // Closing the device destroys the rest of the endpoint.
+  // The endpoint is never deleted, because closing the device destroys its objects.
   static endpoint* end = nullptr;
   end = new endpoint(patient());
   halted_writer writer(*end);

@@ -50,7 +50,8 @@ struct registered_device_memory {
   ibv_mr* region = nullptr;
 };
 
-/// Receives the address of the peer's device memory, and returns it.
+/// Receives the rkey of the peer's device memory, and returns the address with which requests
+/// access that memory.
 address hear_of(peer& other, address there) {
   there.memory = 0;
   there.rkey = 0;

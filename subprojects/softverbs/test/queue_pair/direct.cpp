@@ -182,8 +182,8 @@ sigjmp_buf back;
 }  // namespace
 
 TEST_CASE("the program's own SIGSEGV reaches its handler before and after it changes the handler") {
-  // The handler that was installed before the device was opened gets all faults that the device has
-  // not caused.
+  // The handler gets all faults that the device has not caused, whether the program installed it
+  // before or after it opened the device.
   struct sigaction own{};
   struct sigaction before{};
   own.sa_handler = [](int) { ::siglongjmp(back, 1); };

@@ -233,8 +233,8 @@ TEST_CASE("in front of a device: a waiting thread is notified of a delayed compl
   CHECK(order == "21");
   CHECK(events >= 2);
   CHECK(std::chrono::steady_clock::now() - start >= 80ms);
-  // Destroying the queue must not wait until these events are acknowledged, because they did not
-  // come from the device.
+  // The endpoint's destructor destroys the queue, which must not hang: some of the acknowledged
+  // events did not come from the device.
 }
 
 TEST_CASE("in front of a device: a batch of built requests fails as a whole", "[.][in front]") {
@@ -296,7 +296,7 @@ TEST_CASE("in front of a device: a child of fork has its own timer thread", "[.]
   endpoint end;
   const faults set("after:200ms=port-down");
   const forked child([] {
-    // The child removes its own faults. This must not stop the timer thread of its parent.
+    // The child removes its own faults. This must not stop the timer of its parent.
     softverbs_reset_faults();
     return softverbs_inject("ibv_alloc_pd=ENOMEM") == 0;
   });

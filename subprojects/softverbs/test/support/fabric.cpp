@@ -356,7 +356,7 @@ bool endpoint::quiet() {
   for (int rounds = 0; rounds < 20 || std::chrono::steady_clock::now() < until; ++rounds) {
     if (ibv_poll_cq(queue, 1, &result) != 0) return false;
     // While another thread polls, polling has no effect, and that thread may be waiting for a
-    // processor. This call waits for that thread.
+    // processor. Allocating a domain waits for that thread.
     if (ibv_pd* none = ibv_alloc_pd(context)) ibv_dealloc_pd(none);
   }
   return true;

@@ -44,7 +44,7 @@ bool on_ethernet();
 /// True if the faults are injected by libsoftverbs-faults, in front of the device.
 bool faults_are_in_front();
 ibv_context* open_device(const char* name);
-/// An opened device. It is closed at the end of the test, with all of its remaining objects.
+/// An opened device. The destructor closes it, with all of its remaining objects.
 struct open_context {
   explicit open_context(const char* name = "soft0") : verbs(open_device(name)) {}
   open_context(const open_context&) = delete;

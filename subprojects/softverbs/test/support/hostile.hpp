@@ -15,8 +15,8 @@ struct order {
     leave,
     /// Writes false data to the liar's own tables. `number` selects the data.
     lie,
-    /// Announces endlessly that the liar uses the queue pair and region with these indices in the
-    /// tables.
+    /// Announces that the liar uses the queue pair and region with these indices in the tables, and
+    /// never ends the announcement.
     announce,
     /// For `milliseconds`, writes random data to all memory that the liar shares, and sends notices
     /// through all connections. `number` is the seed.
@@ -39,8 +39,9 @@ int liar();
 /// Opens and closes connections to a process, one after another. The test sends the number of
 /// connections, and the number of a queue pair of that process.
 int caller();
-/// Opens connections to `region` processes, `number` to each, and sends nothing. Keeps them open
-/// until the test sends something. The test sends the number of a queue pair of each process.
+/// Opens connections to the process of the queue pair `order::pair`: `order::number` from each of
+/// `order::region` processes. Sends nothing through them, and keeps them open until the test sends
+/// something.
 int holder();
 /// Sends packets that the test passes to this process. The packets may name any sender.
 int forger();

@@ -138,8 +138,8 @@ int seeker() {
     return has_it;
   };
   std::uint32_t slot = 1;
-  // Finds a slot at which a process of another version listens, and no process of this version does
-  // or can.
+  // Finds a free slot, and takes its name in this version and in another one. So it looks as if a
+  // process of the other version had the slot, and no process of this version can take it.
   while (!take(kind + std::to_string(slot)) || !take("softverbs/2/" + std::to_string(slot)))
     if (++slot > 1022) return 3;
   listener_to_errors heard;

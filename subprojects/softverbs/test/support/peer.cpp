@@ -88,7 +88,7 @@ int echo() {
   }
 }
 
-/// Returns each datagram to its sender.
+/// Returns each datagram to its sender, until an empty one arrives.
 int datagram_echo() {
   endpoint end(options{.type = IBV_QPT_UD});
   end.initialize();
@@ -113,7 +113,7 @@ int datagram_echo() {
   }
 }
 
-/// Joins a multicast group, and counts its messages.
+/// Joins the test's multicast group, and succeeds if ten messages arrive in order.
 int member() {
   endpoint end(options{.type = IBV_QPT_UD});
   const ibv_gid group = group_of(::getppid());

@@ -44,7 +44,8 @@ bool is_all(const unsigned char* from, std::size_t length, unsigned char value) 
   return std::all_of(from, from + length, [value](unsigned char each) { return each == value; });
 }
 
-/// A connection to another worker. Each of the two workers has a lane for the other.
+/// A connection to another worker. Each of the two workers offers memory (a `lane`) to the other
+/// one.
 class link {
  public:
   link(board& all, std::size_t self, std::size_t other, std::minstd_rand& random);
@@ -54,8 +55,8 @@ class link {
 
   /// Continues with the connection. Posts at most one request.
   void step();
-  /// Deregisters a lane, checks that no later write arrives, and registers it again. Called by
-  /// another thread.
+  /// Deregisters a part of this side's lane, checks that no later write arrives, and registers the
+  /// part again. Called by another thread.
   void withdraw(std::minstd_rand& random);
   /// The slot of this process, which is a part of its queue pair numbers.
   std::uint32_t slot() const { return end_.pair->qp_num >> 14; }

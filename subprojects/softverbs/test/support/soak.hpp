@@ -93,7 +93,7 @@ struct board {
   table<knowledge> known;  ///< indexed by writer and owner
 };
 
-/// Returns data that fills an area, and that differs at each place and for each number.
+/// Returns random data for a whole area, which is always the same for the same number.
 const unsigned char* data_of(std::uint64_t number);
 
 /// True if the lane agrees with the content that its writer knows.

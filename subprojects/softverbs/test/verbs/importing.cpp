@@ -175,7 +175,8 @@ TEST_CASE("the handle of a parent domain imports the domain below") {
   REQUIRE(grandparent != nullptr);
   ibv_mr* const through_two = ibv_reg_mr(grandparent, memory.data(), memory.size(), rights);
   REQUIRE(through_two != nullptr);
-  // A parent domain belongs only to the context in which it was created.
+  // The parent domains end with their context. Their regions move to the remaining object of the
+  // domain below them.
   other.close();
   CHECK(region->pd == same);
   CHECK(through_two->pd == same);

@@ -59,7 +59,7 @@ struct connection_to_liar {
   explicit connection_to_liar(const options& wanted = {}) : end(wanted) {
     there = other.meet(end);
     REQUIRE(other.hear() == 'r');
-    // Repeats the write until it needs no packets.
+    // After several writes, the requests no longer need packets.
     for (int round = 0; round < 10; ++round) {
       REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
       REQUIRE(end.wait().status == IBV_WC_SUCCESS);
@@ -230,7 +230,8 @@ TEST_CASE("a process may write anything to shared memory without affecting other
       REQUIRE(link.end.write(id, {link.end.piece(0, 5000)}, link.there) == 0);
       REQUIRE(link.end.wait().wr_id == id);
       REQUIRE(link.end.send(id, {link.end.piece(0, 100)}) == 0);
-      // This may take long if a receive is missing, or an end is in an invalid state.
+      // The send may take long: the peer may have no receive, or be in an invalid state. So the
+      // loop below polls for its completion only a limited number of times.
       friendly.check();
       ibv_wc completion{};
       for (int tries = 0; tries < 100 && ibv_poll_cq(link.end.queue, 1, &completion) == 0; ++tries)
@@ -246,7 +247,7 @@ TEST_CASE("a process may write anything to shared memory without affecting other
     }
     link.other.kill();
   }
-  // Device memory that was not allocated still contains zeros.
+  // Newly allocated device memory contains zeros, although the peers may have written to it before.
   ibv_alloc_dm_attr all{4 << 20, 0, 0};
   ibv_dm* const memory = ibv_alloc_dm(friendly.end().context, &all);
   REQUIRE(memory != nullptr);

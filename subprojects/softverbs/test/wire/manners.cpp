@@ -124,7 +124,8 @@ TEST_CASE("no resources are kept for peers that have exited") {
     other.kill();
     other.wait();
   }
-  // The program neither polls nor sends, so the device's own thread has to detect this.
+  // The program neither polls nor sends, so the device's own thread has to detect that the peers
+  // have exited.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
   first.finish();
 }
@@ -178,7 +179,7 @@ TEST_CASE("a message is received even if its sender exits without reading the an
     intruder from(link.right.pair->qp_num);
     from.greet(-1);
     REQUIRE(from.is_answered());
-    // The sender exits before the message is received.
+    // The sender disconnects before the message is received.
     softverbs_hold(1);
     from.send(&message, sizeof(message));
   }
@@ -216,7 +217,8 @@ TEST_CASE("connections that lack descriptors wait without using processor time")
 TEST_CASE("a live peer that lacks descriptors isn't considered dead") {
   peer other("echo");
   endpoint end(patient());
-  // This process cannot accept connections, because it lacks descriptors.
+  // In the first round, this process lacks descriptors for a while, so it can't accept the peer's
+  // connection.
   other.meet(end);
   for (int round = 0; round < 3; ++round) {
     REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
