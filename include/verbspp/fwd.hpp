@@ -199,6 +199,7 @@ class channel_failure;
 class channel_hub;
 struct channel_id;
 class async_scope;
+class async_stream;
 class channel_scope;
 enum class channel_state : std::uint8_t;
 class channel_stream;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/inbox_state.hpp"
+#include <verbspp/channel/async_scope.hpp>
 #include <verbspp/channel/detail/awaited_message.hpp>
 #include <verbspp/channel/detail/awaited_revocation.hpp>
 #include <verbspp/channel/detail/awaited_work.hpp>
@@ -74,6 +75,22 @@ result<void> awaited_revocation::await_resume() noexcept {
   const std::optional<error> root = core_->root_of_failure();
   const result<void> done = lease_.revoke(call_limit::of_channel());
   return done.has_value() && root ? result<void>(*root) : done;
+}
+
+void awaited_scope::proceed(continuation& self) noexcept {
+  auto& mine = static_cast<awaited_scope&>(self);
+  if (!mine.has_expired() && !mine.has_finished()) return mine.core_.continue_when(mine);
+  mine.waiting_.resume();
+}
+
+scope_result<void> awaited_scope::await_resume() noexcept {
+  // If the limit was reached, `failure` breaks the channel instead of waiting.
+  const call_limit usual = state_.limit;
+  if (has_expired()) state_.limit = call_limit::from(&limit());
+  const auto failed = scope_.failure(false);
+  state_.limit = usual;
+  if (failed) return *failed;
+  return success();
 }
 
 result<void> awaited_room::await_resume() noexcept {

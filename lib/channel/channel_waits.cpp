@@ -79,7 +79,7 @@ std::optional<error> channel_core::wait_for(request one, call_limit limit) noexc
 
 std::optional<error> channel_core::wait_for_all(const scope_state& scope) noexcept {
   if (has_finished(scope)) return std::nullopt;
-  if (scope.is_stream) mark_end(scope);
+  mark_end(scope);
   if (has_finished(scope)) return std::nullopt;
   return wait_until([&] { return has_finished(scope); }, scope.limit);
 }
@@ -178,7 +178,7 @@ void channel_core::open_stream(scope_state& stream) noexcept {
 }
 
 void channel_core::mark_end(const scope_state& stream) noexcept {
-  if (sends_.signaled_end() >= stream.sends_end || !sends_.is_open()) return;
+  if (!has_open_end(stream)) return;
   if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
   // If the marker cannot be posted, breaking the connection is the only way to finish the requests

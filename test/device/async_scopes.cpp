@@ -158,6 +158,88 @@ TEST_CASE("a scope awaits all posted requests and reports failures whose results
   CHECK(failed.flushed() == 1);
 }
 
+namespace {
+
+/// Writes 8 bytes at a time, as a stream that signals every third request.
+scoped write_in_pieces(channel& link, const buffer<>& from, buffer<>& to, std::size_t pieces,
+                       const wait_limit& limit = patience) {
+  async_stream stream(link, {.signal_every = 3});
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const std::size_t at = 8 * i % from.size();
+    VERBSPP_CO_TRYV(co_await stream.async_room(1, limit));
+    VERBSPP_CO_TRYV(stream.post_write(
+        {.elements = from.gather(at, 8), .remote = must(to.remote().slice(at, 8))}));
+  }
+  VERBSPP_CO_TRYV(co_await stream.async_finish(limit));
+  co_return success();
+}
+
+}  // namespace
+
+TEST_CASE("a coroutine posts a stream of more requests than the queue can hold") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const buffer<> from(bed.domain, pattern(64, 3));
+  buffer<> to(bed.domain, 64);
+  // With some of these lengths, the last requests are unsignaled.
+  for (const std::size_t pieces : {0, 1, 2, 3, 4, 5, 50}) {
+    scoped writing = write_in_pieces(ends.left, from, to, pieces);
+    must(run(writing, ends.left));
+    CHECK(ends.left.outstanding() == 0);
+    CHECK(ends.left.is_connected());
+  }
+  CHECK(to.bytes() == from.bytes());
+}
+
+TEST_CASE("two coroutines post streams to one channel at the same time") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const buffer<> from(bed.domain, pattern(64, 4));
+  buffer<> to(bed.domain, 64);
+  scoped first = write_in_pieces(ends.left, from, to, 31);
+  scoped second = write_in_pieces(ends.left, from, to, 32);
+  must(run(first, ends.left));
+  must(run(second, ends.left));
+  CHECK(ends.left.outstanding() == 0);
+  CHECK(to.bytes() == from.bytes());
+}
+
+TEST_CASE("a stream reports a failed request and a limit that expires") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  buffer<> memory(bed.domain, 64);
+  const auto fail = [&]() -> scoped {
+    async_stream stream(ends.left, {.signal_every = 8});
+    VERBSPP_CO_TRYV(stream.post_write(
+        {.elements = memory.gather(),
+         .remote = remote_memory<access::remote_write>(8, 64, remote_key(0x7777U))}));
+    VERBSPP_CO_TRYV(co_await stream.async_finish(patience));
+    co_return success();
+  };
+  const auto send_without_receive = [&]() -> scoped {
+    async_stream stream(ends.left, {.signal_every = 8});
+    while (stream.post_send({.elements = memory.gather()}).has_value()) continue;
+    VERBSPP_CO_TRYV(co_await stream.async_finish(short_limit));
+    co_return success();
+  };
+  SECTION("a request that fails") {
+    scoped writing = fail();
+    const scope_error failed = failure_of(run(writing, ends.left));
+    CHECK(failed.failed() == 1);
+  }
+  SECTION("a limit that expires while the queue is full of requests") {
+    scoped sending = send_without_receive();
+    CHECK(error(failure_of(run(sending, ends.left))) == error_kind::timed_out);
+  }
+  SECTION("a coroutine that is destroyed") {
+    {
+      const scoped sending = send_without_receive();
+    }
+    CHECK(ends.left.outstanding() == 0);
+  }
+  CHECK(ends.left.state() == channel_state::broken);
+}
+
 TEST_CASE("a full queue refuses a request that is posted in an awaited scope") {
   const testbed bed;
   channel_pair ends = connect_short(bed);

@@ -16,38 +16,40 @@
 #include <verbspp/work/operations.hpp>
 
 #include <coroutine>
-#include <optional>
+#include <cstdint>
 
 namespace verbspp {
 
 namespace detail {
 
-/// The awaitable of `async_scope::async_finish`.
+/// The awaitable of `async_scope::async_finish` and `async_stream::async_finish`.
 class [[nodiscard]] awaited_scope : awaited {
  public:
   awaited_scope(scope_base& of, channel_core& core, scope_state& requests,
                 const wait_limit& limit) noexcept
-      : awaited(resume, test_end, limit), scope_(of), core_(core), state_(requests) {}
+      : awaited(proceed, test, limit), scope_(of), core_(core), state_(requests) {}
 
-  [[nodiscard]] bool await_ready() const noexcept { return core_.has_finished(state_); }
+  [[nodiscard]] bool await_ready() noexcept { return has_finished(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
     core_.continue_when(*this);
   }
-  [[nodiscard]] scope_result<void> await_resume() noexcept {
-    // If the limit was reached, `failure` breaks the channel instead of waiting.
-    const call_limit usual = state_.limit;
-    if (has_expired()) state_.limit = call_limit::from(&limit());
-    const auto failed = scope_.failure(false);
-    state_.limit = usual;
-    if (failed) return *failed;
-    return success();
-  }
+  [[nodiscard]] scope_result<void> await_resume() noexcept;
 
  private:
-  [[nodiscard]] static state test_end(condition& self) noexcept {
-    return static_cast<awaited_scope&>(self).await_ready() ? state::met : state::unmet;
+  /// The end of a stream has to be marked, for which the queue needs room.
+  [[nodiscard]] bool may_mark() const noexcept {
+    return core_.has_open_end(state_) && core_.sends().has_room();
   }
+  [[nodiscard]] bool has_finished() noexcept {
+    if (!core_.has_finished(state_) && may_mark()) core_.mark_end(state_);
+    return core_.has_finished(state_);
+  }
+  [[nodiscard]] static state test(condition& self) noexcept {
+    const auto& mine = static_cast<awaited_scope&>(self);
+    return mine.core_.has_finished(mine.state_) || mine.may_mark() ? state::met : state::unmet;
+  }
+  static void proceed(continuation& self) noexcept;
 
   scope_base& scope_;
   channel_core& core_;
@@ -124,6 +126,47 @@ class [[nodiscard]] async_scope : public detail::scope_base,
   friend channel_operations<async_scope>;
   using borrowing_handle = scoped_pending;
   using keeping_handle = scoped_pending;
+
+  [[nodiscard]] VERBSPP_DATA_PATH detail::posting_terms terms() noexcept {
+    return {.scope = &state_};
+  }
+};
+
+/// Requests of a coroutine without handles, whose memory is borrowed, and of which only one out of
+/// every `stream_options::signal_every` is signaled: for many requests in a row.
+///
+///     async_stream stream(link);
+///     for (const piece& each : pieces) {
+///       VERBSPP_CO_TRYV(co_await stream.async_room());
+///       VERBSPP_CO_TRYV(stream.post_write({.elements = each.memory, .remote = each.remote}));
+///     }
+///     VERBSPP_CO_TRYV(co_await stream.async_finish());
+///
+/// The functions `post_write` and so on never wait: if the queue is full, they fail
+/// (`would_block`). Unsignaled requests keep their places in the queue until the next signaled
+/// request of the channel has finished, or `async_finish` has marked the end.
+///
+/// Otherwise like `async_scope`: the destructor waits for the requests, and blocks the thread if
+/// they have not finished; the object can be neither copied nor moved. Thread rule: like the
+/// channel.
+class [[nodiscard]] async_stream : public detail::stream_base<async_stream> {
+ public:
+  explicit async_stream(channel& link, const stream_options& options = {}) noexcept
+      : stream_base(link.core(), nullptr, options) {}
+
+  /// As `channel::async_room`.
+  [[nodiscard]] detail::awaited_room async_room(
+      std::uint32_t requests = 1, const wait_limit& limit = detail::default_limit) noexcept {
+    return {core_, requests, limit};
+  }
+  /// As `async_scope::async_finish`.
+  [[nodiscard]] detail::awaited_scope async_finish(
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {*this, core_, state_, limit};
+  }
+
+ private:
+  friend stream_base;
 
   [[nodiscard]] VERBSPP_DATA_PATH detail::posting_terms terms() noexcept {
     return {.scope = &state_};

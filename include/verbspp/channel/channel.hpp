@@ -22,7 +22,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
@@ -33,13 +32,6 @@ namespace verbspp {
 
 class inbox;
 class prepared_channel;
-
-/// The options of a stream.
-struct stream_options {
-  /// A stream signals one out of every `signal_every` requests. Limited to the range from 1 to half
-  /// the length of the send queue.
-  std::uint32_t signal_every = 16;
-};
 
 namespace detail {
 
@@ -176,7 +168,7 @@ class channel : public detail::core_owner,
   template <class Function>
   VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {},
                                 const wait_limit& limit = detail::default_limit) {
-    channel_stream opened(core(), detail::given(limit), every(options));
+    channel_stream opened(core(), detail::given(limit), options);
     return detail::run(opened, function, false);
   }
 
@@ -275,6 +267,7 @@ class channel : public detail::core_owner,
 
  private:
   friend class async_scope;
+  friend class async_stream;
   friend class inbox;
   friend detail::channel_access;
   friend detail::hub_turn;
@@ -283,11 +276,6 @@ class channel : public detail::core_owner,
   friend async_operations<channel>;
   friend lease_operations<channel>;
   using core_owner::core;
-
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t every(
-      const stream_options& options) const noexcept {
-    return std::clamp(options.signal_every, 1U, std::max(core().sends().longest_unsignaled(), 1U));
-  }
 };
 
 /// A channel before its first handshake. It has an endpoint for the peer, and accepts receives, so

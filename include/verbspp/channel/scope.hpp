@@ -19,6 +19,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -184,32 +185,40 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   [[nodiscard]] result<void> make_room_for_batch(std::uint32_t wanted) noexcept;
 };
 
-/// The object that `channel::stream` passes to its function: it accepts requests without handles,
-/// and signals only one out of every `stream_options::signal_every`. All of them have finished when
-/// `channel::stream` returns.
-///
-/// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
-/// posts keeps the queue filled. The object is valid only within the function, and can be neither
-/// copied nor moved. Thread rule: like the channel.
-class channel_stream : public detail::scope_base, public channel_operations<channel_stream> {
+/// The options of a stream.
+struct stream_options {
+  /// A stream signals one out of every `signal_every` requests. Limited to the range from 1 to half
+  /// the length of the send queue.
+  std::uint32_t signal_every = 16;
+};
+
+namespace detail {
+
+/// The common part of streams: requests without handles, of which only some are signaled. `Stream`
+/// has `terms()`, which says whether posting waits for room.
+template <class Stream>
+class stream_base : public scope_base, public channel_operations<Stream> {
  public:
-  VERBSPP_DATA_PATH channel_stream(detail::channel_core& core, const wait_limit* limit,
-                                   std::uint32_t signal_every) noexcept
-      : scope_base(core, limit), most_unsignaled_(signal_every - 1) {
+  VERBSPP_DATA_PATH stream_base(channel_core& core, const wait_limit* limit,
+                                const stream_options& options) noexcept
+      : scope_base(core, limit),
+        most_unsignaled_(
+            std::clamp(options.signal_every, 1U, std::max(core.sends().longest_unsignaled(), 1U)) -
+            1) {
     core_.open_stream(state_);
   }
 
  private:
-  friend send_queue_operations<channel_stream, transport::rc, queue_pair_state::ready_to_send,
+  friend send_queue_operations<Stream, transport::rc, queue_pair_state::ready_to_send,
                                posting_interface::extended, channel_tag>;
-  friend receive_queue_operations<channel_stream, queue_pair_state::ready_to_send,
-                                  receive_queue_kind::own, channel_tag>;
+  friend receive_queue_operations<Stream, queue_pair_state::ready_to_send, receive_queue_kind::own,
+                                  channel_tag>;
 
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
                                                     channel_tag /*tag*/) noexcept {
-    detail::request made;
-    detail::posting_terms terms = this->terms();
+    request made;
+    posting_terms terms = static_cast<Stream&>(*this).terms();
     terms.has_handle = false;
     terms.is_signaled = core_.sends().may_have_unsignaled(most_unsignaled_);
     const result<void> posted = core_.post(operation, made, terms);
@@ -219,6 +228,23 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
   }
 
   std::uint64_t most_unsignaled_;  ///< the largest number of consecutive unsignaled requests
+};
+
+}  // namespace detail
+
+/// The object that `channel::stream` passes to its function: it accepts requests without handles,
+/// and signals only one out of every `stream_options::signal_every`. All of them have finished when
+/// `channel::stream` returns.
+///
+/// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
+/// posts keeps the queue filled. The object is valid only within the function, and can be neither
+/// copied nor moved. Thread rule: like the channel.
+class channel_stream : public detail::stream_base<channel_stream> {
+ public:
+  using stream_base::stream_base;
+
+ private:
+  friend stream_base;
 };
 
 namespace detail {

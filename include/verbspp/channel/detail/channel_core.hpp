@@ -370,6 +370,13 @@ class channel_core {
   }
   /// Makes an open scope a stream, which posts unsignaled requests.
   void open_stream(scope_state& stream) noexcept;
+  /// True if the last requests of the stream are unsignaled, so that `mark_end` has to follow them.
+  [[nodiscard]] bool has_open_end(const scope_state& stream) const noexcept {
+    return stream.is_stream && sends_.signaled_end() < stream.sends_end && sends_.is_open();
+  }
+  /// Posts a signaled request behind the unsignaled requests at the end of a stream. Its completion
+  /// shows that all of them have finished. Waits if the queue has no room.
+  void mark_end(const scope_state& stream) noexcept;
   /// Waits until all requests of a scope have finished. If something else ends the wait, breaks the
   /// connection. \returns the reason in that case; otherwise empty
   [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
@@ -575,9 +582,6 @@ class channel_core {
   [[nodiscard]] error ended_by_descriptor() const noexcept;
   /// Converts an error of `ended_by` to the error for a dropped handle; empty for other errors.
   [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;
-  /// Posts a signaled request behind the unsignaled requests at the end of a stream. Its completion
-  /// shows that all of them have finished.
-  void mark_end(const scope_state& stream) noexcept;
 
   // Room in the queues, and errors of requests that are refused.
   [[nodiscard]] result<void> make_send_room(const char* operation, bool waits,

@@ -292,7 +292,8 @@ TEST_CASE("in front of a device: faults are set and reset while threads poll", "
   CHECK(there == 200);
 }
 
-TEST_CASE("in front of a device: a child of fork has its own timer thread", "[.][in front]") {
+TEST_CASE("in front of a device: a child of fork keeps the timer of its parent running",
+          "[.][in front]") {
   endpoint end;
   const faults set("after:200ms=port-down");
   const forked child([] {
