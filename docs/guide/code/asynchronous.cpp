@@ -86,6 +86,20 @@ routine publish_halves(channel& link, const registered_buffer<>& from,
   co_return success();
 }
 
+/// Writes a buffer in pieces, and signals only one out of sixteen requests.
+routine publish_pieces(channel& link, const registered_buffer<>& from,
+                       const remote_memory<access::remote_write>& to, std::size_t piece) {
+  async_stream stream(link);
+  for (std::size_t at = 0; at + piece <= from.size(); at += piece) {
+    VERBSPP_CO_TRY(memory, from.gather(at, piece));
+    VERBSPP_CO_TRY(remote, to.slice(at, piece));
+    VERBSPP_CO_TRYV(co_await stream.async_room());
+    VERBSPP_CO_TRYV(stream.post_write({.elements = memory, .remote = remote}));
+  }
+  VERBSPP_CO_TRYV(co_await stream.async_finish());
+  co_return success();
+}
+
 /// Serves the channels of a hub.
 routine poll_hub(event_loop& loop, channel_hub& hub) {
   for (;;) {
