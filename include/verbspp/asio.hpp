@@ -669,7 +669,7 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///
 /// A move-only owner of the channel. Destroying it closes the channel, so its operations complete.
 /// If the execution context is destroyed first, they do not complete: their handlers are destroyed.
-/// Thread rule: like the channel. Start and cancel operations, and call all functions, on the
+/// Thread rule: as for the channel. Start and cancel operations, and call all functions, on the
 /// executor of the channel; if several threads run the context, it has to be a strand.
 /// \errors as `async_operations`; `cancelled`
 class asio_channel {

@@ -234,7 +234,7 @@ plain(const async_fetch_and_add_operation& from, const scatter_list& result) noe
 ///
 /// Await the returned object in the expression that creates it, because it refers to the arguments
 /// and to inline bytes without copying them. `Poster` provides `core()`, which returns the
-/// channel's state. Thread rule: like the channel.
+/// channel's state. Thread rule: as for the channel.
 /// \errors as `blocking_operations`
 template <class Poster>
 class async_operations {

@@ -75,7 +75,8 @@ class [[nodiscard]] awaited_scope : awaited {
 /// price of borrowed memory; shared and owned memory need no scope. The scopes of several
 /// coroutines may be open on one channel at the same time.
 ///
-/// It can be neither copied nor moved, and may outlive its channel. Thread rule: like the channel.
+/// It can be neither copied nor moved, and may outlive its channel. Thread rule: as for the
+/// channel.
 class [[nodiscard]] async_scope : public detail::scope_base,
                                   public posting_operations<async_scope> {
   template <class Operation>
@@ -147,7 +148,7 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 /// request of the channel has finished, or `async_finish` has marked the end.
 ///
 /// Otherwise like `async_scope`: the destructor waits for the requests, and blocks the thread if
-/// they have not finished; the object can be neither copied nor moved. Thread rule: like the
+/// they have not finished; the object can be neither copied nor moved. Thread rule: as for the
 /// channel.
 class [[nodiscard]] async_stream : public detail::stream_base<async_stream> {
  public:

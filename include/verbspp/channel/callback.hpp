@@ -60,7 +60,7 @@ class followed_work : public continuation {
 ///
 /// The program owns the object. Destroying it before the call cancels the call, and drops the
 /// handle, as if there were no function: the handle of borrowed or owned memory waits, and the
-/// handle of shared memory does not. It can be neither copied nor moved. Thread rule: like the
+/// handle of shared memory does not. It can be neither copied nor moved. Thread rule: as for the
 /// channel.
 template <class Work, class Function>
 class callback {
@@ -93,7 +93,7 @@ class callback {
 /// record does not outlive the channel.
 ///
 /// Borrowed memory, and all objects to which the function refers, have to live until the call.
-/// Thread rule: like the channel.
+/// Thread rule: as for the channel.
 /// \errors `resource_exhausted`: the function is never called, and the handle is unchanged
 template <FollowableWork Work, CallbackOf<Work> Function>
 result<void> then(Work&& posted, Function called) noexcept

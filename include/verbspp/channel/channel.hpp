@@ -281,7 +281,7 @@ class channel : public detail::core_owner,
 /// A channel before its first handshake. It has an endpoint for the peer, and accepts receives, so
 /// that they are ready for the peer's first messages.
 ///
-/// A move-only owner. Thread rule: like a channel.
+/// A move-only owner. Thread rule: as for a channel.
 class prepared_channel : public detail::core_owner,
                          public posting_operations<prepared_channel, queue_pair_state::init> {
  public:

@@ -43,7 +43,7 @@ class continuation_list;
 ///
 /// The program owns the object, and has to keep it until the call. Destroying it cancels only the
 /// call: the request continues. It can be used again after the call. It can be neither copied nor
-/// moved. Thread rule: like the channel.
+/// moved. Thread rule: as for the channel.
 class continuation : detail::list_links {
  public:
   using function = void (*)(continuation& self) noexcept;

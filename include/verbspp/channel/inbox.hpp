@@ -57,7 +57,7 @@ struct inbox_options {
 ///
 /// A move-only owner. It may outlive its channel. If it is destroyed before the channel, its
 /// receives stay posted, and the messages that they receive are dropped; messages that arrive in a
-/// hub's pool are returned by the hub again. Thread rule: like its channel.
+/// hub's pool are returned by the hub again. Thread rule: as for its channel.
 class inbox {
  public:
   /// Opens the inbox of a channel.

@@ -35,7 +35,7 @@ namespace verbspp {
 /// to which it was filled. A message that was default constructed, moved from, or passed to a
 /// request is empty: it has no bytes, and requests with it fail.
 ///
-/// Thread rule: like a plain value; messages may move between threads.
+/// Thread rule: as for a plain value; messages may move between threads.
 class [[nodiscard]] message {
  public:
   message() noexcept = default;

@@ -238,7 +238,7 @@ class stream_base : public scope_base, public channel_operations<Stream> {
 ///
 /// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
 /// posts keeps the queue filled. The object is valid only within the function, and can be neither
-/// copied nor moved. Thread rule: like the channel.
+/// copied nor moved. Thread rule: as for the channel.
 class channel_stream : public detail::stream_base<channel_stream> {
  public:
   using stream_base::stream_base;

@@ -44,7 +44,7 @@ struct cm_datagram_peer {
 
 /// A route to a datagram service, and the local device at which it starts.
 ///
-/// A move-only owner. Thread rule: like a container.
+/// A move-only owner. Thread rule: as for a standard container.
 class cm_datagram_route {
  public:
   /// Finds the device and the route to the address of a service.
@@ -72,7 +72,7 @@ class cm_datagram_route {
 /// A lookup of a datagram service, to be answered or rejected.
 ///
 /// A move-only owner. If it is destroyed without an answer or a rejection, the peer may wait until
-/// its limit is reached. Thread rule: like a container.
+/// its limit is reached. Thread rule: as for a standard container.
 class cm_datagram_request {
  public:
   /// Used by the library only.
@@ -109,7 +109,7 @@ class cm_datagram_request {
 
 /// Listens for lookups of a datagram service.
 ///
-/// A move-only owner. Thread rule: like a container.
+/// A move-only owner. Thread rule: as for a standard container.
 class cm_datagram_listener {
  public:
   /// Listens at one address of this host, or at all of them (`cm_address::any`).
@@ -142,7 +142,7 @@ class cm_datagram_listener {
 /// A multicast group that a port of this host has joined. The destructor leaves the group.
 ///
 /// To receive its datagrams, a queue pair has to join as well: `queue_pair.join_multicast(group(),
-/// multicast_lid())`. To send, `address` is enough. A move-only owner. Thread rule: like a
+/// multicast_lid())`. To send, `address` is enough. A move-only owner. Thread rule: as for a
 /// container.
 class cm_multicast {
  public:

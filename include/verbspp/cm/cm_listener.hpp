@@ -23,7 +23,7 @@ namespace verbspp {
 ///     VERBSPP_TRY(met, std::move(request).accept(std::move(prepared), 5s));
 ///
 /// A move-only owner. Destroying it rejects the pending requests; requests that it has returned
-/// stay valid. Thread rule: like a container.
+/// stay valid. Thread rule: as for a standard container.
 class cm_listener {
  public:
   /// Listens at one address of this host, or at all of them (`cm_address::any`).

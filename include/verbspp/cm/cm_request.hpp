@@ -19,7 +19,7 @@ namespace verbspp {
 
 /// A connection request, to be accepted or rejected.
 ///
-/// A move-only owner. Destroying it before it is accepted rejects it. Thread rule: like a
+/// A move-only owner. Destroying it before it is accepted rejects it. Thread rule: as for a
 /// container.
 class cm_request {
  public:

@@ -24,7 +24,7 @@ namespace verbspp {
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
 ///     VERBSPP_TRY(met, std::move(route).connect(std::move(prepared), 5s));
 ///
-/// A move-only owner. Thread rule: like a container.
+/// A move-only owner. Thread rule: as for a standard container.
 class cm_route {
  public:
   /// Finds the device and the route (`rdma_resolve_addr`, `rdma_resolve_route`).

@@ -29,7 +29,7 @@ concept CmEnd = detail::because(detail::cm_end<End>::exists,
 ///     }
 ///     auto met = std::move(session).finish();
 ///
-/// A move-only owner. Destroying it before it is done notifies the peer. Thread rule: like a
+/// A move-only owner. Destroying it before it is done notifies the peer. Thread rule: as for a
 /// container.
 template <class End>
   requires CmEnd<End>

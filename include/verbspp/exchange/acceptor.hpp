@@ -193,7 +193,7 @@ class typed_acceptor final : public acceptor_core {
 ///
 /// A move-only owner. Destroying it refuses the clients in progress, and closes the connections of
 /// clients that were not taken. An acceptor that was moved from has no clients, and its waits fail
-/// (`invalid_input`). Thread rule: like a container.
+/// (`invalid_input`). Thread rule: as for a standard container.
 template <class Theirs, class Prepare>
 class exchange_acceptor {
   using core = detail::typed_acceptor<Theirs, Prepare>;

@@ -149,7 +149,7 @@ concept ExchangeEnd =
 /// The caller owns the socket, blocking or not, and must keep it open as long as the session
 /// exists. No byte after the exchange is read from it. A move-only owner. Destroying it before it
 /// is done notifies the peer. A session that was moved from, or whose result was taken, is empty,
-/// and all calls fail (`invalid_input`). Thread rule: like a container.
+/// and all calls fail (`invalid_input`). Thread rule: as for a standard container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class exchange_session {

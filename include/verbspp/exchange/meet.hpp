@@ -32,7 +32,7 @@ namespace verbspp {
 /// The listener, and the text and bytes that the options refer to, must stay valid as long as the
 /// session exists. A move-only owner. Destroying it before it is done notifies the peer. A session
 /// that was moved from, or whose result was taken, is empty, and all calls fail (`invalid_input`).
-/// Thread rule: like a container.
+/// Thread rule: as for a standard container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class meeting_session {

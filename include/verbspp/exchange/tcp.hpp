@@ -16,7 +16,7 @@ namespace verbspp {
 
 /// A connected socket. The destructor closes it. It is non-blocking, and is closed on exec.
 ///
-/// A move-only owner; a default constructed one is not open. Thread rule: like a plain value.
+/// A move-only owner; a default constructed one is not open. Thread rule: as for a plain value.
 class tcp_socket {
  public:
   tcp_socket() noexcept = default;

@@ -44,7 +44,7 @@ concept TakesPartsOfPeers =
 /// connects it. If that fails, `scope[peer]` refuses requests like an empty channel, and the next
 /// use tries to connect again. Requests for numbers that were not below the group's size when the
 /// scope began are refused as well. The object is valid only within the function, and can be
-/// neither copied nor moved. Thread rule: like the group.
+/// neither copied nor moved. Thread rule: as for the group.
 class group_scope : public group_operations<group_scope> {
  public:
   /// Used by the library only.

@@ -33,7 +33,7 @@ struct group_options {
 /// A group before its handshake. It has an endpoint for each peer, and accepts receives, so that
 /// they are ready for the peers' first messages.
 ///
-/// A move-only owner. Thread rule: like a group.
+/// A move-only owner. Thread rule: as for a group.
 class prepared_group {
  public:
   /// The number of peers.

@@ -57,7 +57,7 @@ concept Bootstrap = detail::because(
 
 /// Owns a bootstrap of any type.
 ///
-/// A move-only owner; its size is 0 if it was moved from. Thread rule: like a container.
+/// A move-only owner; its size is 0 if it was moved from. Thread rule: as for a standard container.
 class any_bootstrap {
  public:
   template <class Model>

@@ -31,7 +31,7 @@ struct host_entry {
 ///       "size": 3                                     // uses only the first ranks; all by default
 ///     }
 ///
-/// A value that owns its memory. Thread rule: like a container.
+/// A value that owns its memory. Thread rule: as for a standard container.
 class host_list {
  public:
   static constexpr std::uint32_t longest_name = 253;

@@ -23,7 +23,7 @@ class pmix_session;
 /// PMIx reports that a fence was not completed in time, but not which ranks are missing. It cannot
 /// continue after some ranks have abandoned a fence: in that case, end the job.
 ///
-/// Owns the connection of the process to its launcher. Thread rule: like a container.
+/// Owns the connection of the process to its launcher. Thread rule: as for a standard container.
 class pmix_bootstrap {
  public:
   /// True if this process was started by such a launcher.

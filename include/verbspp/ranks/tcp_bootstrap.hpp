@@ -40,7 +40,8 @@ struct tcp_launch {
 /// that only trusted processes can reach.
 ///
 /// Destroying it leaves the world. Since the meeting point is a thread of rank 0, the destructor of
-/// rank 0 waits until all ranks have left, for at most 5 seconds. Thread rule: like a container.
+/// rank 0 waits until all ranks have left, for at most 5 seconds. Thread rule: as for a standard
+/// container.
 class tcp_bootstrap {
  public:
   /// Joins the world.

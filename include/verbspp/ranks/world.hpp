@@ -102,7 +102,7 @@ class channel_source_of final : public channel_source {
 /// `peers()[1].receive`.
 ///
 /// A move-only owner. If it was moved from, its size is 0, and its operations fail. Call a last
-/// barrier on all ranks before the first of them destroys its world. Thread rule: like a group.
+/// barrier on all ranks before the first of them destroys its world. Thread rule: as for a group.
 class world {
  public:
   world(const world&) = delete;

@@ -16,7 +16,7 @@ namespace verbspp::detail {
 /// Connects the members of a group at their first use. A world implements this, because it has the
 /// addresses of its members.
 ///
-/// Thread rule: like the group.
+/// Thread rule: as for the group.
 class member_connector {
  public:
   member_connector() noexcept = default;
