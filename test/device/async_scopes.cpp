@@ -161,16 +161,15 @@ TEST_CASE("a scope awaits all posted requests and reports failures whose results
 namespace {
 
 /// Writes 8 bytes at a time, as a stream that signals every third request.
-scoped write_in_pieces(channel& link, const buffer<>& from, buffer<>& to, std::size_t pieces,
-                       const wait_limit& limit = patience) {
+scoped write_in_pieces(channel& link, const buffer<>& from, buffer<>& to, std::size_t pieces) {
   async_stream stream(link, {.signal_every = 3});
   for (std::size_t i = 0; i < pieces; ++i) {
     const std::size_t at = 8 * i % from.size();
-    VERBSPP_CO_TRYV(co_await stream.async_room(1, limit));
+    VERBSPP_CO_TRYV(co_await stream.async_room(1, patience));
     VERBSPP_CO_TRYV(stream.post_write(
         {.elements = from.gather(at, 8), .remote = must(to.remote().slice(at, 8))}));
   }
-  VERBSPP_CO_TRYV(co_await stream.async_finish(limit));
+  VERBSPP_CO_TRYV(co_await stream.async_finish(patience));
   co_return success();
 }
 

@@ -19,7 +19,7 @@ using routine = eager<result<void>>;
 using whole_lease = lease<both_ways, whole_buffer>;
 
 /// Awaits the revocation of a lease, which stays with the caller.
-routine revoke(lease<both_ways>& granted, const wait_limit& limit = patience) {
+routine revoke(lease<both_ways>& granted, wait_limit limit = patience) {
   VERBSPP_CO_TRYV(co_await granted.async_revoke(limit));
   co_return success();
 }
