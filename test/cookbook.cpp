@@ -194,7 +194,7 @@ transport_result<void> loops(const protection_domain& domain) {
   return looped;
 }
 
-/// The peer closes its channel, and then waits for another connection.
+/// Sends on a channel that was closed beforehand; the peer waits for the new connection.
 transport_result<void> failures(const protection_domain& domain) {
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   const std::string port = std::to_string(listener.port());

@@ -64,8 +64,8 @@ result<void> channel_core::open_shared_inbox(inbox_state& inbox) noexcept {
                  "that pool");
   if (!member_->hub->open_inbox(*member_.get()))
     return error(error_kind::busy, opening_inbox,
-                 "a channel of a hub with a pool has one inbox at a time, and this channel has "
-                 "one already");
+                 "a channel of a hub with a pool has one inbox at a time, but this channel already "
+                 "has an inbox");
   inbox.is_shared = true;
   shared_inbox_ = &inbox;
   return success();

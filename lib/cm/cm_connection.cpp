@@ -29,7 +29,7 @@ std::optional<cm_event> cm_connection::heard(
   if (!event) return std::nullopt;
   switch (event->event) {
     case cm_event::disconnected:
-      // The peer waits for this end to disconnect, too.
+      // The peer is waiting for this end to disconnect as well.
       if (state_ == cm_state::connected) static_cast<void>(disconnect());
       break;
     case cm_event::time_wait_exit:

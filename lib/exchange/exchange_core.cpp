@@ -308,8 +308,9 @@ result<void> exchange_core::take_frame() noexcept {
   return success();
 }
 
-/// Returns what the exchange waits for next: the offer by which the peer chooses this connection,
-/// if the peer is the one that chooses; otherwise this side's `offer`.
+/// Returns the step that follows the hello frames, or the proofs if a secret is used. If the peer
+/// chooses the connection, this is `choice`: the exchange waits for the peer's offer. Otherwise it
+/// is `decision`: the exchange waits until this side calls `offer`.
 exchange_core::awaited exchange_core::behind_greeting() const noexcept {
   return lets_choose_ ? awaited::choice : awaited::decision;
 }

@@ -25,7 +25,7 @@ namespace verbspp::detail {
   return watched.what == watch_for::hang_up ? ends : ends | EPOLLIN;
 }
 
-/// True if the polled events of a descriptor of the program end a wait.
+/// True if the polled events of a watched descriptor end a wait.
 [[nodiscard]] inline result<bool> ends_wait(const pollfd& seen, const char* operation) noexcept {
   if ((seen.revents & POLLNVAL) != 0)
     return error::out_of_range(operation, "the watched file descriptor", seen.fd, "it is not open");

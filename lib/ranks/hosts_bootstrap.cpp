@@ -53,7 +53,8 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
     if (cause.kind() != error_kind::mismatch) return cause;
     return error(
         error_kind::mismatch, joining_hosts,
-        "the ranks at the meeting point have another list of hosts, or belong to another world");
+        "the ranks at the meeting point have a different list of hosts, or belong to a different "
+        "world");
   });
 }
 

@@ -11,8 +11,8 @@
 namespace verbspp::detail {
 
 /// The limit of a step, in three parts: a rank waits for the others; after a failure, it reads
-/// their counts, and then writes the cause to them. None of them lasts beyond the limit, except
-/// that the second part always has at least `shortest_answer`.
+/// their counts, and then writes the cause to them. No part lasts beyond the limit, except that
+/// the second part always has at least `shortest_answer`.
 ///
 /// A stop token ends only the first part.
 class step_limits {

@@ -46,13 +46,14 @@ constexpr auto time_for_who = std::chrono::seconds(1);
       return error::out_of_range(meeting, "rank", launch.rank)
           .as(error_kind::busy,
               "the meeting point has, or had, another process with this rank: was it started "
-              "twice, or does another world meet there?");
+              "twice, or does another world use this meeting point?");
     case detail::tcp_refusal::other_size:
       return error::out_of_range(meeting, "size of the world", launch.size)
           .as(error_kind::mismatch,
-              "the meeting point has a world of another size: does another one meet there?");
+              "the meeting point serves a world of a different size: does another world use it?");
     case detail::tcp_refusal::other_world:
-      return {error_kind::mismatch, meeting, "the meeting point has a world of another name"};
+      return {error_kind::mismatch, meeting,
+              "the meeting point serves a world with a different name"};
     case detail::tcp_refusal::too_slow:
       return {error_kind::busy, meeting,
               "too many other clients connected to the meeting point before this rank identified "
@@ -103,7 +104,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         const error& cause = listener.assume_error();
         if (cause.native_errno() != EADDRINUSE) return cause;
         return cause.as(error_kind::busy,
-                        "the port of the meeting point is in use: does another world meet there?");
+                        "the port of the meeting point is in use: does another world use this "
+                        "meeting point?");
       }
       point_ = std::make_unique<meeting_point>(std::move(listener).assume_value(), launch_.size,
                                                std::string(launch_.name));

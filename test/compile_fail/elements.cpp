@@ -34,7 +34,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: atomic_result_without_value
-// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// expect: this is a result, which may hold an error: take the value out with .value() or VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair,
           const memory_region<access::local_write | access::all_remote>& memory, remote_word word) {
@@ -43,8 +43,8 @@ auto post(queue_pair_type& queue_pair,
 }
 
 // case: elements_of_the_other_kind
-// expect: this is a list of the other kind of elements: memory that is sent needs a gather_list,
-// expect: memory that is filled a scatter_list
+// expect: this is the wrong kind of list: sending from memory needs a gather_list, and
+// expect: filling memory needs a scatter_list
 // within: 15
 auto post(queue_pair_type& queue_pair, const gather_list& sent, const scatter_list& filled) {
   (void)sent, (void)filled;
@@ -58,7 +58,7 @@ auto post(queue_pair_type& queue_pair, const gather_list& sent, const scatter_li
 }
 
 // case: elements_without_value
-// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// expect: this is a result, which may hold an error: take the value out with .value() or VERBSPP_TRY
 // within: 15
 using region = memory_region<access::local_write | access::all_remote>;
 
@@ -107,7 +107,7 @@ auto post(queue_pair_type& queue_pair,
 
 // case: memory_for_elements
 // expect: this is not a part of registered memory: write region.gather() for memory that is sent,
-// expect: region.scatter() for memory that is filled
+// expect: or region.scatter() for memory that is filled
 // within: 15
 auto post(queue_pair_type& queue_pair, const memory_region<access::local_write>& region,
           const registered_buffer<access::local_write>& buffer, const std::string& text,
@@ -129,7 +129,7 @@ auto post(queue_pair_type& queue_pair, const memory_region<access::local_write>&
 }
 
 // case: remote_without_value
-// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// expect: this is a result, which may hold an error: take the value out with .value() or VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair, scatter_element part,
           const remote_memory<access::all_remote>& there) {
@@ -177,7 +177,7 @@ auto post(queue_pair_type& queue_pair, int& object, std::span<const int> numbers
 }
 
 // case: inline_result
-// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// expect: this is a result, which may hold an error: take the value out with .value() or VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair, const result<std::uint64_t>& number) {
   return queue_pair.post_send({.elements = inline_payload(number GOOD(.assume_value()))});

@@ -49,7 +49,7 @@ void give(world& all, std::span<int> numbers) {
 }
 
 // case: collective_result
-// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// expect: this is a result, which may hold an error: take the value out with .value() or VERBSPP_TRY
 void give(world& all, const result<int>& number) {
   static_cast<void>(all.all_gather(number GOOD(.assume_value()), std::chrono::seconds(1)));
 }
@@ -71,7 +71,7 @@ group_result<group> connect(prepared_group& prepared, std::span<const endpoint> 
 }
 
 // case: group_manual_scope_without_results
-// expect: a manual scope requires that every result is taken, and this returns no handles
+// expect: a manual scope requires that every result is taken, but this function returns no handles
 void post(group& peers) {
 #ifdef MUST_FAIL
   static_cast<void>(peers.manual_scope([](manual_group_scope& scope) {

@@ -115,7 +115,8 @@ auto end(lease<access::remote_write, leased_buffer> lease) {
 auto shared(registered_buffer<> buffer) { return BAD(buffer) GOOD(std::move(buffer)).share(); }
 
 // case: work_memory_of_a_region
-// expect: work can own a registered_buffer or a part of one, whose bytes live as long as it does
+// expect: a request can own a registered_buffer or a part of one, whose bytes live as long as the
+// expect: object
 template <class Memory>
   requires WorkMemory<Memory>
 void give(Memory&& memory);
@@ -123,7 +124,7 @@ void give(Memory&& memory);
 void use(BAD(memory_region<>) GOOD(registered_buffer<>) memory) { give(std::move(memory)); }
 
 // case: work_memory_without_move
-// expect: work takes ownership of its memory: write std::move(buffer)
+// expect: a request takes ownership of its memory: write std::move(buffer)
 template <class Memory>
   requires WorkMemory<Memory>
 void give(Memory&& memory);

@@ -207,7 +207,7 @@ def judge(case, compiler, faults):
     """Returns passed, failed or skipped, and the reason."""
     expected = case.all("expect", compiler.family)
     if case.unknown_lines:
-        return "failed", f"not a line that this program knows: {case.unknown_lines[0]}"
+        return "failed", f"unknown directive: {case.unknown_lines[0]}"
     if reason := why_skipped(case, compiler):
         return "skipped", reason
     if not expected:

@@ -339,7 +339,9 @@ TEST_CASE(
   must(bed.left().build());
 }
 
-TEST_CASE("an operation that a device's extended interface lacks is refused before the call") {
+TEST_CASE(
+    "an operation that a device's extended interface lacks is refused before the driver is "
+    "called") {
   const testbed bed;
   auto pair = connect_to_itself(supported(bed.left().extended_posting().build(), extended_posting));
   buffer<> memory(bed.domain, 64);

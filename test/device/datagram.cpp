@@ -248,7 +248,7 @@ TEST_CASE("UD: a privileged queue key requires the right to open raw sockets") {
   CHECK(copy_of(arriving.take().payload()) == pattern(16, 13));
 }
 
-TEST_CASE("UD: a receive without room for the header is refused before the call") {
+TEST_CASE("UD: a receive without room for the header is refused before the driver is called") {
   const testbed bed;
   auto right = right_of(bed);
   buffer<> memory(bed.domain, 64);

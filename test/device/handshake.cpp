@@ -357,8 +357,8 @@ TEST_CASE("an unreachable peer's error reports what is wrong with the route to i
   CHECK_THAT(e.message(), Catch::Contains("ip route get"));
 }
 
-TEMPLATE_TEST_CASE_SIG("an unreachable peer's error names a pair of addresses that may not match",
-                       "", ((transport Transport), Transport), transport::rc, transport::ud) {
+TEMPLATE_TEST_CASE_SIG("the error for an unreachable peer names addresses that might not match", "",
+                       ((transport Transport), Transport), transport::rc, transport::ud) {
   const testbed bed;
   auto prepared = prepared_of<Transport>(bed, bed.left_queue);
   endpoint remote = prepared.endpoint();

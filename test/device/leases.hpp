@@ -43,8 +43,8 @@ struct lease_bed : testbed {
   channel owner;
 };
 
-/// A fixture: memory that can be leased by windows. Skips the test if the device has no such
-/// windows.
+/// A fixture: memory that can be leased through type 2 memory windows. Skips the test if the device
+/// does not support them.
 struct memory_for_windows {
   memory_for_windows() { bed.need_windows(); }
 

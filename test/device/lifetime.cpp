@@ -50,7 +50,7 @@ struct parts {
 
 }  // namespace
 
-TEST_CASE("verbs objects can be destroyed in every order") {
+TEST_CASE("verbs objects can be destroyed in any order") {
   std::array<int, 5> order{0, 1, 2, 3, 4};
   do {
     const release_watch watch;

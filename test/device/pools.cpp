@@ -87,7 +87,7 @@ TEST_CASE("a pool lends its places as messages until the messages are destroyed"
   check_places(pool);
 }
 
-TEST_CASE("an empty pool and a moved-from pool are refused") {
+TEST_CASE("creating a pool of size 0 and taking from a moved-from pool are errors") {
   const testbed bed;
   CHECK(failure_of(message_pool::create(bed.domain, 0, 8)) == error_kind::invalid_input);
   CHECK(failure_of(message_pool::create(bed.domain, 8, 0)) == error_kind::invalid_input);

@@ -20,7 +20,7 @@ TEST_CASE("both posting interfaces can bind a window and send its handle in one 
     buffer<> inbox(bed.domain, outbox.size());
     buffer<> source(bed.domain, pattern(64, 10));
     auto window = window_of<type_2>(bed.domain);
-    // In the second round, the same batch closes the window that the first round opened.
+    // In the second round, the batch first invalidates the key that the first round bound.
     for (const std::size_t offset : {0U, 64U}) {
       const remote_key before = window->rkey();
       must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));

@@ -231,7 +231,8 @@ TEST_CASE("a peer cannot access memory of another protection domain") {
   check_read_refused(bed, far.remote());
 }
 
-TEST_CASE("memory that the local device may not use is a local error") {
+TEST_CASE(
+    "a request whose memory the local device is not allowed to use fails with a local error") {
   const testbed bed;
   const protection_domain other = must(protection_domain::allocate(bed.context));
   SECTION("the memory was released") {
@@ -255,7 +256,7 @@ TEST_CASE("memory that the local device may not use is a local error") {
   }
 }
 
-TEST_CASE("a receive into memory that the device may not write fails on both ends") {
+TEST_CASE("a receive into memory that the device is not allowed to write fails on both ends") {
   const testbed bed;
   const protection_domain other = must(protection_domain::allocate(bed.context));
   SECTION("the memory was released") {
@@ -278,7 +279,7 @@ TEST_CASE("a receive into memory that the device may not write fails on both end
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a read into memory that the device may not write is a local error") {
+                 "a read into memory that the device is not allowed to write is a local error") {
   buffer<> far(bed.domain, 64);
   const buffer<access::local_read> near(bed.domain, 64);
   must(left.post_read(

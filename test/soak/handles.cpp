@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Requests by blocking calls, and requests with handles.
+/// Requests made by blocking calls, and requests made with handles.
 #include "operations.hpp"
 
 #include <type_traits>

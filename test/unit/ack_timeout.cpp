@@ -55,7 +55,7 @@ TEST_CASE("an ACK timeout created from a duration has the smallest code that is 
   }
 }
 
-TEST_CASE("an ACK timeout cannot be negative or longer than that of the largest code") {
+TEST_CASE("an ACK timeout cannot be negative or longer than the longest duration that has a code") {
   for (const nanoseconds duration :
        {-1ns, nanoseconds::min(), nanoseconds(8796093022209), nanoseconds::max()}) {
     const auto timeout = ack_timeout::at_least(duration);

@@ -59,7 +59,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a min RNR timer cannot be negative or longer than that of the longest code") {
+TEST_CASE(
+    "a min RNR timer cannot be negative or longer than the longest duration that has a code") {
   for (const nanoseconds duration : {-1ns, nanoseconds::min(), 655360001ns, nanoseconds::max()}) {
     const auto timer = min_rnr_timer::at_least(duration);
     REQUIRE(timer.has_error());

@@ -32,7 +32,9 @@ TEST_CASE("a step's limit covers its wait, its questions to other ranks, and its
   }
 }
 
-TEST_CASE("a step that fails before its limit has separate limits for questions and reports") {
+TEST_CASE(
+    "a step that fails before its limit has one limit for waiting for answers and another for "
+    "sending reports") {
   const wait_limit whole(start + 1h);
   const step_limits limits(whole, start);
   CHECK(limits.answers_until(start) == start + step_limits::longest_answer);

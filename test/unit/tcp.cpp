@@ -171,10 +171,10 @@ TEST_CASE("connecting to a host that does not answer times out") {
 TEST_CASE("a name server that does not answer delays no other call") {
   lookups_hang = true;
   for (int i = 0; i < 16; ++i)
-    // steady: this name is not resolved, so no socket is opened at this port
+    // steady: this name is never resolved, so nothing connects to the fixed port
     CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::timed_out);
   // The number of pending lookups is limited, but addresses need no lookup. steady: this name is
-  // not resolved, so no socket is opened at this port
+  // never resolved, so nothing connects to the fixed port
   CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::resource_exhausted);
   const held_port port;
   CHECK(tcp_socket::connect("127.0.0.1", port.text(), 10s).error() == error_kind::not_connected);
@@ -242,7 +242,7 @@ TEST_CASE("if no address of a name answers, the error reports the result for eac
 }
 
 TEST_CASE("an unknown name is not found") {
-  // steady: this name does not exist, so no socket is opened at this port
+  // steady: this name does not exist, so nothing connects to the fixed port
   const auto missing = tcp_socket::connect("no-such-host.invalid", "80", 20s).error();
   CHECK((missing == error_kind::not_found || missing == error_kind::timed_out));
   CHECK(missing.message().size() > 20);

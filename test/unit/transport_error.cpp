@@ -54,7 +54,7 @@ TEST_CASE("VERBSPP_TRY returns a failed call and a failed request as a transport
   CHECK(passed_on(complete).error().message() == failed_request.message());
 }
 
-TEST_CASE("value() of a transport error throws what value() of the failure itself would") {
+TEST_CASE("value() of a transport_result throws the exception type of the failure that it holds") {
   CHECK_THROWS_AS(transport_result<int>(failed_call).value(), verbspp::exception);
   CHECK_THROWS_AS(transport_result<int>(failed_request).value(), verbspp::work_exception);
 }

@@ -84,7 +84,7 @@ class waiting_source : list_links {
   wait_limit limit_;
   void* source_ = nullptr;
   std::coroutine_handle<> waiting_{};
-  std::optional<error> failure_{};  ///< the error of `request_notification`
+  std::optional<error> failure_{};  ///< the error that `request_notification` returned
   bool is_due_ = false;
 };
 

@@ -96,7 +96,7 @@ struct looked_at<const outcome<Value, Error>&> {
   using type = copied_failure<Error>;
 };
 
-/// A range whose only element is the outcome. It is empty if the outcome is a success.
+/// A range that contains the outcome if it is a failure, and is empty if it is a success.
 template <class Outcome>
 struct only_if_failed {
   [[nodiscard]] constexpr Outcome* begin() noexcept {

@@ -31,7 +31,7 @@ namespace detail {
 template <class Operation, class Memory>
 class awaited_work {
   static_assert(sizeof(Operation) == 0,
-                "awaited calls are for coroutines: #include <verbspp/coroutine.hpp>");
+                "to await calls in coroutines, #include <verbspp/coroutine.hpp>");
 };
 
 class awaited_room;

@@ -189,8 +189,8 @@ class channel : public detail::core_owner,
   /// completion. While requests are outstanding, it also returns once for completions whose results
   /// were taken already, or that have no handle. Reaching the limit does not break the channel; an
   /// event of the descriptor that the channel watches does.
-  /// \param file_descriptor a descriptor of the program, which also ends the wait when it is
-  /// readable or hung up, without any other effect; a negative number means none
+  /// \param file_descriptor a file descriptor that belongs to the program. The wait also ends when
+  /// this descriptor is readable or hung up, without any other effect. A negative number means none
   /// \returns the cause of the wait's end, which is `completions` if the channel broke
   /// \errors `not_connected` if the channel is empty; `invalid_input` if a descriptor is not open;
   /// `driver` if the device no longer exists; `resource_exhausted`
@@ -220,12 +220,12 @@ class channel : public detail::core_owner,
   /// limits of continuations. After the watched socket was hung up, the deadline is at most 50 ms
   /// later: until then, completions may still arrive; after that, `poll` breaks the channel.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
-  /// Watches a descriptor of the program, such as the TCP socket by which the peer was found: when
-  /// it becomes readable, or is hung up, waits end and the channel breaks (`cancelled`). If the
-  /// program still reads from the socket, watch for `hang_up` only. The program keeps the ownership
-  /// of the descriptor, which must stay open while it is watched. A negative number means none,
-  /// which is the default. After an exchange, the channel watches its own duplicate of the socket
-  /// (`exchange_options::ties_socket`).
+  /// Watches a file descriptor that belongs to the program, such as the TCP socket over which the
+  /// endpoints were exchanged: when the descriptor becomes readable, or is hung up, waits end and
+  /// the channel breaks (`cancelled`). If the program still reads from the socket, watch for
+  /// `hang_up` only. The program keeps the ownership of the descriptor, which must stay open while
+  /// it is watched. A negative number means none, which is the default. After an exchange, the
+  /// channel watches its own duplicate of the socket (`exchange_options::ties_socket`).
   void watch(int file_descriptor, watch_for what = watch_for::data_or_hang_up) noexcept;
 
   /// Closes the connection: brings the queue pair to ERR, collects all outstanding requests, and

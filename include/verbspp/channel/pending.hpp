@@ -139,7 +139,7 @@ class pending_request {
 /// The memory of the request is *borrowed*: the program has to keep it until the request has
 /// finished. In contrast, a `pending<Memory>` owns the memory.
 ///
-/// A move-only owner of a few words. Thread rule: one thread at a time for the handle and its
+/// Move-only, and a few words in size. Thread rule: one thread at a time for the handle and its
 /// channel.
 template <>
 class [[nodiscard]] pending<void> : public detail::pending_request {

@@ -32,8 +32,9 @@ namespace detail {
 template <class Scope>
 concept TakesPartsOfPeers =
     because(!std::is_same_v<Scope, manual_group_scope>,
-            "a manual scope requires that every result is taken, and this returns no handles: post "
-            "to each peer, scope[peer].post_write and the like, or use group::scope");
+            "a manual scope requires that every result is taken, but this function returns no "
+            "handles: post to each peer separately, for example with scope[peer].post_write, or "
+            "use group::scope");
 }  // namespace detail
 
 /// The object that `group::scope` passes to its function: it accepts requests for any peer. All

@@ -168,7 +168,8 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
 /// rule: the const functions may be called from any thread.
 ///
 /// A region that was moved from or deregistered has no bytes: its length, start and keys are 0, its
-/// native handle is null, and creating anything from it returns an error.
+/// native handle is null, and making elements, window parts or handles for peers from it returns an
+/// error.
 template <access_flags Rights>
 class VERBSPP_CONSUMABLE registered_region {
   // The same type as `verbspp::result<Value>`, but instantiated only where it is used.
@@ -408,7 +409,8 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     VERBSPP_TRYV(this->registration_.change({.domain = domain}));
     return std::move(*this);
   }
-  /// Registers other memory instead. Elements and peers use the address of that memory.
+  /// Registers other memory in place of the current memory. From then on, scatter/gather elements
+  /// and peers must use the addresses of the new memory.
   /// \errors those of `change_rights`
   template <class Memory>
     requires RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>

@@ -126,11 +126,12 @@ class shared_buffer;
 /// Memory that the library allocates and registers, as an array of elements that are initially
 /// zero.
 ///
-/// A move-only owner of two words. The memory stays in place when the buffer is moved. It is freed
-/// after it was deregistered. If deregistering fails, the failure is reported
+/// A move-only owner, two words in size. The memory stays in place when the buffer is moved. It is
+/// freed once it has been deregistered. If deregistering fails, the failure is reported
 /// (`set_destroy_failure_handler`), and the memory is never freed, since the device may still use
 /// it. No other data shares its pages. Keeps its protection domain alive. A buffer that was moved
-/// from has no elements, and creating anything from it returns an error.
+/// from has no elements, and making scatter/gather elements, parts or handles from it returns an
+/// error.
 ///
 /// A request uses a buffer in one of three ways. *Borrowed*: the request gets elements, and the
 /// caller must ensure that the buffer outlives it. *Owned*: the buffer, or a `part` of it, is moved

@@ -130,7 +130,7 @@ class remote_destination {
   template <class Other>
   remote_destination(const Other&) VERBSPP_DETAIL_REFUSED(
       detail::MayLackValue<Other>,
-      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "this is a result, which may hold an error: take the value out with .value() or "
       "VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_destination,
                             "an RDMA write needs a destination: write .remote = memory of the "
@@ -161,7 +161,7 @@ class remote_source {
   template <class Other>
   remote_source(const Other&) VERBSPP_DETAIL_REFUSED(
       detail::MayLackValue<Other>,
-      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "this is a result, which may hold an error: take the value out with .value() or "
       "VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_source,
                             "an RDMA read needs a source: write .remote = memory of the peer, from "
@@ -198,8 +198,8 @@ class remote_flushable {
   template <class Other>
   remote_flushable(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
-                             "this is a result, which may hold an error: take the value out of it, "
-                             "by .value() or VERBSPP_TRY");
+                             "this is a result, which may hold an error: take the value out with "
+                             ".value() or VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_flushable,
                             "a flush needs the memory to flush: write .remote = memory of the "
                             "peer, from its region.remote() or remote_memory::decode");

@@ -37,7 +37,7 @@ class remote_word {
   template <class Other>
   remote_word(const Other&) VERBSPP_DETAIL_REFUSED(
       detail::MayLackValue<Other>,
-      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "this is a result, which may hold an error: take the value out with .value() or "
       "VERBSPP_TRY");
   template <access_flags Rights>
   remote_word(const remote_memory<Rights>&)

@@ -76,7 +76,7 @@ class VERBSPP_VIEW scatter_element : public gather_element {
   template <class Other>
   scatter_element(const Other&) VERBSPP_DETAIL_REFUSED(
       detail::MayLackValue<Other>,
-      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "this is a result, which may hold an error: take the value out with .value() or "
       "VERBSPP_TRY");
   template <class Other>
   scatter_element(const Other&)
@@ -137,8 +137,8 @@ class VERBSPP_VIEW inline_payload {
   template <class Object>
   explicit inline_payload(const Object&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Object>,
-                             "this is a result, which may hold an error: take the value out of it, "
-                             "by .value() or VERBSPP_TRY");
+                             "this is a result, which may hold an error: take the value out with "
+                             ".value() or VERBSPP_TRY");
   template <class Object>
   explicit inline_payload(const Object&) VERBSPP_DETAIL_REFUSED(
       (!InlineObject<Object> && !detail::InlineBytes<Object> && !detail::MayLackValue<Object>),
@@ -222,7 +222,7 @@ class element_list {
   template <class Other>
   element_list(const Other&) VERBSPP_DETAIL_REFUSED(
       (detail::mistaken_for<Element, Other> == detail::mistake::result),
-      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "this is a result, which may hold an error: take the value out with .value() or "
       "VERBSPP_TRY");
   template <class Other>
   element_list(const Other&)
@@ -232,13 +232,13 @@ class element_list {
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::other_list),
-                             "this is a list of the other kind of elements: memory that is sent "
-                             "needs a gather_list, memory that is filled a scatter_list");
+                             "this is the wrong kind of list: sending from memory needs a "
+                             "gather_list, and filling memory needs a scatter_list");
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::no_element),
                              "this is not a part of registered memory: write region.gather() for "
-                             "memory that is sent, region.scatter() for memory that is filled");
+                             "memory that is sent, or region.scatter() for memory that is filled");
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }

@@ -64,7 +64,8 @@ class shared_part;
 /// a part of it was passed is therefore not affected if the handle is destroyed or moved early. But
 /// a request that gets elements from `gather()` or `scatter()` only *borrows* the memory: some
 /// handle must outlive this request. Keeps its protection domain alive. A handle that was moved
-/// from has no elements, and creating anything from it returns an error.
+/// from has no elements, and making scatter/gather elements, parts or handles for peers from it
+/// returns an error.
 ///
 /// Thread rule: as for `std::shared_ptr`, different threads may use different handles of the same
 /// buffer.

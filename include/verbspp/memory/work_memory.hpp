@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The ways in which a request, called work here, gets its memory.
+/// The ways in which a request gets its memory.
 ///
-/// There are three. *Owned* memory is moved into the work, and returned with the result, even on
-/// failure: `WorkMemory`. *Shared* memory is passed as a handle, of which the work keeps a copy:
+/// There are three. *Owned* memory is moved into the request, and returned with the result, even on
+/// failure: `WorkMemory`. *Shared* memory is passed as a handle, of which the request keeps a copy:
 /// `SharedMemory`. *Borrowed* memory is referenced by elements, and the caller must ensure that it
-/// outlives the work.
+/// outlives the request.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -35,27 +35,30 @@ concept HasKeep = requires(const Memory& memory) { memory.keep().let_go(); };
 
 }  // namespace detail
 
-/// Memory that work can own: it is moved into the work. Its `gather()` and `scatter()` return a
-/// result with an element that covers all of the memory.
+/// Memory that a request can own: it is moved into the request. Its `gather()` and `scatter()`
+/// return a result with an element that covers the whole memory.
 template <class Memory>
 concept WorkMemory =
     detail::because(
         !std::is_lvalue_reference_v<Memory>,
-        "work takes ownership of its memory: write std::move(buffer); the result returns it") &&
+        "a request takes ownership of its memory: write std::move(buffer); the request's result "
+        "returns the buffer") &&
     detail::because(enable_work_memory<std::remove_cvref_t<Memory>>,
-                    "work can own a registered_buffer or a part of one, whose bytes live as long "
-                    "as it does; for other registered memory, pass elements, and keep it alive") &&
+                    "a request can own a registered_buffer or a part of one, whose bytes live as "
+                    "long as the object; for other registered memory, pass elements, and keep the "
+                    "memory alive") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,
-        "memory of work must have a function gather() that returns an element for all of it") &&
+        "memory that is moved into a request must have a gather() function that returns an "
+        "element covering the whole memory") &&
     detail::because(std::is_nothrow_move_constructible_v<std::remove_cvref_t<Memory>> &&
                         !std::is_copy_constructible_v<std::remove_cvref_t<Memory>> &&
                         !std::is_const_v<std::remove_reference_t<Memory>>,
-                    "memory that work owns has a single owner: it must be movable without "
-                    "exceptions, and not copyable");
+                    "memory that a request owns has a single owner: its type must be movable "
+                    "without exceptions, and not copyable");
 
-/// Memory of which work keeps a handle. Its `keep()` increments the count of its users, which is
-/// decremented when the device no longer uses the memory.
+/// Memory of which a request keeps a handle. Its `keep()` increments the count of its users, which
+/// is decremented when the device no longer uses the memory.
 template <class Memory>
 concept SharedMemory =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>>,
@@ -63,9 +66,10 @@ concept SharedMemory =
                     "std::move(buffer).share()") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,
-        "memory of work must have a function gather() that returns an element for all of it");
+        "memory that a request keeps alive must have a gather() function that returns an element "
+        "covering the whole memory");
 
-/// Memory that work can own or keep, and that the device may write, for data that is received,
+/// Memory that a request can own or keep, and that the device may write, for data that is received,
 /// read, or fetched.
 template <class Memory>
 concept FillableMemory =
@@ -83,11 +87,13 @@ concept OutlivesCall = detail::because(
     "this call fills the memory in place, so data that arrives in a temporary is lost: pass a "
     "buffer that has a name");
 
-/// Memory that a blocking call can borrow. Its `gather()` returns an element for all of it.
+/// Memory that a blocking call can borrow. Its `gather()` returns an element that covers the whole
+/// memory.
 template <class Memory>
 concept BorrowedMemory =
     detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,
-                    "a blocking call borrows registered memory with a gather() that covers all of "
-                    "it: a buffer, a part of one, a region or a message");
+                    "a blocking call borrows registered memory whose gather() function returns an "
+                    "element covering the whole memory: a buffer, a part of one, a region or a "
+                    "message");
 
 }  // namespace verbspp

@@ -122,8 +122,8 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end);
 
 /// Checks that the two ends can be connected: transport, link layer, MTU, traffic class, service
 /// level, and on Ethernet a pair of addresses that fit. Both ends get the same result.
-/// \errors `mismatch` with the field and both values, or the error of `choose_addresses`;
-/// `invalid_input` for an endpoint to which no queue pair can be connected
+/// \errors `mismatch` with the field and both values; those of `choose_addresses`; `invalid_input`
+/// for an endpoint to which no queue pair can be connected
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
 
 /// Selects the addresses for a connection between two ends on Ethernet, by the rules of

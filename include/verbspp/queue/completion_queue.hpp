@@ -46,8 +46,8 @@ enum class wait_end : std::uint8_t {
 
 [[nodiscard]] const char* to_string(wait_end end) noexcept;
 
-/// The conditions of a file descriptor of the program that end a wait. An error of the descriptor
-/// always ends it.
+/// The conditions of a watched file descriptor that end a wait. An error of the descriptor always
+/// ends it.
 enum class watch_for : std::uint8_t {
   data_or_hang_up,  ///< there is data to read, or the other end was closed
   hang_up,          ///< the other end was closed; data does not end the wait
@@ -59,7 +59,7 @@ struct completion_channel_state;
 
 struct completion_queue_access;
 
-/// A file descriptor of the program that ends waits.
+/// A file descriptor that belongs to the program; a wait ends when it becomes ready.
 struct watched_descriptor {
   int number = -1;  ///< negative for none
   watch_for what = watch_for::data_or_hang_up;

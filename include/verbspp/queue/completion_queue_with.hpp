@@ -37,11 +37,11 @@ namespace detail {
 /// The attributes of all polls, which request no additional data. Drivers only read them.
 inline constinit ibv_poll_cq_attr no_poll_attributes{};
 
-/// Returns the error of a call of `poll_each` within a polling session of the same thread, and
+/// Returns the error for a call of `poll_each` within a polling session of the same thread, and
 /// undoes the decrement of `free_polling_sessions`.
 [[nodiscard]] error nested_polling() noexcept;
 [[nodiscard]] error start_poll_failure(int returned) noexcept;
-/// Returns the error of `ibv_next_poll`, and ends the session.
+/// Returns the error for a failed call of `ibv_next_poll`, and ends the session.
 [[nodiscard]] error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept;
 
 /// Implements `completion_queue_with::wait`.
@@ -252,15 +252,15 @@ class completion_queue_with : public completion_queue {
     return detail::wait_for_completions(*this, state(), into, until, which);
   }
 
-  /// As `wait`, but also ends when a file descriptor of the program is readable, hung up or in
-  /// error, such as a socket that reports the peer's death, and when this queue or the device
-  /// fails. If several of these occur together, completions take precedence over failures, and
-  /// failures over the descriptor.
+  /// As `wait`, but also ends when this queue or the device fails, or when a file descriptor of the
+  /// program (such as a socket that reports the peer's death) is readable, hung up or in error. If
+  /// several of these occur together, completions take precedence over failures, and failures over
+  /// the descriptor.
   ///
   /// The event of a failure is also available from `context::poll_async_event`. If the context is
   /// borrowed and the file descriptor of its asynchronous events is blocking, the wait does not
-  /// read events. It then ends only for events that the program reads meanwhile, with
-  /// `poll_async_event` of the context handle from which the queue was created.
+  /// read events. A failure then ends the wait only if the program itself reads the failure's event
+  /// meanwhile, with `poll_async_event` of the context handle from which the queue was created.
   ///
   /// \param file_descriptor the descriptor; a negative number means none
   /// \returns the cause that ended the wait, and the slots that were filled

@@ -173,7 +173,7 @@ struct atomic_operation : usual_operation<Operation> {
   }
 };
 
-/// An operation that invalidates a key, if the device supports that.
+/// An operation that invalidates a key; offered only by devices that support it.
 template <class Operation>
 struct invalidation : usual_operation<Operation> {
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {

@@ -114,10 +114,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .addend, .fenced}, in "
       "this order, and then a tag, {.id, .signaled}");
 
-  /// Writes eight bytes to the peer's memory in one step (`ibv_wr_atomic_write`), if the device
-  /// supports that.
+  /// Writes eight bytes to the peer's memory in one step (`ibv_wr_atomic_write`).
   /// \errors in addition, `invalid_input` if the remote memory is shorter or not aligned to 8;
-  /// `not_supported`
+  /// `not_supported` if the device lacks this operation
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_atomic_write(
       const atomic_write_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
@@ -133,10 +132,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_atomic_write needs .remote = memory of the peer, and takes {.value, .remote, .fenced}, "
       "in this order, and then a tag, {.id, .signaled}");
   /// Posts a request that completes when the data that this queue pair previously wrote to the
-  /// peer's memory has reached the requested placement (`ibv_wr_flush`), if the device supports
-  /// that.
+  /// peer's memory has reached the requested placement (`ibv_wr_flush`).
   /// \errors in addition, `invalid_input` if no placement is requested; `permission` for a
-  /// placement that the peer did not grant; `not_supported`
+  /// placement that the peer did not grant; `not_supported` if the device lacks this operation
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_flush(
       const flush_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
@@ -151,7 +149,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_flush needs .remote = memory of the peer, and takes {.remote, .placement, .scope, "
       ".fenced}, in this order, and then a tag, {.id, .signaled}");
 
-  /// Sends, and invalidates an rkey of the peer, if the device supports that
+  /// Sends, and invalidates an rkey of the peer. Only for devices that support this operation
   /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send_with_invalidate(
       const send_with_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
@@ -163,7 +161,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       post_send_with_invalidate, (CarriesInvalidation<Transport> && AcceptsSends<State>),
       "post_send_with_invalidate needs .rkey = the remote_key of a region or window, and takes "
       "{.elements, .rkey, .solicited, .fenced}, in this order, and then a tag, {.id, .signaled}");
-  /// Invalidates an rkey of this side, if the device supports that.
+  /// Invalidates an rkey of this side. Only for devices that support this operation
+  /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
       const local_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>

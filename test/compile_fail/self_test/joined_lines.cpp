@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // case: joined_lines
-// runner: failed: not a line that this program knows
+// runner: failed: unknown directive
 // expect: a message
 // that goes on here within: 15

@@ -320,8 +320,8 @@ class channel_core {
     continuations_.add_condition(met, connection_.settings().default_limit);
     if (member_) pass_alarm();
   }
-  /// Changes the number of awaited requests that wait for room in a queue. Awaited requests that
-  /// follow wait behind them; requests that the program posts directly do not.
+  /// Adjusts the number of awaited requests that are queued until a work queue has room. Later
+  /// awaited requests queue behind them; requests that the program posts directly do not.
   void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
   /// Makes all conditions that depend on `subject` due, because `subject` is being destroyed.
@@ -580,7 +580,8 @@ class channel_core {
   [[nodiscard]] error ended_by(const wait_limit& limit, bool is_default) const noexcept;
   /// The error for a wait that the watched descriptor ended.
   [[nodiscard]] error ended_by_descriptor() const noexcept;
-  /// Converts an error of `ended_by` to the error for a dropped handle; empty for other errors.
+  /// If `ended` was made by `ended_by`, returns the corresponding error for a dropped handle;
+  /// otherwise returns nothing.
   [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;
 
   // Room in the queues, and errors of requests that are refused.
@@ -610,7 +611,7 @@ class channel_core {
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
   continuations continuations_{};
-  std::uint32_t delayed_ = 0;  ///< awaited requests that wait for room
+  std::uint32_t delayed_ = 0;  ///< awaited requests that are queued until a work queue has room
   handed_calls handed_{};
   condition has_handed_;         ///< is waiting while a call is expected
   std::uint32_t expecting_ = 0;  ///< operations that expect a call

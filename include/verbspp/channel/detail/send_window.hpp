@@ -185,8 +185,8 @@ class send_window {
                                       const open_scopes& scopes) const noexcept;
 
  private:
-  /// The record of one request. A place of the ring is reused, so a record whose `number` differs
-  /// from the request's number is outdated.
+  /// The record of one request. Slots in the ring are reused, so a record whose `number` differs
+  /// from the request's number is stale.
   struct record {
     std::uint64_t number = 0;
     scope_state* scope = nullptr;  ///< the scope whose run ends with this number, if any

@@ -93,8 +93,9 @@ class exchange_core {
   [[nodiscard]] result<void> wait() noexcept;
 
  private:
-  /// The frame or step for which the exchange waits. `choice` is the peer's offer, by which the
-  /// peer chooses this connection; `decision` and `connection` are steps of this side.
+  /// The frame or step for which the exchange waits. `choice` waits for the peer's offer when
+  /// sending it is how the peer chooses this connection; `decision` and `connection` wait for this
+  /// side's own steps.
   enum class awaited : std::uint8_t {
     hello,
     proof,

@@ -108,7 +108,8 @@ class event_channel final : public rdma_event_channel {
   event_channel();
   bool watch(int descriptor, channel_member& member, std::uint32_t what) noexcept;
   void abandon() noexcept;
-  /// Reads the messages that have arrived, up to a limit.
+  /// Reads the messages that have arrived, until none is left or a limited number of successive
+  /// polls has produced no event.
   void progress();
   bool look();
   void serve_timer();

@@ -255,7 +255,7 @@ TEST_CASE("flow: a drop rule drops the frames that it matches") {
   CHECK(ends.first.next() == ends.to(2, 2));
 }
 
-TEST_CASE("flow: default rules get the frames for other addresses that no other rule matches") {
+TEST_CASE("flow: default rules get frames for foreign addresses that no normal rule matches") {
   if (!may_send_frames()) return;
   three_ends ends("soft1");
   ends.first.hear(rule(IBV_FLOW_ATTR_ALL_DEFAULT));

@@ -414,7 +414,7 @@ TEST_CASE("a child of fork can create objects on a device that its parent opened
   CHECK(ibv_destroy_comp_channel(parents) == 0);
 }
 
-TEST_CASE("a child of fork may close an inherited device through the context of its own objects") {
+TEST_CASE("a child of fork can close an inherited device through the context of its own objects") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
   const forked child([&] {

@@ -181,7 +181,9 @@ namespace {
 sigjmp_buf back;
 }  // namespace
 
-TEST_CASE("the program's own SIGSEGV reaches its handler before and after it changes the handler") {
+TEST_CASE(
+    "a SIGSEGV of the program's own reaches the program's handler, whether installed before or "
+    "after the device was opened") {
   // The handler gets all faults that the device has not caused, whether the program installed it
   // before or after it opened the device.
   struct sigaction own{};

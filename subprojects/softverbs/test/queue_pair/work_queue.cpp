@@ -255,7 +255,7 @@ TEST_CASE("receive scaling: objects are busy until their users are destroyed") {
 }
 
 #if !defined(NO_THREADS_AFTER_FORK)
-TEST_CASE("receive scaling: a child of fork may not use its parent's objects") {
+TEST_CASE("receive scaling: a forked child cannot use its parent's objects") {
   if (!may_send_frames()) return;
   work_queues end(2);
   end.spread(ipv4_addresses);
