@@ -12,8 +12,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The number of times that a thread reads the lock before it sleeps. Usually, the lock is released
-/// earlier.
+/// A thread that finds the lock taken reads it this many times before it sleeps. Usually, the owner
+/// releases the lock in the meantime.
 constexpr unsigned looks_before_sleep = 100;
 
 }  // namespace

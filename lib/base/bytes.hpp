@@ -15,7 +15,7 @@ constexpr void store_big_endian(std::span<std::byte, Size> to, std::uint64_t num
     to[i] = static_cast<std::byte>(number >> 8 * (Size - 1 - i) & 0xff);
 }
 
-/// Reads a number that was stored most significant byte first.
+/// Reads a number whose most significant byte is stored first.
 template <std::size_t Size>
 [[nodiscard]] constexpr std::uint64_t load_big_endian(
     std::span<const std::byte, Size> from) noexcept {

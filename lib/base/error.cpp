@@ -32,7 +32,8 @@ class appender {
     if (added > 0) length_ += static_cast<std::size_t>(added);
   }
 
-  /// Appends the text that `write` stores in a buffer. `write` returns the full length of the text.
+  /// Appends the text that `write` stores in a buffer. `write` returns the full length of that
+  /// text.
   template <class Write>
   void add_by(Write write) noexcept {
     length_ += write(buffer_.subspan(std::min(length_, buffer_.size())));
@@ -64,7 +65,7 @@ bool is_of_verbs(std::string_view operation) noexcept {
   return operation.starts_with("ibv_") || operation.starts_with("modify ");
 }
 
-/// The advice for a failed verb, if nothing but its errno is known.
+/// The advice for a verb that failed, if only its errno is known.
 const char* usual_advice(int errnum) noexcept {
   switch (kind_of_errno(errnum)) {
     case error_kind::invalid_input:
@@ -92,7 +93,7 @@ const char* usual_advice(int errnum) noexcept {
   }
 }
 
-/// The advice for an errno that means the same for all calls; null for other errnos.
+/// The advice for an errno that has the same meaning in all calls; null for other errnos.
 const char* advice_on(int errnum) noexcept {
   switch (errnum) {
     case EMFILE:

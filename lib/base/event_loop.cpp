@@ -47,8 +47,8 @@ result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
                                .revents = 0};
     until = until.no_later_than(each.deadline());
   }
-  // As long as a source has work in every round, the descriptors of the others are polled only in
-  // every 16th round.
+  // As long as one source has work in every round, the other sources' descriptors are polled only
+  // in every 16th round.
   constexpr unsigned most_busy_rounds = 16;
   if (!has_work || ++busy_rounds_ == most_busy_rounds) {
     busy_rounds_ = 0;
@@ -59,7 +59,7 @@ result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
   return resume_due();
 }
 
-/// Makes room for the entries of all sources.
+/// Makes room for the poll entries of all sources.
 result<void> event_loop::make_room() noexcept {
   std::size_t count = 0;
   for (const detail::list_links* next = waiting_.next; next != &waiting_; next = next->next)

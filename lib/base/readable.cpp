@@ -47,12 +47,12 @@ struct closes_signal {
   }
 };
 
-/// The eventfd of this thread, created by the first call; -1 if it could not be created.
+/// Returns this thread's eventfd, which the first call creates; -1 if it could not be created.
 int descriptor_of_stops() noexcept {
   stop_signal& mine = signal_of_thread;
   if (mine.has_ended) return -1;
   static const thread_local closes_signal at_end;
-  // A child process shares the descriptor with its parent, so it creates another one.
+  // A forked child shares the descriptor with its parent, so it creates one of its own.
   if (const pid_t process = ::getpid(); mine.creator != process) {
     if (mine.descriptor != -1) ::close(mine.descriptor);
     mine = {.creator = process};
@@ -92,7 +92,8 @@ class sleep_on_descriptors : stoppable_sleep {
         until_(until),
         signal_(signal) {}
 
-  /// \returns true if one of the given descriptors is ready
+  /// \returns true if one of the given descriptors is ready, false if the wait ended for another
+  /// reason
   [[nodiscard]] result<bool> run_with_callback() noexcept {
     until_.sleep(*this);
     // At this point, the stop callback has returned, or will never be called. Its signal must not

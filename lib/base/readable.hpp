@@ -19,8 +19,8 @@ inline constexpr const char* device_is_gone =
 /// \returns the errno, 0 on success
 [[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
 
-/// Fails if `seen`, the result of polling an event descriptor of a device, shows that the
-/// descriptor no longer works.
+/// Fails if `seen`, the result of polling a device's event descriptor, shows that the descriptor no
+/// longer works.
 [[nodiscard]] result<void> check_alive(const pollfd& seen, const char* operation) noexcept;
 /// Waits until one event descriptor is readable, and then checks it with `check_alive`.
 [[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
@@ -37,7 +37,8 @@ template <class Read>
     const int errnum = errno;
     if (errnum == EAGAIN) return false;
     if (errnum == EINTR) continue;
-    // If the descriptor was readable, but has only a part of an event or none, errno is not set.
+    // If the descriptor was readable, but holds only a part of an event or none at all, errno is
+    // not set.
     return error::from_errno(errnum != 0 ? errnum : EIO, operation, device_is_gone);
   }
 }

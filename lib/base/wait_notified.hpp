@@ -11,10 +11,11 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// A sleep on a condition variable until the condition holds or the limit expires. A stop request
-/// runs a callback, `wake`, which takes the lock. So the lock is released while the callback is
-/// registered and removed. During the sleep, only the condition variable releases the lock, so the
-/// callback runs either before the thread checks for a stop, or when it already sleeps.
+/// A sleep on a condition variable, which lasts until the condition holds or the limit expires. A
+/// stop request runs a callback, `wake`, which takes the lock. So the lock is released while the
+/// callback is registered and removed. During the sleep, only the condition variable releases the
+/// lock, so the callback runs either before the thread checks for a stop, or when it already
+/// sleeps.
 template <class Condition>
 struct notified_sleep : stoppable_sleep {
   notified_sleep(std::condition_variable& changes, std::unique_lock<std::mutex>& lock,
@@ -40,8 +41,8 @@ struct notified_sleep : stoppable_sleep {
 
   void sleep_locked() noexcept {
     while (!holds() && !has_ended()) {
-      // Sleeps for at most 100 ms at a time: `wait_until` may convert the time to another clock,
-      // and the conversion of the maximum would overflow.
+      // Sleeps for at most 100 ms at a time, because `wait_until` may convert the time to another
+      // clock, and the conversion of the maximum would overflow.
       const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
       const auto end = until.has_callbacks() ? until.deadline() : until.sleep_until();
       changed.wait_until(held, std::min(end, slice));

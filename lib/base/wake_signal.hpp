@@ -9,11 +9,11 @@
 namespace verbspp::detail {
 
 /// Wakes threads that sleep on file descriptors, which a condition variable can't. Each thread also
-/// watches the descriptor of the signal. That descriptor is readable until all threads that were
-/// asleep at the time of the signal have woken up.
+/// watches the descriptor of the signal. A signal makes that descriptor readable, until all threads
+/// that were asleep at the time have woken up.
 ///
-/// The owner's lock guards all members. A thread holds the lock from the test of its condition
-/// until it has called `enter`, so no signal is lost in between.
+/// The owner's lock guards all members. A thread holds the lock from the time when it tests its
+/// condition until it has called `enter`, so no signal is lost in between.
 class wake_signal {
  public:
   wake_signal() noexcept = default;

@@ -140,7 +140,7 @@ result<cm_step> cm_handshake::advance() noexcept {
 result<managed_attributes> cm_handshake::attributes() noexcept {
   auto found = id_.attributes();
   if (found.has_value()) return found;
-  // The kernel has no attributes for a peer that has disconnected.
+  // The kernel provides no attributes once the peer has disconnected.
   return refuse(found.assume_error().as(error_kind::not_connected,
                                         "the peer gave up before the connection was established"));
 }

@@ -46,7 +46,7 @@ error taken_port(const char* operation, std::uint16_t port, int errnum, const ch
       errnum);
 }
 
-/// Converts the return value of a call of librdmacm, which leaves the errno in `errno`.
+/// Converts the return value of a librdmacm function, which leaves its errno in `errno`.
 result<void> outcome_of(int returned, const char* operation, const char* hint = nullptr) noexcept {
   if (returned == 0) return success();
   return error::from_errno(errno != 0 ? errno : EIO, operation, hint);
@@ -69,8 +69,8 @@ int milliseconds_to(const wait_limit& limit) noexcept {
   return static_cast<int>(std::clamp(left, milliseconds(1), longest).count());
 }
 
-/// Removes `const`: the functions of librdmacm require a pointer to a non-const address, but do not
-/// modify the address.
+/// Removes `const`, because librdmacm's functions require a pointer to a non-const address,
+/// although they do not modify the address.
 sockaddr* of_c(const cm_address& address) noexcept {
   return const_cast<sockaddr*>(address.native());
 }
@@ -125,7 +125,8 @@ cm_event_data copy_of(const rdma_cm_event& native) noexcept {
     data = told.private_data;
   }
   if (native.event == RDMA_CM_EVENT_CONNECT_REQUEST) event.request = native.id;
-  // In events of a multicast group, `private_data` is a pointer of the program, not data of a peer.
+  // In events about a multicast group, `private_data` is the program's own pointer, not data that a
+  // peer sent.
   if (data == nullptr || native.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
       native.event == RDMA_CM_EVENT_MULTICAST_ERROR)
     event.size = 0;
@@ -157,7 +158,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return failed.as(error_kind::not_found, "there is no route to this address");
     }
     case cm_event::unreachable:
-      // A positive status comes from the response to the lookup of a service.
+      // A positive status comes from the peer's response to the lookup of a service.
       if (event.status > 0)
         return {error_kind::not_connected, step,
                 "no server listens at this address and port, or it rejected the connection"};
@@ -207,7 +208,7 @@ result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
     rdma_destroy_id(request);
     return channel.assume_error();
   }
-  // Events that have arrived for the request are migrated with it.
+  // Events that have already arrived for the request migrate with it.
   errno = 0;
   if (rdma_migrate_id(request, channel.assume_value()) != 0) {
     const int errnum = errno;
@@ -219,7 +220,8 @@ result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
 }
 
 void cm_identifier::destroy() noexcept {
-  // If this is a listener, the kernel rejects the requests that were not taken from it.
+  // If this is a listener, the kernel rejects the connection requests that the program has not
+  // taken from it.
   if (id_ != nullptr && rdma_destroy_id(id_) != 0) report_destroy(errno, "rdma_destroy_id");
   if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
   id_ = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The common part of the listeners for connections and for datagrams.
+/// The code that the listeners for connections and for datagrams have in common.
 #pragma once
 
 #include <verbspp/cm/cm_options.hpp>

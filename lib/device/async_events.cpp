@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* reading_event = "ibv_get_async_event";
 
-/// The rank of a failure; a listener keeps the failure with the highest rank. 0 for events that are
-/// not failures.
+/// The rank of a failure, by which a listener decides which failure to keep: the one with the
+/// highest rank. Events that are not failures have the rank 0.
 int rank_of(const async_event& event) noexcept {
   if (event.severity() < async_event_severity::error) return 0;
   if (event.element() == async_event_element::port) return 1;
@@ -93,8 +93,8 @@ result<std::optional<async_event>> async_events::read(bool is_kept) noexcept {
     tell(event, source);
     if (is_kept) keep(event);
   }
-  // The element that the event concerns cannot be destroyed before the event is acknowledged here.
-  // So the event has already been kept when `forget` is called for the element.
+  // The element that the event concerns cannot be destroyed before this acknowledgement. So the
+  // event is already among the kept ones when `forget` is called for the element.
   ibv_ack_async_event(&source);
   return std::optional(event);
 }

@@ -20,9 +20,10 @@ namespace verbspp::detail {
 
 /// Distributes the asynchronous events of a context to the program and to listeners.
 ///
-/// Each event is read once, by the first thread that polls. This thread passes it to the listeners;
-/// events that were not read for the program are kept until the program polls. Thus an event is
-/// acknowledged as soon as it is read, and no object's destruction waits for the program.
+/// Each event is read once, by the first thread that polls. This thread passes it to the listeners.
+/// Unless the thread reads on behalf of the program, it keeps the event until the program polls.
+/// Thus an event is acknowledged as soon as it is read, and no object's destruction waits for the
+/// program.
 struct [[gnu::visibility("hidden")]] async_events {
   explicit async_events(ibv_context* source) noexcept : native(source) {}
   async_events(const async_events&) = delete;
@@ -30,7 +31,7 @@ struct [[gnu::visibility("hidden")]] async_events {
   ~async_events();
 
   [[nodiscard]] static async_events& of(const context& device) noexcept;
-  /// The events of the device to which a listener listens.
+  /// The events of the device that this listener listens to.
   [[nodiscard]] static async_events& of(const async_listener& listener) noexcept;
 
   /// Returns the next event for the program, if one is available.
@@ -39,10 +40,10 @@ struct [[gnu::visibility("hidden")]] async_events {
   /// block.
   [[nodiscard]] result<void> collect() noexcept;
   void forget(async_event_element element, std::uint64_t id) noexcept;
-  /// A descriptor that is readable while there are events to read, or kept events.
+  /// A descriptor that is readable while there are events to read or events that were kept.
   [[nodiscard]] int descriptor() noexcept;
-  /// The device's own descriptor, readable while there are events to read; -1 if reading could
-  /// block.
+  /// The device's own descriptor, which is readable while there are events to read; -1 if reading
+  /// could block.
   [[nodiscard]] int device_descriptor() const noexcept {
     return can_block() ? -1 : native->async_fd;
   }
@@ -60,7 +61,7 @@ struct [[gnu::visibility("hidden")]] async_events {
   /// program's events
   [[nodiscard]] result<sleep> begin_sleep(const async_listener* listener) noexcept;
   void end_sleep(const sleep& ended) noexcept;
-  /// Sleeps until there may be an event, or until the limit. Watches no other descriptors.
+  /// Sleeps until there may be an event, or until the limit expires. Watches no other descriptors.
   [[nodiscard]] result<void> sleep_until(const async_listener* listener,
                                          const wait_limit& until) noexcept;
 
@@ -84,7 +85,8 @@ struct [[gnu::visibility("hidden")]] async_events {
   void keep(const async_event& event) noexcept;
   void drop_kept(std::size_t index) noexcept;
 
-  /// Held by the one thread that reads, so that events stay in order. Locked before `lock_`.
+  /// The one thread that reads holds this lock, so that events stay in order. It is locked before
+  /// `lock_`.
   std::mutex reading_;
   std::mutex lock_;
   wake_signal changed_;
@@ -98,8 +100,8 @@ struct [[gnu::visibility("hidden")]] async_events {
   int descriptor_ = -1;
 };
 
-/// Drops the kept events about a destroyed element. Otherwise, an event of a destroyed queue pair
-/// could be attributed to a later one with the same number.
+/// Drops the kept events about a destroyed element. Otherwise, an event about a destroyed queue
+/// pair could be attributed to a later queue pair with the same number.
 void forget_async_events(const context& device, async_event_element element,
                          std::uint64_t id) noexcept;
 

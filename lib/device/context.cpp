@@ -149,7 +149,7 @@ result<gid_entry> context::query_gid(port_number port, gid_index index) const no
 
 result<gid_table> context::query_gid_table(port_number port) const noexcept {
   constexpr const char* operation = "ibv_query_gid_table";
-  // The call returns the entries of all ports, so there must be room for all of them.
+  // The call returns the entries of all ports, so there must be room for the entries of every port.
   VERBSPP_TRY(device, query_device());
   std::size_t room = 0;
   bool found = false;

@@ -26,8 +26,8 @@ namespace {
 
 constexpr const char* asking = "getifaddrs";
 
-/// The prefix length of an address as a GID: the number of ones in its netmask, plus 96 for IPv4.
-/// Returns 128 if there is no netmask.
+/// Returns the prefix length that an address has when it is written as a GID: the number of ones in
+/// its netmask, plus 96 for IPv4. Returns 128 if there is no netmask.
 std::uint8_t prefix_length_of(const ifaddrs& entry, bool is_ipv4) noexcept {
   std::optional<gid> mask = detail::gid_of(entry.ifa_netmask);
   if (!mask) return 128;

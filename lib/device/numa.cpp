@@ -27,7 +27,7 @@ constexpr const char* binding_to_node = "bind the thread to the NUMA node";
 /// The first line of a file that the kernel provides, without the line break.
 class line {
  public:
-  /// Reads the line; empty if the file does not exist.
+  /// Reads the line. The result is empty if the file does not exist.
   [[nodiscard]] static result<std::optional<line>> read(const char* path,
                                                         const char* operation) noexcept {
     const int file = ::open(path, O_RDONLY | O_CLOEXEC);

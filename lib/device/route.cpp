@@ -52,8 +52,8 @@ std::uint32_t interface_of(const gid& address, std::uint32_t wanted,
   return found;
 }
 
-/// The GID index of the route's source address; RoCE v2 is preferred to v1. Empty if the table does
-/// not contain the address.
+/// Returns the GID index of the route's source address, preferring RoCE v2 to v1. Empty if the
+/// table does not contain the address.
 std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) noexcept {
   std::optional<gid_index> found;
   for (const gid_entry& each : table.entries()) {
@@ -110,7 +110,7 @@ result<port_towards> open_device_towards(const gid& destination) noexcept {
     const auto found = opened.has_value() ? port_of(opened.assume_value(), way)
                                           : result<std::optional<port_towards>>(opened.error());
     if (found.has_value() && found.assume_value()) return *found.assume_value();
-    // A failure is not returned yet, because another device may have the port.
+    // The failure is not returned yet, because another device may have the port.
     if (found.has_error()) problem = found.assume_error();
   }
   if (problem) return *problem;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Conversion between the addresses of sockets and GIDs, the addresses of RoCE.
+/// Converts between socket addresses and GIDs, which are RoCE's addresses.
 #pragma once
 
 #include <verbspp/device/gid.hpp>
@@ -17,10 +17,11 @@ namespace verbspp::detail {
 /// The length of the prefix ::ffff:0:0 before an IPv4 address.
 inline constexpr std::size_t mapped_bytes = 12;
 
-/// The IP address of a socket address, as 16 bytes; empty for other families, and for null.
+/// Returns the IP address of a socket address, as 16 bytes. Empty if the address belongs to a
+/// different family, or is null.
 [[nodiscard]] std::optional<gid> gid_of(const sockaddr* from) noexcept;
 
-/// Writes the socket address of a GID. \returns its size
+/// Writes a GID as a socket address. \returns the size of the socket address
 /// \param interface_index the interface of a link-local address
 [[nodiscard]] socklen_t store_address(const gid& address, std::uint16_t port,
                                       std::uint32_t interface_index, sockaddr_storage& to) noexcept;

@@ -10,8 +10,8 @@ namespace verbspp::detail {
   return {error_kind::invalid_input, operation, "this context was moved from"};
 }
 
-/// Checks a context before an object is created from it by libibverbs.
-/// \errors `invalid_input` if it was moved from
+/// Checks a context before libibverbs creates an object from it.
+/// \errors `invalid_input` if the context was moved from
 [[nodiscard]] inline result<void> check_usable(const char* operation,
                                                const context& parent) noexcept {
   if (parent.native_handle() == nullptr) return context_moved_from(operation);

@@ -28,7 +28,7 @@ constexpr std::uint32_t of_timer = 0xfffffffd;
 /// The maximum number of clients that are accepted in one round, so that earlier clients are served
 /// in between.
 constexpr int accepts_in_a_round = 16;
-/// The time until the next attempt to accept, if the system has no descriptors left.
+/// The time until the next attempt to accept a client after the system has run out of descriptors.
 constexpr auto pause_without_descriptors = std::chrono::milliseconds(100);
 
 error stopping() noexcept { return {error_kind::cancelled, serving, "the server is stopping"}; }
@@ -130,7 +130,7 @@ void acceptor_core::free_place(std::uint32_t place) noexcept {
 
 void acceptor_core::stop() noexcept {
   listener_.close();
-  // If the program's function stops the acceptor that calls it, `advance` completes the stop.
+  // If the program's function stops the acceptor that is calling it, `advance` completes the stop.
   if (is_preparing_) return;
   const std::uint32_t& oldest = under_way_list_.oldest;
   while (oldest != none) fail(oldest, clients_.get()[oldest].core->refuse(stopping()));
@@ -180,9 +180,9 @@ void acceptor_core::leave(age_list& list, std::uint32_t place) noexcept {
   (leaving.behind == none ? list.newest : links_of(leaving.behind).before) = leaving.before;
 }
 
-/// The time at which a place will be available for the next client: the minimum if a place is free
-/// now, otherwise the end of `time_to_greet` for the oldest client that has not sent its hello. The
-/// maximum if there is no such client.
+/// Returns the time at which a place will be available for the next client. This is the minimum
+/// time point if a place is free now; otherwise, the end of `time_to_greet` for the oldest client
+/// that has not sent its hello, or the maximum time point if there is no such client.
 steady_clock::time_point acceptor_core::next_place() const noexcept {
   if (free_.first != none) return (steady_clock::time_point::min)();
   if (speaking_list_.oldest == none) return (steady_clock::time_point::max)();
@@ -215,15 +215,15 @@ result<void> acceptor_core::accept_some() noexcept {
   for (int i = 0; i < accepts_in_a_round && may_accept() && make_room(); ++i) {
     result<std::optional<tcp_socket>> accepted = listener_.try_accept();
     if (!accepted.has_value()) {
-      // Accepting works again when other descriptors have been closed.
+      // Accepting works again once other descriptors have been closed.
       note_failure(accepted.assume_error());
       next_accept_ = steady_clock::now() + pause_without_descriptors;
       return success();
     }
     if (!accepted.assume_value()) return success();
     if (options_.accepts_per_second > 0) {
-      // After a pause, a burst of clients is accepted at once, up to the number that the rate
-      // allows in a tenth of a second.
+      // After a pause, a burst of clients is accepted at once, up to the number that the
+      // configured rate allows in a tenth of a second.
       const auto distance =
           std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.accepts_per_second;
       next_accept_ =
@@ -357,7 +357,7 @@ void acceptor_core::watch_listener() noexcept {
   listens_ = wanted;
 }
 
-/// Sets the timer to the next time at which there is work even if no socket has an event.
+/// Sets the timer to the next time at which there will be work even if no socket has an event.
 void acceptor_core::set_timer() noexcept {
   auto next = (steady_clock::time_point::max)();
   if (under_way_list_.oldest != none)

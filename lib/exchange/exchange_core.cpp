@@ -145,7 +145,7 @@ result<exchange_step> exchange_core::advance() noexcept {
     }
     if (awaited_ == awaited::connection) return exchange_step::offered;
     if (awaited_ == awaited::decision && !limit_.has_passed()) return exchange_step::greeted;
-    // The peer no longer reads, and has not sent a reason.
+    // The peer has stopped reading, and has not sent a reason.
     if (broken_output_ != 0) return refuse(without_more(broken_output_));
     if (limit_.has_passed()) return refuse(at_limit());
     return exchange_step::waiting;
@@ -172,8 +172,8 @@ error exchange_core::refuse(const error& why) noexcept {
   return why;
 }
 
-/// Sends the reason to the peer without waiting. If the peer does not read in time, it only notices
-/// that the socket is closed.
+/// Sends the reason to the peer without waiting. A peer that does not read it in time only notices
+/// that the socket was closed.
 void exchange_core::tell(const error& why) noexcept {
   if (is_over_) return;
   is_over_ = true;
@@ -447,7 +447,7 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
   output_end_ += frame_header_size + header.length;
 }
 
-/// The error for a connection that has ended; `errnum` is 0 if the peer has closed it.
+/// The error that reports that the connection has ended; `errnum` is 0 if the peer has closed it.
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = "the peer closed the connection";
   if (errnum == ENOTCONN) {

@@ -39,7 +39,8 @@ struct candidate {
   steady_clock::time_point came{};
 };
 
-/// File descriptors and a point in time, each of which ends a wait.
+/// Watches file descriptors and the time. Its own descriptor becomes readable when one of them is
+/// ready, or when the given time has come.
 class watched_descriptors {
  public:
   [[nodiscard]] result<void> open() noexcept {
@@ -99,9 +100,9 @@ class candidates {
                 "dropped"));
     return add(place, std::move(socket));
   }
-  /// The earliest time at which there is room for another connection. Connections that have not
-  /// sent their hello keep their places for some time, while later ones wait in the listener's
-  /// queue. So strangers can't displace the peer before its hello is read.
+  /// The earliest time at which there is room for another connection. A connection that has not
+  /// sent its hello keeps its place for some time, while later ones wait in the listener's queue.
+  /// So strangers can't displace the peer before its hello is read.
   [[nodiscard]] steady_clock::time_point next_room() noexcept {
     next_place_ = nullptr;
     for (std::size_t i = own + 1; i < most; ++i) {
@@ -118,11 +119,11 @@ class candidates {
     next_place_ = &all_[next_other_];
     return (steady_clock::time_point::min)();
   }
-  /// Advances each connection; returns the connection on which both sides have agreed, or null.
+  /// Advances each connection. Returns the connection that both sides have agreed on, or null.
   ///
-  /// If this side chooses, its choice is final only when the peer offers, too, because the
-  /// connection may belong to an earlier meeting that the peer no longer knows. In that case, this
-  /// side chooses again.
+  /// If this side chooses, its choice is final only when the peer makes its offer as well, because
+  /// the connection may belong to an earlier meeting that the peer no longer knows. In that case,
+  /// this side chooses again.
   /// \errors the cause if another attempt would be useless
   [[nodiscard]] result<candidate*> advance(const endpoint& local,
                                            std::span<const std::byte> values) noexcept {
@@ -143,8 +144,8 @@ class candidates {
       const error why = step.assume_error();
       if (chosen_ == &each) chosen_ = nullptr;
       each = {};
-      // A connection from a stranger may fail for any reason; a connection to the requested peer
-      // must fit.
+      // A stranger's connection may fail for any reason. But if the requested peer does not fit,
+      // another attempt would be useless.
       if (i == own && does_not_fit(why)) return why;
       if (i == own || does_not_fit(why)) note(why);
     }
@@ -166,8 +167,8 @@ class candidates {
       entries[i].events = all_[i].core->events();
     }
   }
-  /// Notes a failure that will be reported at the limit. It replaces the previous failure, unless
-  /// the previous one shows that a peer did not fit.
+  /// Notes a failure that will be reported when the limit expires. It replaces the previous
+  /// failure, unless the previous one shows that a peer did not fit.
   void note(const error& why) noexcept {
     if (!last_failure_ || !does_not_fit(*last_failure_)) last_failure_ = why;
   }
@@ -188,7 +189,7 @@ class candidates {
   [[nodiscard]] static bool does_not_fit(const error& why) noexcept {
     return why == error_kind::mismatch || why == error_kind::permission;
   }
-  /// True if this side has chosen another connection, but may still choose this one later.
+  /// True if this side has chosen a different connection, but may still choose this one later.
   [[nodiscard]] bool is_put_off(const candidate& each) const noexcept {
     return chosen_ != nullptr && chosen_ != &each && each.core->is_greeted();
   }
@@ -287,7 +288,8 @@ class search final : public peer_search {
       if (!has_own && !is_new) return false;
     }
   }
-  /// Accepts new connections. Called after the available bytes of earlier connections were read.
+  /// Accepts new connections. Called after the available bytes of earlier connections have been
+  /// read.
   /// \returns true if a connection was accepted
   result<bool> accept_some() noexcept {
     for (int i = 0; i < accepts_in_a_turn; ++i) {
@@ -298,7 +300,7 @@ class search final : public peer_search {
     }
     return true;
   }
-  /// Returns true if this side has made a new connection.
+  /// Returns true if this side has made a new connection of its own.
   result<bool> connect() noexcept {
     if (candidates_.have_own() || (!attempt_ && steady_clock::now() < next_try_)) return false;
     result<std::optional<tcp_socket>> step = std::optional<tcp_socket>();

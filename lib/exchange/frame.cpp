@@ -260,7 +260,8 @@ result<refused_frame> refused_frame::decode(std::span<const std::byte> body) noe
 }
 
 error refused_frame::as_error() const noexcept {
-  // Errors of these kinds concern both ends, so they keep their kind; others concern only the peer.
+  // Errors of these kinds concern both ends, so the receiver reports the same kind. All others
+  // concern only the peer.
   constexpr std::array shared{error_kind::mismatch, error_kind::permission, error_kind::busy,
                               error_kind::resource_exhausted, error_kind::not_supported};
   const bool is_shared = std::ranges::find(shared, kind) != shared.end();

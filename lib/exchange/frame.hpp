@@ -35,8 +35,8 @@ struct frame_header {
   std::uint32_t length = 0;  ///< the length of the body in bytes
 
   [[nodiscard]] std::array<std::byte, frame_header_size> encode() const noexcept;
-  /// \errors `invalid_input` if the bytes are not a frame of an exchange, `mismatch` for a frame of
-  /// another version
+  /// \errors `invalid_input` if the bytes are not a frame of an exchange, `mismatch` if the frame
+  /// has a different version
   [[nodiscard]] static result<frame_header> decode(
       std::span<const std::byte, frame_header_size> bytes) noexcept;
 };
@@ -47,7 +47,7 @@ inline constexpr std::size_t longest_application = 64;
 inline constexpr std::size_t largest_hello =
     nonce_size + 8 + party_size + longest_application + most_fields * (8 + longest_field_name);
 
-/// The first frame, in which a side describes itself. Its texts refer to the bytes that were
+/// The first frame, in which a side describes itself. Its strings refer to the bytes that were
 /// decoded.
 struct hello_frame {
   std::array<std::byte, nonce_size> nonce{};
@@ -55,7 +55,7 @@ struct hello_frame {
   bool is_of_equals = false;
   bool is_accepting = false;
   bool is_tied = false;                       ///< the channel of this side is tied to the socket
-  std::array<std::byte, party_size> party{};  ///< in a meeting, the random number of the side
+  std::array<std::byte, party_size> party{};  ///< the random number of this side in a meeting
   std::uint32_t version = 0;
   std::string_view application{};
   std::array<field_description, most_fields> fields{};
@@ -80,14 +80,14 @@ struct refused_frame {
   /// \returns the length of the body
   [[nodiscard]] std::size_t encode(std::span<std::byte, largest> body) const noexcept;
   /// Replaces characters that are not printable with question marks.
-  /// \errors `invalid_input` if it is empty or too long
+  /// \errors `invalid_input` if the body is empty or too long
   [[nodiscard]] static result<refused_frame> decode(std::span<const std::byte> body) noexcept;
   /// Returns the error that the receiver of this frame reports.
   [[nodiscard]] error as_error() const noexcept;
 };
 
 /// Checks that the peer sends the values that this end expects.
-/// \errors `mismatch`, which names the field
+/// \errors `mismatch`, which names the field that differs
 [[nodiscard]] result<void> check_fields(std::span<const field_description> expected,
                                         std::span<const field_description> sent) noexcept;
 /// True if the text is valid as an application's name.

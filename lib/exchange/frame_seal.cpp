@@ -58,7 +58,7 @@ class cipher_context {
   EVP_CIPHER_CTX* context_;
 };
 
-/// The nonce of a frame: its number, which is never reused under the same key.
+/// The nonce of a frame is its number, which is never reused under the same key.
 std::array<std::byte, 12> numbered(std::uint64_t frame) noexcept {
   std::array<std::byte, 12> made{};
   store_big_endian(std::span(made).last<8>(), frame);
@@ -85,9 +85,9 @@ frame_seal::~frame_seal() {
 
 bool frame_seal::derive(std::span<const std::byte> own,
                         std::span<const std::byte> theirs) noexcept {
-  // Each result is a hash of a word for its purpose, and of both hellos, the sender's first. The
-  // words have the same length, and each hello contains its own length, so the text that is hashed
-  // is unambiguous.
+  // Each result is a hash of a word that names its purpose, and of both hellos, the sender's first.
+  // The words have the same length, and each hello contains its own length, so the hashed text is
+  // unambiguous.
   struct derived {
     const char* purpose;
     std::span<const std::byte> sender;
@@ -162,7 +162,7 @@ result<owned<frame_seal>> frame_seal::create(std::span<const std::byte> secret) 
                "verbspp with -Dsecrets=enabled");
 }
 
-// These functions are never called, since no object can be created.
+// Without libcrypto, no object can be created, so these functions are never called.
 frame_seal::~frame_seal() = default;
 bool frame_seal::derive(std::span<const std::byte> /*own*/,
                         std::span<const std::byte> /*theirs*/) noexcept {

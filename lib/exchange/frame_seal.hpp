@@ -15,13 +15,13 @@
 
 namespace verbspp::detail {
 
-/// The use of a shared secret in an exchange: each side proves that it knows the secret, and the
-/// frames after that are encrypted. A relay that forwards the frames between two sides cannot read
-/// the encrypted bodies.
+/// Uses a shared secret in an exchange: each side proves that it knows the secret, and then all
+/// frames except refusals are encrypted. A relay that forwards the frames between two sides cannot
+/// read the encrypted bodies.
 ///
-/// Uses HMAC-SHA256 and AES-256-GCM of OpenSSL's libcrypto. All keys are specific to this exchange
-/// and one direction: they are derived from the secret and from the hellos of both sides, which
-/// contain random nonces.
+/// The algorithms are HMAC-SHA256 and AES-256-GCM, from OpenSSL's libcrypto. All keys are specific
+/// to this exchange and to one direction, because they are derived from the secret and from the
+/// hellos of both sides, which contain random nonces.
 class frame_seal {
  public:
   static constexpr std::size_t shortest_secret = 16;
@@ -38,7 +38,7 @@ class frame_seal {
   frame_seal& operator=(const frame_seal&) = delete;
   ~frame_seal();
 
-  /// Derives the keys and proofs from both hellos, as they are sent.
+  /// Derives the keys and proofs from both hellos, in the form in which they are sent.
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool derive(std::span<const std::byte> own,
                                                   std::span<const std::byte> theirs) noexcept;
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN const std::array<std::byte, proof_size>& own_proof()

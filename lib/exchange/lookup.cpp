@@ -28,7 +28,7 @@ using host_name = std::array<char, longest_host + 1>;
 
 }  // namespace
 
-/// The state of a lookup, shared by the caller and the thread. The last owner frees it.
+/// The state of a lookup, which the caller and the thread share. The last owner frees it.
 struct lookup {
   host_name host{};
   std::uint16_t port = 0;
@@ -57,7 +57,7 @@ void keep_addresses(const addrinfo* found, std::uint16_t port, host_addresses& i
     socket_address& made = into.addresses[into.count++];
     made.size = std::min<socklen_t>(each->ai_addrlen, sizeof made.storage);
     std::memcpy(&made.storage, each->ai_addr, made.size);
-    // The port is at the same offset for both families.
+    // Both address families have the port at the same offset.
     const in_port_t number = htons(port);
     std::memcpy(reinterpret_cast<char*>(&made.storage) + offsetof(sockaddr_in, sin_port), &number,
                 sizeof number);
@@ -104,7 +104,7 @@ void* run_lookup(void* argument) noexcept {
   return nullptr;
 }
 
-/// Starts a detached thread that receives none of the program's signals.
+/// Starts a detached thread, in which all of the program's signals are blocked.
 int start_thread(lookup& asked) noexcept {
   pthread_attr_t attributes;
   if (const int failed = ::pthread_attr_init(&attributes); failed != 0) return failed;

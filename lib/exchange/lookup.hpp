@@ -37,15 +37,16 @@ struct host_addresses {
 };
 
 /// Parses a port number.
-/// \errors `invalid_input` if the text is not a port number; 0 is valid only if `may_be_zero`
+/// \errors `invalid_input` if the text is not a port number; 0 is valid only if `may_be_zero` is
+/// true
 [[nodiscard]] result<std::uint16_t> port_of(std::string_view text, bool may_be_zero) noexcept;
 /// Parses a numeric address, without blocking; returns no address for a name.
 [[nodiscard]] result<host_addresses> addresses_of_number(std::string_view host,
                                                          std::uint16_t port) noexcept;
 struct lookup;
 
-/// A lookup of a name by the system, on a separate thread. The destructor does not wait for the
-/// thread, which exits when the lookup ends. A move-only owner.
+/// A name lookup that the system performs on a separate thread. The destructor does not wait for
+/// the thread, which exits when the lookup ends. A move-only owner.
 class pending_lookup {
  public:
   pending_lookup() noexcept = default;
@@ -63,9 +64,9 @@ class pending_lookup {
                                                     std::uint16_t port) noexcept;
   [[nodiscard]] bool is_under_way() const noexcept { return asked_ != nullptr; }
   [[nodiscard]] bool is_answered() const noexcept;
-  /// A file descriptor that is readable when the lookup is answered.
+  /// A file descriptor that becomes readable when the lookup has been answered.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// The addresses. \pre the lookup has been answered
+  /// Returns the addresses. \pre the lookup has been answered
   /// \errors `not_found` if the name has no address
   [[nodiscard]] result<host_addresses> addresses() const noexcept;
 

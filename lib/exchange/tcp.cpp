@@ -27,8 +27,8 @@ using detail::socket_address;
 constexpr const char* listening = "listen at TCP";
 constexpr const char* accepting = "accept over TCP";
 
-/// True if accepting again may succeed: the error concerns only one client, or a signal interrupted
-/// the call.
+/// True if accepting again may succeed, because the error concerns only one client, or a signal
+/// interrupted the call.
 bool is_passing(int errnum) noexcept {
   constexpr std::array passing{EINTR,       ECONNABORTED, EPROTO,    ENETDOWN,
                                ENOPROTOOPT, ENONET,       EHOSTDOWN, EHOSTUNREACH,

@@ -42,7 +42,7 @@ void tcp_attempt::take_addresses(const host_addresses& found) noexcept {
   found_ = found;
   const auto now = clock::now();
   until_all_ = limit_.deadline();
-  // These conditions are ordered so that neither expression overflows.
+  // The conditions are tested in this order so that neither expression overflows.
   if (until_all_ > now && time_to_connect_ < until_all_ - now) until_all_ = now + time_to_connect_;
 }
 
@@ -86,8 +86,8 @@ int tcp_attempt::begin_next() noexcept {
   return ::connect(current_.descriptor(), address.get(), address.size) == 0 ? 0 : errno;
 }
 
-/// Returns the outcome of the current attempt: 0, the errno, or ETIMEDOUT if its share of the time
-/// has passed. Empty while the attempt is in progress.
+/// Returns the outcome of the current attempt: 0 if it is connected, its errno, or ETIMEDOUT if its
+/// share of the time has passed. Empty while the attempt is in progress.
 std::optional<int> tcp_attempt::outcome_of_current() noexcept {
   pollfd entry{.fd = current_.descriptor(), .events = POLLOUT, .revents = 0};
   const int ready = ::poll(&entry, 1, 0);
@@ -102,8 +102,8 @@ std::optional<int> tcp_attempt::outcome_of_current() noexcept {
                                                                                          : errno;
 }
 
-/// Notes the failure of the current address. If it was the last address, or the time limit is over,
-/// returns the failures so far.
+/// Notes the failure of the current address. If this was the last address, or the time limit has
+/// expired, returns the failures so far.
 std::optional<error> tcp_attempt::give_up_current(int errnum) noexcept {
   current_.close();
   std::array<char, 64> other{};

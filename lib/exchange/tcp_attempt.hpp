@@ -19,11 +19,11 @@ namespace verbspp::detail {
 /// Disables Nagle's algorithm, since frames are small and awaited by the peer.
 void send_at_once(int descriptor) noexcept;
 
-/// Connects to a host: looks up its name, and tries one address after another, each for its share
-/// of the time. It never blocks. Not movable.
+/// Connects to a host. It looks up the host's name, and then tries one address after another, each
+/// for its share of the time. It never blocks. Not movable.
 class tcp_attempt {
  public:
-  /// \param time_to_connect the time limit for connecting, counted from the end of the lookup
+  /// \param time_to_connect the time limit for connecting, which starts when the lookup has ended
   explicit tcp_attempt(const wait_limit& limit, std::chrono::nanoseconds time_to_connect =
                                                     (std::chrono::nanoseconds::max)()) noexcept
       : limit_(limit), time_to_connect_(time_to_connect) {}
@@ -34,7 +34,7 @@ class tcp_attempt {
   /// \errors as `tcp_socket::connect`
   [[nodiscard]] result<std::optional<tcp_socket>> advance() noexcept;
 
-  /// The descriptor and events to wait for before the next `advance`.
+  /// The descriptor to watch, and its events, before the next call of `advance`.
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] short events() const noexcept;
   /// The time by which `advance` must be called, even if no event occurs.
@@ -62,7 +62,7 @@ class tcp_attempt {
   tcp_socket current_{};       ///< the socket that is being connected to the current address
   clock::time_point until_{};  ///< the end of the time for the current address
   clock::time_point until_all_{};
-  /// The text for the error: the failure of each address that was tried so far.
+  /// The text of the error, which names the failure of each address that was tried so far.
   std::array<char, longest_words> account_{};
   std::size_t account_size_ = 0;
 };

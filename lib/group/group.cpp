@@ -11,7 +11,7 @@ namespace verbspp {
 namespace {
 
 constexpr const char* adding = "add a channel to a group";
-/// The longest time that a peer waits for a response while this end sleeps.
+/// The longest time that a peer has to wait for a response while this end sleeps.
 constexpr auto time_between_services = std::chrono::milliseconds(1);
 constexpr const char* connecting = "connect peers of a group";
 
@@ -140,8 +140,8 @@ result<void> group::check(const channel& member) const noexcept {
 
 result<std::uint32_t> group::add(channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
-  // The group has as many numbers as the hub has capacity, and the hub has room for this channel,
-  // so a number is free, unless it is reserved for a member that is still to be connected.
+  // The group has as many numbers as the hub has capacity, and the hub has room for this channel.
+  // So a number is free, unless it is reserved for a member that is still to be connected.
   for (std::uint32_t peer = 0; peer < hub_->capacity(); ++peer) {
     if (channels_.get()[peer].state() != channel_state::empty || is_due(peer)) continue;
     VERBSPP_TRYV(put(peer, std::move(member)));

@@ -13,7 +13,8 @@ namespace verbspp::detail {
 // recorded, so that they can be write-protected while the device reads them. Otherwise these
 // functions do nothing. Thread-safe.
 
-/// Records pages of the size `page` that the library has allocated, and that hold no other data.
+/// Records pages that the library has allocated, and that hold no other data. `page` is the size of
+/// one page.
 void pages_appear(void* first, std::size_t length, std::size_t page) noexcept;
 /// Removes pages that are about to be freed; does nothing if they were not recorded.
 void pages_go(void* first) noexcept;
@@ -25,8 +26,8 @@ void pages_are_registered(const void* first, std::size_t length, access_flags ri
 /// `unguard_source` is called with the same bytes.
 void guard_source(std::uint64_t address, std::uint64_t length) noexcept;
 void unguard_source(std::uint64_t address, std::uint64_t length) noexcept;
-/// Makes the pages of the bytes writable, because the device may write to them until `leave_target`
-/// is called.
+/// Makes all pages that contain some of the bytes writable, because the device may write to them
+/// until `leave_target` is called.
 void enter_target(std::uint64_t address, std::uint64_t length) noexcept;
 void leave_target(std::uint64_t address, std::uint64_t length) noexcept;
 

@@ -130,7 +130,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   VERBSPP_TRYV(check_on_demand(registering, domain, rights));
   pages_are_registered(address, length, rights);
   errno = 0;
-  // The macros ibv_reg_mr and ibv_reg_mr_iova call this function if the rights are not constants.
+  // If the rights are not constants, the macros ibv_reg_mr and ibv_reg_mr_iova call this function.
   ibv_mr* const native =
       ibv_reg_mr_iova2(domain.below().native_handle(), address, length, start, rights.bits);
   if (native == nullptr) return registration_failure(errno, registering, length);
@@ -247,7 +247,8 @@ result<void> memory_registration::change(const registration_change& changes) noe
   }
   const error failure = registration_failure(
       errnum, reregistering, changes.memory.empty() ? native_->length : changes.memory.size());
-  // A driver without support has not changed the region, although libibverbs does not report that.
+  // If the driver lacks support, it has left the region unchanged, although libibverbs does not
+  // report that.
   const bool is_as_before = returned == IBV_REREG_MR_ERR_INPUT ||
                             returned == IBV_REREG_MR_ERR_DONT_FORK_NEW ||
                             failure.kind() == error_kind::not_supported;

@@ -6,11 +6,11 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-// The addresses of a registration may differ from the addresses of its memory in the program. The
-// program may have other memory at the addresses of the registration. If a tool watches memory,
-// such registrations are recorded, so that the other memory is not mistaken for theirs.
+// The addresses by which a registration is accessed may differ from the addresses of its memory in
+// the program, which may have other memory there. If a tool watches memory, such registrations are
+// recorded, so that the other memory is not mistaken for theirs.
 
-/// Records that the `length` addresses that begin with `start` belong to a registration, and do not
+/// Records that the `length` addresses starting at `start` belong to a registration, and do not
 /// refer to the program's memory.
 void name_otherwise(std::uint64_t start, std::uint64_t length) noexcept;
 /// Removes the addresses of a registration that has ended; does nothing if they were not recorded.

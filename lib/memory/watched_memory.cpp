@@ -63,7 +63,8 @@ void tell_valgrind(std::uint64_t /*address*/, std::uint64_t /*length*/,
 struct watchers {
   bool sanitizer = is_sanitized();
   bool valgrind = asks_valgrind();
-  // The sanitizer's shadow memory; passing one of its addresses to the sanitizer would be fatal.
+  // The bounds of the sanitizer's shadow memory. Passing an address in it to the sanitizer would be
+  // fatal.
   std::uint64_t books_begin = 0;
   std::uint64_t books_end = 0;
   std::uint64_t end_of_addresses = 0;
@@ -85,8 +86,8 @@ struct watchers {
     return sanitizer && address + length <= end_of_addresses &&
            (address + length <= books_begin || address >= books_end);
   }
-  /// True if, according to the sanitizer's shadow memory, the memory there has been freed, or was a
-  /// variable whose block or function has ended.
+  /// True if the sanitizer's shadow memory says that the memory at this address has been freed, or
+  /// belonged to a variable whose block or function has ended.
   [[nodiscard]] __attribute__((no_sanitize("address"))) bool is_gone(
       std::uint64_t address) const noexcept {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the sanitizer computes the same address
@@ -120,7 +121,7 @@ bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {
   return true;
 }
 
-/// Marks the bytes as accessible or not for the sanitizer. If the memory has been freed, lets the
+/// Tells the sanitizer whether the bytes may be accessed. If the memory has been freed, lets the
 /// sanitizer report that instead.
 void tell_sanitizer(const watchers& those, std::uint64_t address, std::uint64_t length,
                     bool accessible) noexcept {
@@ -141,13 +142,13 @@ void tell_sanitizer(const watchers& those, std::uint64_t address, std::uint64_t 
     __asan_poison_memory_region(start, length);
 }
 
-/// True if a tool watches memory, and the bytes are memory of the program.
+/// True if a tool watches memory, and the bytes are the program's memory.
 bool is_watched(const watchers& those, std::uint64_t address, std::uint64_t length) noexcept {
   return those.are_there() && address != 0 && length != 0 && address + length >= address &&
          is_of_the_program(address, length);
 }
 
-/// Marks the bytes as accessible or not for all tools.
+/// Tells all tools whether the bytes may be accessed.
 void tell(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
   const watchers& those = who_watches();
   if (!is_watched(those, address, length)) return;

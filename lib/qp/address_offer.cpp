@@ -69,8 +69,8 @@ std::optional<offered_address> offered_from(const gid_entry& entry,
     ++unusable.down;
     return std::nullopt;
   }
-  // Each port has the link-local address that is derived from its MAC address, even if its
-  // interface does not.
+  // Each port's GID table has the link-local address that is derived from the port's MAC address,
+  // even if the port's interface does not have that address.
   if (same == nullptr && scope_of(entry.address) != scope::ipv6_link_local) {
     ++unusable.stale;
     return std::nullopt;
@@ -101,7 +101,7 @@ bool share_subnet(const offered_address& left, const offered_address& right) noe
                       std::max(left.prefix_length, right.prefix_length));
 }
 
-/// The reach of a pair of addresses; empty if the two cannot reach each other.
+/// Returns the reach of a pair of addresses. Empty if neither can reach the other.
 std::optional<address_reach> reach_of(const offered_address& left,
                                       const offered_address& right) noexcept {
   const scope of = scope_of(left.address);
@@ -157,8 +157,8 @@ bool any_pair(const address_offer& left, const address_offer& right, Fits fits) 
   });
 }
 
-/// The reason why no two addresses fit: the first property that no address of one end shares with
-/// any of the other end.
+/// The error for the case that no two addresses fit. It names the first property that none of one
+/// end's addresses shares with any of the other end's.
 error none_fit(const address_offer& local, const address_offer& remote) noexcept {
   const auto says = [](const char* hint) { return error(error_kind::mismatch, choosing, hint); };
   if (local.empty() || remote.empty())

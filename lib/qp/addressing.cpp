@@ -33,7 +33,7 @@ class known_interfaces {
   std::optional<result<interface_table>> asked_{};
 };
 
-/// The error for the reason that makes most of the entries unusable.
+/// The error that names the most frequent reason why the entries are unusable.
 error no_address(const unusable_addresses& unusable, const char* operation) noexcept {
   struct reason {
     unsigned count;

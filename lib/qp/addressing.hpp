@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The defaults of a queue pair for values that the user does not specify: an address, a packet
-/// sequence number.
+/// Defaults for the values of a queue pair that the user does not specify: its address and its
+/// packet sequence number.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -34,7 +34,8 @@ struct port_addresses {
 
 /// Returns an unpredictable number.
 [[nodiscard]] std::uint32_t random_number() noexcept;
-/// Returns an unpredictable number, so that no packet of an earlier connection matches by chance.
+/// Returns an unpredictable number, so that a packet from an earlier connection is unlikely to
+/// match.
 [[nodiscard]] packet_sequence_number random_psn() noexcept;
 
 }  // namespace verbspp::detail

@@ -22,7 +22,8 @@ constexpr const char* building = "build queue pair";
 constexpr std::uint32_t default_elements = 16;
 constexpr std::uint8_t default_read_depth = 16;
 
-/// The requested value; if there is none, the default, limited to the device's maximum.
+/// Returns the requested value. If there is none, returns the default, limited to the device's
+/// maximum.
 template <class Count>
 std::uint32_t or_default(const std::optional<Count>& asked, std::uint32_t preferred,
                          int limit) noexcept {
@@ -131,7 +132,7 @@ result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transpor
   return error(error_kind::not_supported, operation, advice);
 }
 
-/// Creates the queue pair by the plain call, which every provider implements.
+/// Creates the queue pair with the plain call, which every provider implements.
 result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept {
   ibv_qp_init_attr plain{};
   plain.send_cq = initial.send_cq;
@@ -215,7 +216,7 @@ constexpr const char* adopting = "queue pair from_native";
 
 error not_as_said(const char* what) noexcept { return {error_kind::mismatch, adopting, what}; }
 
-/// Checks the properties of an adopted queue pair that can be read from its `ibv_qp`.
+/// Checks those properties of an adopted queue pair that its `ibv_qp` contains.
 result<void> check_origin(transport type, const ibv_qp& native,
                           const queue_pair_settings& settings) noexcept {
   if (native.qp_type != static_cast<ibv_qp_type>(type))
@@ -288,8 +289,8 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
                  "this queue pair was created without the extended posting interface "
                  "(ibv_create_qp_ex with send_ops_flags): leave extended_posting out");
 
-  // In all states after RESET, the device has the port, the rights and the queue key of the queue
-  // pair.
+  // In every state after RESET, the device can report the port, the rights and the queue key of the
+  // queue pair.
   queue_pair_settings known = settings;
   if (state != queue_pair_state::reset && attributes.port_num != 0) {
     const auto port = port_number::assume(attributes.port_num);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Conversion of a transport that is known at run time to a template argument for the concepts.
+/// Turns a transport that is known only at run time into a template argument, as the concepts
+/// require.
 #pragma once
 
 #include <verbspp/work/transport.hpp>
@@ -9,7 +10,7 @@
 namespace verbspp::detail {
 
 /// Calls `call` with the transport as its template argument. There is no default case, so that the
-/// compiler warns if an enumerator is added; other values are not allowed.
+/// compiler warns if an enumerator is added. Values that are not enumerators are not allowed.
 template <class Call>
 auto by_transport(transport type, Call call) noexcept {
   switch (type) {

@@ -26,7 +26,7 @@ constexpr std::size_t offered_size = 20, offered_type_at = 16, offered_prefix_at
 static_assert(endpoint::encoded_size == offered_at + address_offer::capacity * offered_size);
 constexpr std::byte magic{0x76};
 constexpr std::byte version{3};
-/// The previous format, which ends where the offered addresses begin.
+/// The previous format, which ends where the offered addresses begin in the current one.
 constexpr std::byte former_version{2};
 constexpr std::size_t former_size = endpoint::former_encoded_size;
 static_assert(former_size == offered_count_at);
@@ -34,7 +34,8 @@ static_assert(former_size == offered_count_at);
 constexpr std::uint16_t last_vlan = 4094;
 constexpr unsigned longest_prefix = 128;
 
-// Numbers that no connection can have: those of the management queue pairs, and of multicast.
+// Numbers that no connection can have: those of the management queue pairs, and the multicast
+// number.
 constexpr std::uint32_t first_usable_number = 2;
 constexpr std::uint32_t multicast_number = 0xffffff;
 
@@ -119,7 +120,7 @@ result<offered_address> load_offered(offered_input in) noexcept {
                          .vlan = vlan};
 }
 
-/// Reads the offer, which follows the previous format.
+/// Reads the offer, which comes after the fields of the previous format.
 result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) noexcept {
   const auto count = std::to_integer<std::size_t>(in[0]);
   if (count > address_offer::capacity) return bad_field("offered addresses (0..16)", in[0]);
@@ -139,7 +140,7 @@ result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) n
   return offer;
 }
 
-/// Reads the other fields that follow the previous format.
+/// Reads the other fields that come after those of the previous format.
 result<void> load_quality(std::span<const std::byte, endpoint::encoded_size> in,
                           endpoint& into) noexcept {
   constexpr std::byte highest_level{verbspp::service_level::maximum};
@@ -156,7 +157,7 @@ result<void> load_quality(std::span<const std::byte, endpoint::encoded_size> in,
   return success();
 }
 
-/// Checks that both ends have the same value, or that one of them has none (0).
+/// Checks that both ends have the same value, or that at least one of them has none (0).
 template <class Value>
 result<void> check_same(const char* field, Value local, Value remote, const char* hint) noexcept {
   if (local == remote || local.value() == 0 || remote.value() == 0) return success();
@@ -184,8 +185,8 @@ bool is_set_by_hand(const endpoint& end) noexcept {
   return end.is_address_set_by_hand || !is_offered(end);
 }
 
-/// The addresses to choose from: all that the endpoint offers; if its own address is not among
-/// them, only its own address.
+/// The addresses to choose from. These are all that the endpoint offers, or only the endpoint's own
+/// address if that is not among the offered ones.
 address_offer effective_offer(const endpoint& end) noexcept {
   if (is_offered(end)) return end.addresses;
   address_offer single;
@@ -243,7 +244,8 @@ std::size_t endpoint::encoded_size_of(
 }
 
 result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
-  // Checks format and version first: another version has another length, and a separate error.
+  // Checks the format and the version first, because an endpoint in a different version has a
+  // different length, and gets its own error.
   bool is_former = false;
   if (bytes.size() > version_at) {
     if (bytes[magic_at] != magic)
@@ -354,7 +356,7 @@ result<address_pair> choose_addresses(const endpoint& local, const endpoint& rem
   const address_offer there = effective_offer(remote);
   if (here.size() != 1 || there.size() != 1 || (!is_set_by_hand(local) && !is_set_by_hand(remote)))
     return choose_addresses(here, there);
-  // An address was set by hand, so only the RoCE version and the family have to match.
+  // An address was set by hand, so only the RoCE version and the address family have to match.
   if (here[0].type != there[0].type)
     return error::mismatch("compare endpoints", "GID type", to_string(here[0].type),
                            to_string(there[0].type),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The steps of `build`, `handshake` and `activate`: the same transitions that programs use, with
-/// the parameters of the builder.
+/// The steps that `build`, `handshake` and `activate` perform. They make the same transitions that
+/// programs can make themselves, with the builder's parameters.
 #include "base/words.hpp"
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
@@ -31,7 +31,7 @@ result<void> initialize(queue_pair_data& queue_pair) noexcept {
     return modify(queue_pair, attributes.access(given.access));
 }
 
-/// On Ethernet, selects the pair of addresses that fits best. Both ends select the same pair.
+/// On Ethernet, selects the pair of addresses that fits best. Both ends arrive at the same pair.
 result<void> settle_addresses(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
   if (queue_pair.local.link_layer != link_layer::ethernet) return success();
   VERBSPP_TRY(pair, choose_addresses(queue_pair.local, remote));
@@ -41,7 +41,7 @@ result<void> settle_addresses(queue_pair_data& queue_pair, const endpoint& remot
   return success();
 }
 
-/// The reason why the kernel's routing table does not lead to the peer; null if it does.
+/// Returns the reason why the kernel's routing table does not lead to the peer, or null if it does.
 const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept {
   const auto way = find_route(remote);
   if (!way.has_value())
@@ -64,7 +64,7 @@ const char* printed(const gid& address, std::array<char, INET6_ADDRSTRLEN>& into
   return ::inet_ntop(AF_INET6, address.bytes.data(), into.data(), INET6_ADDRSTRLEN);
 }
 
-/// Adds to the error the two addresses, and the probable reason why they cannot communicate.
+/// Adds the two addresses to the error, and the probable reason why they cannot communicate.
 error in_doubt(const error& cause, const address_pair& pair) noexcept {
   std::array<char, INET6_ADDRSTRLEN> local{};
   std::array<char, INET6_ADDRSTRLEN> remote{};
@@ -114,8 +114,8 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
 
 }  // namespace
 
-// If the peer could not be reached, adds the probable reason, if there is one: the two ends have
-// only link-local addresses in common, or the kernel would use another route.
+// If the peer could not be reached, adds the probable reason, if one is found: the two ends have
+// only link-local addresses in common, or the kernel would use a different route.
 error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
   const int errnum = cause.native_errno();
   if (local.link_layer != link_layer::ethernet ||
@@ -158,7 +158,8 @@ result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexce
 
 namespace {
 
-/// Bits that older kernels set in masks for RoCE, for their own use. They must not be passed back.
+/// Bits that older kernels set in the attribute masks for RoCE, for their own use. They must not be
+/// passed back to the kernel.
 constexpr int internal_of_kernel = 0xf << 21;
 
 managed_attributes::step without_internal(const managed_attributes::step& given) noexcept {
@@ -240,13 +241,13 @@ result<void> activate(queue_pair_data& queue_pair) noexcept {
 
 namespace {
 
-/// The value of this end; if that is 0, the value of the peer.
+/// Returns this end's value, or the peer's value if this end's is 0.
 template <class Value>
 Value agreed(Value local, Value remote) noexcept {
   return local.value() != 0 ? local : remote;
 }
 
-/// A route with the parameters of the builder.
+/// Returns a route that has the builder's parameters.
 global_route route_to(const queue_pair_data& queue_pair, const gid& address, gid_index source,
                       traffic_class of_packets) noexcept {
   const connection_parameters& given = queue_pair.parameters;

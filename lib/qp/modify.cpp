@@ -67,7 +67,7 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
   }
 }
 
-/// Updates the endpoint and the parameters for another port.
+/// Adapts the endpoint and the parameters to a different port.
 result<void> move_to_port(endpoint& local, connection_parameters& parameters,
                           const context& context, port_number number,
                           const char* operation) noexcept {
@@ -107,7 +107,7 @@ result<void> apply(queue_pair_data& queue_pair, queue_pair_state from, queue_pai
   return success();
 }
 
-/// If the attributes move the queue pair to another port, adopts the addresses of that port.
+/// If the attributes move the queue pair to a different port, adopts the addresses of that port.
 result<void> follow_port(endpoint& local, connection_parameters& parameters, const context& context,
                          const ibv_qp_attr& attributes, queue_pair_attribute_set given,
                          const char* operation) noexcept {
@@ -119,7 +119,7 @@ result<void> follow_port(endpoint& local, connection_parameters& parameters, con
 
 constexpr int bits_of_a_mask = 32;
 
-/// One sentence for each attribute, indexed by the bit of the attribute.
+/// One sentence for each attribute, indexed by the attribute's bit.
 template <std::size_t Prefix>
 constexpr auto sentences(const char (&prefix)[Prefix]) noexcept {
   constexpr std::size_t longest_name = 24;

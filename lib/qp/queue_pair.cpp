@@ -33,8 +33,8 @@ queue_pair_owner::queue_pair_owner(queue_pair_owner&& other) noexcept
       groups_(std::move(other.groups_)) {}
 
 queue_pair_owner& queue_pair_owner::operator=(queue_pair_owner&& other) noexcept {
-  // `other` is moved out first, so that self-assignment changes nothing. `taken` then destroys the
-  // previous queue pair.
+  // `other` is moved out first, so that self-assignment changes nothing. The destructor of `taken`
+  // then destroys the previous queue pair.
   queue_pair_owner taken(std::move(other));
   std::swap(native_, taken.native_);
   std::swap(extended_, taken.extended_);
@@ -88,7 +88,7 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
         error_kind::invalid_input, operation,
         "this is not the GID of a multicast group: such a GID begins with ff, or is a mapped IPv4 "
         "multicast address such as ::ffff:239.1.2.3");
-  // A device ignores a second attachment to the same group, so it is refused here.
+  // A device ignores a second attachment to the same group, so the library refuses it here.
   for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
     if (each->address == group && each->multicast_lid == multicast_lid)
       return error(error_kind::invalid_input, operation,

@@ -24,8 +24,8 @@ namespace detail {
 
 namespace {
 
-/// The number of events that are acknowledged together. Each acknowledgement takes a lock of
-/// libibverbs, and may wake a thread.
+/// The number of events that are acknowledged together, because each acknowledgement takes a lock
+/// in libibverbs, and may wake a thread.
 constexpr unsigned acknowledged_together = 64;
 
 }  // namespace
@@ -85,7 +85,8 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held,
     if (condition()) return true;
     const bool in_time = !until.has_passed();
     if (someone_reads_) {
-      // If this thread read the event, the thread that sleeps on the descriptor would not wake up.
+      // If this thread read the event itself, the thread that sleeps on the descriptor would not
+      // wake up.
       if (!in_time) return false;
       if (until.has_callbacks())
         VERBSPP_TRYV(sleep_behind(held, until));
@@ -234,7 +235,7 @@ result<wait_end> completion_channel_state::sleep(const completion_queue_state& q
 
 void completion_channel_state::collect() noexcept {
   const std::lock_guard held(lock_);
-  // A failure is reported to the next thread that waits.
+  // If reading fails, the next thread that waits gets the failure.
   for (bool more = !someone_reads_; more;) {
     const result<bool> got = read();
     more = got.has_value() && got.assume_value();

@@ -32,7 +32,7 @@ namespace verbspp::detail {
 /// event; the first thread whose queue has none sleeps on the descriptor next. An event wakes all
 /// threads that wait for its queue, and remains pending until a thread polls that queue or takes
 /// the event separately. Threads that watch other file descriptors as well, or that a stop request
-/// wakes, sleep on a signal instead of the condition variable.
+/// may wake, sleep on a signal instead of the condition variable.
 struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
       : owner(std::move(parent)), native(made), destroyed_by(whose) {}
@@ -40,16 +40,17 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state& operator=(const completion_channel_state&) = delete;
   ~completion_channel_state();
 
-  /// Returns the queue of an event that no caller has received; empty if the limit expires.
+  /// Returns the queue of the next event that no caller has received yet; empty if the limit
+  /// expires first.
   [[nodiscard]] result<reference<completion_queue_state>> take(const wait_limit& until) noexcept;
 
-  /// Returns the number of events of the queue so far. The caller has to poll the queue afterwards,
-  /// which covers all of these events.
+  /// Returns the number of events that the queue has had so far. The caller has to poll the queue
+  /// afterwards, and that poll covers all of these events.
   [[nodiscard]] std::uint64_t settle(completion_queue_state& queue) noexcept;
   /// Performs `settle`, and also requests an event for the next completion unless one is due.
   [[nodiscard]] result<std::uint64_t> settle_asking(completion_queue_state& queue) noexcept;
   /// Sleeps until the queue has more than `events` events (`wait_end::completions`), until an
-  /// object of `also` ends the wait, or until the limit.
+  /// object in `also` ends the wait, or until the limit expires.
   [[nodiscard]] result<wait_end> sleep(const completion_queue_state& queue, std::uint64_t events,
                                        const wait_limit& until, const also_watched& also) noexcept;
 
@@ -57,21 +58,22 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   /// requested but never read would accumulate in the kernel.
   void collect() noexcept;
 
-  /// From now on, makes an eventfd readable after a waiting thread has slept on the descriptor,
-  /// since that thread may have read an event that an event loop of the program needs. A negative
-  /// number means that there is no eventfd.
+  /// From now on, makes an eventfd readable whenever a waiting thread has slept on the descriptor,
+  /// since that thread may have read an event that one of the program's event loops needs. A
+  /// negative number means that there is no eventfd.
   void wake_loops_by(int event_descriptor) noexcept {
     const std::lock_guard held(lock_);
     woken_loops_ = event_descriptor;
   }
 
-  /// Adds a queue that reports to this channel from now on. Events contain a pointer that was
-  /// passed to verbs when their queue was created. It points to the queue if the library created
-  /// it; otherwise, it belongs to the code that created the queue (`is_stranger`).
+  /// Adds a queue that reports to this channel from now on. Each event contains the pointer that
+  /// was passed to libibverbs when its queue was created. The pointer refers to the queue if the
+  /// library created the queue; otherwise, it belongs to the code that did (`is_stranger`).
   void admit(completion_queue_state& queue, bool is_stranger) noexcept;
-  /// Prepares the destruction of a queue, which would wait for unacknowledged events.
+  /// Prepares the destruction of a queue. Without this call, the destruction would wait for events
+  /// that were not acknowledged.
   void forget(completion_queue_state& queue) noexcept;
-  /// Removes a queue that was destroyed, or released to other code.
+  /// Removes a queue that was destroyed, or that was released to other code.
   void dismiss(completion_queue_state& queue) noexcept;
   /// Notes that this channel was created elsewhere, and so may have queues that the library does
   /// not know. Called before the first use of the channel.
@@ -82,26 +84,28 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   ownership destroyed_by;
 
  private:
-  /// Waits for a condition that events make true. Requires the lock, and holds it again afterwards.
+  /// Waits until a condition holds; events can make it hold. Requires the lock, and holds it again
+  /// on return.
   template <class Condition>
   [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, const wait_limit& until,
                                   Condition condition) noexcept;
-  /// Sleeps until another thread has stopped reading, or the limit expires. Requires the lock, and
-  /// holds it again afterwards.
+  /// Sleeps until the thread that is reading stops, or the limit expires. Requires the lock, and
+  /// holds it again on return.
   [[nodiscard]] result<void> sleep_behind(std::unique_lock<std::mutex>& held,
                                           const wait_limit& until) noexcept;
   /// Sleeps once, on all watched objects. Returns an empty value if there may be events. Requires
-  /// the lock, and holds it again afterwards.
+  /// the lock, and holds it again on return.
   [[nodiscard]] result<std::optional<wait_end>> watch(std::unique_lock<std::mutex>& held,
                                                       const wait_limit& until,
                                                       const also_watched& also) noexcept;
-  /// Called when the thread that slept on the descriptor has woken up; wakes the others, one of
-  /// which takes its place. Requires the lock.
+  /// Called when the thread that slept on the descriptor has woken up. Wakes the others, one of
+  /// which takes that thread's place. Requires the lock.
   void stop_reading() noexcept;
-  /// Reads one event, if there is one. Requires the lock, and that no thread sleeps on the
+  /// Reads one event, if one is available. Requires the lock, and that no thread sleeps on the
   /// descriptor.
   [[nodiscard]] result<bool> read() noexcept;
-  /// The queue of an event; null if the library does not know it. Requires the lock.
+  /// The queue that an event is for; null if the library does not know the queue. Requires the
+  /// lock.
   [[nodiscard]] completion_queue_state* find(const ibv_cq* source, void* given) const noexcept;
   void append_pending(completion_queue_state& queue) noexcept;
   void remove_pending(completion_queue_state& queue) noexcept;

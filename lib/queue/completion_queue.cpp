@@ -69,7 +69,7 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   if (capacity > limit)
     return error::above_limit(operation, "capacity, completions", capacity, limit,
                               "the device imposes this limit (max_cqe)");
-  // The state is created first, because the events of the queue refer to it.
+  // The state is created first, because the queue's events refer to it.
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
   if (!state) return error::from_errno(ENOMEM, operation);
@@ -162,7 +162,7 @@ completion_queue_state::~completion_queue_state() {
 }
 
 error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING {
-  // Drivers return a negative errno, except those with their own codes: -1 and -2.
+  // Drivers return a negative errno, or one of their own codes, which are -1 and -2.
   return poll_failure(returned < -2 ? -returned : 0, "ibv_poll_cq");
 }
 

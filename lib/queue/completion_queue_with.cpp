@@ -18,7 +18,7 @@ error start_poll_failure(int returned) noexcept {
 }
 
 error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept {
-  // Created first, while errno is still that of the call.
+  // The error is created first, while errno still has the call's value.
   const error failure = poll_failure(errno_of(returned), "ibv_next_poll");
   ibv_end_poll(queue);
   free_polling_sessions = 1;
@@ -113,8 +113,8 @@ result<watched_completions> wait_watching(const completion_queue& queue,
       wait_listening(queue, *state, slots, until, which,
                      {.descriptor = {.number = file_descriptor}, .listener = &state->failures});
   if (outcome.has_value()) return outcome;
-  // The best explanation of why a queue can no longer be used is the device's event about the
-  // queue. The event might be reported only a moment later.
+  // The best explanation of why a queue can no longer be used is the device's event about that
+  // queue, which may be reported only a moment later.
   if (outcome.assume_error() != error_kind::driver) return outcome;
   static_cast<void>(state->failures.look(std::chrono::milliseconds(50)));
   if (auto event = state->failures.heard())

@@ -14,18 +14,18 @@
 namespace verbspp::detail {
 
 [[nodiscard]] inline pollfd entry_of(const watched_descriptor& watched) noexcept {
-  // A descriptor whose other end was closed is also readable.
+  // When a descriptor's other end is closed, the descriptor becomes readable as well.
   const short events = watched.what == watch_for::hang_up ? POLLRDHUP : POLLIN;
   return {.fd = watched.number, .events = events, .revents = 0};
 }
 
-/// The events of epoll that end a wait; they are reported once.
+/// The epoll events that end a wait. They are reported once.
 [[nodiscard]] inline std::uint32_t events_of(const watched_descriptor& watched) noexcept {
   const std::uint32_t ends = EPOLLRDHUP | EPOLLONESHOT;
   return watched.what == watch_for::hang_up ? ends : ends | EPOLLIN;
 }
 
-/// True if the polled events of a watched descriptor end a wait.
+/// True if the events that were polled for one of the program's descriptors end a wait.
 [[nodiscard]] inline result<bool> ends_wait(const pollfd& seen, const char* operation) noexcept {
   if ((seen.revents & POLLNVAL) != 0)
     return error::out_of_range(operation, "the watched file descriptor", seen.fd, "it is not open");

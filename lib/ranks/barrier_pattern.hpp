@@ -17,9 +17,9 @@ namespace verbspp::detail {
   return ranks <= 64 ? barrier_kind::dissemination : barrier_kind::binary_tree;
 }
 
-/// Calls `signal` and `await` with the numbers of other ranks, in the order in which `rank` signals
-/// and awaits them in a barrier of this kind. \pre the kind is not `by_size`, and the rank is in
-/// the list
+/// Performs the part of `rank` in a barrier of this kind: calls `signal` and `await` with the
+/// numbers of the other ranks, in the order in which `rank` signals and awaits them. \pre the kind
+/// is not `by_size`, and the rank is in the list
 template <class Signal, class Await>
 void run_barrier(barrier_kind kind, const peer_list& ranks, std::uint32_t rank, Signal signal,
                  Await await) noexcept {
@@ -33,7 +33,7 @@ void run_barrier(barrier_kind kind, const peer_list& ranks, std::uint32_t rank, 
     }
     return;
   }
-  // The centralized barrier is a tree with one level.
+  // A centralized barrier is a tree with one level.
   const bool is_star = kind == barrier_kind::centralized;
   const std::uint64_t first = is_star ? (own == 0 ? 1 : count) : 2 * std::uint64_t{own} + 1;
   const std::uint64_t end = std::min<std::uint64_t>(is_star ? count : first + 2, count);

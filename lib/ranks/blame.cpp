@@ -22,7 +22,7 @@ namespace {
           collective_step, how};
 }
 
-/// The result for a rank that is not to blame.
+/// The result that a rank gets if it is not to blame.
 [[nodiscard]] completed_work no_failure() noexcept {
   return {number_of(work_operation::rdma_read), 0, 0, 0};
 }
@@ -63,8 +63,8 @@ void signals::blame::find() noexcept {
     if (const auto trouble = trouble_with(each.peer)) each.result = *trouble;
   }
   const bool has_asked_all = (is_over_ || failed_.how != certainty::lost) && ask();
-  // The failed rank has reported that it lost the connection to this rank. If a connection of this
-  // rank to another rank has broken, that failure is the cause.
+  // The failed rank has reported that it lost the connection to this rank. If one of this rank's
+  // connections to other ranks has broken, that failure is the cause.
   if (failed_.is_itself_lost)
     for (const peer_result& each : told_) {
       if (each.peer == *failed_.with || each.result.has_value()) continue;
@@ -76,14 +76,14 @@ void signals::blame::find() noexcept {
   const bool is_guess =
       std::ranges::all_of(told_, [](const peer_result& each) { return each.result.has_value(); }) &&
       guess();
-  // A guess is reported only if all ranks were asked: a rank that could not be asked may be the
-  // culprit.
+  // A guess is reported only if all ranks were asked, because a rank that could not be asked may be
+  // the culprit.
   if (!own_cause_ && (!is_guess || has_asked_all)) of_.tell(peers_, ranks_, reason(), limits_);
 }
 
 void signals::blame::tell_without_results(const error& lacking) noexcept {
-  // If this rank only waited for another one, the cause is taken from the farewell of that rank.
-  // Without a farewell, only the lack of memory is reported.
+  // If this rank only waited for another one, the cause is taken from that rank's farewell. Without
+  // a farewell, this rank reports only that it lacks memory.
   if (failed_.how != certainty::waited_for)
     of_.tell(peers_, ranks_, reason_of_waiting(), limits_);
   else if (const auto why = of_.farewell_of(*failed_.with, ranks_))
@@ -98,8 +98,8 @@ std::size_t signals::blame::post_questions(bool& has_all) noexcept {
     const std::uint32_t rank = told_[i].peer;
     const place* const theirs = of_.place_at(peers_, rank);
     if (!told_[i].result.has_value() || peers_.is_due(rank) || theirs == nullptr) continue;
-    // This rank reads the other rank's count of steps by RDMA, so only the device of the other rank
-    // has to respond.
+    // This rank reads the other rank's count of steps by RDMA, so only the other rank's device has
+    // to respond.
     const auto into =
         of_.memory_->scatter(of_.layout_.at(signal_word::answer_of, rank), sizeof(std::uint64_t));
     const auto from =

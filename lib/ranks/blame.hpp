@@ -24,9 +24,10 @@ class [[gnu::visibility("hidden")]] signals::blame {
   blame(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
         const step_limits& limits, failed_step failed) noexcept;
 
-  /// Returns the result of each rank, or the error that prevented this rank from doing its part.
-  /// Ranks whose connection has broken since the failure get an error, too, unless they had written
-  /// a farewell. If there is such a rank, no other rank is blamed by a guess.
+  /// Returns the result for each rank, or the error that prevented this rank from doing its part. A
+  /// rank whose connection has broken since the failure gets an error as well, unless it had
+  /// written a farewell. If a connection has broken in this way, no other rank is blamed by a
+  /// guess.
   [[nodiscard]] group_results results() && noexcept;
 
  private:
@@ -34,24 +35,25 @@ class [[gnu::visibility("hidden")]] signals::blame {
   /// Writes the cause to the other ranks, as far as it is known. Used if this rank lacks the memory
   /// to ask them.
   void tell_without_results(const error& lacking) noexcept;
-  /// Reads, from all connected ranks that have no error yet, the counts of steps that they have
-  /// joined. If the limit of the wait has passed, ranks that have not arrived get an error. Does
+  /// Reads, from every connected rank that has no error yet, the number of steps that it has
+  /// joined. If the limit for waiting has expired, ranks that have not arrived get an error. Does
   /// not wait for late answers, whose memory is kept until they arrive. \returns true if each of
   /// these ranks has answered, or has an error
   bool ask() noexcept;
-  /// Posts the reads. Sets `has_all` to false if one could not be posted. \returns the number of
-  /// ranks that are being asked
+  /// Posts the read requests. Sets `has_all` to false if one of them could not be posted. \returns
+  /// the number of ranks that are being asked
   std::size_t post_questions(bool& has_all) noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept;
-  /// The error for a rank, if it is known without an answer from that rank.
+  /// The error that a rank gets without being asked; empty if there is none.
   [[nodiscard]] std::optional<error> trouble_with(std::uint32_t rank) const noexcept;
   /// Blames the culprits named in farewells instead of the ranks that left because of them.
   void explain() noexcept;
-  /// Called if no rank has an error after `ask`: blames the rank for which this rank waited, or the
-  /// culprit in the farewell of that rank. \returns true if the blame is a guess
+  /// Called if no rank has an error after `ask`. Blames the rank for which this rank waited, or the
+  /// culprit that the other rank's farewell names. \returns true if the blame is a guess
   [[nodiscard]] bool guess() noexcept;
-  /// Returns the cause to report to the other ranks: the failure with the highest certainty.
+  /// Returns the cause to report to the other ranks, which is the failure with the highest
+  /// certainty.
   /// \pre at least one rank has an error
   [[nodiscard]] farewell reason() const noexcept;
   [[nodiscard]] farewell reason_of_waiting() const noexcept {

@@ -15,8 +15,8 @@ enum class kind_of_step : std::uint8_t { broadcast = 16, gather, all_gather, all
   return detail::tag_of({static_cast<std::uint64_t>(kind), size, root});
 }
 
-/// The edges of a binomial tree at one of its ranks. Places are counted from the root. The subtree
-/// of place p ends before p plus the lowest set bit of p, and its k-th child is p + 2^k. So
+/// One rank's edges in a binomial tree. Places are counted from the root. The subtree of place p
+/// ends before p plus the lowest set bit of p, and the k-th child of place p is at p + 2^k. So
 /// adjacent ranks are close to each other in the tree.
 class tree {
  public:
@@ -45,8 +45,8 @@ class tree {
   std::uint32_t children_ = 0;
 };
 
-/// Receives the value from the parent, if there is one, and sends it to the children from this
-/// rank's memory, first to the child with the largest subtree.
+/// Receives the value from the parent, if there is one. Then sends it from this rank's memory to
+/// the children, first to the child with the largest subtree.
 template <class Step>
 void hand_down(Step& now, const tree& around, std::span<std::byte> value, std::byte* memory,
                std::size_t at) noexcept {
@@ -105,8 +105,8 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
 
 group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
                                   std::span<std::byte> all, const wait_limit& limit) noexcept {
-  // In each round, each rank sends the values that it has so far to one other rank, except those
-  // that the other rank has already. The distance to that rank doubles with each round.
+  // In each round, each rank sends the values that it has so far to one other rank, except for
+  // those that the other rank already has. The distance to the other rank doubles with each round.
   const std::size_t size = mine.size();
   const std::size_t values = layout_.values_of_all(++all_gathers_);
   const auto to = [&](std::uint64_t distance) noexcept {

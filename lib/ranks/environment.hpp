@@ -13,7 +13,7 @@
 
 namespace verbspp::detail {
 
-/// Reads a number from an environment variable; `hint` describes valid values.
+/// Reads a number from an environment variable; `hint` says which values are valid.
 [[nodiscard]] inline result<std::uint32_t> number_from_environment(const char* variable,
                                                                    const char* hint) noexcept {
   const char* const text = std::getenv(variable);

@@ -10,15 +10,15 @@
 
 namespace verbspp::detail {
 
-/// The cause for which a rank has aborted a step. The rank writes it to the other ranks of the step
-/// as one word: the low bits of the count of their steps, two flags, the kind of error, and the
-/// culprit, which may be this rank.
+/// The reason why a rank has aborted a step. The rank writes it to the other ranks that take part
+/// in the step, as one word: the low bits of the count of their steps, two flags, the kind of
+/// error, and the culprit, which may be this rank.
 ///
 /// A farewell concerns only that step. A rank that waits in the step and reads a farewell fails as
 /// well, unless the cause is only a limit. For each pair of ranks, successive steps use two words
-/// in turn, so that the next step does not overwrite the farewell of this step. If the send queue
-/// is full, a rank leaves out the farewell, and the others detect the failure themselves. Farewells
-/// need no memory allocation.
+/// in turn, so that the next step does not overwrite the farewell of this step. If a rank's send
+/// queue is full, the rank writes no farewell, and the others detect the failure themselves. A
+/// farewell needs no memory allocation.
 struct farewell {
   std::uint32_t culprit;
   error_kind kind;
@@ -29,7 +29,7 @@ struct farewell {
     return joined << count_at | (is_lost ? lost_bit : 0) | (has_refused ? refused_bit : 0) |
            static_cast<std::uint64_t>(kind) << kind_at | std::uint64_t{culprit};
   }
-  /// \returns nothing for a word of another step, or an invalid one
+  /// \returns nothing if the word belongs to a different step, or is invalid
   [[nodiscard]] static constexpr std::optional<farewell> decode(std::uint64_t word,
                                                                 std::uint64_t joined) noexcept {
     const std::uint64_t kind = (word >> kind_at) & kind_bits;

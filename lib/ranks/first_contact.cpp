@@ -21,23 +21,26 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr const char* calling = "connect ranks of a world";
-/// The time after which an unanswered call is repeated: initially, and at most.
+/// An unanswered call is repeated after the first of these times. The time then doubles with each
+/// repetition, up to the second one.
 constexpr auto first_pause = std::chrono::milliseconds(2);
 constexpr auto longest_pause = std::chrono::milliseconds(100);
-/// The time for which a ready end calls the other end, if the other end has not reported that it is
-/// ready.
+/// A ready end keeps calling the other end for this time, if the other end has not reported that it
+/// is ready.
 constexpr auto time_for_others = std::chrono::milliseconds(100);
-/// The limit for the bootstrap to return data that should already be available. It is short, since
-/// this rank does nothing else in that time. After a failure, no rank is introduced for a while.
+/// The limit for reading data from the bootstrap that should already be available there. It is
+/// short, since this rank does nothing else in that time. After a failure, no rank is introduced
+/// for a while.
 constexpr auto time_to_meet = std::chrono::milliseconds(200);
 constexpr auto time_between_failures = std::chrono::seconds(1);
 
 constexpr std::uint32_t send_places = 16;
 constexpr std::uint32_t receive_places = 112;
 
-/// The layout of a datagram: the constant first word, the sender's rank, the kind of message, the
-/// errno of a refusal, owner and generation of the endpoint to which the message refers, the number
-/// of the sender's last call, the number of the receiver's last call, and the sender's endpoint.
+/// The layout of a datagram: the constant first word; the sender's rank; the kind of message; the
+/// errno, if it is a refusal; the owner and the generation of the endpoint that the message refers
+/// to; the number of the sender's last call; the number of the receiver's last call; and the
+/// sender's endpoint.
 constexpr std::uint32_t first_word = 0x76787265;
 constexpr std::size_t beginning = 32;
 constexpr std::size_t length = beginning + endpoint::encoded_size;
@@ -55,7 +58,7 @@ static_assert(datagram_header_size + length <= place_size);
   return {number_of(work_operation::send), 0, 0, 0};
 }
 
-/// The error for a refusal with this errno.
+/// The error that reports a refusal with this errno.
 [[nodiscard]] error refused(int errnum) noexcept {
   const char* hint = "this rank could not connect to the calling rank: the errno is the cause";
   if (errnum == EBUSY)
@@ -94,7 +97,7 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
                             .port(like.port)
                             .gid_index(like.gid_index)
                             .pkey_index(like.connection.pkey_index)
-                            // Queue keys with the highest bit set need privileges.
+                            // Only privileged programs can use queue keys whose highest bit is set.
                             .qkey(queue_key::assume(key & 0x7fff'ffffU))
                             .build());
   if (prepared.endpoint().mtu.bytes() < length)
@@ -158,7 +161,7 @@ result<endpoint> first_contact::renew(group& members, std::uint32_t peer,
     return members[peer].endpoint();
   }
   VERBSPP_TRY(local, members[peer].renew());
-  // This state applies until `settle` is called. If that never happens, this rank can call the peer
+  // This is the state until `settle` is called. If that never happens, this rank can call the peer
   // as if the two had never been connected.
   contact& with = contacts_.get()[peer];
   with.stage = progress::made;
@@ -207,7 +210,8 @@ first_contact::what_is_left first_contact::call(group& members, calls& those,
     if (!those.is_open[i]) continue;
     left.is_any_due = left.is_any_due || is_still_due;
     left.is_any_open = true;
-    // If no send buffer is free, the next call of this function continues the round.
+    // If no send buffer is free, the next call of this function continues with the rest of the
+    // round.
     if (i < those.said || !has_places) continue;
     has_places = say(members, each.peer, true);
     if (has_places) those.said = i + 1;
@@ -238,7 +242,7 @@ group_results first_contact::connect(group& members, const peer_list& peers,
     const bool is_late = limit.has_passed();
     const what_is_left left = call(members, those, limit, is_late);
     if (!left.is_any_due && !ready) {
-      // Each peer is connected at this end, or has failed. The connected peers are notified at
+      // At this end, each peer is now connected or has failed. The connected peers are notified at
       // once, and then often, since this end waits for them only for a short time.
       ready = next = now;
       pause = first_pause;
@@ -309,8 +313,8 @@ void first_contact::take(group& members, queue_pair_number source,
   if (!remote.has_value()) return;
   const progress before = with.stage;
   with.heard = mark_of(remote.assume_value());
-  // If the introduction of the peer cannot be read yet, `answer` fails, and the peer calls again. A
-  // peer that published its introduction before it called is recognized at once.
+  // If the peer's introduction cannot be read yet, `answer` fails, and the peer calls again. A peer
+  // that published its introduction before it called is recognized at once.
   const result<void> made = answer(members, from);
   if (!with.way) return;
   with.trouble = made.has_value() ? 0 : made.assume_error().code().value();
@@ -334,8 +338,8 @@ void first_contact::go_on(group& members, std::uint32_t peer,
     with.connected_to = mark_of(remote);
     in_.note_connected(peer);
   } else if (members[peer].state() != channel_state::prepared) {
-    // The channel has failed, and reports the cause itself. If the endpoint belonged to an earlier
-    // connection, the channel would still be prepared.
+    // If the channel has failed, it reports the cause itself. If the endpoint belonged to an
+    // earlier connection, the channel would still be in the state `prepared`.
     with.stage = progress::ready;
   }
 }

@@ -28,32 +28,33 @@
 
 namespace verbspp::detail {
 
-/// Connects ranks when one uses the other for the first time.
+/// Connects two ranks when one of them uses the other for the first time.
 ///
-/// Each rank has one queue pair for datagrams, whose endpoint all others know. A rank that wants a
-/// connection creates a channel, and calls: it sends its endpoint repeatedly until the other end
-/// has answered with its own. An end that has the other's endpoint performs the handshake, and each
-/// of its datagrams names the endpoint to which it is connected. An end is ready when it knows that
-/// the other end is connected to it; its datagrams report that as well. A ready end continues to
-/// call for a while until the other end, which may poll for datagrams only later, is ready, too.
+/// Each rank has one queue pair for datagrams, whose endpoint all other ranks know. A rank that
+/// wants a connection creates a channel, and calls: it sends its endpoint repeatedly until the
+/// other end has answered with its own. An end that has the other's endpoint performs the
+/// handshake, and each of its datagrams names the endpoint to which it is connected. An end is
+/// ready when it knows that the other end is connected to it, and its datagrams then report that as
+/// well. A ready end continues to call for a while until the other end is ready as well, because
+/// the other end may poll for datagrams only later.
 ///
 /// So it does not matter which end begins, whether both do, or which datagrams are lost or late.
 /// There is one channel at each end, repeated datagrams have no effect, and datagrams of an earlier
-/// connection are not mistaken for those of this one. Refusals of earlier calls are ignored: calls
-/// are numbered, and each datagram names the last call that was received.
+/// connection are not mistaken for those of this one. Calls are numbered, and each datagram names
+/// the last call that was received, so refusals of earlier calls can be ignored.
 ///
 /// Datagrams are processed while this rank connects, waits in a step, or calls serve(). To answer a
 /// rank that calls for the first time, this rank reads the caller's introduction from the
 /// bootstrap, which takes 200 ms at most. After a failure, no rank is introduced for a while.
 class [[gnu::visibility("hidden")]] first_contact final : public member_connector {
  public:
-  /// The functions of the world that this class uses.
+  /// The functions of the world that this class needs.
   class surroundings {
    public:
     surroundings() noexcept = default;
     surroundings(const surroundings&) = delete;
     surroundings& operator=(const surroundings&) = delete;
-    /// Gets the introduction of a rank. \returns its endpoint for datagrams
+    /// Gets a rank's introduction. \returns the rank's endpoint for datagrams
     [[nodiscard]] virtual result<endpoint> meet(std::uint32_t rank,
                                                 const wait_limit& limit) noexcept = 0;
     /// Creates a prepared channel.
@@ -71,7 +72,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   /// Creates the queue pair for datagrams, with the port and addresses of the settings `like`.
   [[nodiscard]] result<void> open(const protection_domain& domain, const queue_pair_settings& like,
                                   std::uint32_t size) noexcept;
-  /// The endpoint for datagrams to this rank. \pre it is open
+  /// The endpoint to which other ranks send their datagrams for this rank. \pre the queue pair is
+  /// open
   [[nodiscard]] struct endpoint endpoint() const noexcept { return queue_pair_->endpoint(); }
   /// Connects this rank to itself, without datagrams.
   [[nodiscard]] result<void> connect_self(group& members) noexcept;
@@ -85,7 +87,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
                                       const wait_limit& limit) noexcept override;
   void serve(group& members) noexcept override;
 
-  /// True if neither end has begun to connect this rank to that rank, as far as this end knows.
+  /// True if, as far as this end knows, neither end has begun to connect the two ranks.
   [[nodiscard]] bool is_untouched(const group& members, std::uint32_t peer) const noexcept {
     return contacts_.get()[peer].stage == progress::none && is_vacant(members, peer);
   }
@@ -100,7 +102,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     none,
     made,       ///< the channel is prepared
     connected,  ///< the channel is connected at this end
-    /// The channel is connected at both ends; or it has failed, and reports that itself.
+    /// Either the channel is connected at both ends, or it has failed, and reports that itself.
     ready,
   };
   /// Identifies the connection of a channel to which an endpoint belongs.
@@ -134,12 +136,12 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     bool is_any_due = false;
     bool is_any_open = false;
   };
-  /// Creates channels for the peers that are to be connected, and starts their calls.
+  /// Creates channels for those peers that are to be connected, and starts to call them.
   void prepare(group& members, calls& those, const wait_limit& limit) noexcept;
-  /// Calls the remaining peers of this round: those that are to be connected, and those that have
+  /// Calls the remaining peers in this round: those that are to be connected, and those that have
   /// not been notified yet that this end is connected.
   what_is_left call(group& members, calls& those, const wait_limit& limit, bool is_late) noexcept;
-  /// The cause that ends the wait for a peer that is to be connected; empty if there is none.
+  /// The reason to stop waiting for a peer that is to be connected; empty if there is none.
   [[nodiscard]] std::optional<error> failure_of(const contact& due, const wait_limit& limit,
                                                 bool is_late) const noexcept;
 
@@ -151,10 +153,10 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   }
   [[nodiscard]] result<void> make(group& members, std::uint32_t peer,
                                   const wait_limit& limit) noexcept;
-  /// Calls `make` for a rank that has called this one.
+  /// Creates the channel with `make` for a rank that has called this one.
   [[nodiscard]] result<void> answer(group& members, std::uint32_t peer) noexcept;
   void take(group& members, queue_pair_number source, std::span<const std::byte> datagram) noexcept;
-  /// Performs the handshake with the other end's endpoint.
+  /// Performs the handshake with the endpoint that the other end has sent.
   void go_on(group& members, std::uint32_t peer, const struct endpoint& remote) noexcept;
   /// Returns the errno with which this end refuses a connection; empty if it does not refuse.
   [[nodiscard]] std::optional<int> refusal_for(const group& members,

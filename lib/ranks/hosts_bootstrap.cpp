@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* joining_hosts = "join a world by a list of hosts";
 
-/// The name of the world, with a hash of the list, so that ranks with different lists do not meet.
+/// The name of the world. It contains a hash of the list, so that ranks with different lists do not
+/// meet.
 [[nodiscard]] std::string name_of(const host_list& hosts) {
   std::uint64_t hash = 0xcbf2'9ce4'8422'2325U;
   const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100'0000'01b3U; };

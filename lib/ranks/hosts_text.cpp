@@ -19,7 +19,7 @@ namespace {
 
 using json = nlohmann::json;
 
-/// Iterates over the characters of a text, and records the furthest position.
+/// Iterates over the characters of a text, and records the furthest position that was reached.
 class followed_text {
  public:
   using iterator_category = std::input_iterator_tag;

@@ -17,7 +17,7 @@ namespace verbspp::detail {
 
 inline constexpr const char* listing = "list of hosts";
 
-/// The entries of a text, with their line numbers.
+/// The entries that a text contains, with their line numbers.
 struct hosts_text {
   std::vector<host_entry> hosts{};
   std::vector<std::uint32_t> lines{};
@@ -29,13 +29,13 @@ struct hosts_text {
   std::uint32_t size_line = 0;
 };
 
-/// An error about the entry `name` on a line; `other` is a related line, or 0. Only the first 16
-/// bytes of the name are stored. Line 0 means that the list was not read from a text.
+/// An error that concerns the entry `name` on a line; `other` is a related line, or 0. Only the
+/// first 16 bytes of the name are stored. Line 0 means that the list was not read from a text.
 [[nodiscard]] error wrong_entry(const char* hint, std::uint32_t line, std::string_view name,
                                 std::uint32_t other = 0) noexcept;
 
-/// Reads the entries of a text.
-/// \errors as `host_list::parse`, for problems that are visible in a single entry
+/// Reads the entries that a text contains.
+/// \errors as `host_list::parse`, for problems that can be seen in a single entry
 [[nodiscard]] result<hosts_text> read_hosts(std::string_view json);
 
 }  // namespace verbspp::detail

@@ -11,7 +11,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// The shared state of the ranks of one process.
+/// The state that the ranks of one process share.
 class [[gnu::visibility("hidden")]] local_meeting {
  public:
   explicit local_meeting(std::uint32_t size) : values(size) {}

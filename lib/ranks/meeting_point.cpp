@@ -15,18 +15,18 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// The time in which a client has to send its rank.
+/// The time within which a client has to send its rank.
 constexpr auto time_for_hello = std::chrono::seconds(10);
 /// The time for which rank 0 waits for the others to leave.
 constexpr auto time_to_leave = std::chrono::seconds(5);
 /// The interval at which the thread checks whether it has to end.
 constexpr int look_every_ms = 50;
 /// The number of clients that have not sent their rank (strangers) may exceed the number of ranks
-/// by this many. Then the next client waits until the oldest stranger has been connected for
-/// `time_among_strangers`, and replaces that stranger.
+/// by this many. Beyond that, the next client waits until the oldest stranger has been connected
+/// for `time_among_strangers`, and then replaces that stranger.
 constexpr std::size_t more_strangers = 256;
 constexpr auto time_among_strangers = std::chrono::milliseconds(500);
-/// The maximum number of unsent bytes for a rank that does not read.
+/// The maximum number of unsent bytes that are kept for a rank that does not read.
 constexpr std::size_t most_unsent = std::size_t{64} << 20;
 
 }  // namespace
@@ -37,7 +37,7 @@ meeting_point::meeting_point(tcp_listener listener, std::uint32_t size, std::str
       values_(size),
       presence_(size, presence::not_yet) {
   thread_ = std::thread([this] {
-    // If memory is exhausted, all connections are closed, which the ranks notice.
+    // If memory runs out, all connections are closed, which the ranks notice.
     static_cast<void>(without_exceptions("meeting point", [this]() -> result<void> {
       serve();
       return success();
@@ -84,7 +84,7 @@ void meeting_point::serve() {
 }
 
 /// Returns the stranger that has to leave before another client may connect, or the end iterator if
-/// there is room. Returns nothing if the next client has to wait.
+/// there is room for the client. Returns nothing if the client has to wait.
 std::optional<meeting_point::place> meeting_point::place_for_next() {
   // The visitors are in the order of their arrival.
   const auto is_stranger = [](const visitor& each) { return !each.rank && !each.is_gone; };
@@ -212,7 +212,7 @@ void meeting_point::look_at_fences() {
       each.waits_at = 0;
       continue;
     }
-    // Names the rank that left first, because the others may have left only because of it.
+    // Names the rank that left first, because the others may have left only for that reason.
     const auto missing = std::ranges::find_if(
         left_, [&](std::uint32_t rank) { return values_.fences_of(rank) < each.waits_at; });
     if (missing == left_.end()) continue;

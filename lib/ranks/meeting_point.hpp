@@ -18,14 +18,14 @@
 
 namespace verbspp::detail {
 
-/// The meeting point of the ranks of a world: a listener, and a thread that serves all clients as
-/// they are ready, without waiting for any one of them.
+/// The place where the ranks of a world meet: a listener, and a thread that serves each client when
+/// it is ready, without waiting for any particular one.
 class [[gnu::visibility("hidden")]] meeting_point {
  public:
   meeting_point(tcp_listener listener, std::uint32_t size, std::string name);
   meeting_point(const meeting_point&) = delete;
   meeting_point& operator=(const meeting_point&) = delete;
-  /// Waits until all ranks have left, up to a limit.
+  /// Waits until all ranks have left, or a time limit has expired.
   ~meeting_point();
 
  private:

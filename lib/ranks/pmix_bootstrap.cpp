@@ -22,13 +22,13 @@ namespace verbspp {
 
 namespace {
 
-/// The error for a status of PMIx, with its number.
+/// The error that reports a PMIx status, with its number.
 [[nodiscard]] error failed(const char* operation, pmix_status_t status) noexcept {
   return error::out_of_range(operation, "status of PMIx", status)
       .as(error_kind::driver, "pmix_common.h explains it; see the launcher's output");
 }
 
-/// An answer that may arrive when no thread waits for it any more.
+/// An answer that may arrive when no thread is waiting for it any more.
 struct answer {
   std::mutex lock{};
   std::condition_variable came{};
@@ -37,7 +37,7 @@ struct answer {
   std::vector<std::byte> bytes{};
 };
 
-/// Creates a reference to the answer for the callback, which deletes the reference.
+/// Creates a reference to the answer, which the callback receives and deletes.
 [[nodiscard]] void* share(const std::shared_ptr<answer>& of) {
   return new std::shared_ptr<answer>(of);
 }
@@ -114,7 +114,7 @@ class [[gnu::visibility("hidden")]] pmix_session {
     const pmix_status_t status = PMIx_Fence_nb(
         nullptr, 0, nullptr, 0,
         [](pmix_status_t came, void* to) noexcept { tell(to, came, nullptr); }, shared);
-    // With this status, the fence is complete already, and PMIx does not call the callback.
+    // This status means that the fence is complete already, so PMIx does not call the callback.
     if (status == PMIX_OPERATION_SUCCEEDED) tell(shared, PMIX_SUCCESS, nullptr);
     if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED) {
       delete static_cast<std::shared_ptr<answer>*>(shared);

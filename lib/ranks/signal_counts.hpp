@@ -9,7 +9,7 @@
 
 namespace verbspp::detail {
 
-/// The counts of the signals, steps and values that a rank has exchanged with another one. The
+/// The counts of the signals, steps and values that a rank has exchanged with another rank. The
 /// other rank has the same counts with the directions reversed.
 ///
 /// The n-th signal of a pair of ranks writes n. Both ends know which signals and values a step
@@ -30,7 +30,7 @@ struct signal_counts {
   [[nodiscard]] constexpr encoded encode(std::uint64_t all_gathers) const noexcept {
     return {signaled, awaited, joined, given, expected, all_gathers};
   }
-  /// Sets each count to the higher one of the counts at both ends, so that both continue from equal
+  /// Sets each count to the higher one of the two ends' counts, so that both continue from the same
   /// counts.
   /// \pre nothing is in flight between the two ranks
   constexpr void agree(const encoded& theirs, std::uint64_t& all_gathers) noexcept {

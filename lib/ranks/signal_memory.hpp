@@ -11,8 +11,8 @@ namespace verbspp::detail {
 // g++ and clang both accept this spelling.
 #define VERBSPP_RANKS_NOT_WATCHED __attribute__((no_sanitize("thread")))
 
-// These functions access memory that the device also reads and writes. ThreadSanitizer ignores
-// them, because it sees softverbs as a thread that does not take the library's locks.
+// These functions access memory that the device reads and writes, too. ThreadSanitizer must ignore
+// them, because in its view softverbs is a thread that does not take the library's locks.
 
 [[gnu::noinline]] VERBSPP_RANKS_NOT_WATCHED inline std::uint64_t look(
     const std::byte* at) noexcept {
@@ -29,7 +29,7 @@ namespace verbspp::detail {
     *static_cast<volatile std::byte*>(to + i) = *static_cast<const volatile std::byte*>(from + i);
 }
 
-/// The words in each rank's memory, one of each kind for each rank.
+/// The words in each rank's memory. There is one word of each kind for each rank.
 enum class signal_word : std::uint8_t {
   signal_from,
   joined_with,
@@ -48,14 +48,14 @@ enum class signal_word : std::uint8_t {
   count,
 };
 
-/// The layout of each rank's memory: the words, sorted by kind and then by rank; then two values
-/// from each rank; then two sets of the values of all ranks (`all_gather`); then two values of this
-/// rank.
+/// The layout of each rank's memory. First come the words, sorted by kind and then by rank; then
+/// two values from each rank; then two sets of values from all ranks (`all_gather`); and finally
+/// two values of this rank.
 ///
-/// The values from a rank are stored in its two places in turn, and each is followed by a write of
+/// The values from a rank are stored in its two places in turn, and after each, the sender writes
 /// its number. When the receiver no longer needs a value, it writes the number back, and the sender
-/// is never more than two values ahead of that number. So a value always belongs to its step,
-/// however late the receiver is.
+/// is never more than two values ahead of that number. So the receiver always finds the value of
+/// its step, however late it is.
 class signal_layout {
  public:
   static constexpr std::size_t largest_value = 256;
@@ -69,7 +69,7 @@ class signal_layout {
                                                   std::uint64_t number) const noexcept {
     return at(number % 2 == 0 ? signal_word::number_from : signal_word::other_number_from, rank);
   }
-  /// A step's farewell is stored in one of two words, depending on the count of steps.
+  /// The offset of the farewell from that rank. Successive steps use two farewells in turn.
   [[nodiscard]] constexpr std::size_t farewell_from(std::uint32_t rank,
                                                     std::uint64_t joined) const noexcept {
     return at(joined % 2 == 0 ? signal_word::farewell_from : signal_word::other_farewell_from,
@@ -83,12 +83,12 @@ class signal_layout {
                                                  std::uint64_t number) const noexcept {
     return at(signal_word::count, 0) + (std::size_t{rank} * 2 + number % 2) * largest_value;
   }
-  /// The values of all ranks in an `all_gather`. Successive steps use two sets of them in turn.
+  /// The offset of all ranks' values in an `all_gather`. Successive steps use the two sets in turn.
   [[nodiscard]] constexpr std::size_t values_of_all(std::uint64_t turn) const noexcept {
     return value_from(ranks_, 0) + std::size_t{ranks_} * (turn % 2) * largest_value;
   }
-  /// A value of this rank itself. There are two, because a value that is sent up a tree may still
-  /// be in flight when another one is sent down.
+  /// The offset of one of this rank's values. There are two values, because one that is sent up a
+  /// tree may still be in flight when another one is sent down.
   [[nodiscard]] constexpr std::size_t own_value(std::uint32_t which) const noexcept {
     return values_of_all(0) + std::size_t{ranks_} * 2 * largest_value + which * largest_value;
   }

@@ -95,7 +95,7 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
   for (const std::uint32_t rank : ranks) listed = mixed(listed, rank);
   const std::uint16_t tag = tag_of({static_cast<std::uint64_t>(kind), listed});
   // All signals are counted, even if the step has already failed, because the other ranks count
-  // them, too.
+  // them as well.
   return run_step(peers, ranks, tag, limit, [&](step& now) noexcept {
     const auto note = [&](std::uint32_t rank) noexcept { now.note(rank); };
     run_barrier(kind, ranks, rank_, note, note);
@@ -127,7 +127,7 @@ std::optional<farewell> signals::farewell_of(std::uint32_t rank,
       farewell::decode(look(data() + layout_.farewell_from(rank, joined)), joined);
   if (why && why->culprit == rank_) {
     // The other rank blames this rank, which has not failed. But if the connection between the two
-    // is broken, the other rank is lost for this rank, too.
+    // is broken, this rank has lost the other rank as well.
     if (!why->is_lost) return std::nullopt;
     why->culprit = rank;
   }
@@ -148,7 +148,7 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why,
   std::size_t open = 0;
   for (const std::uint32_t rank : ranks) {
     const place* const theirs = place_at(peers, rank);
-    // A rank that cannot be notified detects the failure itself, and one that has aborted this step
+    // A rank that cannot be notified detects the failure itself. A rank that has aborted this step
     // needs no notification.
     if (rank == rank_ || (rank == why.culprit && !why.is_lost) || peers.is_due(rank) ||
         theirs == nullptr || farewell_of(rank, ranks))

@@ -29,12 +29,12 @@
 
 namespace verbspp::detail {
 
-/// Exchanges the signals and values of steps: ranks write them into each other's memory
+/// Exchanges the signals and values that make up steps. Ranks write them into each other's memory
 /// (`signal_layout`), and count them (`signal_counts`). If a step fails, `blame` determines the
 /// cause, and writes it to the other ranks (`farewell`).
 ///
-/// Most counts are stored with a tag of the step, by which ranks notice that they execute different
-/// steps.
+/// Most counts are stored together with a tag that identifies the step, so that ranks notice if
+/// they execute different steps.
 class [[gnu::visibility("hidden")]] signals {
  public:
   static constexpr access_flags rights =
@@ -46,7 +46,7 @@ class [[gnu::visibility("hidden")]] signals {
 
   [[nodiscard]] result<void> open(const protection_domain& domain, std::uint32_t rank,
                                   std::uint32_t size, wait_mode waiting) noexcept;
-  /// The handle of this rank's memory, for the other ranks.
+  /// The handle to this rank's memory that the other ranks need.
   [[nodiscard]] result<place> memory() const noexcept { return memory_->remote(); }
   void set_memory_of(std::uint32_t rank, const place& memory) noexcept {
     other(rank).memory = memory;
@@ -54,9 +54,8 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] bool knows_memory_of(std::uint32_t rank) const noexcept {
     return other(rank).memory.has_value();
   }
-  /// Stores the ends of the channel by which the world has connected that rank. If the program
-  /// replaces this channel, or connects it to another peer, the world no longer writes to that
-  /// rank.
+  /// Stores the ends of the channel that the world uses for that rank. If the program replaces this
+  /// channel, or connects it to a different peer, the world stops writing to that rank.
   void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
 
   [[nodiscard]] signal_counts::encoded counts_with(std::uint32_t rank) const noexcept {
@@ -67,8 +66,8 @@ class [[gnu::visibility("hidden")]] signals {
 
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                       const wait_limit& limit) noexcept;
-  /// Counts the signals of a barrier in which this rank does not take part, and notifies the others
-  /// of the cause.
+  /// Counts the signals of a barrier that this rank does not take part in, and notifies the other
+  /// ranks of the cause.
   void leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                          const error& cause, const wait_limit& limit) noexcept;
   [[nodiscard]] group_results broadcast(group& peers, std::span<std::byte> value,
@@ -88,17 +87,18 @@ class [[gnu::visibility("hidden")]] signals {
   class step;
   class blame;
 
-  /// The certainty that a rank is the culprit of a failed step.
+  /// How certain it is that a rank is the culprit of a failed step.
   enum class certainty : std::uint8_t {
-    waited_for,  ///< this rank waited for the culprit, which may have waited for others
+    waited_for,  ///< this rank waited for the culprit, which may itself have waited for others
     known,
     refused,  ///< the culprit has reported that it cannot do its part
-    /// The connection to the culprit is broken, at this rank or at the rank that reported it.
+    /// The connection to the culprit is broken, either at this rank or at the rank that reported
+    /// it.
     lost,
   };
   struct failed_step {
     bool has_failed = false;
-    /// The culprit; empty if this rank is the culprit, for instance because it lacks memory.
+    /// The culprit. Empty if that is this rank, for instance because it lacks memory.
     std::optional<std::uint32_t> with{};
     error cause{};
     certainty how = certainty::waited_for;
@@ -107,14 +107,14 @@ class [[gnu::visibility("hidden")]] signals {
     std::optional<group_results> reached{};  ///< the results of connecting ranks for the step
   };
 
-  /// The `owner` numbers of the endpoints at both ends of a channel. They do not change when the
+  /// The `owner` numbers in the endpoints at both ends of a channel. They stay the same when the
   /// channel is renewed.
   struct ends {
     std::uint32_t here = 0;
     std::uint32_t there = 0;
     friend bool operator==(const ends&, const ends&) = default;
   };
-  /// The data that this rank has about another one.
+  /// The data that this rank keeps about another rank.
   struct other_rank {
     signal_counts counts{};
     std::optional<place> memory{};
@@ -130,9 +130,9 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] peer_list everybody() const noexcept {
     return std::span<const std::uint32_t>(everybody_.get(), size_);
   }
-  /// Counts that this rank has joined a step with these ranks.
+  /// Counts, for each of these ranks, that this rank has joined a step with it.
   void join(const peer_list& ranks, std::uint16_t tag) noexcept;
-  /// Calls `function` with a new step, in a scope of the group.
+  /// Creates a step, and calls `function` with it in a scope of the group.
   template <class Function>
   [[nodiscard]] group_results run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                        const wait_limit& limit, Function function);
@@ -145,14 +145,14 @@ class [[gnu::visibility("hidden")]] signals {
          limits);
   }
   /// Returns the reason that the rank has written for aborting its current step with these ranks.
-  /// Empty if it has written none, or one that is invalid or wrongly blames this rank.
+  /// Empty if it has written none, or if the reason is invalid or wrongly blames this rank.
   [[nodiscard]] std::optional<farewell> farewell_of(std::uint32_t rank,
                                                     const peer_list& ranks) const noexcept;
-  /// True if that rank has aborted a later step. In that case, it has aborted the current step,
-  /// too, unless its signal or value has arrived.
+  /// True if that rank has aborted a later step. If so, it has aborted the current step as well,
+  /// unless its signal or value has arrived.
   [[nodiscard]] bool has_gone_on(std::uint32_t rank) const noexcept;
   [[nodiscard]] static ends ends_of(const channel& of) noexcept;
-  /// The memory of that rank; null if the channel is not the one that the world has connected.
+  /// That rank's memory; null if the channel is not the one that the world has connected.
   [[nodiscard]] const place* place_at(const group& peers, std::uint32_t rank) const noexcept;
 
   [[nodiscard]] std::byte* data() noexcept { return memory_->data(); }
@@ -163,8 +163,8 @@ class [[gnu::visibility("hidden")]] signals {
   signal_layout layout_{0};
   std::uint64_t all_gathers_ = 0;
   wait_mode waiting_ = wait_mode::spin();
-  /// Requests that are not waited for keep this memory alive, since the program may take channels
-  /// out of the world.
+  /// Requests that the library does not wait for keep this memory alive, since the program may move
+  /// channels out of the world.
   std::optional<shared_buffer<rights>> memory_{};
   owned<other_rank[]> others_{};
   owned<std::uint32_t[]> everybody_{};
@@ -172,7 +172,7 @@ class [[gnu::visibility("hidden")]] signals {
   owned<kept_pending[]> unwaited_{};   ///< requests that ask or notify other ranks after a failure
 };
 
-/// Converts a failure to the result of one peer.
+/// Converts a failure to a result for a single peer.
 [[nodiscard]] group_results results_of(const group_error& failed) noexcept;
 
 }  // namespace verbspp::detail

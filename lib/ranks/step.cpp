@@ -17,16 +17,16 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The length of a sleep while a rank waits for another one to write a word, for which there is no
-/// event.
+/// The time that a waiting rank sleeps before it reads the awaited word again. No event announces
+/// that another rank has written the word.
 constexpr auto nap = std::chrono::microseconds(50);
 constexpr unsigned rounds_before_yield = 64;
-/// The interval at which a waiting rank checks the connection and the farewells of others; and the
-/// interval at which it writes 0 bytes to the rank for which it waits, so that the device detects a
-/// lost connection.
+/// The first interval is the one at which a waiting rank checks the connection, and whether others
+/// have written farewells. The second is the one at which it writes 0 bytes to the rank that it
+/// waits for, so that the device detects a lost connection.
 constexpr auto time_between_looks = std::chrono::milliseconds(10);
 constexpr auto time_between_probes = std::chrono::seconds(1);
-/// The number of values that may be stored or in flight until the receiver has released them.
+/// The number of values that may be stored or in flight before the receiver releases them.
 constexpr std::uint64_t places_of_values = 2;
 
 }  // namespace
@@ -60,8 +60,8 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   }
   if (now < looks->next_probe) return;
   looks->next_probe = now + time_between_probes;
-  // The write of 0 bytes is not needed if a request is in flight, which also detects a lost
-  // connection, or if the limit ends the wait before the next such write would be due.
+  // The write of 0 bytes is not needed if a request is in flight, because that detects a lost
+  // connection as well, or if the limit ends the wait before the next such write would be due.
   const auto left = limit_.remaining();
   if (channel_access::core_of(with).sends().outstanding() != 0 ||
       (left && *left < time_between_probes))
@@ -69,7 +69,7 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   const auto nowhere = of_.other(for_rank).memory->slice(0, 0);
   if (!nowhere.has_value()) return;
   // Neither this rank nor the end of the step waits for the write, because the other rank may leave
-  // when it has done its part.
+  // once it has done its part.
   static_cast<void>(with.post_write({.elements = {}, .remote = nowhere.assume_value()}));
 }
 
@@ -90,7 +90,7 @@ bool signals::step::wait_until(std::uint32_t for_rank, Condition holds,
         sched_yield();
       continue;
     }
-    // Data that arrived together with the failure was in time.
+    // Data that arrived together with the failure arrived in time.
     if (holds()) {
       failed_ = {.reached = std::move(failed_.reached)};
       return true;
@@ -120,7 +120,7 @@ void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
 bool signals::step::has_send_room(std::uint32_t to) noexcept {
   channel& with = peers_[to];
   const channel_core& core = channel_access::core_of(with);
-  // If the channel no longer accepts requests, posting returns the cause.
+  // If the channel no longer accepts requests, posting one returns the cause.
   const auto takes = [&]() noexcept { return core.sends().has_room() || !with.is_connected(); };
   return wait_until(
       to, [&]() noexcept { return takes() || (with.poll(), takes()); },
@@ -145,7 +145,7 @@ void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
     return success();
   }();
   if (posted.has_value()) return;
-  // If the rank `to` is connected, it is not to blame.
+  // The rank `to` is blamed only if it is not connected.
   const auto with = peers_[to].is_connected() ? std::nullopt : std::optional<std::uint32_t>(to);
   fail(with, posted.assume_error(), certainty::waited_for);
 }
@@ -193,21 +193,22 @@ void signals::step::begin() noexcept {
     failed_.reached.emplace(
         peers_.connect(partners, wait_limit(limit_.deadline(), news_or_stop(*this))));
     if (has_failed()) {
-      // This failure ended the connection attempts, so the ranks that were not reached are not to
-      // blame.
+      // Because of this failure, no more ranks were connected, so the ranks that were not reached
+      // are not to blame.
       failed_.reached.reset();
     } else if (failed_.reached->has_error()) {
       const group_error missing = failed_.reached->error();
       fail(missing.peer(), missing, certainty::known);
     }
   }
-  // The functions that wait for a partner, or write to it, require that its memory is known.
+  // The functions that wait for a partner, or that write to it, require that the partner's memory
+  // is known.
   for (const std::uint32_t rank : partners)
     if (!has_failed() && of_.place_at(peers_, rank) == nullptr)
       fail(rank, not_of_the_world(), certainty::known);
   for (const std::uint32_t rank : partners) {
     if (!std::exchange(of_.other(rank).is_expected, false)) continue;
-    // This rank will never take the values of earlier, failed steps, so it releases their places.
+    // This rank will never read the values of earlier, failed steps, so it releases their places.
     signal_counts& with = of_.other(rank).counts;
     if (with.released + 1 < with.expected) give_back(rank, with.expected - 1);
   }

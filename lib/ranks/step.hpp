@@ -26,11 +26,11 @@
 
 namespace verbspp::detail {
 
-/// The interval of polls for answers and acknowledgements of other ranks.
+/// The interval between polls for answers and acknowledgements from other ranks.
 inline constexpr auto time_between_polls = std::chrono::microseconds(50);
 
-/// Posts a request whose completion is not waited for. \returns a handle without a request if it
-/// could not be posted, for instance because the queue is full
+/// Posts a request whose completion is not waited for. \returns a handle that refers to no request
+/// if the request could not be posted, for instance because the queue is full
 template <class Operation>
 [[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation,
                                          const kept_memory& memory) noexcept {
@@ -52,8 +52,8 @@ inline constexpr const char* collective_step = "collective step of a world";
   return {kind, collective_step,
           "another rank has aborted the step because of this rank, and has reported this cause"};
 }
-/// The error for a farewell of `rank`. The culprit may be `rank` itself. If `is_lost` is true in
-/// that case, `rank` has lost the connection to the calling rank.
+/// The error that reports a farewell from `rank`. The culprit may be `rank` itself. If `is_lost` is
+/// true in that case, `rank` has lost its connection to the calling rank.
 [[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit, error_kind kind,
                                    bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
@@ -75,7 +75,7 @@ inline constexpr const char* collective_step = "collective step of a world";
           "peer: steps use only the channels that the world has connected"};
 }
 
-/// Mixes a value into a hash by which steps are distinguished.
+/// Mixes a value into a hash that distinguishes steps from one another.
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
   return (hash ^ value) * 0x100'0000'01b3U;
 }
@@ -85,7 +85,7 @@ inline constexpr const char* collective_step = "collective step of a world";
   return static_cast<std::uint16_t>(hash ^ (hash >> 32));
 }
 
-/// The part of this rank in one step. After a failure, its functions no longer write or wait, but
+/// This rank's part in one step. After a failure, its functions no longer write or wait, but they
 /// still count.
 ///
 /// All signals and values of the step are counted first, so that the counts match those of the
@@ -104,7 +104,7 @@ class [[gnu::visibility("hidden")]] signals::step {
         limit_(limits.waiting()) {}
   step(const step&) = delete;
   step& operator=(const step&) = delete;
-  /// If `end` was not called, the function of the step has thrown an exception, and the others are
+  /// If `end` was not called, the step's function has thrown an exception, so the other ranks are
   /// notified.
   ~step() {
     if (!has_ended_) of_.tell_own(peers_, ranks_, error_kind::cancelled, limits_);
@@ -112,11 +112,12 @@ class [[gnu::visibility("hidden")]] signals::step {
 
   /// Adds a rank that takes part in the step.
   void note(std::uint32_t with) noexcept;
-  /// Connects the partners that are not connected yet, all at once, since each of them waits for
-  /// the others, too.
+  /// Connects all partners that are not connected yet. This is done for all of them at once, since
+  /// each partner waits for the others as well.
   void begin() noexcept;
 
-  /// Sends a signal, or waits for one. Both count the signal even if the step has failed.
+  /// The first function sends a signal, and the second one waits for a signal. Both count the
+  /// signal even if the step has failed.
   void signal(std::uint32_t to) noexcept;
   void await(std::uint32_t from) noexcept;
 
@@ -126,7 +127,7 @@ class [[gnu::visibility("hidden")]] signals::step {
     ++of_.other(to).counts.given;
   }
   void expect(std::uint32_t from) noexcept;
-  /// Writes a part of this rank's memory to the place of the promised value.
+  /// Writes a part of this rank's memory to the place that is reserved for the promised value.
   void give(std::uint32_t to, std::size_t from, std::size_t size) noexcept;
   /// These functions write a value to a place that the caller chooses: the first waits until there
   /// is room for the next value, the second writes a part of this rank's memory, and the third
@@ -138,10 +139,10 @@ class [[gnu::visibility("hidden")]] signals::step {
   [[nodiscard]] const std::byte* take(std::uint32_t from) noexcept;
   /// Copies the value, and releases its place. \returns true if the value has arrived
   [[nodiscard]] bool take_into(std::uint32_t from, std::span<std::byte> value) noexcept;
-  /// Allows the sender to overwrite the value that was taken.
+  /// Allows the sender to overwrite the value that was returned or copied.
   void release(std::uint32_t from) noexcept;
 
-  /// Makes the step fail at once. Afterwards, it only counts signals and values.
+  /// Makes the step fail at once. From then on, it only counts signals and values.
   void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
   /// Ends the step. \returns whether and how it failed
   [[nodiscard]] failed_step end() noexcept {
@@ -161,29 +162,30 @@ class [[gnu::visibility("hidden")]] signals::step {
     failed_.cause = cause;
     failed_.how = how;
   }
-  /// Allows the rank `from` to overwrite its values up to this number.
+  /// Allows the rank `from` to overwrite its values up to the one with this number.
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, signal_word source, std::size_t into,
                   std::uint64_t value) noexcept;
-  /// Makes the step fail if the word with that number has the tag of another step.
+  /// Makes the step fail if the word `seen` contains `number`, but with the tag of a different
+  /// step.
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
-  /// Makes the step fail if that rank, which is at a later step, has aborted this one.
+  /// Makes the step fail if that rank, which has reached a later step, has aborted this one.
   void check_farewell(std::uint32_t from) noexcept;
-  /// Makes the step fail with the cause that the rank has written.
+  /// Makes the step fail for the reason that the rank has written.
   void heed(std::uint32_t from, const farewell& why) noexcept;
-  /// The times of the next check of the connection, and of the next write of 0 bytes.
+  /// The times of the next check of the connection and of the next write of 0 bytes.
   struct lookout {
     std::chrono::steady_clock::time_point next{};
     std::chrono::steady_clock::time_point next_probe{};
   };
-  /// Makes the step fail if the connection to that rank is broken, if that rank is at a later step,
-  /// or if any rank has reported a failure. Checks at intervals.
+  /// Makes the step fail if the connection to that rank is broken, if that rank has reached a later
+  /// step, or if any rank has reported a failure. Does this only at intervals.
   void look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept;
-  /// Makes the step fail if any rank has reported that it has aborted the step for a cause other
-  /// than its limit. Checks at intervals.
+  /// Makes the step fail if any rank has reported that it has aborted the step for a reason other
+  /// than its time limit. Does this only at intervals.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
-  /// A stop token for the waits of the step: it reports a stop if another rank has reported a
-  /// failure, or if the program has requested a stop.
+  /// The stop token for the step's waits. It reports a stop if another rank has reported a failure,
+  /// or if the program has requested a stop.
   class news_or_stop {
    public:
     explicit news_or_stop(step& of) noexcept : of_(&of) {}
@@ -198,8 +200,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
                                 const char* missing = "this rank did not arrive") noexcept;
-  /// Waits until a request can be posted to that rank. Posting would wait as well, but until the
-  /// limit, even if another rank reports a failure.
+  /// Waits until a request can be posted to that rank. Posting would wait for that as well, but
+  /// until the limit, even if another rank reports a failure.
   [[nodiscard]] bool has_send_room(std::uint32_t to) noexcept;
 
   signals& of_;
@@ -208,7 +210,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   const peer_list& ranks_;
   std::uint16_t tag_;
   const step_limits& limits_;
-  const wait_limit& limit_;  ///< the limit for all waits of the step, the first part of `limits_`
+  const wait_limit& limit_;  ///< the first part of `limits_`, for all of the step's waits
   failed_step failed_{};
   bool has_ended_ = false;
   std::uint32_t partners_ = 0;  ///< the number of entries of `of_.partners_`
@@ -227,14 +229,14 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
         join(ranks, tag);
         step now(*this, peers, &scope, ranks, tag, limits);
         function(now);
-        // The blame is determined before the scope waits for the posted requests, which may take
-        // until the limit.
+        // The blame is determined before the scope waits for the posted requests, because that may
+        // take until the limit.
         if (failed_step failed = now.end(); failed.has_failed)
           found.emplace(*this, peers, ranks, tag, limits, std::move(failed));
       },
       limit);
   if (!has_begun) {
-    // The scope could not be opened for lack of memory, so this rank does not take part.
+    // There was not enough memory to open the scope, so this rank does not take part.
     for (const std::uint32_t rank : ranks) ++other(rank).counts.joined;
     step now(*this, peers, nullptr, ranks, tag, limits);
     now.leave_out(done.error());

@@ -10,20 +10,21 @@
 
 namespace verbspp::detail {
 
-/// The limit of a step, in three parts: a rank waits for the others; after a failure, it reads
-/// their counts, and then writes the cause to them. No part lasts beyond the limit, except that
-/// the second part always has at least `shortest_answer`.
+/// The time limit for a step. A step has up to three parts: a rank waits for the others; after a
+/// failure, it reads their counts; and then it writes the cause to them. None of these parts lasts
+/// beyond the limit, except that the second part always has at least `shortest_answer`.
 ///
 /// A stop token ends only the first part.
 class step_limits {
  public:
   using time_point = wait_limit::time_point;
-  /// The maximum time for answers, which the devices of the other ranks send.
+  /// The maximum time to wait for answers, which the other ranks' devices send.
   static constexpr auto longest_answer = std::chrono::seconds(1);
-  /// The minimum time for answers, even after the limit: most arrive within microseconds.
+  /// The minimum time to wait for answers, even after the limit. Most of them arrive within
+  /// microseconds.
   static constexpr auto shortest_answer = std::chrono::milliseconds(10);
-  /// The maximum time to wait until the devices of the other ranks have acknowledged the cause.
-  /// Writes that are acknowledged later still arrive, unless this rank leaves.
+  /// The maximum time to wait until the other ranks' devices have acknowledged the cause. Writes
+  /// that are acknowledged later still arrive, unless this rank leaves.
   static constexpr auto longest_news = std::chrono::milliseconds(200);
 
   /// \pre `whole` lives as long as this

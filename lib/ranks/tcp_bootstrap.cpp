@@ -29,7 +29,7 @@ using detail::tcp_frame_type;
 constexpr const char* meeting = "meet the ranks of a world";
 /// The interval between attempts to connect before the meeting point exists.
 constexpr auto time_between_attempts = std::chrono::milliseconds(20);
-/// The time in which the meeting point has to name the missing ranks.
+/// The time within which the meeting point has to name the missing ranks.
 constexpr auto time_for_who = std::chrono::seconds(1);
 
 [[nodiscard]] error gone() noexcept {
@@ -88,7 +88,7 @@ struct host_and_port {
 
 namespace detail {
 
-/// The connection of one rank to the meeting point; at rank 0, also the meeting point itself.
+/// One rank's connection to the meeting point. At rank 0, this is also the meeting point itself.
 class [[gnu::visibility("hidden")]] tcp_rank {
  public:
   explicit tcp_rank(const tcp_launch& launch) noexcept : launch_(launch) {}
@@ -120,11 +120,11 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       VERBSPP_TRY(answer, receive(limit));
       if (answer.type == tcp_frame_type::welcome) break;
       if (answer.type != tcp_frame_type::refused) return gone();
-      // This rank was slow, and a stranger has taken its place, so this rank connects again.
+      // This rank was too slow, and a stranger has taken its place, so this rank connects again.
       if (static_cast<tcp_refusal>(answer.number) != tcp_refusal::too_slow || limit.has_passed())
         return refusal(answer.number, launch_);
     }
-    // The texts belong to the caller, and may be destroyed after this call.
+    // The caller owns the strings, and may destroy them after this call.
     launch_.meeting_point = {};
     launch_.name = {};
     return success();
@@ -139,8 +139,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) {
-    // Also sends earlier fences that were not sent within their limits. Otherwise, the meeting
-    // point would count fewer fences than the other ranks.
+    // Also sends the earlier fences that could not be sent within their limits. Otherwise, the
+    // meeting point would count fewer fences for this rank than for the others.
     for (++fences_; fences_sent_ < fences_; ++fences_sent_)
       VERBSPP_TRYV(send(tcp_frame_type::fence, 0, {}, {}, limit));
     for (;;) {
@@ -206,7 +206,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
     }
   }
 
-  /// Waits until the socket is ready. \returns false at the limit
+  /// Waits until the socket is ready. \returns false if the limit expired first, or polling failed
   [[nodiscard]] bool wait_for(short events, const wait_limit& limit) const noexcept {
     pollfd watched{.fd = socket_.descriptor(), .events = events, .revents = 0};
     const auto is_ready = wait_readable(std::span(&watched, 1), limit);
@@ -224,7 +224,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         sent += static_cast<std::size_t>(now);
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (wait_for(POLLOUT, limit)) continue;
-        // After a partial frame, the connection is useless.
+        // After a part of a frame, the connection is useless.
         if (sent != 0) socket_.close();
         return limit.failure(meeting, "the meeting point does not accept data");
       } else if (errno != EINTR) {

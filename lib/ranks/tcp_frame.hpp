@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The protocol between ranks and their meeting point: frames with a header of 11 bytes, a key and
-/// a value.
+/// The protocol that ranks and their meeting point use: frames that consist of a header of 11
+/// bytes, a key and a value.
 #pragma once
 
 #include "base/bytes.hpp"
@@ -19,8 +19,8 @@
 
 namespace verbspp::detail {
 
-/// The types of frames. The comments state what the number, the key and the value of each frame
-/// contain.
+/// The types of frames. The comments give the meaning of the number, the key and the value in each
+/// type of frame.
 enum class tcp_frame_type : std::uint8_t {
   hello = 1,     ///< number: rank; key: the world's name; value: magic, version, size
   welcome = 2,   ///< number: the rank
@@ -81,7 +81,7 @@ class tcp_frames {
   void add(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
-  /// The number of bytes that are not a complete frame yet.
+  /// The number of bytes that do not form a complete frame yet.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_.size() - at_; }
   /// True if the next bytes cannot be a frame.
   [[nodiscard]] bool is_wrong() const noexcept {

@@ -21,10 +21,10 @@
 
 namespace verbspp::detail {
 
-/// The largest number of ranks; a group cannot have more members.
+/// The maximum number of ranks, because a group cannot have more members.
 inline constexpr std::uint32_t most_ranks = 65'535;
 
-/// The values that ranks have put, and the number of fences that each has reached.
+/// The values that the ranks have published, and the number of fences that each rank has reached.
 class values_of_ranks {
  public:
   explicit values_of_ranks(std::uint32_t size) : fences_(size), last_(size) {}
@@ -36,12 +36,12 @@ class values_of_ranks {
     values_.insert_or_assign({rank, std::string(key)},
                              std::vector<std::byte>(value.begin(), value.end()));
   }
-  /// Returns the value; null if the rank has put none with this key.
+  /// Returns the value; null if the rank has published none under this key.
   [[nodiscard]] const std::vector<std::byte>* get(std::uint32_t rank, std::string_view key) const {
     const auto found = values_.find({rank, std::string(key)});
     return found != values_.end() ? &found->second : nullptr;
   }
-  /// Notes that the rank has reached its next fence. \returns the fence's number
+  /// Records that the rank has reached its next fence. \returns the fence's number
   std::uint32_t arrive(std::uint32_t rank) noexcept {
     const std::uint32_t fence = ++fences_[rank];
     if (fence - 1 == all_at_ && --last_ == 0) {
@@ -70,7 +70,7 @@ class values_of_ranks {
   std::uint32_t last_;  ///< the number of ranks that have not passed the fence `all_at_`
 };
 
-/// Copies a value into the memory of the caller, and returns its size.
+/// Copies a value into the caller's memory, and returns the value's size.
 [[nodiscard]] inline result<std::size_t> copy_value(std::span<const std::byte> value,
                                                     std::span<std::byte> into) noexcept {
   if (value.size() > into.size())
@@ -81,7 +81,7 @@ class values_of_ranks {
   return value.size();
 }
 
-/// Calls a function that may run out of memory, and converts the exception to an error.
+/// Calls a function that may run out of memory, and turns its exception into an error.
 template <class Function>
 [[nodiscard]] auto without_exceptions(const char* operation, Function function) noexcept
     -> decltype(function()) {

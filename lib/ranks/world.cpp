@@ -21,7 +21,8 @@ namespace {
 constexpr const char* joining = "join a world";
 using rank_name = bounded_text<96>;
 
-/// The key of a value: its kind, the exchange to which it belongs, and the rank that it is for.
+/// The key of a value. It consists of the value's kind, the exchange that it belongs to, and the
+/// rank that it is for.
 class key {
  public:
   key(const char* what, std::uint64_t turn, std::uint32_t whose) noexcept {
@@ -45,16 +46,16 @@ class key {
   return rank_name::from(std::string_view(text.data())).value();
 }
 
-/// The introduction that each rank publishes to all others: its memory, an endpoint, and then its
-/// name.
+/// The introduction that each rank publishes to all others. It contains the handle to the rank's
+/// memory, an endpoint, and then the rank's name.
 constexpr std::size_t place_size = detail::signals::place::encoded_size;
 constexpr std::size_t name_begins = place_size + endpoint::encoded_size;
 using encoded_endpoint = std::array<std::byte, endpoint::encoded_size>;
 using introduction = std::array<std::byte, name_begins + 96>;
 
-// The endpoints of a rank differ only in a few numbers, and the meeting point stores one for each
-// pair of ranks. So only the differing bytes are stored, in runs, each with two bytes for its
-// offset and one for its length.
+// One rank's endpoints differ in only a few numbers, and the meeting point stores one endpoint for
+// each pair of ranks. So only the bytes that differ are stored. They are stored in runs, each with
+// two bytes for its offset and one for its length.
 constexpr std::size_t run_header = 3;
 constexpr std::size_t longest_run = 255;
 constexpr std::size_t longest_difference = 2 * endpoint::encoded_size;
@@ -67,7 +68,7 @@ std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoin
       ++at;
       continue;
     }
-    // A run includes gaps of equal bytes that are shorter than another header.
+    // If a gap of equal bytes is shorter than another header would be, the run includes the gap.
     std::size_t end = at + 1;
     for (std::size_t next = end; next < to.size() && next - end < run_header; ++next)
       if (from[next] != to[next]) end = next + 1;
@@ -79,7 +80,7 @@ std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoin
   }
   return written;
 }
-/// \returns true if the bytes are a valid difference
+/// \returns true if the bytes are a valid difference between endpoints
 [[nodiscard]] bool apply_difference(encoded_endpoint& to,
                                     std::span<const std::byte> difference) noexcept {
   while (difference.size() > run_header) {
@@ -94,7 +95,7 @@ std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoin
   return difference.empty();
 }
 
-/// The state of a rank's connection to another.
+/// The state of one rank's connection to another rank.
 enum class connection_state : std::uint64_t { connected, broken, untouched };
 struct state_of_pair {
   connection_state state;
@@ -117,13 +118,14 @@ class [[gnu::visibility("hidden")]] world::state final
   }
   ~state() = default;
 
-  /// Creates the state that all worlds have, however their ranks are connected.
+  /// Creates the state that every world has, however its ranks are connected.
   [[nodiscard]] result<void> open(const protection_domain& domain, wait_mode waiting) noexcept {
     names = detail::owned<rank_name[]>(new (std::nothrow) rank_name[size]);
     if (!names) return error::from_errno(ENOMEM, joining);
     return signals.open(domain, rank, size, waiting);
   }
-  /// Publishes this rank's introduction: its memory, an endpoint, and its name.
+  /// Publishes this rank's introduction, which contains the handle to its memory, an endpoint, and
+  /// its name.
   [[nodiscard]] result<void> introduce(const endpoint& local) noexcept {
     VERBSPP_TRY(memory, signals.memory());
     own_endpoint = local.encode();
@@ -134,8 +136,8 @@ class [[gnu::visibility("hidden")]] world::state final
     std::ranges::copy(std::as_bytes(std::span(name.view())), told.begin() + name_begins);
     return bootstrap.put(key("rank", 0, 0), std::span(told).first(name_begins + name.size()));
   }
-  /// Reads the introduction of another rank, and stores its memory and name.
-  /// \returns its encoded endpoint
+  /// Reads another rank's introduction, and stores the rank's memory handle and name.
+  /// \returns the rank's encoded endpoint
   [[nodiscard]] result<encoded_endpoint> get_to_know(std::uint32_t other,
                                                      const wait_limit& limit) noexcept {
     introduction told{};
@@ -156,8 +158,8 @@ class [[gnu::visibility("hidden")]] world::state final
     std::ranges::copy(std::span(told).subspan(place_size, bytes.size()), bytes.begin());
     return bytes;
   }
-  /// Publishes the endpoint for one rank, as its difference from the endpoint in this rank's
-  /// introduction.
+  /// Publishes the endpoint that is meant for one rank, as the difference from the endpoint in this
+  /// rank's introduction.
   [[nodiscard]] result<void> put_endpoint_for(std::uint32_t other, const endpoint& local) noexcept {
     std::array<std::byte, longest_difference> bytes{};
     const std::size_t length = write_difference(own_endpoint, local.encode(), bytes);
@@ -198,7 +200,7 @@ class [[gnu::visibility("hidden")]] world::state final
   detail::owned<rank_name[]> names{};
   detail::signals signals{};
   detail::owned<detail::channel_source> source{};
-  std::optional<detail::first_contact> contact{};  ///< if ranks are connected at their first use
+  std::optional<detail::first_contact> contact{};  ///< if ranks are connected when first used
   group peers{};  // destroyed first, so that no write can reach the signals' memory any more
 
  private:
@@ -372,10 +374,10 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "mend a world", "this world was moved from");
   state& own = *state_.get();
   const std::uint64_t turn = ++own.turns;
-  // First processes datagrams: ranks that have connected to this end in the meantime need no new
+  // First processes datagrams, because ranks that have meanwhile connected to this end need no new
   // connection.
   own.peers.serve();
-  // One end may see a broken connection before the other does.
+  // One end may notice a broken connection before the other does.
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const state_of_pair mine{own.state_of(rank), own.signals.counts_with(rank)};
     VERBSPP_TRYV(own.bootstrap.put(key("pair", turn, rank), std::as_bytes(std::span(&mine, 1))));

@@ -58,7 +58,8 @@ result<address_handle> address_handle::create_reply(const class protection_domai
                  "the memory does not contain the datagram's global route header: give "
                  "received_datagram the memory of the whole receive");
   ibv_wc completion = datagram.native();
-  // If the memory does not include the 40 bytes for the header, the header is not available.
+  // If the memory lacks the 40 bytes for the header, the completion must not claim that there is
+  // one.
   if (!datagram.has_global_route()) completion.wc_flags &= ~unsigned{IBV_WC_GRH};
   ibv_ah_attr address{};
   errno = 0;  // ibv_init_ah_from_wc returns -1, and does not promise to set errno

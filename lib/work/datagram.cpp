@@ -9,7 +9,7 @@ namespace verbspp {
 
 namespace {
 
-// Offsets in the 40 bytes before the payload. A GRH has the layout of an IPv6 header.
+// Offsets in the 40 bytes before the payload. A GRH is laid out like an IPv6 header.
 constexpr std::size_t grh_source = 8, grh_destination = 24;
 constexpr std::size_t ipv4 = 20, ipv4_size = 20, ipv4_source = ipv4 + 12,
                       ipv4_destination = ipv4 + 16;
@@ -18,7 +18,7 @@ std::uint8_t at(std::span<const std::byte> header, std::size_t offset) noexcept 
   return std::to_integer<std::uint8_t>(header[offset]);
 }
 
-/// The ones' complement sum of a correct IPv4 header is all ones (RFC 1071).
+/// The ones' complement sum over a correct IPv4 header is all ones (RFC 1071).
 bool checksum_is_right(std::span<const std::byte> header) noexcept {
   std::uint32_t sum = 0;
   for (std::size_t i = ipv4; i < ipv4 + ipv4_size; i += 2)
@@ -27,9 +27,9 @@ bool checksum_is_right(std::span<const std::byte> header) noexcept {
   return sum == 0xffff;
 }
 
-/// True if the 40 bytes contain an IPv4 header instead of a GRH; no field indicates which one. The
-/// bytes before an IPv4 header are arbitrary, and may look like the beginning of an IPv6 header; in
-/// that case, the checksum decides.
+/// True if the 40 bytes contain an IPv4 header instead of a GRH. No field says which of the two it
+/// is. The bytes before an IPv4 header are arbitrary, and may look like the beginning of an IPv6
+/// header; in that case, the checksum decides.
 bool has_ipv4_header(std::span<const std::byte> header) noexcept {
   if (at(header, ipv4) != 0x45) return false;  // version 4, five words, as in RoCE v2
   return at(header, 0) >> 4 != 6 || checksum_is_right(header);

@@ -10,7 +10,7 @@ namespace verbspp {
 
 namespace {
 
-/// The errnos by which providers report a full queue.
+/// The errnos with which providers report a full queue.
 bool means_full(int errnum) noexcept {
   return errnum == ENOMEM || errnum == EAGAIN || errnum == ENOBUFS || errnum == ENOSPC ||
          errnum == EOVERFLOW;
@@ -53,7 +53,7 @@ error detail::post_failure(int returned, const char* operation, const ibv_send_w
 
 error detail::inline_too_long(const char* operation, std::uint64_t length,
                               std::uint32_t limit) noexcept VERBSPP_NONBLOCKING {
-  // Some providers report too many inline bytes by the errno that others use for a full queue.
+  // Some providers report too many inline bytes with the errno that others use for a full queue.
   return error::above_limit(
       operation, "bytes of inline data", length, limit,
       "request a larger max_inline_data from the builder, or send from registered memory");

@@ -19,7 +19,8 @@ struct status_description {
   const char* hint;
 };
 
-// `transport` and `flushed` are left out, because a type and a status have the same names.
+// `transport` and `flushed` are left out, because the first is also the name of a type, and the
+// second of a status.
 using work_error_class::fatal;
 using work_error_class::local_programming;
 using work_error_class::local_resource;
@@ -193,8 +194,9 @@ int errno_of(work_error_class kind) noexcept {
   return EIO;
 }
 
-// The facts of an error are three words: the wr_id; the status and the vendor code; the queue pair
-// number and the operation. The operation is stored plus 1; 0 means that it is unknown.
+// The facts of an error are stored in three words: the wr_id; the status and the vendor code; the
+// queue pair number and the operation. The operation is stored plus 1, so that 0 means that it is
+// unknown.
 constexpr detail::error_source failed_work{
     [](const error& e, std::span<char> buffer) noexcept {
       return work_error::from(e)->format(buffer);

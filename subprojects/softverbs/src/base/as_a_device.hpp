@@ -9,8 +9,8 @@
 #endif
 
 /// Marks functions that access the program's memory as a device would. AddressSanitizer and
-/// ThreadSanitizer must not check them: the program may have poisoned the memory, and the program's
-/// own accesses to it need not be atomic.
+/// ThreadSanitizer must not check them, because the program may have poisoned the memory, and the
+/// program's own accesses to it need not be atomic.
 #define SOFTVERBS_AS_A_DEVICE __attribute__((no_sanitize("address", "thread")))
 
 // Symbols of the runtimes of AddressSanitizer and ThreadSanitizer. Their addresses are not null in

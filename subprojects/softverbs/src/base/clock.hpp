@@ -7,7 +7,7 @@
 
 namespace softverbs {
 
-/// A time of the monotonic clock, or a duration, in nanoseconds. A deadline of 0 means never.
+/// A time on the monotonic clock, or a duration, in nanoseconds. A deadline of 0 means never.
 using nanoseconds = std::int64_t;
 
 inline nanoseconds now() noexcept {

@@ -41,8 +41,8 @@ class event_queue {
   }
 
   /// Takes a token, and waits for one unless the descriptor is nonblocking. Returns false with
-  /// errno if no token was taken. Another thread may drop the event after its token was taken:
-  /// `pop` then returns false, and the caller has to wait again.
+  /// errno if no token was taken. Another thread may drop the event after its token was taken. In
+  /// this case, `pop` returns false, and the caller has to wait again.
   bool take_token() const noexcept {
     std::uint64_t token = 0;
     return ::read(descriptor_, &token, sizeof(token)) == sizeof(token);
@@ -92,8 +92,8 @@ class event_queue {
     std::uint64_t token = 0;
     iovec into{&token, sizeof(token)};
     if (::preadv2(descriptor_, &into, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) return;
-    // This kernel doesn't support RWF_NOWAIT on an eventfd, so the read may block: another thread
-    // may take the token between the poll and the read.
+    // This kernel doesn't support RWF_NOWAIT on an eventfd, so the read may block, because another
+    // thread may take the token between the poll and the read.
     pollfd readable{descriptor_, POLLIN, 0};
     if (::poll(&readable, 1, 0) == 1) [[maybe_unused]]
       const ssize_t taken = ::read(descriptor_, &token, sizeof(token));

@@ -10,8 +10,8 @@
 
 namespace softverbs {
 
-/// A public structure of libibverbs, `Plain`, followed by room for the rest of its extended type
-/// `Extended`, which begins with the same members. The whole has `Size` bytes.
+/// A public structure of libibverbs, `Plain`, followed by room for the rest of its extended type,
+/// `Extended`, which begins with the same members. The whole structure has `Size` bytes.
 template <typename Plain, typename Extended, std::size_t Size = sizeof(Extended)>
 struct extensible : Plain {
   extensible() noexcept : Plain{} {}

@@ -6,8 +6,8 @@
 
 namespace softverbs {
 
-/// A mutex that a thread polling in a tight loop can't monopolize: `try_lock` fails while any
-/// thread waits in `lock`.
+/// A mutex that a thread polling in a tight loop can't monopolize, because `try_lock` fails while
+/// any thread waits in `lock`.
 class fair_mutex {
  public:
   void lock() noexcept {

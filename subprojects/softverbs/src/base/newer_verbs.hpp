@@ -106,7 +106,8 @@ struct qp_functions {
 inline constexpr std::size_t qp_functions_offset =
     offsetof(ibv_qp_ex, wr_abort) + sizeof(ibv_qp_ex::wr_abort);
 
-/// Returns the members in `qp_functions` of a queue pair that was created with room for them.
+/// Returns the part of a queue pair that `qp_functions` describes. The queue pair must have been
+/// created with room for it.
 inline qp_functions& functions_of(ibv_qp_ex& pair) noexcept {
   return *reinterpret_cast<qp_functions*>(reinterpret_cast<std::byte*>(&pair) +
                                           qp_functions_offset);

@@ -12,8 +12,8 @@ namespace softverbs {
 /// from the table where other threads look it up, and then waits until each thread that was in its
 /// passage has left it.
 ///
-/// This works because each side announces what it does before it checks what the other side does: a
-/// user enters its passage and then looks the object up; the destroying thread removes the object
+/// This works because each side announces what it does before it checks what the other side does. A
+/// user enters its passage and then looks the object up. The destroying thread removes the object
 /// and then checks which threads are in their passages.
 class passage {
  public:
@@ -44,7 +44,7 @@ class passage {
  private:
   friend class passage_of_thread;
   static passage& at(std::size_t number) noexcept;
-  /// One more than the highest number of all passages that threads have taken so far.
+  /// One more than the highest number of any passage that a thread has taken so far.
   static std::size_t count() noexcept;
 
   /// Odd while the thread that owns the passage is in it.

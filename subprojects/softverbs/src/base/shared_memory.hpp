@@ -8,7 +8,7 @@
 namespace softverbs {
 
 /// Memory that processes of a host share by passing its descriptor. It has no name, so a crash
-/// leaves nothing behind. Its size can't be changed: otherwise, a process could truncate the
+/// leaves nothing behind. Its size can't be changed. Otherwise, a process could truncate the
 /// memory, and thereby crash the other processes that have mapped it.
 class shared_memory {
  public:
@@ -30,8 +30,8 @@ class shared_memory {
   int create(std::size_t size, others may) noexcept;
 
   /// Maps memory that another process has created, and leaves the descriptor open. Fails if the
-  /// memory was not created by `create` with this size; a `size` of 0 stands for any size. Returns
-  /// 0 or an errno value.
+  /// memory was not created by `create` with this size. A `size` of 0 means any size. Returns 0 or
+  /// an errno value.
   int map(int descriptor, std::size_t size, bool to_write) noexcept;
 
   /// The descriptor of memory created here, to be passed to other processes. Close it with

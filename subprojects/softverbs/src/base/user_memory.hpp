@@ -16,8 +16,8 @@
 /// replaced this one, and in threads that block the signals.
 namespace softverbs::user_memory {
 
-/// Installs the handler for memory faults, once for the process; `leave` removes it if it is still
-/// the current one.
+/// Installs the handler for memory faults, once for the process. `leave` removes the handler if it
+/// is still the current one.
 void prepare() noexcept;
 void leave() noexcept;
 /// Checks now, instead of at the calling thread's first access, whether the handlers are installed.
@@ -29,7 +29,7 @@ void prepare_thread() noexcept;
 /// program may have replaced them. Without this call, threads notice a change within a millisecond.
 void look_again() noexcept;
 
-/// No flags for process_vm_readv and process_vm_writev, in the type that the kernel reads: a
+/// No flags for process_vm_readv and process_vm_writev, in the type that the kernel reads. A
 /// narrower argument would leave the upper half of its register undefined.
 inline constexpr unsigned long no_flags = 0;
 

@@ -37,8 +37,8 @@ class work_queues {
  private:
   friend class completion_queue;
   std::uint64_t& last_of(const completion& entry) noexcept;
-  /// The numbers of the last completions of the owner's receives and sends, in this order; 0 for
-  /// none. Protected by the lock of the completion queue that contains them.
+  /// The numbers of the owner's last receive completion and of its last send completion, in this
+  /// order; 0 for none. Protected by the lock of the completion queue that contains them.
   std::array<std::uint64_t, 2> last_{};
 };
 
@@ -54,10 +54,11 @@ struct completion {
   /// The number of the owner's previous completion of the same kind (send or receive) in this
   /// queue; 0 for none.
   std::uint64_t previous;
-  /// The variable that is set to `frees_up_to` when this completion is polled: the position up to
-  /// which the owner's queue is free. Null if that part of the queue is already free. This points
-  /// to the variable and not to the owner, because an access through the owner would take one more
-  /// cache line, which is not in the cache if there are thousands of queue pairs.
+  /// The variable that is set to `frees_up_to` when this completion is polled. It holds the
+  /// position up to which the owner's queue is free. Null if that part of the queue is already
+  /// free. This points to the variable and not to the owner, because an access through the owner
+  /// would take one more cache line, which is not in the cache if there are thousands of queue
+  /// pairs.
   std::atomic<std::uint32_t>* freed;
   std::uint32_t frees_up_to;
   /// The tag of the flow rule that steered the frame here.
@@ -125,8 +126,8 @@ class completion_queue final : public extensible_cq, private timed {
 
   void request_notification(bool solicited_only) noexcept;
 
-  /// Drops the remaining completions of a queue pair's sends or receives. Requires the engine's
-  /// lock.
+  /// Drops the remaining completions of a queue pair's sends or of its receives. Requires the
+  /// engine's lock.
   void forget(work_queues& owner, bool of_send_queue) noexcept;
 
   /// Allocates entries, with which `resize` can replace the current ones. Takes no lock.

@@ -20,7 +20,7 @@ class multicast_membership;
 
 /// Holds the lock of connections. There is only one, because no operation on connections is on a
 /// data path. It must be taken before the engine's locks. A thread that holds it can't be
-/// cancelled: programs often cancel threads that wait for events.
+/// cancelled, because programs often cancel threads that wait for events.
 class connections_lock {
  public:
   connections_lock();
@@ -43,8 +43,8 @@ struct connection_event final : rdma_cm_event {
   /// request, it is the listener.
   identifier* owner = nullptr;
   multicast_membership* membership = nullptr;
-  /// The time of the event's cause: if it is a message from the peer, when the message was sent;
-  /// otherwise, when this event was created.
+  /// The time of the event's cause. If the cause is a message from the peer, this is the time at
+  /// which the message was sent; otherwise, it is the time at which this event was created.
   nanoseconds caused_at = now();
   std::array<std::uint8_t, most_private_data> private_data{};
 };
@@ -64,8 +64,8 @@ class channel_member {
 };
 
 /// The events of identifiers, in order. The descriptor `fd` is an epoll instance that watches the
-/// sockets of all members, so only the program's own threads serve the sockets: a peer's messages
-/// are read when a thread requests an event.
+/// sockets of all members. So only the program's own threads serve the sockets, and a peer's
+/// messages are read when a thread requests an event.
 class event_channel final : public rdma_event_channel {
  public:
   /// Opens a channel. Returns null with errno on failure. Like all functions below except `ring`,
@@ -81,7 +81,7 @@ class event_channel final : public rdma_event_channel {
   ~event_channel();
 
   bool watch(int descriptor, channel_member& member) noexcept;
-  /// Like `watch`, but for a descriptor that no thread reads: notifies the member each time the
+  /// Like `watch`, but for a descriptor that no thread reads. Notifies the member each time the
   /// descriptor becomes readable. If it is readable already, notifies the member before this
   /// function returns.
   bool watch_edges(int descriptor, channel_member& member);

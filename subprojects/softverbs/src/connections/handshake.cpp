@@ -69,8 +69,8 @@ int identifier::fill(message& out, const rdma_conn_param* parameters) {
   out.flow_control = parameters != nullptr ? parameters->flow_control : 0;
   out.retries = parameters != nullptr ? parameters->retry_count : most_retries;
   out.rnr_retries = parameters != nullptr ? parameters->rnr_retry_count : most_retries;
-  // Each half of XRC sets only the fields that apply to that half, as with InfiniBand's connection
-  // manager.
+  // Each half of an XRC connection sets only the fields that apply to that half, as with
+  // InfiniBand's connection manager.
   if (qp_type == IBV_QPT_XRC_SEND)
     out.responder_resources = out.retries = out.rnr_retries = out.has_shared_receives = 0;
   if (qp_type == IBV_QPT_XRC_RECV) {
@@ -83,7 +83,7 @@ int identifier::fill(message& out, const rdma_conn_param* parameters) {
 int identifier::connect(const rdma_conn_param* parameters) {
   if (stage_ != stage::routed || !there_) return EINVAL;
   if (parameters == nullptr && qp == nullptr && ps == RDMA_PS_TCP) return EINVAL;
-  // Only the sending half of XRC connects; the receiving half listens.
+  // Only the sending half of an XRC connection connects. The receiving half listens.
   if (qp_type == IBV_QPT_XRC_RECV) return EINVAL;
   if (const int error = take_depths(parameters, most_reads(), most_reads())) return error;
   request_ = {};
@@ -92,7 +92,7 @@ int identifier::connect(const rdma_conn_param* parameters) {
   if (const int error = fill(request_, parameters)) return error;
   request_.source = local_.ip;
   request_.source_port = local_.port;
-  // A loopback address stands for the first device, but the route may lead to another device.
+  // A loopback address means the first device, but the route may lead to a different device.
   const bool is_elsewhere = remote_.is_loopback() && there_->device != 0;
   request_.target = remote_.is_any() || is_elsewhere ? there_->ip : remote_.ip;
   request_.target_port = remote_.port;

@@ -87,8 +87,8 @@ void identifier::look_at_device() {
   events().wake_at(*this, 0);
   if (stage_ == stage::listening) watch_reserved(false);
   reserved_.reset();
-  // The socket stays open, so the peer is notified only when this identifier is destroyed: a broken
-  // device neither sends nor receives.
+  // The socket stays open, so the peer is notified only when this identifier is destroyed. This is
+  // right because a broken device neither sends nor receives.
   if (socket_ >= 0) events().unwatch(socket_);
   stage_ = stage::ended;
   post(RDMA_CM_EVENT_DEVICE_REMOVAL);

@@ -77,7 +77,7 @@ class identifier final : public channel_member, public public_identifier {
   int resolve(const sockaddr* source, const sockaddr* target);
   int resolve_route();
   int listen(int backlog);
-  /// Called when the program has received the event of a connection request: the listener then
+  /// Called when the program has received the event for a connection request. The listener then
   /// accepts the next client.
   void take_next_request();
   int connect(const rdma_conn_param* parameters);

@@ -14,11 +14,11 @@ namespace softverbs {
 // The parameters that both ends of a connection use.
 
 inline constexpr nanoseconds millisecond = 1'000'000;
-/// The time limit for an answer. It is about as long as in the kernel, which repeats a request
+/// The time limit for an answer. It is about as long as the kernel's, which repeats a request
 /// fifteen times.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 /// The time after which a request is refused if there is no listener for it. Some programs close a
-/// listener and reopen it between two connections; on a network, a request would arrive only when
+/// listener and reopen it between two connections. On a network, a request would arrive only when
 /// the listener is open again.
 inline constexpr nanoseconds longest_absence = 200 * millisecond;
 /// The interval at which a client checks whether a listener exists and has room for its request.

@@ -24,8 +24,8 @@ void destroy_queue(ibv_cq*& queue, ibv_comp_channel*& channel) noexcept {
 }
 
 void destroy_queues(rdma_cm_id& id) noexcept {
-  // The completion queues are still needed: XRC receives complete in them, even without a queue
-  // pair.
+  // The completion queues are still needed, because XRC receives complete in them, even without a
+  // queue pair.
   if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return;
   if (id.send_cq == id.recv_cq) id.send_cq = nullptr;
   if (id.send_cq_channel == id.recv_cq_channel) id.send_cq_channel = nullptr;

@@ -7,7 +7,7 @@
 namespace softverbs {
 namespace {
 
-/// Notifies identifiers when their device has broken. All channels watch for this; the first
+/// Notifies identifiers when their device has broken. All channels watch for this. The first
 /// channel that is polled calls `on_ready`, which checks all identifiers.
 class breakage_watch final : public channel_member {
  public:

@@ -18,7 +18,7 @@ struct reservation_options {
   /// True if the port may be shared with other reservations of this process that also set
   /// `reusable`, unless one of them listens.
   bool reusable = false;
-  /// True if :: stands for IPv6 addresses only. Otherwise, it includes all IPv4 addresses.
+  /// True if :: represents IPv6 addresses only. Otherwise, it includes all IPv4 addresses.
   bool only_ipv6 = false;
 };
 

@@ -19,8 +19,8 @@ std::string_view trimmed(std::string_view text) noexcept {
   return text.substr(start, text.find_last_not_of(blanks) - start + 1);
 }
 
-/// Removes the text up to the first separator, and the separator, from `text`. Returns the removed
-/// text without the separator, trimmed.
+/// Removes the text up to and including the first separator from `text`. Returns the removed text
+/// without the separator, trimmed.
 std::string_view take(std::string_view& text, std::string_view separators) noexcept {
   const std::size_t end = std::min(text.find_first_of(separators), text.size());
   const std::string_view result = trimmed(text.substr(0, end));
@@ -37,7 +37,7 @@ bool is_text(std::string_view line) noexcept {
   });
 }
 
-/// Removes and returns the next word; returns an empty one if no word is left.
+/// Removes and returns the next word. Returns an empty one if no word is left.
 std::string_view take_word(std::string_view& text) noexcept {
   text = trimmed(text);
   return take(text, blanks);

@@ -19,7 +19,7 @@ enum class link_layer : std::uint8_t { ethernet, infiniband };
 /// different kinds of networks can't communicate.
 enum class network : std::uint8_t { infiniband, roce_v1, roce_v2 };
 
-/// The maximum number of devices of a process, and of ports of a device.
+/// The maximum number of devices in a process, and the maximum number of ports on a device.
 inline constexpr unsigned max_devices = 64;
 inline constexpr unsigned max_ports = 2;
 
@@ -30,8 +30,8 @@ inline constexpr std::uint32_t work_requests = 16384;
 inline constexpr std::uint32_t gather_entries = 30;
 inline constexpr std::uint32_t inline_data = 256;
 inline constexpr int shared_receive_queues = 16384;
-/// Queue pairs and receive work queues share a range of numbers, so this is the limit for the sum
-/// of both in a process.
+/// Queue pairs and receive work queues share a range of numbers, so a process can have this many of
+/// both together.
 inline constexpr int receive_work_queues = queue_pairs;
 inline constexpr int indirection_tables = 4096;
 /// The maximum size of an indirection table is 2 to this power.
@@ -113,7 +113,7 @@ struct configuration {
   /// A hash of the settings in the configuration file; 0 without a file. Processes with different
   /// fingerprints can't reach each other.
   std::uint32_t fingerprint = 0;
-  /// True if memory is shared with other processes; otherwise, all packets go through sockets. Only
+  /// True if memory is shared with other processes. Otherwise, all packets go through sockets. Only
   /// an environment variable sets this, not the file.
   bool shares_memory = true;
 };

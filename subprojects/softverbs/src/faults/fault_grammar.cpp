@@ -45,8 +45,8 @@ constexpr std::array fates{
     named<effect_kind>{"swapped", effect_kind::swap},
 };
 
-/// Two names for each status, in the order of ibv_wc_status: one like its constant, the other in
-/// words.
+/// Two names for each status, in the order of ibv_wc_status. The first resembles the name of the
+/// constant, and the second is in words.
 struct status_names {
   std::string_view short_name;
   std::string_view words;
@@ -168,8 +168,8 @@ std::optional<int> status_number(std::string_view text) {
   return static_cast<int>(found - statuses.begin());
 }
 
-/// Splits `text` at the first `separator`: keeps the text before the separator, and returns the
-/// text after it. Returns nothing if there is no separator.
+/// Splits `text` at the first `separator`. `text` keeps the part before the separator, and the part
+/// after it is returned. Returns nothing if there is no separator.
 std::optional<std::string_view> cut(std::string_view& text, char separator) noexcept {
   const std::size_t at = text.find(separator);
   if (at == std::string_view::npos) return std::nullopt;

@@ -15,7 +15,7 @@
 
 namespace softverbs::faults {
 
-/// The result of a verb that fails because of a fault.
+/// The result that a verb returns when a fault makes it fail.
 struct answer {
   int value;
   operator int() const noexcept { return value; }

@@ -28,7 +28,7 @@ constexpr std::string_view of_commands = "softverbs";
 
 constexpr unsigned bits_in_word = 32;
 
-/// Writes the text of a file, up to the maximum size.
+/// Collects the text of a file, and cuts it off at the maximum size of a file.
 class page {
  public:
   explicit page(file_text& text) noexcept : text_(text) {}
@@ -54,7 +54,8 @@ class rest_of_path {
 
   bool empty() const noexcept { return left_.empty(); }
   std::string_view text() const noexcept { return left_; }
-  /// Removes a name and the slash before it. Returns false if the path begins with another name.
+  /// Removes a name and the slash before it. Returns false if the path begins with a different
+  /// name.
   bool take(std::string_view name) noexcept {
     std::string_view left = left_;
     if (!left.starts_with('/') || !left.substr(1).starts_with(name)) return false;
@@ -94,7 +95,8 @@ void print_guid(page& to, std::uint64_t guid) noexcept {
   to.print("%04x:%04x:%04x:%04x", part(48), part(32), part(16), part(0));
 }
 
-/// Prints a mask with all processors in the kernel's format: words of 32 bits, the highest first.
+/// Prints a mask with all processors in the kernel's format, which consists of words of 32 bits,
+/// the highest first.
 void print_all_processors(page& to) noexcept {
   const long configured = ::sysconf(_SC_NPROCESSORS_CONF);
   const unsigned count = configured < 1 ? 1U : static_cast<unsigned>(configured);

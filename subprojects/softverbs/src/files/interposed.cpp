@@ -130,7 +130,7 @@ FILE* open_stream(libc_function<fopen_function>& next, const char* path, const c
 }
 
 /// Examines the file at a path. For a stand-in, which may be a symbolic link, this calls `target`,
-/// which follows links; otherwise, it calls `link`, which doesn't.
+/// which follows links. For any other path, it calls `link`, which doesn't.
 int stat_one(libc_function<stat_function>& link, libc_function<stat_function>& target,
              const char* path, void* to) {
   const stand_in shown(path, stand_in::purpose::look);
@@ -179,7 +179,7 @@ char* real_path(const char* path, char* to) noexcept {
   return to;
 }
 
-/// True if readlink must fail, with errno set: no file of a device is a link, even if its stand-in
+/// True if readlink must fail, with errno set. No file of a device is a link, even if its stand-in
 /// is one.
 bool is_no_link(const stand_in& shown) noexcept {
   if (shown.replaces()) errno = EINVAL;

@@ -10,7 +10,7 @@
 
 namespace softverbs {
 
-/// A function of libc, as the program would call it without this library. All such functions are
+/// A libc function, as the program would call it without this library. All such functions are
 /// looked up when this library is loaded, because a signal handler may open files, and must not
 /// look up names. A function that the constructor of another library calls earlier is looked up at
 /// that call.
@@ -46,8 +46,8 @@ auto call(libc_function<Function>& function, Arguments... arguments)
 
 }  // namespace softverbs
 
-/// Begins the definition of a function that replaces a libc function: the linker knows it by the
-/// name `libc_name`.
+/// Begins the definition of a function that replaces a libc function. The linker knows the function
+/// by the name `libc_name`.
 #define SOFTVERBS_INTERPOSED(type, own, libc_name, parameters)              \
   SOFTVERBS_EXPORT type softverbs_libc_##own parameters __asm__(libc_name); \
   type softverbs_libc_##own parameters

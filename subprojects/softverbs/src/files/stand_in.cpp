@@ -25,7 +25,8 @@ void stand_in::find(purpose wanted) noexcept {
       if (::syscall(SYS_faccessat, AT_FDCWD, path_, F_OK) == 0) break;
       [[fallthrough]];
     case file_kind::directory:
-      // This stand-in is only for lookups: a program that opened it would list the wrong contents.
+      // This stand-in is only for lookups, because a program that opened it would list the wrong
+      // contents.
       if (wanted == purpose::look) {
         path_ = "/sys/class";
         replaces_ = true;

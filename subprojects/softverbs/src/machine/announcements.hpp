@@ -10,7 +10,7 @@ namespace softverbs {
 
 /// Announces to a peer process, in memory that both processes share, which of the peer's objects
 /// this process is accessing. Each thread has its own place in the memory. The peer only reads the
-/// announcements, and doesn't trust them: a false one can make the peer wait, but can do no other
+/// announcements, and doesn't trust them. A false one can make the peer wait, but can do no other
 /// harm.
 class announcements {
  public:

@@ -69,8 +69,8 @@ class engine final : private progress_thread::work {
   /// the call. Also wakes the engine's thread, if it is asleep.
   void ring(served& pair) noexcept;
 
-  /// Replaces the deadline of `who`; 0 stands for never. The deadline may be reported late,
-  /// depending on other work. Only `step` reports it early.
+  /// Replaces the deadline of `who`. A deadline of 0 means never. The deadline may be reported
+  /// late, depending on other work. Only `step` reports it early.
   void set_deadline(timed& who, nanoseconds when);
   void forget(timed& who) noexcept;
 
@@ -81,8 +81,8 @@ class engine final : private progress_thread::work {
   /// because a peer may stop reading, or send without end.
   void settle(unsigned most_rounds = 64);
 
-  /// Does the pending work, and then holds the engine: only `step` makes progress, in an order that
-  /// the seed determines, until `go_on` is called. Requires the lock.
+  /// Does the pending work, and then holds the engine. Until `go_on` is called, only `step` makes
+  /// progress, in an order that the seed determines. Requires the lock.
   void hold(std::uint64_t seed) noexcept;
   void go_on() noexcept;
   bool is_held() const noexcept { return held_.load(); }
@@ -91,8 +91,8 @@ class engine final : private progress_thread::work {
   /// lock.
   bool step();
 
-  /// Makes progress on behalf of a program that polls. Takes the lock itself; if another thread
-  /// holds it, that thread makes the progress.
+  /// Makes progress on behalf of a program that polls. Takes the lock itself. If another thread
+  /// holds the lock, that thread makes the progress.
   void drive() noexcept;
   /// Wakes the engine's thread if it is asleep.
   void ring_doorbell() noexcept { thread_.wake_if_asleep(); }

@@ -19,7 +19,7 @@ struct frame_headers {
   ibv_flow_ipv6_filter ipv6;
   ibv_flow_tcp_udp_filter ports;
   ibv_flow_tunnel_filter tunnel;
-  // In each of these, all bits are set if the frame has such a tag or header; otherwise, none.
+  // In each of these, all bits are set if the frame has such a tag or header; otherwise, none is.
   std::uint8_t has_vlan;
   std::uint8_t has_ipv4;
   std::uint8_t has_ipv6;
@@ -50,7 +50,7 @@ class flow_filter {
   void ask(std::size_t offset, const Filter& value, const Filter& mask) noexcept;
   void ask_for(std::size_t offset) noexcept;
 
-  /// The bytes of frame_headers, as an array: an assignment of the structure might not copy
+  /// The bytes of frame_headers, as an array, because an assignment of the structure might not copy
   /// padding.
   using image = std::array<std::byte, sizeof(frame_headers)>;
   image value_{};

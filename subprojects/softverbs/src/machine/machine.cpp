@@ -25,8 +25,8 @@ namespace {
 /// process exits.
 std::atomic<machine*> the_machine{nullptr};
 
-/// The maximum time to wait for a direct access to end: the process that accesses the memory may
-/// have been stopped.
+/// The maximum time to wait for a direct access to end. It is limited because the process that
+/// accesses the memory may have been stopped.
 constexpr nanoseconds longest_wait = 5'000'000'000;
 
 /// Most requests take less time, so an announcement that lasts longer may be false. The limit is
@@ -74,7 +74,7 @@ void machine::after_fork_in_parent() noexcept {
 }
 
 void machine::after_fork_in_child() noexcept {
-  // The child must close the parent's sockets: otherwise, peers would consider the parent alive
+  // The child must close the parent's sockets. Otherwise, peers would consider the parent alive
   // after it has died. The parent's objects remain in the child, but are not used.
   if (machine* inherited = the_machine.load(std::memory_order_acquire)) {
     inherited->engine.forget_thread();
@@ -96,8 +96,9 @@ void machine::at_exit() noexcept {
   // Other threads still run, and a peer that sees this process disconnect assumes that the process
   // no longer accesses the peer's memory. Therefore, this waits for the direct accesses of the
   // other threads before it closes the connections. The wait is limited, because a thread may be
-  // blocked forever; then the kernel closes the connections after all threads have ended. An access
-  // of this thread can only be one that a signal handler has abandoned, and is not waited for.
+  // blocked forever. In that case, the kernel closes the connections after all threads have ended.
+  // An access of this thread can only be one that a signal handler has abandoned, and is not waited
+  // for.
   existing->wire.part();
   const nanoseconds latest = now() + longest_wait;
   const auto give_up = [latest] {

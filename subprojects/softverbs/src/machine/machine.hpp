@@ -49,8 +49,9 @@ class machine {
   machine(const machine&) = delete;
   machine& operator=(const machine&) = delete;
 
-  /// Count the open devices: the first one starts the wire and the engine, and the last one stops
-  /// them. `attach` returns 0 or an errno value. Must be called without the lock.
+  /// These functions count the open devices. The first device starts the wire and the engine, and
+  /// the last one stops them. `attach` returns 0 or an errno value. Must be called without the
+  /// lock.
   int attach();
   void detach() noexcept;
 
@@ -94,8 +95,8 @@ class machine {
   static void after_fork_in_child() noexcept;
 
   void publish() noexcept;
-  /// True if the other process may really be using the objects that it announces: the queue pair
-  /// must be connected to that process, and be in the same domain as the region.
+  /// True if the other process may really be using the objects that it announces. For this, the
+  /// queue pair must be connected to that process, and be in the same domain as the region.
   bool may_use(const remote_process& other, const announcements::use& what);
 
   shared_memory table_memory_;

@@ -16,7 +16,7 @@ namespace {
 /// DMA_BUF_MAGIC, which older headers lack.
 constexpr decltype(statfs::f_type) system_of_buffers = 0x444d4142;
 
-/// The properties of a file that are queried before it is mapped.
+/// The properties of a file that have to be known before it is mapped.
 struct extent {
   std::uint64_t size;
   /// The granularity of mappings, a power of two: the size of a page, or of a huge page.

@@ -8,7 +8,7 @@ namespace softverbs {
 
 /// The base of the structures by which a program refers to an object of the device: the structure
 /// that was created with the object, and those that were imported by its handle. The program may
-/// destroy the object through any of them; the others then refer to a destroyed object. The
+/// destroy the object through any of them, and the others then refer to a destroyed object. The
 /// engine's lock protects all members but `original`.
 template <typename Object>
 struct importable {

@@ -91,8 +91,8 @@ int check_registration(const void* address, std::size_t length, std::uint64_t io
   const std::uintptr_t last = (start + length - 1) & ~(page_size - 1);
   if (!is_mapped(first, last - first + page_size, page_size)) return EFAULT;
   const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
-  // Only the first and the last page are populated: to populate all pages of a huge region would
-  // take too much time and memory.
+  // Only the first and the last page are populated, because populating all pages of a huge region
+  // would take too much time and memory.
   if (const int error = bring_in(first, page_size, writes)) return error;
   return first == last ? 0 : bring_in(last, page_size, writes);
 }

@@ -56,7 +56,8 @@ struct protection_domain final : ibv_pd {
   bool is_parent_domain() const noexcept { return below != nullptr; }
 };
 
-/// Objects may be used together if their domains have the same number.
+/// Returns the number of a domain. Objects may be used together if the numbers of their domains are
+/// equal.
 inline std::uint32_t number_of(const ibv_pd* domain) noexcept {
   return static_cast<const protection_domain*>(domain)->number;
 }

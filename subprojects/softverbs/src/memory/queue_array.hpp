@@ -62,8 +62,8 @@ class queue_array {
 
  private:
   Place* first_ = nullptr;
-  /// Stored here and not in front of the entries, because the program may free the entries' memory
-  /// before it destroys the queue.
+  /// Stored in this object and not in front of the entries, because the program may free the
+  /// entries' memory before it destroys the queue.
   protection_domain* domain_ = nullptr;
 };
 

@@ -60,7 +60,8 @@ class region_table {
   /// Returns the region with this lkey, or null if there is none.
   const memory_region* region_of(std::uint32_t lkey) const noexcept;
 
-  /// Returns the memory of a gather or scatter entry, or null if the access is not permitted.
+  /// Returns the memory that a gather or scatter entry refers to, or null if the access is not
+  /// permitted.
   std::byte* local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                    std::uint64_t length, bool writes) const noexcept;
 

@@ -24,8 +24,8 @@
 namespace softverbs {
 namespace {
 
-/// The maximum size of a direct request, in bytes. It limits the time of the copy: the posting
-/// thread waits for it, and a thread that deregisters the region may have to wait, too.
+/// The maximum size of a direct request, in bytes. It limits the time of the copy, because the
+/// posting thread waits for it, and a thread that deregisters the region may have to wait as well.
 constexpr std::uint64_t longest = std::uint64_t{16} << 20;
 
 /// The time for which a check of the peer's process remains valid. Later, the process ID may belong
@@ -134,8 +134,8 @@ bool requester::carry_out_directly(request& work) noexcept {
   if (!region || region->key != (work.rkey & ~remote_key_bit) ||
       (region->pair != 0 ? region->pair != target : region->domain != peer->domain))
     return false;
-  // Windows of another process are excluded: a request that invalidates a window can't wait for
-  // other processes that are using it.
+  // Windows of another process are excluded, because a request that invalidates a window can't wait
+  // for other processes that are using it.
   if (other != nullptr && region->is_window != 0) return false;
   const std::uint64_t remote = find(*region, work.remote_address, length, right);
   if (remote == 0 || (on_word && work.remote_address % atomic_bytes != 0)) return false;
@@ -206,7 +206,7 @@ bool requester::copy_directly(const request& work, const remote_process& other,
   const unwatched device;
   if (!is_same_process(other)) return false;
   const iovec there{reinterpret_cast<void*>(remote), work.length};
-  // The system calls are made directly, because sanitizers intercept the functions of libc.
+  // The system calls are made directly, because sanitizers intercept libc's functions.
   const long copied =
       ::syscall(work.fetches() ? SYS_process_vm_readv : SYS_process_vm_writev, other.process,
                 local.pieces.data(), local.count, &there, 1, user_memory::no_flags);
@@ -229,7 +229,7 @@ void requester::carry_out_directly() {
     if (!is_done_directly(work.what()) || with_immediate(work.opcode)) return;
     {
       const passing during(*here);
-      // This is checked again within the passage: at exit, a process marks its connections as
+      // This is checked again within the passage. At exit, a process marks its connections as
       // ended, and then waits until no thread is in its passage. A thread that enters its passage
       // later sees the mark.
       if (!pair_.goes_directly()) return;

@@ -134,7 +134,8 @@ void queue_pair::enter(ibv_qp_state next) {
   switch (next) {
     case IBV_QPS_RESET: {
       engine().set_deadline(*this, 0);
-      // Polling a completion frees the space of its request, which must not happen after the reset.
+      // Polling a completion frees the space of its request. This must not happen after the reset,
+      // so the remaining completions are removed first.
       forget_completions();
       requests.reset();
       swapped_.reset();
@@ -153,7 +154,8 @@ void queue_pair::enter(ibv_qp_state next) {
       enter_error();
       break;
     case IBV_QPS_RTS:
-      // The requests behind the failed one must be flushed, even though sending resumes now.
+      // The requests that were posted after the failed one must be flushed, even though sending
+      // resumes now.
       if (before == IBV_QPS_SQE) requests.flush();
       attributes_.en_sqd_async_notify = 0;
       [[fallthrough]];

@@ -109,7 +109,8 @@ class operation_table {
     flush.takes_memory = false;
   }
 
-  /// Returns the operation of an opcode; for an unknown opcode, an operation that can't be posted.
+  /// Returns the operation of an opcode. For an unknown opcode, returns an operation that can't be
+  /// posted.
   constexpr const operation& operator[](ibv_wr_opcode opcode) const noexcept {
     return rows_[static_cast<unsigned>(opcode) < known ? static_cast<unsigned>(opcode) : known];
   }

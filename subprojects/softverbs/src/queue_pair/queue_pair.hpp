@@ -18,7 +18,7 @@ struct frame_spreading;
 struct xrc_domain;
 struct xrc_target;
 
-/// The program's handle of an XRC domain.
+/// The program's handle to an XRC domain.
 struct xrc_opening final : ibv_xrcd {
   xrc_domain* domain = nullptr;
   /// The number of objects created through this handle; while there are any, the handle can't be

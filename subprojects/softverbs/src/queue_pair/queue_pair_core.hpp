@@ -58,7 +58,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   bool is_on_ethernet() const noexcept {
     return device().is_ethernet(std::max<unsigned>(attributes_.port_num, 1));
   }
-  /// The maximum number of bytes of a message.
+  /// The maximum number of bytes in a message.
   std::uint32_t longest_message() const noexcept {
     if (is_connected()) return limits::message_bytes;
     return is_raw() ? device().longest_frame(attributes_.port_num)
@@ -69,7 +69,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// Enters the error state, in which all outstanding requests are flushed.
   void enter_error();
   /// Called after a send request has failed. If the service is unreliable, the queue pair enters
-  /// SQE: the send queue is flushed, but messages can still be received. Otherwise, it enters ERR.
+  /// SQE, in which the send queue is flushed, but messages can still be received. Otherwise, it
+  /// enters ERR.
   void enter_send_error();
   /// Raises an event for each object that refers to the queue pair.
   virtual void raise(ibv_event_type event);
@@ -146,7 +147,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
     here_ = station_of(device().number, std::max<unsigned>(attributes_.port_num, 1));
   }
 
-  // The members that a direct request accesses come first, so that they share few cache lines: with
+  // The members that a direct request accesses come first, so that they share few cache lines. With
   // thousands of queue pairs, each of these lines has to be loaded from memory. Queue pairs are not
   // aligned to cache lines. With such an alignment, the distances between successive allocations
   // would vary, so that the processor could not prefetch the next queue pair. This was slower by a

@@ -11,7 +11,7 @@
 
 namespace softverbs {
 
-/// The memory of a receive, looked up in a domain at each access.
+/// The memory that a receive request refers to. It is looked up in a domain at each access.
 class receive_memory {
  public:
   receive_memory(const region_table& regions, const ibv_pd* domain,
@@ -19,8 +19,8 @@ class receive_memory {
       : regions_(regions), domain_(domain), work_(work) {}
 
   /// Copies `length` bytes to `offset` in this memory, one scatter entry after another. Checks only
-  /// the memory that it writes. Returns false at the first entry whose memory must not be written;
-  /// the entries before that one have been written.
+  /// the memory that it writes. Returns false at the first entry whose memory must not be written.
+  /// By then, the entries before that one have been written.
   bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) const noexcept;
 
  private:

@@ -54,8 +54,8 @@ class receive_queue {
 
   /// Drops all receives.
   void reset() noexcept { freed_ = next_ = head_ = 0; }
-  /// Moves all receives to the memory of `other`, which must be empty and large enough. Then
-  /// exchanges memory and capacities with `other`, which is empty afterwards.
+  /// Moves all receives to the memory of `other`, which must be empty and large enough. Then this
+  /// queue uses that memory, and `other` becomes an empty queue in the previous memory.
   void change_places_with(receive_queue& other) noexcept;
 
   std::uint32_t capacity() const noexcept { return capacity_; }

@@ -68,7 +68,8 @@ int receive_work_queue::modify(const ibv_wq_attr& asked) {
   if (!given(IBV_WQ_ATTR_STATE)) return 0;
   switch (asked.wq_state) {
     case IBV_WQS_RESET:
-      // Polling a completion frees the space of its request, which must not happen after the reset.
+      // Polling a completion frees the space of its request. This must not happen after the reset,
+      // so the remaining completions are removed first.
       forget_completions();
       waiting_.reset();
       now_in_ = IBV_WQS_RESET;

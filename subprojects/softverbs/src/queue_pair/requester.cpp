@@ -22,7 +22,7 @@ constexpr unsigned sends_per_turn = 16;
 constexpr nanoseconds shortest_try = 4'000'000;
 
 /// The time for which a peer whose process exists may leave packets unread before they count as
-/// lost: a network card would have read them without the process.
+/// lost. A network card would have read them without the process.
 constexpr nanoseconds patience = 2'000'000'000;
 
 constexpr std::uint8_t retry_for_ever = 7;
@@ -39,7 +39,7 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
   return std::max(nanoseconds{4096} << timeout, shortest_try);
 }
 
-/// Returns the protection domain; null for queue pairs that receive for XRC, which have no
+/// Returns the protection domain. This is null for queue pairs that receive for XRC, which have no
 /// requests.
 protection_domain* domain_of(const queue_pair_core& pair) noexcept {
   return static_cast<protection_domain*>(pair.pd);
@@ -476,7 +476,8 @@ void requester::on_refusal(const packet_header& header) {
 }
 
 void requester::go_back_to(std::uint32_t psn) noexcept {
-  // A message that couldn't be sent completely is repeated, too: it will fail at the same point.
+  // A message that couldn't be sent completely is repeated as well, because it will fail at the
+  // same point.
   stopped_ = false;
   const request& work = at(oldest_);
   next_ = oldest_;

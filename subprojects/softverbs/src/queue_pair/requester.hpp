@@ -23,9 +23,9 @@ namespace softverbs {
 
 class queue_pair_core;
 
-/// The half of a queue pair that executes its send queue: it sends packets, and completes requests
-/// in order. With a reliable service, it waits for acknowledgements, and retransmits lost packets;
-/// otherwise, a request is done once it is sent.
+/// The half of a queue pair that executes its send queue. It sends packets, and completes requests
+/// in order. With a reliable service, it waits for acknowledgements, and retransmits lost packets.
+/// With other services, a request is done once it is sent.
 ///
 /// The queue is a ring with counters that only increase, in this order: freed (polled) <= oldest
 /// (not completed) <= next (to be sent) <= head (posted). `begun_` is the first request that has no
@@ -41,9 +41,9 @@ class requester {
   /// after this number was read. Those requests must not have begun.
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
-  /// Carries out as many posted requests as possible, in order, without packets: this thread also
-  /// does the work of the peer's device. `transmit` sends the other requests as packets. Does not
-  /// require the engine's lock.
+  /// Carries out as many posted requests as possible, in order, without packets. To do so, this
+  /// thread also does the work of the peer's device. `transmit` sends the other requests as
+  /// packets. Does not require the engine's lock.
   void carry_out_directly();
   /// True if a posted request is not finished.
   bool is_busy() const noexcept { return oldest_ != head_; }
@@ -99,7 +99,7 @@ class requester {
     if (max_entries_ == 1) return &at(number).only_entry;
     return entries_.get() + std::size_t{number & (capacity_ - 1)} * max_entries_;
   }
-  /// Inline data have no entries; they are stored in place of the entries if there is enough space.
+  /// Inline data have no entries. They are stored in place of the entries if there is enough space.
   std::byte* inline_of(std::uint32_t number) noexcept {
     if (has_inline_among_entries()) return reinterpret_cast<std::byte*>(entries_of(number));
     return inline_.get() + std::size_t{number & (capacity_ - 1)} * max_inline_;
@@ -137,7 +137,7 @@ class requester {
   ibv_wc_status inspect(request& work);
   /// Determines the effect of faults on the request.
   void judge(request& work);
-  /// Sets `pieces` to the local memory of `length` bytes of a request, starting at `offset`.
+  /// Sets `pieces` to the local memory for `length` bytes of a request, starting at `offset`.
   /// Returns the number of pieces, or a negative number if the memory must not be accessed.
   int gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,
              iovec* pieces) noexcept;
@@ -187,7 +187,7 @@ class requester {
   queue_array<std::byte, queue_content::sends> inline_;
   queue_array<datagram, queue_content::sends> datagrams_;
   /// The processes to which the multicast or frame `next_` must still be sent. Has no value before
-  /// it is sent to the first process.
+  /// the multicast or frame is sent to the first process.
   std::optional<std::vector<std::uint32_t>> audience_;
   std::uint32_t next_packet_ = 0;   ///< the next packet of `next_`
   std::uint32_t fetches_ = 0;       ///< the number of unfinished reads and atomics before `next_`

@@ -90,15 +90,15 @@ void responder::on_request(const packet& incoming) {
 bool responder::is_expected(const packet_header& header) {
   const std::int32_t distance = psn_distance(header.psn, expected_);
   if (!pair_.is_reliable()) {
-    // On an unreliable connection, messages are independent of each other; a message that lacks a
-    // packet is dropped up to its end.
+    // On an unreliable connection, messages are independent of each other, so a message that lacks
+    // a packet is dropped up to its end.
     const bool first = (header.flags & packet_flag::first) != 0;
     if (first) expect_psn(header.psn);
     message_.open = !first && message_.open && distance == 0;
     return first || message_.open;
   }
   if (distance < 0) on_duplicate(header);
-  // Only the first packet after a lost one is refused; the others that were in flight also arrive
+  // Only the first packet after a lost one is refused. The others that were in flight also arrive
   // here.
   if (distance > 0 && !refused_) refuse(refusal::sequence);
   return distance == 0;
@@ -140,7 +140,7 @@ bool responder::continues(const packet_header& header) noexcept {
     message_.shared_queue = header.shared_queue;
   }
   if (message_.kind != header.kind || header.offset != message_.arrived) return false;
-  // All packets but the last one must be full; otherwise, packet numbers would not match the
+  // All packets but the last one must be full. Otherwise, packet numbers would not match the
   // offsets.
   return last || header.payload == packet_bytes;
 }
@@ -178,8 +178,8 @@ void responder::on_datagram(const packet& incoming) {
   if (!has_receive()) return;
   if (header.payload > current().length)
     return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::none, IBV_EVENT_QP_REQ_ERR);
-  // If there is no network header, its space in the receive is left unchanged. A frame has no such
-  // space.
+  // If there is no network header, its space in the receive's memory is left unchanged. A frame has
+  // no such space.
   const bool whole = header.kind == packet_kind::frame || (header.flags & packet_flag::global) != 0;
   const std::uint32_t skipped = whole ? 0 : sizeof(network_header);
   if (!current_memory().fill(skipped, incoming.payload + skipped, header.payload - skipped))

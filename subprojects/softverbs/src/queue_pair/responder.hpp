@@ -24,7 +24,7 @@ class shared_receive_queue;
 struct packet;
 struct xrc_domain;
 
-/// The half of a queue pair that carries out the requests of its peer, and fills receives.
+/// The half of a queue pair that carries out its peer's requests, and fills receives.
 class responder {
  public:
   /// For XRC, `receives_for` is the domain whose shared receive queues requests may name; otherwise

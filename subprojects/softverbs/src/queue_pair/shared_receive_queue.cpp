@@ -59,7 +59,7 @@ int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
     resized.emplace(granted.max_wr, granted.max_sge, static_cast<protection_domain*>(pd));
   }
   const std::lock_guard held(lock_);
-  // The other attributes keep their current values: the limit may have been reached in the
+  // The other attributes keep their current values, because the limit may have been reached in the
   // meantime, or another thread may have changed the queue.
   ibv_srq_attr next = attributes();
   if (resized) next.max_wr = resized->capacity();

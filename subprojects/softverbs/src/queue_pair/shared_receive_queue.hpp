@@ -54,8 +54,8 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
  private:
   ibv_srq_attr attributes() const noexcept;
-  // Does nothing: a lost completion is reported for its completion queue, and for the queue pair
-  // that received the message, if that queue pair still exists.
+  // Does nothing, because a lost completion is reported for its completion queue, and for the queue
+  // pair that received the message, if that queue pair still exists.
   void late_completion_lost() override {}
 
   open_device& owner_;

@@ -51,7 +51,7 @@ bool deliver(int descriptor, msghdr& message, const std::string& host, std::uint
 
 }  // namespace
 
-/// The header in front of the data of each datagram.
+/// The header that precedes the data in each datagram.
 struct datagram_socket::header {
   static constexpr std::uint32_t expected_mark = 0x53565244;
 

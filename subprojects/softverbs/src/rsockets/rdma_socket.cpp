@@ -55,8 +55,8 @@ void rdma_socket::add(std::shared_ptr<rdma_socket> made) {
 
 void rdma_socket::close() {
   reserved_.reset();
-  // The entry is removed first: as soon as the descriptor is closed, another thread may get the
-  // same number.
+  // The entry is removed first, because as soon as the descriptor is closed, another thread may get
+  // the same number.
   own_sockets().erase(descriptor_);
   ::close(descriptor_);
 }

@@ -73,7 +73,7 @@ class rdma_socket {
  protected:
   rdma_socket(int descriptor, port_space space, sa_family_t family) noexcept;
 
-  /// Called after the address was reserved. Returns 0 or an errno value.
+  /// Called once the socket's address has been reserved. Returns 0 or an errno value.
   virtual int name_socket() { return 0; }
   int reserve(ip_address address);
   bool is_bound() const noexcept { return reserved_ != nullptr; }

@@ -38,7 +38,7 @@ class bell {
 
   /// Makes the descriptor readable until `ring(false)`.
   void ring(bool on) noexcept;
-  /// Makes the descriptor readable at that time; 0 stands for never.
+  /// Makes the descriptor readable at that time. A time of 0 means never.
   void ring_at(nanoseconds time) noexcept;
 
   bool device_is_readable() const noexcept;

@@ -20,7 +20,7 @@ queue_record& record_of(const ibv_cq_ex* queue) noexcept { return *all().queues.
 
 template <typename Value>
 void read(Value (*function)(ibv_cq_ex*), ibv_cq_ex* from, auto& into) {
-  // The function may return more bits than ibv_wc has, such as 32 for a LID.
+  // The function may return more bits than ibv_wc has, such as 32 bits for a LID.
   if (function != nullptr)
     into = static_cast<std::remove_reference_t<decltype(into)>>(function(from));
 }
@@ -91,8 +91,8 @@ void fail(pair_record& pair) noexcept {
   static_cast<void>(SOFTVERBS_NEXT(ibv_modify_qp)(pair.pair, &attributes, IBV_QP_STATE));
 }
 
-/// True for XRC receive queue pairs: completions of XRC receives belong to the shared receive
-/// queues.
+/// True for XRC receive queue pairs, because completions of XRC receives belong to the shared
+/// receive queues.
 bool has_no_queues(const ibv_qp& pair) noexcept { return pair.qp_type == IBV_QPT_XRC_RECV; }
 
 /// Returns the record of another object for the same queue pair, or null if there is none. An XRC

@@ -12,8 +12,8 @@
 namespace softverbs::shim {
 namespace {
 
-/// Returns the time at which the program must get an event of this queue, because a completion held
-/// back becomes due; 0 for never.
+/// Returns the time at which the program must get an event for this queue, because a completion
+/// that is held back becomes due; 0 for never.
 nanoseconds next_time(const queue_record& queue) noexcept {
   if (!queue.armed) return 0;
   const auto next = queue.waiting.upper_bound(queue.armed_at);

@@ -14,7 +14,7 @@ namespace softverbs::shim {
 /// post and poll does this. One thread at a time may change the table. A free slot still contains
 /// its previous key, and is reused by the first new key whose search reaches it. So of the slots
 /// that contain a key, the first one on its search path is current. Outgrown tables are kept,
-/// because a thread may be searching them; together, they are smaller than the last one.
+/// because a thread may be searching them. Together, they are smaller than the last one.
 template <typename Record>
 class pointer_table {
  public:

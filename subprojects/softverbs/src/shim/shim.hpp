@@ -24,7 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
-/// Applies the same faults to the devices of any provider: calls are checked before they reach the
+/// Applies the same faults to the devices of any provider. Calls are checked before they reach the
 /// provider, and completions are changed or held back before the program gets them.
 namespace softverbs::shim {
 
@@ -87,7 +87,7 @@ struct context_record {
 
 struct queue_record;
 
-/// The program's channel, in front of the channel of the device.
+/// The program's channel, which this library puts in front of the device's channel.
 struct channel_record : ibv_comp_channel {
   ibv_comp_channel* theirs = nullptr;
   context_record* opened = nullptr;
@@ -140,14 +140,14 @@ struct pair_record {
   decltype(ibv_qp_ex::wr_complete) wr_complete = nullptr;
 };
 
-/// The amount of state that calls must consider: 1 if any faults are set, plus 1 for each
-/// completion held back and each queue pair that was failed. While it is 0, calls go straight to
-/// the device.
+/// The amount of state that calls must consider. This is 1 if any faults are set, plus 1 for each
+/// completion that is held back and each queue pair that was failed. While it is 0, calls go
+/// straight to the device.
 inline std::atomic<std::size_t> attention{0};
 inline bool is_idle() noexcept { return attention.load(std::memory_order_relaxed) == 0; }
 
 /// The state of the process. The object that a verb is called for may be looked up without the
-/// lock, because the program must not destroy it during the call; everything else requires the
+/// lock, because the program must not destroy it during the call. Everything else requires the
 /// lock. A session is begun before the lock is taken, and the device may be called while the lock
 /// is held.
 struct everything {
@@ -252,9 +252,10 @@ ibv_qp* attended(ibv_context* verbs, Make make) {
 /// Returns the device's channel behind a program's channel.
 ibv_comp_channel* theirs(ibv_comp_channel* channel) noexcept;
 
-/// Takes completions from the device until it has no more, or this library holds as many as the
-/// queue can have, and judges them. Must be called in a session of the queue. Returns 0 or the
-/// device's result, which is negative from ibv_poll_cq, and an errno value from ibv_start_poll.
+/// Takes completions from the device, and judges them, until the device has no more, or this
+/// library holds as many as the queue can have. Must be called in a session of the queue. Returns 0
+/// or the device's result, which is negative from ibv_poll_cq, and an errno value from
+/// ibv_start_poll.
 int take_in(queue_record& queue, ibv_poll_cq_attr* one_by_one);
 
 /// `stand_in_front` replaces the functions of an extended completion queue. The functions below

@@ -11,8 +11,8 @@
 
 namespace softverbs {
 
-/// Waits until all events of the object are acknowledged: before that, the program may still access
-/// it.
+/// Waits until all events of the object are acknowledged, because the program may access the object
+/// until then.
 template <typename Object, typename Condition>
 void wait_until_acknowledged(Object& object, Condition all) noexcept {
   ::pthread_mutex_lock(&object.mutex);

@@ -23,7 +23,7 @@ struct protection_domain;
 ///
 /// Several structures may refer to an object of the device, in one or more contexts: the structure
 /// that was created with the object, and those that were imported by its handle. The object may be
-/// destroyed through any of them; the others then refer to a destroyed object.
+/// destroyed through any of them, and the others then refer to a destroyed object.
 struct command_file {
   /// These identify the file, and thereby its descriptors.
   dev_t system = 0;

@@ -71,7 +71,7 @@ SOFTVERBS_EXPORT int ibv_destroy_ah(ibv_ah* handle) {
   return 0;
 }
 
-// The function of libibverbs would search for the GID in the files of a kernel device.
+// libibverbs' own function would search for the GID in the files of a kernel device.
 SOFTVERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* verbs, std::uint8_t port, ibv_wc* completion,
                                          ibv_grh* header, ibv_ah_attr* attributes) {
   if (!is_soft(verbs))

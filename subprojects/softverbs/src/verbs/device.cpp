@@ -27,7 +27,7 @@ namespace {
 
 /// The kernel counts its own devices from 0, and never reaches this number.
 constexpr int first_index = 1'000'000;
-/// The frequency of the device's clock in kHz: it counts nanoseconds.
+/// The frequency of the device's clock in kHz. The clock counts nanoseconds.
 constexpr std::uint64_t core_clock = 1'000'000;
 
 std::uint32_t verbs_type(network type) noexcept {

@@ -191,8 +191,8 @@ device_context* device_context::import(int command_descriptor) noexcept {
 ibv_context* device_context::in_this_process(ibv_context* verbs) noexcept try {
   device_context& opened = of(verbs);
   if (opened.usable()) return verbs;
-  // This is a lock of this process's own machine: a lock of the inherited device might be held by a
-  // thread that doesn't exist in the child.
+  // This is a lock of this process's own machine, because a lock of the inherited device might be
+  // held by a thread that doesn't exist in the child.
   const std::lock_guard held(machine::current().inheriting);
   if (opened.behind_ != nullptr && opened.behind_->usable()) return &opened.behind_->verbs();
   device_context* const own = open(opened.device());

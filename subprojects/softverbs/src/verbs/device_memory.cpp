@@ -20,8 +20,8 @@ namespace {
 /// The unit, in bytes, in which network cards access their memory.
 constexpr std::size_t word_bytes = 4;
 
-/// Finds the address of a part of the memory. Returns 0, or an errno value: the device must be
-/// usable (EIO), and the part must be within the memory, and consist of whole words.
+/// Finds the address of a part of the memory. Returns 0 or an errno value. The device must be
+/// usable (otherwise EIO), and the part must lie within the memory, and consist of whole words.
 int find(const ibv_dm& memory, std::uint64_t offset, std::size_t length, std::byte*& place) {
   device_context& device = device_context::of(memory.context);
   if (!device.usable()) return EIO;

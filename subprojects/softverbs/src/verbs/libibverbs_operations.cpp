@@ -23,8 +23,9 @@ using make_context = void* (*)(ibv_device* device, int command_descriptor, std::
                                verbs_context* offset, std::uint32_t driver);
 
 /// An operation of an unknown type returns either an int or a pointer, and no single value means
-/// failure for both types. This function returns an errno value, which is right for ints; those are
-/// twice as common. It is only used if libibverbs no longer has the function above.
+/// failure for both types. This function returns an errno value, which is right for ints, because
+/// operations that return ints are twice as common. It is only used if libibverbs no longer has the
+/// function above.
 int refuse() noexcept {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
@@ -50,7 +51,7 @@ verbs_ex_private* make_table() noexcept {
       static_cast<verbs_context*>(make(&nobody.verbs, -1, sizeof(verbs_context), nullptr, 0));
   errno = error;
   if (made == nullptr || made->priv == nullptr) return only_refusals();
-  // Only the table is needed. The function of libibverbs that destroys a context would destroy the
+  // Only the table is needed. libibverbs' function that destroys a context would destroy the
   // device, too.
   verbs_ex_private* const table = made->priv;
   std::free(made);

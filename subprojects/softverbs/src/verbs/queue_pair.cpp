@@ -285,7 +285,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
       *bad = request;
       break;
     }
-    // In the error state, a receive doesn't wait for a packet: the engine has to flush it.
+    // In the error state, a receive doesn't wait for a packet, because the engine has to flush it.
     flushes = ours->now_in() == IBV_QPS_ERR;
   }
   if (flushes) ours->engine().ring(*ours);

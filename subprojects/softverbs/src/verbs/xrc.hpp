@@ -10,7 +10,7 @@ struct xrc_target;
 
 /// Creates an XRC receive queue pair for ibv_create_qp_ex. Returns 0 or an errno value.
 int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_qp*& created);
-/// Implements ibv_destroy_qp for an object of an XRC receive queue pair.
+/// Implements ibv_destroy_qp for an object that refers to an XRC receive queue pair.
 int destroy_target(xrc_target& target);
 /// Returns the error for a request posted to an XRC receive queue pair, which has no queues. Does
 /// not access the queue pair behind the object, which may be moving to another device.

@@ -43,8 +43,8 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = outlet_tag | slot;
-  // The end of the connection is watched, too: when the peer exits, this process closes the socket,
-  // which frees its descriptor.
+  // The end of the connection is watched as well, because when the peer exits, this process closes
+  // the socket, which frees its descriptor.
   if (::connect(way.socket, there.get(), there.length) != 0 ||
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, way.socket, &event) != 0) {
     const int error = errno;
@@ -87,7 +87,7 @@ void wire::try_again() noexcept {
   for (const std::uint32_t slot : waiting) {
     outlet& way = *outlets_[slot];
     // If connecting still fails for lack of resources, the queue pairs that wait for this peer keep
-    // waiting; they must not consider it dead.
+    // waiting, because they must not consider it dead.
     way.short_of_means = false;
     if (way.socket < 0 && !connect(slot, way) && way.short_of_means) continue;
     way.short_of_means = true;

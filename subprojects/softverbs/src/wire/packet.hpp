@@ -93,9 +93,9 @@ enum class refusal : std::uint8_t {
   remote_operation,
 };
 
-/// The header of each message between two processes; the payload follows. It is in the host's byte
-/// order, because messages on a Unix socket don't leave the host. The socket's name includes the
-/// version of this layout.
+/// The header of each message between two processes. The payload comes after it. It is in the
+/// host's byte order, because messages on a Unix socket don't leave the host. The socket's name
+/// includes the version of this layout.
 struct packet_header {
   packet_kind kind;
   std::uint8_t flags;
@@ -146,7 +146,7 @@ constexpr std::int32_t psn_distance(std::uint32_t left, std::uint32_t right) noe
   return static_cast<std::int32_t>((left - right) << 8) >> 8;
 }
 
-/// Returns the number of packets of a message; an empty message has one packet, too.
+/// Returns the number of packets that a message takes. An empty message still takes one packet.
 constexpr std::uint32_t packets_of(std::uint32_t length) noexcept {
   return length == 0 ? 1 : (length - 1) / packet_bytes + 1;
 }

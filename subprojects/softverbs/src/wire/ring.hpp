@@ -59,8 +59,8 @@ class ring_writer : private ring_end {
  public:
   explicit ring_writer(std::span<std::byte> memory) noexcept : ring_end(memory) {}
 
-  /// Returns the place for the next message, or null if there is no room. In the latter case, the
-  /// reader has been asked to send a notice when there is room.
+  /// Returns the place for the next message, or null if there is no room. If there is no room, the
+  /// reader has been asked to send a notice when there is some.
   std::byte* prepare(std::size_t length) noexcept;
   /// Publishes the prepared message to the reader. Returns true if the reader sleeps, and needs a
   /// notice.

@@ -30,7 +30,7 @@ namespace {
 constexpr std::size_t most_owed = 4096;
 
 /// Sends a message whose payload may be in memory that the program has marked as inaccessible until
-/// it polls a completion: a peer may read memory that a receive is going to fill.
+/// it polls a completion, because a peer may read memory that a receive is going to fill.
 /// AddressSanitizer's wrapper of sendmsg would check the memory, so it is not called.
 /// ThreadSanitizer's wrapper has to be called, because it records that the operations before a send
 /// happen before those after the matching receive.

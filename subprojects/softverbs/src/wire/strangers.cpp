@@ -22,8 +22,8 @@ constexpr std::string_view everybody = "softverbs/";
 /// Without it, a process that keeps trying to reach an exited peer would search the list each time.
 constexpr nanoseconds between_looks = 1'000'000'000;
 
-/// True if this line of /proc/net/unix describes a socket of this slot with another prefix. Such a
-/// line ends with the socket's name, in which `@` stands for the initial zero byte.
+/// True if this line of /proc/net/unix describes a socket that has this slot, but a different
+/// prefix. Such a line ends with the socket's name, in which `@` stands for the initial zero byte.
 bool is_stranger(std::string_view line, std::uint32_t slot) noexcept {
   line = line.substr(0, line.find('\n'));
   const std::size_t start = line.find(" @softverbs/");

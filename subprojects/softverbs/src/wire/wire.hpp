@@ -26,7 +26,7 @@ enum class sent : std::uint8_t {
 
 /// The order in which queue pairs resume when a connection accepts packets again. Without an order,
 /// a queue pair that fills the connection each time would starve the others. Responses have to
-/// overtake data: otherwise, two sides that send a lot would never receive each other's
+/// overtake data. Otherwise, two sides that send a lot would never receive each other's
 /// acknowledgements.
 enum class turn : std::uint8_t {
   answer,  ///< for an acknowledgement, a refusal or a read response
@@ -48,7 +48,7 @@ struct outlet;
 struct inlet;
 
 /// Moves packets between processes, and within this one, through sockets in the abstract Unix
-/// namespace, so a crash leaves nothing behind.
+/// namespace. These sockets leave nothing behind after a crash.
 ///
 /// A process listens at a slot, whose number is the upper part of its queue pair numbers.
 /// Everything it sends to another process goes through one connection, which it opened to the
@@ -107,7 +107,7 @@ class wire {
             std::size_t pieces, payload_of whose = payload_of::program);
 
   /// Returns the processes that receive multicasts, each as the lowest queue pair number of its
-  /// slot. Expensive: the first call after each `look` checks all slots.
+  /// slot. This is expensive, because the first call after each `look` checks all slots.
   const std::vector<std::uint32_t>& hearers();
   /// Sets whether this process receives multicasts. Returns 0 or an errno value.
   int hear_multicasts(bool wanted) noexcept;
@@ -122,9 +122,9 @@ class wire {
   /// Adds `qpn` to `writable_again` when the connection to `target_qpn` accepts packets again.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
-  /// Sets the descriptors of memory that all peers map; they can write to `device_memory`, but not
-  /// to `tables`. A negative number stands for none. The descriptors are sent to each process that
-  /// connects from now on. The caller still owns them.
+  /// Sets the descriptors of memory that all peers map. Peers can write to `device_memory`, but not
+  /// to `tables`. A negative number means that there is no such memory. The descriptors are sent to
+  /// each process that connects from now on. The caller still owns them.
   void publish(int tables, int device_memory) noexcept { published_ = {tables, device_memory}; }
   /// Returns the process behind `target_qpn` if it shares memory and has completed the handshake.
   /// Otherwise returns null, and opens a connection, so that a later call may find it.
@@ -133,12 +133,12 @@ class wire {
   std::vector<std::shared_ptr<const remote_process>> connected() const;
 
   /// True if `process` owns the queue pairs whose numbers have the same upper part as `qpn`. The
-  /// kernel's information decides, because a peer's claims are not trusted. Expensive if this
-  /// process has no connection to that slot.
+  /// kernel's information decides, because a peer's claims are not trusted. This is
+  /// expensive if this process has no connection to that slot.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
-  /// True if the process behind `target_qpn` may still answer: an answer may be unread here, or the
-  /// process exists and has not read everything that was sent to it.
+  /// True if the process behind `target_qpn` may still answer, because an answer may be unread
+  /// here, or because the process exists and has not read everything that was sent to it.
   bool may_still_answer(std::uint32_t target_qpn) const noexcept;
 
  private:
@@ -160,7 +160,7 @@ class wire {
   void accept_some() noexcept;
   /// Closes a connection of the process that opened `added` if that process has too many.
   /// Otherwise, if there are too many connections, or too many on which no message has arrived,
-  /// closes one of the latter.
+  /// closes one on which no message has arrived.
   void make_room_for(const inlet& added) noexcept;
   void watch_listener(std::uint32_t events) noexcept;
   void pause_listener(nanoseconds until) noexcept;
@@ -168,8 +168,8 @@ class wire {
   void hear(inlet& from) noexcept;
   void watch(inlet& from) noexcept;
   void make_ready(inlet& from) noexcept;
-  /// Returns the next message. The result is empty if there is none; if the connection has ended,
-  /// `open` is false as well.
+  /// Returns the next message. The result is empty if there is none. If the connection has ended,
+  /// `open` is set to false as well.
   std::span<const std::byte> take(inlet& from, bool& open) noexcept;
   void release() noexcept;
   bool heed(inlet& from, const notice& told, int descriptor) noexcept;
@@ -195,7 +195,7 @@ class wire {
   std::size_t by_socket_ = 0;
   std::size_t turn_ = 0;
   unsigned looks_ = 0;
-  unsigned blocked_ = 0;  ///< the number of outlets without a ring that are blocked
+  unsigned blocked_ = 0;  ///< the number of blocked outlets that have no ring
   std::vector<std::uint32_t> full_rings_;
   /// The slots to which no connection could be opened because of insufficient resources.
   std::vector<std::uint32_t> short_of_means_;
