@@ -15,8 +15,8 @@
 
 namespace verbspp::test {
 
-/// Calls `act` in a separate process, and returns the text of the assertion that fails there. Skips
-/// the test if assertions are disabled.
+/// Calls `act` in a separate process, and returns the message of the assertion that fails there.
+/// Skips the test if assertions are disabled.
 template <class Act>
 [[nodiscard]] std::string assertion_in(Act act) {
 #ifdef NDEBUG
@@ -29,7 +29,7 @@ template <class Act>
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // Catch handles the signal in the test program. Restore the default.
+    // Catch has installed its own handler for this signal in the test program. Restore the default.
     std::signal(SIGABRT, SIG_DFL);
     ::dup2(text[1], STDERR_FILENO);
     act();

@@ -40,7 +40,7 @@ result<void> require(bool holds, const char* what) {
   return error(error_kind::driver, "cookbook", what);
 }
 
-/// Two channels of one process, connected to each other.
+/// Two channels in the same process that are connected to each other.
 struct ends {
   channel left;
   channel right;
@@ -108,7 +108,7 @@ transport_result<void> tables(const protection_domain& domain) {
   return success();
 }
 
-/// Requests with owned, shared and borrowed memory. The messages arrive in an inbox.
+/// Sends requests whose memory is owned, shared or borrowed. The messages arrive in an inbox.
 transport_result<void> owners(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
   VERBSPP_TRY(left, build(domain).build());
@@ -224,7 +224,7 @@ transport_result<void> failures(const protection_domain& domain) {
   return answered;
 }
 
-/// An exchange with a secret, large buffers, and the text that objects print.
+/// Runs an exchange with a secret, allocates large buffers, and prints objects.
 transport_result<void> others(const protection_domain& domain) {
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   constexpr std::array<std::byte, 32> secret{};
@@ -249,8 +249,8 @@ transport_result<void> others(const protection_domain& domain) {
   return success();
 }
 
-/// A structure is sent inline, and copied out of the received message. A message of another size is
-/// an error.
+/// Sends a structure inline, and copies it out of the received message. A message of a different
+/// size is an error.
 transport_result<void> structures(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
   VERBSPP_TRY(two, connect(domain));
@@ -275,7 +275,7 @@ transport_result<void> threads(const protection_domain& domain) {
   return require(answer.size() == 10, "the answer");
 }
 
-/// A signal to the process ends a wait.
+/// Ends a wait when the process receives a signal.
 transport_result<void> stop_at_a_signal(const protection_domain& domain,
                                         const std::stop_token& stop) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));

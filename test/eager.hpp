@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A coroutine for tests. It starts at once. Its owner can read its result, or destroy it before it
-/// has finished.
+/// A coroutine type for tests. The coroutine starts immediately. Its owner can read its
+/// result, or destroy it before it has finished.
 #pragma once
 
 #include <coroutine>

@@ -12,9 +12,9 @@
 
 namespace verbspp::test {
 
-/// A TCP port on all addresses. The kernel chooses the port, and assigns it to no other process
-/// during the lifetime of this object. Connections to it are refused until a server of the test
-/// listens at it; that server has to permit address reuse.
+/// A TCP port on all addresses, which the kernel chooses. No other process is assigned the port
+/// during the lifetime of this object. Connections to it are refused until one of the test's
+/// servers listens on it, which must permit address reuse.
 class held_port {
  public:
   held_port() {
@@ -46,7 +46,7 @@ class held_port {
       ::close(socket_);
       fail("bind");
     }
-    // The port is at the same offset in the addresses of both families.
+    // Addresses of both families store the port at the same offset.
     number_ = ntohs(any.sin6_port);
   }
   [[noreturn]] static void fail(const char* what) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Stop tokens that count calls of their functions, for tests in which a stop request wakes a wait.
+/// Stop tokens that count the calls to their functions, for tests in which a stop request
+/// wakes a wait.
 #pragma once
 
 #include <verbspp/base/wait_limit.hpp>
@@ -14,12 +15,12 @@
 
 namespace verbspp::test {
 
-/// The source of stop tokens with the interface of std::execution's tokens.
+/// A source of stop tokens that have the same interface as the tokens in std::execution.
 class counting_source {
  public:
   class token {
    public:
-    /// A registered callback. Its constructor and destructor count the callbacks.
+    /// A registered callback. Its constructor and destructor keep count of how many there are.
     template <class Function>
     class callback_type {
      public:
@@ -52,8 +53,7 @@ class counting_source {
 
   /// The number of calls of `stop_requested()`.
   [[nodiscard]] int polls() const noexcept { return polls_; }
-  /// The number of callbacks that are registered now. `begun` returns how many were ever
-  /// registered.
+  /// Returns how many callbacks are registered now. `begun` returns how many were ever registered.
   [[nodiscard]] int callbacks() const noexcept { return callbacks_; }
   [[nodiscard]] int begun() const noexcept { return begun_; }
 
@@ -64,23 +64,23 @@ class counting_source {
   std::atomic<int> begun_{0};
 };
 
-/// Observations of a wait that a stop request has ended.
+/// The observations about a wait that a stop request has ended.
 struct stopped_sleep {
-  /// The wait was asleep when the stop was requested: it had registered a callback, and had not
-  /// ended.
+  /// The wait was asleep when the stop was requested. In other words, it had registered a callback,
+  /// and had not ended.
   bool has_slept = false;
-  bool has_polled = false;      ///< the token was polled while the thread slept
+  bool has_polled = false;      ///< the thread polled the token although it was asleep
   bool is_registered = false;   ///< the callback was still registered after the wait
   bool has_ended_well = false;  ///< the return value of `wait`
 
-  /// True if the stop request woke the thread, and the thread had not polled the token.
+  /// Returns true if the stop request woke the thread, and the thread had not polled the token.
   [[nodiscard]] bool is_as_promised() const noexcept {
     return has_slept && !has_polled && !is_registered && has_ended_well;
   }
 };
 
-/// Calls `wait` on another thread, with a limit that only a stop request ends. Requests the stop
-/// after the thread has slept for a while. `wait` has to return true if it ended correctly.
+/// Calls `wait` on another thread, with a limit that only a stop request can end. Requests the stop
+/// after the thread has slept for a while. `wait` must return true if it ended correctly.
 template <class Wait>
 [[nodiscard]] stopped_sleep stop_a_sleep(Wait wait) {
   using clock = std::chrono::steady_clock;

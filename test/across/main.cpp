@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One end of a connection between two machines. A test starts it on both; `--help` prints its
-/// usage.
+/// One end of a connection between two machines. The test starts this program on both;
+/// `--help` prints its usage.
 
 #include "options.hpp"
 #include <verbspp/device/route.hpp>
@@ -33,8 +33,8 @@ using exposed_memory = registered_buffer<exposed_rights>;
 using local_memory = registered_buffer<>;
 using their_memory = remote_memory<access::remote_read | access::remote_write>;
 
-/// The values that an end sends: its memory, the number of rounds that it has completed, and a
-/// random number. The end with the smaller random number begins each round.
+/// Each end sends these values to the other: its memory, the number of rounds that it has
+/// completed, and a random number. The end with the smaller random number begins each round.
 using told = std::tuple<their_memory, std::uint32_t, std::uint64_t>;
 
 constexpr int between_tries = 100;  // in milliseconds
@@ -56,8 +56,9 @@ result<void> check(const Memory& memory, std::uint32_t round, const char* what) 
   return success();
 }
 
-/// Both ends play rounds. In a round, one end writes a pattern to the other's memory, reads it back
-/// from there (except with UC), and sends it as a message; then the other end does the same.
+/// Plays rounds with the other end. In a round, one end writes a pattern to the other's memory,
+/// reads it back from there (except with UC), and sends it as a message. Then the other end does
+/// the same.
 class player {
  public:
   static result<player> prepare(const options& given) {
@@ -71,7 +72,7 @@ class player {
     return made;
   }
 
-  /// Plays all rounds, and reconnects as often as required and permitted.
+  /// Plays all rounds. Reconnects after a lost connection, as often as the options permit.
   transport_result<void> play() {
     for (unsigned connections = 1;; ++connections) {
       transport_result<void> played = play_connected();
@@ -116,8 +117,8 @@ class player {
         .build();
   }
 
-  /// Connects to the other end. Tries repeatedly, because the other end may still be starting, or
-  /// may have to listen again after a lost connection.
+  /// Connects to the other end. Retries until the time limit, because the other end may still be
+  /// starting, or may not yet be listening again after a lost connection.
   [[nodiscard]] result<tcp_socket> reach_out() const {
     const wait_limit limit(given_.limit);
     for (;;) {
@@ -156,8 +157,8 @@ class player {
     // A failure at the other end is detected through the socket.
     channel_.watch(socket_.descriptor());
     const auto& [memory, rounds, ticket] = theirs;
-    // The ends may differ by one round, because the end that received the last message may have
-    // completed its round. Continue with the smaller number.
+    // The ends may disagree by one round, because the end that received the last message may have
+    // completed its round while the other has not. Both continue from the smaller number.
     rounds_ = std::min(rounds_, rounds);
     std::cout << "connected: " << channel_.endpoint() << '\n';
     const bool begins = ticket_ < ticket;
@@ -168,8 +169,8 @@ class player {
       ++rounds_;
       std::cout << "round " << rounds_ << '\n';
     }
-    // Both ends exchange farewells at the end. The end that begins waits for the other end's
-    // farewell before it sends its own.
+    // When all rounds are over, both ends exchange farewells. The end that begins each round waits
+    // for the other's farewell before it sends its own.
     if (begins) VERBSPP_TRYV(hear_farewell());
     VERBSPP_TRYV(say_farewell());
     return begins ? success() : hear_farewell();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The command line options of an end.
+/// The command line options with which one end is started.
 #pragma once
 
 #include <verbspp/device/gid.hpp>

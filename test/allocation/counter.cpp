@@ -20,7 +20,8 @@ void count() noexcept {
   if (depth_in_device == 0) ++counted;
 }
 
-/// Returns the definition of the function that would be called if this file did not define it.
+/// Returns the next definition of the function: the one that would be called if this file did not
+/// define it.
 template <class Function>
 Function* next(Function*, const char* name) {
   void* const found = ::dlsym(RTLD_NEXT, name);
@@ -44,8 +45,8 @@ within_device::~within_device() { --depth_in_device; }
 
 using verbspp::test::within_device;
 
-// Functions of libibverbs that the data path calls directly, not through a pointer. They are
-// treated as parts of the device, so their allocations are not counted.
+// The data path calls these functions of libibverbs directly, not through a pointer. They count as
+// part of the device, so their allocations are not counted.
 extern "C" {
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** user_context) {
@@ -68,7 +69,7 @@ void ibv_ack_async_event(ibv_async_event* event) {
 
 #if defined(VERBSPP_TEST_SANITIZED)
 
-// Sanitizers have their own allocator. Its hooks count the allocations.
+// Sanitizers replace the allocator with their own, whose hooks can count the allocations.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*,
                                                                              std::size_t),
                                                          void (*free_hook)(const volatile void*));
@@ -80,7 +81,7 @@ const int installed = __sanitizer_install_malloc_and_free_hooks(
 
 #else
 
-// glibc lets a program replace malloc and the related functions, for itself and all of its
+// glibc lets a program replace malloc and its related functions, both for itself and for all of its
 // libraries. operator new calls them, too.
 extern "C" {
 // NOLINTBEGIN(bugprone-reserved-identifier): glibc's names

@@ -3,10 +3,11 @@
 
 namespace verbspp::test {
 
-/// The number of heap allocations by this thread, except allocations by the device.
+/// Returns the number of heap allocations that this thread has made so far, except those that the
+/// device made.
 [[nodiscard]] int allocations() noexcept;
 
-/// The number of heap allocations during a call.
+/// Calls the function, and returns the number of heap allocations that it made.
 template <class Call>
 [[nodiscard]] int allocations_in(Call call) {
   const int before = allocations();
@@ -24,8 +25,8 @@ class within_device {
   within_device& operator=(const within_device&) = delete;
 };
 
-/// Replaces a function pointer permanently by a function that calls the original, whose allocations
-/// count as allocations by the device. Use a different `Tag` for each pointer.
+/// Permanently replaces a function pointer with a function that calls the original one and treats
+/// its allocations as the device's. Use a different `Tag` for each pointer.
 template <int Tag, class Returned, class... Arguments>
 void mark_as_device(Returned (*&pointer)(Arguments...)) {
   static Returned (*original)(Arguments...) = nullptr;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The event that an address has moved to another device, as happens with bonded interfaces. The
-/// devices of the tests never report it, so these tests replace another event with it.
+/// Tests of the event which reports that an address has moved to another device, as happens
+/// with bonded interfaces. The devices of the tests never report it, so these tests turn another
+/// event into it.
 
 #include "cm_bed.hpp"
 
@@ -13,7 +14,8 @@
 
 namespace {
 
-/// The type of the events that are replaced. Negative if no events are replaced.
+/// The type of the events that are turned into address changes, or a negative number if no events
+/// are.
 std::atomic<int> changed_type{-1};
 
 }  // namespace
@@ -32,8 +34,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// While an object of this class exists, each event of the given type is replaced by an address
-/// change.
+/// While an object of this class exists, each event of the given type is reported as an address
+/// change instead.
 class address_that_changes {
  public:
   explicit address_that_changes(rdma_cm_event_type instead_of) { changed_type = instead_of; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Failures while connecting: the error names the step that failed, nothing leaks, and nothing
-/// hangs.
+/// Failures while connecting. The error must name the step that failed, nothing may leak, and
+/// nothing may hang.
 
 #include "cm_bed.hpp"
 
@@ -15,12 +15,12 @@ using namespace verbspp::test;
 
 namespace {
 
-/// The number of open file descriptors of this process.
+/// Returns the number of file descriptors that this process has open.
 std::ptrdiff_t descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
-/// An address that no host of the device's network has.
+/// An address that belongs to no host on the device's network.
 cm_address elsewhere() { return must(cm_address::from("192.0.2.1", 7174)); }
 
 error refusal(cm_session<prepared_channel>& session) {

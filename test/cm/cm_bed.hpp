@@ -16,14 +16,15 @@
 
 namespace verbspp::test {
 
-/// The limit of waits that are expected to time out.
+/// The time limit for waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{300};
 
 /// Skips the test case if the kernel has no connection manager.
 void need_manager();
 
-/// An address of the device under test, with port 0; empty if the device has none of this family.
 enum class family : std::uint8_t { ipv4, ipv6 };
+/// Returns an address of the device under test, with port 0. Empty if the device has no address of
+/// this family.
 [[nodiscard]] std::optional<cm_address> own_address(family which);
 
 /// The device, and a listener at one of its own addresses.
@@ -65,16 +66,16 @@ struct cm_pair {
                               const cm_accept_options& answered = {});
 [[nodiscard]] cm_pair connect(cm_bed& bed);
 
-/// A fixture: both ends, and the listener through which they connected.
+/// A fixture with both ends, and the listener through which they connected.
 struct two_cm_ends {
   cm_bed bed;
   cm_pair pair = connect(bed);
 };
 
-/// Connects this number of clients at the same time, and checks that each gets its own answer.
+/// Connects `clients` clients at the same time, and checks that each gets its own answer.
 void connect_many(cm_bed& bed, int clients);
 
-/// Sends a message from one channel to the other.
+/// Sends a message from one channel to the other, and checks that it arrives.
 void check_talk(const cm_bed& bed, channel& from, channel& to);
 
 }  // namespace verbspp::test

@@ -112,7 +112,8 @@ TEST_CASE("a datagram service has the connection manager's queue key") {
 TEST_CASE("a multicast group can be joined by its address and its datagrams arrive") {
   const cm_bed bed;
   const testbed& device = bed.device;
-  // The address depends on the process, so that other processes use other groups.
+  // The group's address depends on the process, because tests that run at the same time must use
+  // different groups.
   const auto process = static_cast<unsigned>(::getpid());
   const std::string own = "239." + std::to_string(process >> 16 & 0xff) + '.' +
                           std::to_string(process >> 8 & 0xff) + '.' +

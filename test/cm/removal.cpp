@@ -12,7 +12,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Checks the error that an object on the removed device returns.
+/// Checks the error that an object reports after its device was removed.
 void check_removed(const error& why) {
   INFO(why);
   CHECK(why == error_kind::not_found);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Addresses, private data and texts, which need no device.
+/// Values of the connection manager that need no device: addresses, private data, and the
+/// texts that describe them.
 
 #include "../catch.hpp"
 #include <verbspp/cm.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Requests that a coroutine awaits. Their memory must stay alive even if the coroutine is
-// destroyed.
+// Requests that a coroutine awaits. Their memory must outlive the coroutine, which may be destroyed
+// while they are in flight.
 
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Not a test case. The test cases are compiled with the compiler command and the precompiled header
-// of this file.
+// This is not a test case. Test cases are compiled with the compiler command and the precompiled
+// header that the build uses for this file.
 
 #include <verbspp/verbspp.hpp>

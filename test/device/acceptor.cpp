@@ -33,8 +33,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Prepares a channel for each client, and offers it together with a number: 1 for the first
-/// client, then 2, and so on.
+/// Prepares a channel for each client, and offers it together with a number, which is 1 for the
+/// first client, 2 for the second, and so on.
 struct numbered_channels {
   const protection_domain* domain;
   std::uint32_t* offers;
@@ -86,7 +86,7 @@ void serve_until(Acceptor& clients, Condition condition, const char* what) {
 TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
   testbed bed;
   constexpr std::uint32_t count = 240;
-  // With a sanitizer in a virtual machine, creating 480 queue pairs takes a long time.
+  // With a sanitizer in a virtual machine, it takes a long time to create 480 queue pairs.
   constexpr auto limit = 6 * patience;
   server serving(bed, {.limit = limit});
   // One thread drives all clients, and another one drives the server.
@@ -123,11 +123,12 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
     CHECK(met.back().met.channel.is_connected());
     CHECK(met.back().socket.is_open());
   }
-  // With the option `--success`, Catch prints the time. It is less than two seconds for soft0 on
-  // two otherwise idle cores.
+  // With the option `--success`, Catch prints the time that this took. For soft0, the time is less
+  // than two seconds on two otherwise idle cores.
   const std::chrono::duration<double> taken = clock::now() - begun;
   SUCCEED(count << " clients were connected within " << taken.count() << " s");
-  // The time is meaningless if tests run in parallel or with a sanitizer.
+  // The time says nothing if tests run in parallel or with a sanitizer, so it is checked only on
+  // request.
   if (const char* const most = std::getenv("VERBSPP_TEST_SECONDS_FOR_240"))
     CHECK(taken.count() <= std::atof(most));
   std::ranges::sort(numbers);
@@ -135,8 +136,8 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
   CHECK(serving.clients->failed() == 0);
   CHECK(serving.clients->under_way() == 0);
   auto clients = all_clients.get();
-  // Each channel that the server accepted is connected to the client whose number was received with
-  // it.
+  // Each channel that the server accepted must be connected to the client from which it received
+  // this number.
   buffer<> sent(bed.domain, pattern(8, 1));
   buffer<> received(bed.domain, 8);
   for (auto& each : met) {
@@ -170,7 +171,7 @@ TEST_CASE("silent clients do not delay other clients") {
 
 TEST_CASE("silent clients that fill all places are refused in favour of a client that sends data") {
   testbed bed;
-  // The time limit of the silent clients does not expire during the test.
+  // The time limit is so long that it does not expire for the silent clients during the test.
   server serving(bed, {.clients = 8, .handshakes = 2, .limit = 10 * patience});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
@@ -185,7 +186,7 @@ TEST_CASE("silent clients that fill all places are refused in favour of a client
     is_done = must(speaking.advance());
   }
   CHECK(is_done);
-  // The oldest silent clients were refused to make room for later clients.
+  // The server refused the oldest silent clients to make room for later ones.
   CHECK(serving.clients->failed() >= 12);
   CHECK(serving.clients->last_failure() == error_kind::busy);
 }
@@ -216,7 +217,7 @@ TEST_CASE("silent clients do not displace clients that have identified themselve
 TEST_CASE("two connections to one acceptor that relay each other's messages are both refused") {
   constexpr std::string_view secret = "a secret of thirty-two bytes ...";
   const exchange_options options{.secret = std::as_bytes(std::span(secret))};
-  // True if the test, in each hello that it relays, clears the flag that marks the accepting end.
+  // If true, the test clears the flag that marks the accepting end in each hello that it relays.
   const bool is_disguised = GENERATE(false, true);
   testbed bed;
   {
@@ -235,7 +236,7 @@ TEST_CASE("two connections to one acceptor that relay each other's messages are 
         ::recv(stranger[from].descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (count <= 0) return;
     const auto size = static_cast<std::size_t>(count);
-    // The flags of the hello follow its header and nonce.
+    // In the hello, the flags come after the header and the nonce.
     constexpr std::size_t flags = 8 + 32;
     if (is_disguised && passed[from] <= flags && passed[from] + size > flags)
       bytes[flags - passed[from]] &= ~std::byte{4};
@@ -265,7 +266,7 @@ TEST_CASE("silent clients are disconnected when the timeout expires") {
   server serving(bed, {.clients = 64, .handshakes = 2, .limit = 100ms});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
-  // Each call of `next` also disconnects the clients whose time has expired.
+  // Each call of `next` also disconnects the clients whose time has run out.
   const auto deadline = clock::now() + patience;
   while (serving.clients->failed() < 20 && clock::now() < deadline)
     CHECK(failure_of(serving.clients->next(50ms)) == error_kind::timed_out);
@@ -381,14 +382,14 @@ TEST_CASE("an acceptor accepts a limited number of clients per second") {
   std::vector<tcp_socket> sockets;
   for (int i = 0; i < 8; ++i) sockets.push_back(serving.connect());
   const auto begun = clock::now();
-  // The descriptor becomes readable when the next client may be accepted.
+  // The descriptor becomes readable as soon as the acceptor may accept the next client.
   while (serving.clients->under_way() < 8) {
     must(serving.clients->advance());
     pollfd entry{.fd = serving.clients->file_descriptor(), .events = POLLIN, .revents = 0};
     if (serving.clients->under_way() < 8) REQUIRE(::poll(&entry, 1, 20000) == 1);
   }
-  // The acceptor may at once accept as many clients as the rate permits in a tenth of a second:
-  // here, two. The other six follow at intervals of 50 ms.
+  // The acceptor may immediately accept as many clients as its rate permits in a tenth of a second,
+  // which is two here. The other six must come at intervals of 50 ms.
   CHECK(clock::now() - begun >= 250ms);
 }
 

@@ -29,7 +29,7 @@ struct destroy_native {
 template <class Native>
 using native_owner = std::unique_ptr<Native, destroy_native>;
 
-/// The user data of a C program's queues, which the library must not change.
+/// The user data that a C program stored in its queues. The library must not change it.
 int users_own = 0;
 
 native_owner<ibv_comp_channel> c_channel(const testbed& bed) {
@@ -51,7 +51,7 @@ native_owner<ibv_srq> c_shared_queue(const testbed& bed) {
   return native_owner<ibv_srq>(ibv_create_srq(bed.domain.native_handle(), &initial));
 }
 
-/// Performs one write that completes in the queue, and takes the completion.
+/// Performs one write whose completion goes to the queue, and polls this completion.
 void write_through(const testbed& bed, const completion_queue& queue, std::uint64_t id) {
   buffer<> target(bed.domain, 8);
   connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
@@ -59,7 +59,7 @@ void write_through(const testbed& bed, const completion_queue& queue, std::uint6
   take_success(queue, id);
 }
 
-/// Requests an event of the queue, and causes it.
+/// Requests an event from the queue, and causes it with a write.
 void make_event(const testbed& bed, const completion_queue& queue) {
   REQUIRE(ibv_req_notify_cq(queue.native_handle(), 0) == 0);
   write_through(bed, queue, 1);
@@ -173,14 +173,14 @@ TEST_CASE("a thread can wait for queues of a C program whatever user data they h
       make_event(bed, each);
       CHECK(must(channel.wait(patience)) == each);
     }
-    // The channel drops the events of queues that the library has not adopted as waitable queues.
+    // The channel drops the events of queues that the library has not adopted as waitable.
     make_event(
         bed, must(completion_queue::from_native(bed.context, unknown.get(), ownership::borrowed)));
     CHECK_FALSE(must(channel.wait(moment)));
     std::array<work_completion, 2> slots;
     CHECK(must(queue.wait(slots, moment)).empty());
-    // This event is read after the library's handles of the queue were destroyed, so it is dropped
-    // as well.
+    // The library's handles to this queue are destroyed before the event is read, so the channel
+    // drops this event as well.
     make_event(bed, queue);
   }
   const auto again =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Objects that C code created. The library can use them, and destroys only those that it owns.
+/// Objects that C code created. The library can use them, but it destroys only those that it
+/// owns.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -17,7 +18,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Opens the device under test as a C program does.
+/// Opens the device under test with the calls that a C program would use.
 [[nodiscard]] ibv_context* open_in_c() {
   int count = 0;
   ibv_device** const list = ibv_get_device_list(&count);
@@ -48,7 +49,8 @@ TEST_CASE("a borrowed context works and stays open") {
     CHECK(borrowed.device_name() == device_name());
     const context again = must(context::from_native(opened, ownership::borrowed));
     CHECK(borrowed == again);
-    // Two handles of one context are equal, so objects created from either can be used together.
+    // Two handles to the same context are equal, so objects that were created from either can be
+    // used together.
     const protection_domain domain = must(protection_domain::allocate(borrowed));
     const completion_queue queue = must(completion_queue::create(again, 4));
     CHECK_NOTHROW(must(build_queue_pair<transport::rc>()
@@ -124,7 +126,8 @@ TEST_CASE_METHOD(two_queue_pairs, "a registration can be borrowed and adopted an
   const buffer<> source(bed.domain, pattern(32, 1));
   std::vector<std::byte> memory(32);
   using region_type = memory_region<all_rights>;
-  // Calls the function instead of the macro of that name, because the tests replace the function.
+  // Calls the function instead of the macro with the same name, because the tests replace the
+  // function.
   ibv_mr* const made = ibv_reg_mr_iova2(bed.domain.native_handle(), memory.data(), memory.size(),
                                         reinterpret_cast<std::uintptr_t>(memory.data()), c_rights);
   REQUIRE(made != nullptr);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parameters, other than addresses, on which two ends must agree: traffic class, service level
-/// and path MTU. RC and UC check them in the handshake, UD when it creates the address handle.
+/// The parameters, other than addresses, on which two ends must agree: traffic class, service
+/// level and path MTU. RC and UC queue pairs check them in the handshake. UD queue pairs check them
+/// when they create an address handle.
 
 #include "datagrams.hpp"
 #include "transports.hpp"
@@ -16,7 +17,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns the reason for which each end refuses the other. Both have to refuse.
+/// Returns the error with which each end refuses the other. Both ends must refuse.
 template <transport Transport>
 std::array<error, 2> refusals(prepared_queue_pair<Transport> left,
                               prepared_queue_pair<Transport> right) {
@@ -53,7 +54,7 @@ TEMPLATE_TEST_CASE_SIG("ends use the traffic class and the service level that ei
       must(builder_of<Transport>(bed, bed.right_queue).service_level(3).build()));
   for (ibv_qp* const each : {left.native_handle(), right.native_handle()}) {
     const ibv_ah_attr address = query(each).attributes.ah_attr;
-    // Not every driver reports the service level on Ethernet.
+    // Not every driver reports the service level of an Ethernet port.
     CHECK((address.sl == 3 || (bed.is_ethernet() && address.sl == 0)));
     if (bed.is_ethernet()) CHECK(address.grh.traffic_class == 104);
   }
@@ -107,7 +108,7 @@ TEMPLATE_TEST_CASE_SIG("ends that request different path MTUs both report it", "
   check_names_both(
       refusals<Transport>(must(left.path_mtu(512).build()), must(right.path_mtu(256).build())),
       "path MTU, bytes", "512", "256");
-  // An end that requests no MTU adopts the smaller MTU that the other end requests.
+  // An end that requests no MTU itself adopts the smaller MTU that the other end requests.
   const auto pair = connect_both<Transport>(must(left.path_mtu(256).build()), must(right.build()));
   CHECK(query(pair.left.native_handle()).attributes.path_mtu == IBV_MTU_256);
   CHECK(query(pair.right.native_handle()).attributes.path_mtu == IBV_MTU_256);
@@ -120,7 +121,7 @@ TEST_CASE("UD: a datagram holds at most the smaller MTU of both ends") {
   const path_mtu own = bed.port.active_mtu();
   const path_mtu smaller = GENERATE(path_mtu(256), path_mtu(512), path_mtu(4096));
   endpoint remote = right.endpoint();
-  // Changes the endpoint as if the peer's port had this MTU.
+  // Changes the endpoint so that the peer's port seems to have this MTU.
   remote.mtu = smaller;
   address_handle way = must(left.address_of(must(endpoint::decode(remote.encode()))));
   const std::uint32_t most = static_cast<std::uint32_t>((smaller < own ? smaller : own).bytes());

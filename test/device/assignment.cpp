@@ -22,7 +22,7 @@ void assign_to_itself(Object& object) {
   object = std::move(same);
 }
 
-/// Moves the content out of the object, and returns the moved-from object.
+/// Moves the content out of the object, and returns the object in its moved-from state.
 template <class Object>
 [[nodiscard]] const Object& emptied(Object& object) {
   const Object taken(std::move(object));

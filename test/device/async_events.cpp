@@ -85,8 +85,8 @@ TEST_CASE("a completion queue that overruns causes an event") {
     CHECK_FALSE(event->concerns(overrun.pair));
     CHECK_FALSE(event->queue_pair_number());
   }
-  // The event object does not delay the destruction of its queue. So a new queue may get the same
-  // address, and must not be mistaken for the destroyed one.
+  // The event object does not delay the destruction of its queue. A new queue may therefore get the
+  // same address, and must not be mistaken for the destroyed one.
   std::vector<completion_queue> others;
   for (int i = 0; i < 20; ++i) {
     others.push_back(must(completion_queue::create(bed.context, 1)));

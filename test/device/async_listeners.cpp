@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Asynchronous events that the library's own waits read. The library notifies its listeners of
-/// these events, and keeps them for the program.
+/// Asynchronous events that the library reads during its own waits. The library notifies its
+/// listeners of these events, and keeps the events so that the program can read them later.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -25,8 +25,7 @@ ibv_async_event about_port(ibv_event_type type, int port = 1) {
   return event;
 }
 
-/// Injects an event, and makes the listener read it. The library's own waits read events in the
-/// same way.
+/// Injects an event, and makes the listener read it in the same way as the library's own waits do.
 void keep(async_listener& listener, const ibv_async_event& event) {
   inject(event);
   must(listener.look());
@@ -50,7 +49,7 @@ void keep_access_error(async_listener& listener, const connected& pair) {
   --pair.native_handle()->events_completed;
 }
 
-/// A fixture: a listener that is not attached to a context yet.
+/// A fixture with a listener that is not yet attached to a context.
 struct one_listener {
   const testbed bed{};
   async_listener listener;
@@ -68,8 +67,8 @@ struct one_listener {
   return ::poll(&entry, 1, static_cast<int>(length.count())) == 1;
 }
 
-/// Drains the send queue, so that the device reports an event. Waits for this event if no earlier
-/// event is unread.
+/// Drains the send queue, which makes the device report an event. Waits until the event is
+/// reported, unless an earlier event is still unread.
 void drain(const context& device, const connected& pair) {
   const bool is_first = !is_readable(device.native_handle()->async_fd);
   start_draining(pair);
@@ -196,7 +195,8 @@ TEST_CASE_METHOD(one_listener,
   std::vector<async_event_type> kept;
   while (const auto event = must(bed.context.poll_async_event())) kept.push_back(event->type());
   REQUIRE(kept.size() == detail::kept_async_events);
-  // The change of the subnet manager was dropped, as the oldest event of the lowest severity.
+  // The change of the subnet manager is missing: it was dropped because it was the oldest event
+  // with the lowest severity.
   CHECK(kept[0] == async_event_type::port_error);
   CHECK(kept[1] == async_event_type::lid_change);
   CHECK(kept[2] == async_event_type::port_active);
@@ -219,7 +219,7 @@ TEST_CASE_METHOD(one_listener,
   CHECK(is_readable(watched));
   CHECK(must(bed.context.poll_async_event()));
   CHECK_FALSE(is_readable(watched));
-  // The descriptor is also readable while the device has events that have not been read.
+  // The descriptor is also readable while the device has unread events.
   const auto [left, right] = connect(bed);
   drain(bed.context, left);
   CHECK(is_readable(watched, patience));
@@ -262,7 +262,7 @@ TEST_CASE("listeners do not read a borrowed context that is in blocking mode") {
   must(listener.look());
   CHECK_FALSE(listener.has_heard());
   REQUIRE(::fcntl(bed.context.native_handle()->async_fd, F_SETFL, flags) == 0);
-  // The context is not in blocking mode any more, so the listener reads the event.
+  // The context has left blocking mode, so the listener reads the event.
   must(listener.look());
   CHECK(heard_by(listener) == async_event_type::port_error);
   CHECK(must(borrowed.poll_async_event()));

@@ -99,7 +99,7 @@ TEST_CASE("a scope whose coroutine is destroyed waits until the device has relea
     ends.right.poll();
     CHECK(ends.right.outstanding() == 1);
   }
-  // No message has arrived, so only the end of the connection could release the memory.
+  // No message has arrived, so only the loss of the connection can have released the memory.
   CHECK(ends.right.outstanding() == 0);
   CHECK(ends.right.state() == channel_state::broken);
   CHECK(ends.right.failure()->root() == error_kind::timed_out);
@@ -120,7 +120,7 @@ TEST_CASE("scopes of several coroutines are open on one channel at the same time
     VERBSPP_CO_TRYV(co_await scope.async_finish());
     co_return success();
   };
-  // The queue holds four requests; the others wait for room.
+  // The queue has room for four requests. The others have to wait until there is room.
   std::vector<routine> writers;
   for (const std::size_t first : {0, 8, 0, 8, 0, 8}) writers.push_back(write(first));
   for (routine& each : writers) must(run(each, ends.left));
@@ -160,7 +160,7 @@ TEST_CASE("a scope awaits all posted requests and reports failures whose results
 
 namespace {
 
-/// Writes 8 bytes at a time, as a stream that signals every third request.
+/// Writes the buffer in pieces of 8 bytes, as a stream in which every third request is signaled.
 scoped write_in_pieces(channel& link, const buffer<>& from, buffer<>& to, std::size_t pieces) {
   async_stream stream(link, {.signal_every = 3});
   for (std::size_t i = 0; i < pieces; ++i) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Incorrect use of the library, and a port that is down: each causes a typed error, and later
-/// requests succeed. Incorrect use of memory is tested in work_errors.cpp.
+/// Incorrect use of the library, and a port that is down. In each case, the library reports a
+/// typed error, and later requests still succeed. Incorrect use of memory is tested in
+/// work_errors.cpp.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -22,8 +23,8 @@ void check_above_limit(const error& e, const char* what, std::size_t asked, std:
                                               std::to_string(limit)));
 }
 
-/// Calls `test` with a queue pair that is connected to itself, once for each interface for posting
-/// batches that the device has.
+/// Calls `test` with a queue pair that is connected to itself, once for each interface through
+/// which the device can post batches.
 template <class Test>
 void with_each_interface(const testbed& bed, Test test) {
   const auto builder = bed.left().max_inline_data(32).max_send_elements(2);

@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Two ends. The left one posts batches with the interface `Posting`.
+/// Two connected ends, the left of which posts batches through the interface `Posting`.
 template <posting_interface Posting>
 struct batch_pair {
   connected_queue_pair<transport::rc, receive_queue_kind::own, Posting> left;
@@ -140,8 +140,8 @@ TEST_CASE("the requests of a batch may divide its elements in any way") {
   const auto slice = [&](std::uint64_t offset, std::uint64_t length) {
     return target.remote().slice_unchecked(offset, length);
   };
-  // The only request of the first batch has all three elements. The requests of the second batch
-  // have two elements, no element, and one element.
+  // The only request in the first batch has all three elements. The three requests in the second
+  // batch have two elements, none, and one.
   must(pair.left.post_batch<3>([&](auto& batch) {
     batch.post_write({.elements = three, .remote = slice(0, 24)}, {.id = 1});
   }));
@@ -168,7 +168,7 @@ TEST_CASE("a batch that does not fit in the queue reports how many of its reques
   const std::uint32_t room = pair.left.capacities().max_send_work_requests;
   REQUIRE(room < 64);
   buffer<> target(bed.domain, 8);
-  // No thread polls while the batch is built, so no place in the queue is freed.
+  // No thread polls while the batch is being built, so no place in the queue becomes free.
   const batch_error e = failure_of(pair.left.template post_batch<64>([&](auto& batch) {
     for (std::uint64_t id = 0; id < 64; ++id)
       batch.post_write({.remote = target.remote()}, {.id = id});

@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// During its lifetime, alters the results of port queries. So a test can simulate ports with
+/// Alters the results of port queries during its lifetime, so that a test can simulate ports with
 /// attributes that no available device has.
 class altered_ports {
  public:
@@ -94,7 +94,7 @@ TEST_CASE("a queue pair that is connected with defaults has the documented attri
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   const ibv_qp_attr attributes = query(left.native_handle()).attributes;
   CHECK(attributes.timeout == 14);
-  // rxe treats 7 as unlimited, so the library's default is 6 there.
+  // rxe interprets 7 as unlimited, so the library's default for it is 6.
   CHECK(attributes.retry_cnt == (device_name().starts_with("rxe") ? 6 : 7));
   CHECK(attributes.rnr_retry == 7);
   CHECK(attributes.min_rnr_timer == 12);
@@ -151,7 +151,7 @@ TEST_CASE("the options of a builder are set on the device at the transition to I
 
 TEST_CASE("the options of a builder are set on the device by the transition to RTS") {
   const testbed bed;
-  // Devices round read depths up to powers of two. So the test requests powers of two.
+  // Some devices round read depths up to a power of two, so the test requests powers of two.
   const int most_initiated = bed.limits.max_qp_init_rd_atom;
   const int most_answered = bed.limits.max_qp_rd_atom;
   if (most_initiated < 4 || most_answered < 4) SKIP("the device's read depths are too small");
@@ -192,7 +192,7 @@ TEST_CASE("the options of a builder are set on the device by the transition to R
     CHECK(attributes.ah_attr.is_global == 1);
     CHECK(gid::from_native(attributes.ah_attr.grh.dgid) == right.endpoint().address);
     CHECK(attributes.ah_attr.grh.traffic_class == 32);
-    // The kernel uses the hop limit of the route if there is a route.
+    // If the kernel has a route to the peer, it uses the hop limit of that route.
     CHECK(attributes.ah_attr.grh.hop_limit != 0);
     if (device_name().starts_with("soft")) CHECK(attributes.ah_attr.grh.hop_limit == 17);
     // Ethernet has no service levels: rxe drops the value, and other drivers convert it to a
@@ -203,7 +203,7 @@ TEST_CASE("the options of a builder are set on the device by the transition to R
     CHECK(attributes.ah_attr.dlid == right.endpoint().lid.value());
     CHECK(attributes.ah_attr.sl == 3);
   }
-  // The other end agreed to the same MTU, and to the smaller of both ends' read depths.
+  // The other end has agreed to the same MTU, and to the smaller of the two ends' read depths.
   const ibv_qp_attr other = query(right.native_handle()).attributes;
   CHECK(other.path_mtu == IBV_MTU_512);
   CHECK(other.max_rd_atomic == 1);
@@ -375,7 +375,7 @@ TEST_CASE("a builder creates several queue pairs with different numbers and PSNs
     psns.insert(pairs.back().endpoint().send_psn.value());
   }
   CHECK(numbers.size() == 8);
-  // The PSNs are random, so a few of them might be equal.
+  // The PSNs are random, so a few of them can be equal by chance.
   CHECK(psns.size() > 4);
 }
 

@@ -121,7 +121,7 @@ TEST_CASE_METHOD(two_channels, "a callback that is destroyed early is not called
   const auto mine = share_bytes(bed, 8, 4);
   int calls = 0;
   {
-    // The peer has posted no receive, so the send does not finish.
+    // The peer has posted no receive, so the send cannot finish.
     const callback never(must(left.post_send(mine)), [&](const done&) { ++calls; });
     left.poll();
   }

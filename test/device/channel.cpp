@@ -116,7 +116,7 @@ TEST_CASE("a full send queue is detected without the driver and accepts requests
   buffer<> mine(bed.domain, 8);
   std::vector<pending<>> sends;
   std::optional<error> full;
-  // The peer has no receives, so none of the sends completes.
+  // The peer has posted no receives, so none of the sends completes.
   for (int i = 0; i < 100000 && !full; ++i) {
     auto posted = left.post_send({.elements = mine.gather()});
     if (posted.has_value())
@@ -266,7 +266,7 @@ TEST_CASE_METHOD(two_channels, "a timeout ends a wait and returns all memory to 
   CHECK(refused == error_kind::not_connected);
   CHECK_THAT(refused.message(), Catch::Contains("timeout expired"));
 
-  // A call whose limit has expired has no effect.
+  // If its limit has already expired, a call has no effect.
   CHECK(error(failure_of(right.receive({.elements = to.scatter()}, std::chrono::seconds(-1)))) ==
         error_kind::timed_out);
   CHECK(right.is_connected());
@@ -378,7 +378,7 @@ TEST_CASE("all channels have one type, whose objects can be stored") {
     return success();
   }));
   CHECK(refused.own() == error_kind::not_connected);
-  // An empty scope returns an error, although its function posts nothing.
+  // A scope over an empty channel returns an error even though its function posts nothing.
   const auto check_explained = [](const scope_error& told) {
     CHECK(told.work() == error_kind::not_connected);
     CHECK(told.message().find("it was moved from, or never built") != std::string::npos);
@@ -445,10 +445,10 @@ TEST_CASE_METHOD(two_channels, "a stop request ends the wait of a channel") {
   const error stopped = failure_of(receive.wait(source.get_token()));
   other.join();
   CHECK(stopped == error_kind::cancelled);
-  // The message does not recommend a longer limit, because that would not have helped.
+  // The message doesn't recommend a longer limit, because a longer one wouldn't have helped.
   CHECK_THAT(stopped.message(), Catch::EndsWith("renew it"));
   CHECK(ends.left.outstanding() == 0);
-  // The stop was requested before this call, so nothing is posted.
+  // The stop was requested before this call, so the call posts nothing.
   const error refused =
       failure_of(ends.right.receive({.elements = to.scatter()}, source.get_token()));
   CHECK(refused == error_kind::cancelled);

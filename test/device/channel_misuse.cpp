@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Misuse of channels by programs, and its consequences.
+/// What happens when a program misuses a channel.
 #include "../assertions.hpp"
 #include "channels.hpp"
 
@@ -69,7 +69,8 @@ TEST_CASE_METHOD(
                   std::runtime_error);
   CHECK(clock::now() - start < short_limit + soon);
   CHECK(ends.left.outstanding() == 0);
-  // The exception hid the failure of the scope, so the channel reports it.
+  // The exception took precedence over the failure of the scope, so the channel has to report that
+  // failure.
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
 }
 
@@ -90,7 +91,8 @@ TEST_CASE_METHOD(two_channels, "posting stops after the tenth of a thousand requ
   std::optional<scope_error> failed;
   SECTION("in a scope") { failed = failure_of(ends.left.scope(post_all)); }
   SECTION("in a stream") { failed = failure_of(ends.left.stream(post_all)); }
-  // The function's own error: posting was refused as soon as the channel had detected the failure.
+  // This is the error that the function itself returned: posting was refused as soon as the channel
+  // had detected its failure.
   REQUIRE(failed->own());
   CHECK(*failed->own() == error_kind::not_connected);
   REQUIRE(failed->work());
@@ -177,7 +179,7 @@ TEST_CASE("unread results of sends are not limited") {
 #endif
 #endif
 
-// ThreadSanitizer would detect this as well, but does not support threads in a forked process.
+// ThreadSanitizer would also detect this, but it doesn't support threads in a forked process.
 #if !defined(VERBSPP_TEST_FOR_RACES)
 TEST_CASE_METHOD(two_channels, "using a channel in two threads at once fails an assertion") {
   const std::string told = assertion_in([&] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A short run of the soak test. The program channel_soak runs it for longer, and on any device.
+/// A short run of the soak test. The program channel_soak runs it for longer, and on any
+/// device.
 #include "../soak/soak.hpp"
 #include "device.hpp"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How channels wait, by spinning or sleeping, and which events end a wait besides completions.
+/// How channels wait, by spinning or by sleeping, and which events other than completions end
+/// a wait.
 #include "../soak/punctuality.hpp"
 #include "channels.hpp"
 #include "failing_verb.hpp"
@@ -29,15 +30,15 @@ namespace {
   return test::connect_channels(bed.domain.build_channel().waiting(mode));
 }
 
-/// The processor time that this thread has used.
+/// Returns the processor time that this thread has used.
 [[nodiscard]] std::chrono::nanoseconds processor_time() {
   std::timespec used{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// During its lifetime, calls a function before the next notification of a completion queue is
-/// requested.
+/// During its lifetime, calls a function just before the next time that a notification is requested
+/// from a completion queue.
 class before_notification {
  public:
   before_notification(ibv_context* device, std::function<void()> call)
@@ -59,7 +60,8 @@ class before_notification {
   int (*&pointer_)(ibv_cq*, int);
 };
 
-/// Checks that a fault during a wait ends the wait, and that the error contains `word`.
+/// Checks that a fault that occurs during a wait ends that wait, and that the error contains
+/// `word`.
 void check_ends_wait(const char* fault, const char* word) {
   for (const wait_mode mode : all_modes) {
     const testbed bed;
@@ -117,7 +119,7 @@ TEST_CASE("a channel that sleeps leaves the processor to other threads") {
   const testbed bed;
   channel_pair ends = connect_channels(bed, wait_mode::sleep());
   buffer<> to(bed.domain, 64);
-  // In a virtual machine, the time for which the host runs other guests counts as time of this
+  // In a virtual machine, the time during which the host runs other guests is charged to this
   // thread, so the check is lenient.
   constexpr std::chrono::milliseconds limit{1000};
   const auto before = processor_time();
@@ -127,7 +129,7 @@ TEST_CASE("a channel that sleeps leaves the processor to other threads") {
   CHECK(ends.left.outstanding() == 0);
 }
 
-// A thread that goes to sleep is not woken by completions that are already in the queue.
+// Completions that are already in the queue do not wake a thread that goes to sleep.
 TEST_CASE("completions that arrive just before a sleep are not missed whatever their number") {
   const testbed bed;
   const auto builder =
@@ -141,8 +143,8 @@ TEST_CASE("completions that arrive just before a sleep are not missed whatever t
   std::vector<pending<>> receives;
   for (int i = 0; i < 200; ++i) receives.push_back(must(ends.left.post_receive({})));
 
-  // The wait calls this function after it has polled, just before it requests a notification. More
-  // completions arrive than one poll takes.
+  // The wait calls this function after it has polled and just before it requests a notification.
+  // More completions arrive then than a single poll returns.
   const before_notification now(ends.left.native_completion_queue()->context, [&] {
     for (int i = 0; i < 200; ++i) static_cast<void>(must(ends.right.send({}, patience)));
   });
@@ -228,9 +230,9 @@ TEST_CASE("a wait for any event of a channel also ends when its watched descript
   }
 }
 
-// Other load on the machine may delay any single wait. So the test allows for the processor time
-// that it loses to that load, and takes the best of several waits; a library that broke the promise
-// would break it each time.
+// Other load on the machine can delay any single wait. The test therefore allows for the processor
+// time that it loses to that load, and judges only the best of several waits. A library that broke
+// the promise would break it in each of them.
 TEST_CASE("a wait that times out returns within 100 ms") {
   const testbed bed;
   constexpr int most_tries = 10;
@@ -328,7 +330,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     CHECK(ends.left.failure()->ended_by() == std::nullopt);
     CHECK_THAT(error(failure_of(waiting.wait(patience))).message(),
                Catch::Contains("the channel was closed"));
-    // Requests of the first connection do not report the failure of the next connection.
+    // The requests from the first connection do not report the failure of the next one.
     static_cast<void>(must(ends.left.renew()));
     sockets peer;
     peer.hang_up();
@@ -414,7 +416,7 @@ TEST_CASE("a wait ends at once while a result is unread") {
     static_cast<void>(ends.left.wait(short_limit));
     CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
 
-    // A wait reports the completion of this write exactly once, although the write has no handle.
+    // Although this write has no handle, a wait reports its completion, and does so exactly once.
     must(ends.left.post_write(must(pool.take()), {.remote = to.remote()}));
     until([&] {
       ends.left.poll();

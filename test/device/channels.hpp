@@ -36,7 +36,7 @@ template <class Builder>
       access::local_write | access::remote_read | access::remote_write | access::remote_atomic));
 }
 
-/// A fixture: both ends, and the objects from which they were created.
+/// A fixture with both ends, and the objects from which they were created.
 struct two_channels {
   const testbed bed{};
   channel_pair ends = connect_channels(bed);
@@ -48,10 +48,10 @@ struct two_channels {
 inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
                                       wait_mode::spin_then_sleep(std::chrono::microseconds(20))};
 
-/// The limit for waits that are expected to time out.
+/// The time limit for waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{50};
-/// The longest permitted time from the expiry of a limit until the call returns. The library
-/// promises 100 ms on an idle machine.
+/// The longest time that a call may need to return after its limit has expired. The library
+/// promises 100 ms on an idle machine; a test has to allow for other load.
 inline constexpr std::chrono::milliseconds soon{5000};
 
 }  // namespace verbspp::test

@@ -24,7 +24,7 @@ namespace {
 
 using slots = std::array<work_completion, 8>;
 
-/// Queue pairs whose receives complete in waitable queues.
+/// Pairs of connected queue pairs. In each pair, the receives complete in a waitable queue.
 struct waiting {
   explicit waiting(const testbed& bed, std::size_t queues = 1)
       : channel(must(completion_channel::create(bed.context))), memory(bed.domain, 64) {
@@ -38,7 +38,7 @@ struct waiting {
     }
   }
 
-  /// Posts a receive, and a send whose message completes it.
+  /// Posts a receive, and then a send whose message completes it.
   void send(std::size_t queue, std::uint64_t id, bool solicited = false) {
     must(pairs[queue].right.post_receive({.elements = memory.scatter()}, {.id = id}));
     must(pairs[queue].left.post_send({.solicited = solicited}, {.id = id}));
@@ -51,7 +51,7 @@ struct waiting {
   std::vector<connected_pair> pairs;
 };
 
-/// A fixture: one waitable queue, and the queue pairs that complete in it.
+/// A fixture with one waitable queue, and the queue pairs that use it.
 struct one_waiting {
   const testbed bed{};
   waiting ends{bed};
@@ -59,7 +59,7 @@ struct one_waiting {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// Waits for the completion of a send. The message has then arrived.
+/// Waits until a send has completed, which means that its message has arrived.
 void let_arrive(const testbed& bed) { static_cast<void>(take_one(bed.left_queue)); }
 
 /// Waits until the descriptor has events to read.
@@ -148,8 +148,8 @@ TEST_CASE_METHOD(one_waiting,
   while (taken < rounds) {
     const auto until = deadline();
     const auto outcome = ends.queue().wait(into, until);
-    // A wait that takes the completion only at the deadline has failed: the completion should have
-    // woken it earlier.
+    // A wait that returns the completion only at the deadline has failed, because the completion
+    // should have woken it earlier.
     if (!outcome.has_value() || outcome.assume_value().empty() || clock::now() >= until) break;
     taken += outcome.assume_value().size();
   }
@@ -400,7 +400,7 @@ TEST_CASE("several threads that wait for one queue share its completions") {
     waiters.emplace_back([&] {
       std::array<work_completion, 1> into;
       while (got < total) {
-        // If other threads have taken the last completions, this thread sleeps until the deadline.
+        // If other threads take the last completions, this thread sleeps until the deadline.
         const auto outcome = ends.queue().wait(into, clock::now() + std::chrono::milliseconds(200));
         if (!outcome.has_value()) return;
         for (const work_completion& each : outcome.assume_value()) {
@@ -531,8 +531,8 @@ TEST_CASE("queues can be destroyed while another thread reads the events of thei
       connected alone = connect_to_itself(must(bed.builder(*queue).access(all_rights).build()));
       must(alone.post_receive({.elements = memory.scatter()}, {.id = 1}));
       must(alone.post_send({}, {.id = 2}));
-      // Waits for a short time, in which the event may or may not arrive. Spins, because a thread
-      // that yields might not get a processor again for a long time.
+      // Spins for a short time, during which the event may or may not arrive. A thread that yielded
+      // instead might not get a processor back for a long time.
       for (const auto end = clock::now() + std::chrono::microseconds(2 * round);
            clock::now() < end;) {
       }

@@ -64,7 +64,7 @@ TEST_CASE("polling returns completions in order and no more than there are slots
   for (std::uint64_t id = 0; id < count; ++id) must(left.post_send({}, {.id = id}));
   for (const work_completion& each : take(bed.left_queue, count)) CHECK(each.is_success());
 
-  // A poll without slots is refused, whether or not completions have arrived, and takes none.
+  // A poll without slots is refused and removes no completion, whether or not any have arrived.
   CHECK(failure_of(bed.right_queue.poll({})) == error_kind::invalid_input);
   std::vector<work_completion> slots(2);
   std::uint64_t next = 0;
@@ -174,8 +174,8 @@ TEST_CASE("the context of a temporary completion queue outlives it") {
 
 namespace {
 
-/// Makes the creation of each kind of queue fail because the driver is out of memory. Returns the
-/// error messages.
+/// Makes the creation of each kind of queue fail as if the driver had run out of memory. Returns
+/// the error messages.
 std::vector<std::string> told_without_memory(const testbed& bed) {
   std::vector<std::string> told;
   const auto tell = [&](const char* verb, auto create) {

@@ -61,7 +61,7 @@ routine send_text(channel& link, std::string_view text, wait_limit limit) {
   co_return success();
 }
 
-/// Two channels with short queues, which can send inline.
+/// Returns two connected channels with short queues, which can also send inline.
 channel_pair connect_short(const testbed& bed) {
   return connect_channels(bed.domain.build_channel()
                               .max_send_work_requests(4)
@@ -359,7 +359,7 @@ TEST_CASE("coroutines that wait for one inbox get its messages in order") {
   };
   std::vector<eager<result<message>>> waiters;
   for (int i = 0; i < 4; ++i) waiters.push_back(waiting());
-  // An inbox may be moved while coroutines wait for it.
+  // An inbox may be moved while coroutines are waiting for its messages.
   inbox moved = std::move(*messages);
   for (std::size_t i = 0; i < 3; ++i) {
     auto sender = send_text(ends.left, std::string_view("123", i + 1));
@@ -643,7 +643,7 @@ TEST_CASE("coroutines that are destroyed at random moments lose neither memory n
       CHECK(std::ranges::equal(arrived.bytes(), pattern(arrived.size(), 9)));
     }
     if (round % (rounds / 8) != rounds / 16) continue;
-    // Coroutines that are still waiting end with an error when the channels are renewed.
+    // Renewing the channels ends the coroutines that are still waiting, with an error.
     const endpoint right_end = must(ends.right.renew());
     const endpoint left_end = must(left.renew());
     for (auto& each : running) CHECK((!each || each->is_done()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UD: datagrams to and from any peer, and the address handles that they need.
+/// UD queue pairs, which exchange datagrams with any peer, and the address handles that they
+/// need.
 
 #include "datagrams.hpp"
 
@@ -13,7 +14,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Checks the addresses in a received datagram whose sender and receiver are both on this port.
+/// Checks the addresses in a received datagram that was sent from this port to this port.
 void check_addresses(const testbed& bed, const received_datagram& datagram, const endpoint& from,
                      const endpoint& to) {
   CHECK(datagram.source() == from.number);
@@ -233,7 +234,7 @@ TEST_CASE("UD: a privileged queue key requires the right to open raw sockets") {
                Catch::Contains("modify RESET -> INIT") && Catch::Contains("CAP_NET_RAW"));
     return;
   }
-  // The build succeeded, so the process has CAP_NET_RAW and may use this queue key.
+  // The queue pair could be built, so the process has CAP_NET_RAW and may use this queue key.
   auto right = must(std::move(outcome).assume_value().activate());
   CHECK(right.endpoint().qkey == queue_key(0x80000001));
   auto left = must(must(build_queue_pair<transport::ud>()
@@ -269,7 +270,8 @@ TEST_CASE_METHOD(two_datagram_ends,
                  "UD: a datagram longer than its receive fails at the receiver only") {
   datagram_inbox arriving(bed, right, 1, 15);
   send(bed, left, way.destination(right.number(), test_key), pattern(16, 14));
-  // rxe of Linux 6.1 reports that the receive was malformed.
+  // The rxe driver in Linux 6.1 reports a different error, namely that the receive request was
+  // malformed.
   const work_completion receive = take_one(bed.right_queue);
   CHECK(is_one_of(status_of(receive), {work_status::local_length_error,
                                        work_status::local_queue_pair_operation_error}));
@@ -278,7 +280,8 @@ TEST_CASE_METHOD(two_datagram_ends,
 }
 
 TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not arrive") {
-  // This address handle was created without the peer's endpoint, and so without its MTU.
+  // This address handle was created without the peer's endpoint, so it does not contain the peer's
+  // MTU.
   const address_handle way = must(
       address_handle::create(bed.domain, bed.port.number(), must(left.path_to(right.endpoint()))));
   const std::size_t size = bed.port.active_mtu().bytes() + 1;
@@ -287,8 +290,8 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not
   const gather_element from = outbox.gather();
   const auto to = way.destination(right.number(), test_key);
   CHECK(to.most_bytes() == datagram_destination::unknown_size);
-  // There are three possible outcomes: the call returns an error, the completion fails, or the
-  // datagram is lost silently (Linux's rxe).
+  // There are three possible outcomes: the call returns an error, the request completes with an
+  // error, or the datagram is lost silently, which happens with Linux's rxe.
   if (left.post_send({.elements = from, .to = to}, {.id = 2}).has_value()) {
     const work_completion sent = take_one(bed.left_queue);
     CHECK(is_one_of(status_of(sent), {work_status::local_length_error, work_status::success}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Active UD queue pairs, and helpers to send and receive datagrams.
+/// Active UD queue pairs, and helpers that send and receive datagrams.
 #pragma once
 
 #include "transports.hpp"
@@ -26,7 +26,7 @@ inline constexpr std::size_t header = datagram_header_size;
   return active_of(bed, bed.right_queue);
 }
 
-/// A fixture: two ends, and the address handle from the left end to the right end.
+/// A fixture with two ends, and an address handle that leads from the left end to the right one.
 struct two_datagram_ends {
   const testbed bed{};
   connected_datagram left = left_of(bed);
@@ -61,7 +61,7 @@ class datagram_inbox {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Sends `payload` and polls the send's completion.
+/// Sends `payload`, and polls the completion of the send.
 inline void send(const testbed& bed, connected_datagram& from, const datagram_destination& to,
                  const std::vector<std::byte>& payload,
                  std::optional<immediate_data> immediate = {}, int line = __builtin_LINE(),
@@ -73,8 +73,8 @@ inline void send(const testbed& bed, connected_datagram& from, const datagram_de
   take_success(from.send_completion_queue(), 77, line, file);
 }
 
-/// A multicast group of this test, whose GID has the format of the port's addresses: on RoCE v2, an
-/// IPv4 group has an IPv4-mapped GID.
+/// A multicast group that only this test uses. Its GID has the same format as the port's addresses:
+/// on RoCE v2, the GID of an IPv4 group is IPv4-mapped.
 struct multicast_group {
   gid address;
   lid multicast_lid = 0;

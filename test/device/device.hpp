@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Shared code of the device tests: the device under test, memory, connected queue pairs, and waits
-/// with timeouts.
+/// Code that the device tests share: the device under test, memory, connected queue pairs,
+/// and waits with timeouts.
 ///
-/// The tests run on the software device, on the kernel's software driver and on hardware. So they
-/// query the limits of the device, and where devices may differ, they accept every permitted
-/// behaviour.
+/// The tests run on the software device, on the kernel's software driver and on hardware. They
+/// therefore query the limits of the device, and accept every permitted behaviour where devices may
+/// differ.
 #pragma once
 
 #include "../catch.hpp"
@@ -27,18 +27,18 @@ namespace verbspp::test {
 
 using clock = std::chrono::steady_clock;
 
-/// The longest time that an expected event may take. It is long because an emulated machine is
+/// The longest time to wait for an event that must occur. It is long because an emulated machine is
 /// slow.
 inline constexpr std::chrono::seconds patience{20};
 /// The time for which a test watches for an event that must not occur.
 inline constexpr std::chrono::milliseconds moment{20};
 
-/// The value of VERBSPP_TEST_DEVICE, or soft0 if it is not set.
+/// Returns the value of VERBSPP_TEST_DEVICE, or soft0 if it is not set.
 [[nodiscard]] std::string device_name();
 
-/// Returns the number of rounds of a test that repeats its steps: the given number on softverbs,
-/// and a fifth of it on other devices, because the driver in an emulated machine takes 50 ms to
-/// create and destroy a queue pair.
+/// Returns how often a test should repeat its steps: the given number of times on softverbs, and a
+/// fifth of that on other devices, because the driver in an emulated machine takes 50 ms to create
+/// and destroy a queue pair.
 [[nodiscard]] std::uint32_t repetitions(std::uint32_t on_softverbs);
 
 /// An exception that ends the test case. Unlike the assertion macros of Catch, it can be used on
@@ -48,7 +48,7 @@ struct failure : std::runtime_error {
       : std::runtime_error(std::string(file) + ':' + std::to_string(line) + ": " + what) {}
 };
 
-/// Returns the value of a call that has to succeed.
+/// Returns the value of a call that must succeed.
 template <class Outcome>
 auto must(Outcome outcome, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   if (!outcome.has_value()) throw failure(file, line, outcome.error().message());
@@ -56,7 +56,7 @@ auto must(Outcome outcome, int line = __builtin_LINE(), const char* file = __bui
     return std::move(outcome).assume_value();
 }
 
-/// Returns the error of a call that has to fail.
+/// Returns the error of a call that must fail.
 template <class Outcome>
 [[nodiscard]] auto failure_of(Outcome outcome, int line = __builtin_LINE(),
                               const char* file = __builtin_FILE()) {
@@ -64,8 +64,8 @@ template <class Outcome>
   return outcome.error();
 }
 
-/// Returns the value of a call that has to succeed. If the device does not support `what`, skips
-/// the test.
+/// Returns the value of a call that must succeed. Skips the test if the device does not support
+/// `what`.
 template <class Outcome>
 [[nodiscard]] auto supported(Outcome outcome, std::string_view what) {
   if (outcome.has_error()) {
@@ -90,7 +90,7 @@ void wait_until(Condition condition, const char* what, std::chrono::nanoseconds 
   }
 }
 
-/// Calls `act` on another thread after a moment, when this thread has likely begun to wait.
+/// Calls `act` on another thread a moment later, when this thread has probably begun to wait.
 template <class Act>
 [[nodiscard]] std::thread later(Act act, std::chrono::nanoseconds after = moment) {
   return std::thread([act, after] {
@@ -106,10 +106,10 @@ template <class Act>
                                                 const char* file = __builtin_FILE());
 [[nodiscard]] work_completion take_one(const completion_queue& queue, int line = __builtin_LINE(),
                                        const char* file = __builtin_FILE());
-/// Takes the next completion, which has to be successful and have this id.
+/// Waits for the next completion, and checks that it is successful and has this id.
 completed_work take_success(const completion_queue& queue, std::uint64_t id,
                             int line = __builtin_LINE(), const char* file = __builtin_FILE());
-/// The number of completions that arrive within a moment, for tests that expect none.
+/// Returns the number of completions that arrive within a moment. For tests that expect none.
 [[nodiscard]] std::size_t count_within_a_moment(const completion_queue& queue);
 
 [[nodiscard]] work_status status_of(const work_completion& completion);
@@ -125,8 +125,8 @@ template <class Value>
 /// bytes.
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed);
 
-/// Counts the verbs objects that could not be released, and fails the test if there are any. Must
-/// outlive those objects.
+/// Counts the verbs objects that could not be released, and fails the test if there were any. This
+/// object must outlive them.
 class release_watch {
  public:
   release_watch();
@@ -153,7 +153,7 @@ class buffer {
       : buffer(domain, std::vector<std::byte>(size)) {}
 
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
-  /// Returns the bytes of the memory, which the caller may change. Their address does not change.
+  /// Returns the bytes of the memory, which the caller may change. Their address stays the same.
   [[nodiscard]] std::span<std::byte> content() { return bytes_; }
   [[nodiscard]] memory_region<Rights>& region() { return region_; }
   [[nodiscard]] const memory_region<Rights>& region() const { return region_; }
@@ -180,7 +180,7 @@ class buffer {
 using prepared = prepared_queue_pair<transport::rc>;
 using connected = connected_queue_pair<transport::rc>;
 
-/// The opened device, with a completion queue for each of two ends.
+/// The opened device, with one completion queue for each of two ends.
 struct testbed {
   explicit testbed(std::size_t completions = 256);
 
@@ -213,7 +213,7 @@ struct connected_pair {
 /// Connects two queue pairs with default options.
 [[nodiscard]] connected_pair connect(const testbed& bed, int line = __builtin_LINE(),
                                      const char* file = __builtin_FILE());
-/// A fixture: both ends, and the objects from which they were created.
+/// A fixture with both ends, and the objects from which they were created.
 struct two_queue_pairs {
   const testbed bed{};
   connected_pair pair = connect(bed);
@@ -229,7 +229,8 @@ template <class Prepared>
   return must(std::move(alone).handshake(itself), line, file);
 }
 
-/// Returns the message sizes to test: zero, one byte, sizes around the MTU, and one MiB.
+/// Returns the message sizes that are worth testing: zero, one byte, sizes around the MTU, and one
+/// MiB.
 [[nodiscard]] std::vector<std::size_t> telling_sizes(const testbed& bed);
 
 struct queried {
@@ -240,19 +241,19 @@ struct queried {
 /// Queries the attributes of a queue pair from the device.
 [[nodiscard]] queried query(ibv_qp* queue_pair);
 
-/// Moves a queue pair to ERR, as a failure would do.
+/// Moves a queue pair to ERR, where a failure would move it.
 void move_to_error(ibv_qp* queue_pair);
 
-/// Moves a queue pair to SQD. The device reports an event when the send queue is drained.
+/// Moves a queue pair to SQD. The device reports an event once the send queue is drained.
 void start_draining(const connected& queue_pair);
 
-/// Waits until the device itself has moved the queue pair to ERR.
+/// Waits until the device has moved the queue pair to ERR on its own.
 void wait_for_error_state(const connected& queue_pair, int line = __builtin_LINE(),
                           const char* file = __builtin_FILE());
 
 }  // namespace verbspp::test
 
-// Defines how Catch prints values of a type when a comparison fails.
+// Tells Catch how to print values of a type when a comparison fails.
 #define VERBSPP_TEST_PRINTS_BY_NAME(type)                        \
   template <>                                                    \
   struct Catch::StringMaker<verbspp::type> {                     \

@@ -21,8 +21,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns the index of the best address according to the documented ranking. It is determined
-/// independently of the library.
+/// Returns the index of the address that the documentation ranks highest. This function does not
+/// use the library's own ranking.
 std::optional<unsigned> expected_gid_index(const gid_table& table, const testbed& bed) {
   if (!bed.is_ethernet()) return 0;
   const auto find = [&](gid_type type, auto fits) -> std::optional<unsigned> {
@@ -192,7 +192,7 @@ TEST_CASE("an explicit GID index is used") {
     CHECK(pair.endpoint().gid_type == each.type);
     const endpoint end = pair.endpoint();
     const auto connection = std::move(pair).handshake(end);
-    // Whether the port can reach itself by an address depends on the configuration of the network.
+    // It depends on the network's configuration whether the port can reach itself at an address.
     // For example, a link-local address may not resolve.
     if (!connection.has_value() || !bed.is_ethernet()) continue;
     const ibv_ah_attr address = query(connection.assume_value().native_handle()).attributes.ah_attr;
@@ -206,7 +206,7 @@ TEST_CASE("a port is found by the local address from which a peer is reached") {
   const testbed bed;
   bool has_interface = false;
   for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number()))) {
-    // To reach one of its own addresses, the host uses the same address as the source.
+    // When the host connects to one of its own addresses, it uses the same address as the source.
     if (each.interface_index == 0 || each.address.is_link_local()) continue;
     INFO(each);
     has_interface = true;
@@ -279,7 +279,7 @@ TEST_CASE("an EIO error in a forked child reports that the parent opened the dev
   REQUIRE(child >= 0);
   if (child == 0) {
     const auto inherited = told_now();
-    // Once the child has opened the device itself, its errors do not mention the parent any more.
+    // Once the child has opened the device itself, its errors no longer mention the parent.
     const auto own = open_device(device_name());
     const auto later = told_now();
     const bool is_right = std::string_view(inherited.data()).find(parents) != std::string::npos &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// An event loop for a single object.
+/// An event loop that serves a single object.
 #pragma once
 
 #include "device.hpp"
@@ -15,7 +15,7 @@
 
 namespace verbspp::test {
 
-/// Runs the event loop of the documentation with epoll. Calls `work` once in each round, and ends
+/// Runs the event loop from the documentation with epoll. Calls `work` once per round, and returns
 /// as soon as `work` returns true. Fails the test case if a wakeup is lost.
 template <EventSource Source, class Work>
 void serve(Source& source, Work work) {

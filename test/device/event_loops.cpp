@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Event loops that belong to the program. The same loop can serve every kind of object that can be
-/// waited for.
+/// Event loops that belong to the program. The same loop can serve every kind of object on
+/// which one can wait.
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "event_loop.hpp"
@@ -48,7 +48,7 @@ static_assert(!EventSource<tcp_listener> && !EventSource<int>);
   return ::poll(&entry, 1, 0) == 1;
 }
 
-/// Calls `request_notification` until it returns false, so that a loop would sleep.
+/// Calls `request_notification` until it returns false, which is when a loop would go to sleep.
 template <class Source>
 void settle(Source& source) {
   wait_until([&] { return !must(source.request_notification()); }, "no more news");
@@ -58,7 +58,8 @@ void settle(Source& source) {
   return connect_channels(bed.domain.build_channel().waiting(wait_mode::sleep()));
 }
 
-/// A hub with a pool. Skips the test if the device has no shared receive queues.
+/// A hub that takes its messages from a pool. Skips the test if the device has no shared receive
+/// queues.
 struct loop_hub {
   explicit loop_hub(std::uint32_t places = 64, std::uint32_t receives = 32,
                     wait_mode mode = wait_mode::sleep())
@@ -68,7 +69,7 @@ struct loop_hub {
                           {.channels = 8, .receives = receives, .refill = 4, .waiting = mode}),
                       shared_receive_queues)) {}
 
-  /// Connects a channel of the hub to a peer.
+  /// Connects a channel that belongs to the hub to a peer that does not.
   [[nodiscard]] channel_pair connect() const {
     const auto builder =
         bed.domain.build_channel().max_send_work_requests(32).max_receive_work_requests(32);
@@ -167,8 +168,8 @@ TEST_CASE("several threads that each have a loop share the arrivals of a hub") {
     for (const arrival& each : taken)
       if (each.message) ++arrived;
   };
-  // Each peer waits for an arrival after each message that it sends. So a lost wakeup makes the
-  // test fail.
+  // Each peer sends a message and then waits for an arrival before it sends the next one, so the
+  // test fails if a wakeup is lost.
   std::vector<std::future<void>> threads;
   for (channel& peer : peers)
     threads.push_back(std::async(std::launch::async, [&] {
@@ -194,7 +195,7 @@ TEST_CASE("several threads that each have a loop share the arrivals of a hub") {
         if (taken.has_value()) take(taken.assume_value());
       }
     }));
-  // Loops that are still asleep when all messages have arrived are woken by further messages.
+  // Some loops may still be asleep when all messages have arrived. Further messages wake them.
   wait_until([&] { return arrived >= count * rounds; }, "all arrivals", 4 * patience);
   for (std::size_t each = 0; each < count; ++each) threads[each].get();
   for (std::size_t each = count; each < threads.size(); ++each) {
@@ -264,7 +265,7 @@ TEST_CASE("a loop is notified that a watched descriptor was closed") {
   });
   speaker.join();
   check_is_broken(ends.left, "descriptor");
-  // Stops watching the second descriptor, which is still readable.
+  // The channel stops watching the second descriptor, although it is still readable.
   ends.left.watch(-1);
   const endpoint anew = must(ends.left.renew());
   const endpoint other = must(ends.right.renew());
@@ -305,7 +306,7 @@ TEST_CASE("a loop of a channel is notified of a failure that the device reports"
   channel_pair ends = connect_sleeping(bed);
   settle(ends.left);
   const failing_device failing(is_port ? "after:50ms=port-down" : "after:50ms=device-fatal");
-  // In one variant, another thread may read the event first. The loop is woken nevertheless.
+  // In one variant, another thread may read the event first. The loop must be woken nevertheless.
   std::optional<std::future<void>> reader;
   if (is_read_elsewhere)
     reader = std::async(std::launch::async,
@@ -342,8 +343,9 @@ TEST_CASE("a blocking wait for a hub that reads an event wakes a loop") {
     std::array<arrival, 1> slot;
     static_cast<void>(must(bed.hub.wait(slot, patience)));
     sender.join();
-    // The wait has read the event that would have woken the loop. So the loop has to wake and
-    // request another event. Otherwise it would not be woken for the next message.
+    // The wait has read the event that would have woken the loop. The descriptor must therefore
+    // wake the loop, so that it requests another event. Otherwise, the loop would sleep through the
+    // next message.
     CHECK(is_readable(bed.hub.file_descriptor()));
   }
 }
@@ -356,7 +358,7 @@ TEST_CASE("arrivals without a completion wake a loop") {
   CHECK_FALSE(is_readable(clients.file_descriptor()));
   must(clients.add(std::move(ends.left)));
   CHECK(is_readable(clients.file_descriptor()));
-  // The end of a turn wakes the loop if the turn's client has another message.
+  // When a turn ends, the loop is woken if the client has another message.
   must(ends.right.send({}, patience));
   std::optional<hub_clients<int>::turn> turn;
   serve(clients, [&] {

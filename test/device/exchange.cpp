@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Exchanges that connect channels and queue pairs over sockets of the test.
+/// Exchanges, which connect channels and queue pairs over sockets that the test provides.
 
 #include "../socket_pair.hpp"
 #include "channels.hpp"
@@ -41,7 +41,7 @@ void run(Left& left, Right& right) {
   }
 }
 
-/// A fixture: the device, and the sockets between the two sides of an exchange.
+/// A fixture with the device, and the sockets that connect the two sides of an exchange.
 struct two_sides {
   testbed bed;
   socket_pair sockets;
@@ -215,7 +215,7 @@ TEST_CASE_METHOD(two_sides, "a stop request ends an exchange") {
 
 TEST_CASE("an exchange that is abandoned releases the objects that it owns") {
   testbed bed;
-  // The testbed fails the test if an object cannot be released.
+  // If an object cannot be released, the testbed fails the test.
   for (int steps = 0; steps < 8; ++steps) {
     socket_pair sockets;
     using session = exchange_session<std::tuple<>, prepared_channel>;
@@ -242,15 +242,15 @@ using plain_session = exchange_session<std::tuple<>, prepared_channel>;
 
 struct cut {
   std::size_t direction;
-  std::size_t at;  ///< the proxy forwards the bytes before this offset only
+  std::size_t at;  ///< the proxy forwards only the bytes before this offset
 };
 struct met_by_proxy {
   std::array<std::optional<channel>, 2> channels{};
-  std::array<std::size_t, 2> passed{};  ///< the number of bytes forwarded in each direction
+  std::array<std::size_t, 2> passed{};  ///< how many bytes were forwarded in each direction
 };
 
 /// Connects two channels through a proxy. If `given` is set, the proxy closes both connections at
-/// the byte that it specifies.
+/// the byte that it names.
 met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>& sockets,
                            std::optional<cut> given) {
   std::array<std::optional<plain_session>, 2> sides;

@@ -36,8 +36,8 @@ struct extended_testbed {
   }
 };
 
-/// Fixtures that have an extended queue at one end: at the left end, which sends, or at the right
-/// end, which receives.
+/// Fixtures that have an extended queue at one of their ends, either at the left end, which sends,
+/// or at the right end, which receives.
 template <completion_features Fields>
 struct extended_sender : extended_testbed<Fields> {
   connected_pair pair = connect(this->extended(), must(this->bed.right().build()));
@@ -89,7 +89,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   for (std::uint64_t id = 0; id < 300;) {
     for (const std::uint64_t end = id + 3; id < end; ++id)
       must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
-    // Without a maximum number of completions, each call polls until the queue is empty.
+    // Without a limit on the number of completions, each call polls until the queue is empty.
     wait_until(
         [&] {
           must(queue->poll_each([&](const auto& completion) {
@@ -245,8 +245,8 @@ waitable_extended_queue waitable_queue(const Place& place) {
                    "extended completion queues that can be waited for");
 }
 
-/// Two connected queue pairs. Receives of the right one complete in an extended queue, for which a
-/// thread can sleep.
+/// Two connected queue pairs. The receives of the right one complete in an extended queue, and a
+/// thread can sleep until they do.
 struct sleeper {
   sleeper(const testbed& bed, waitable_extended_queue where)
       : sent(bed.left_queue),
@@ -258,8 +258,7 @@ struct sleeper {
     must(pair.right.post_receive({}, {.id = id}));
     must(pair.left.post_send({}, {.id = id}));
   }
-  /// Sends a message, and returns when an event of the queue has reported that the receive
-  /// completed.
+  /// Sends a message, and returns when the queue's event has reported that the receive completed.
   void send_now(std::uint64_t id) const {
     must(queue.request_notification());
     send(id);
@@ -352,8 +351,7 @@ TEST_CASE("an extended queue can report to a channel that other queues share") {
   const auto event = must(channel.wait(patience));
   REQUIRE(event);
   CHECK(*event == ends.queue);
-  // The event returns the queue as a plain waitable queue. `with` returns it with its other
-  // features.
+  // The event returns the queue as a plain waitable queue. `with` restores its other features.
   const auto again = must(event->with<waitable_fields>());
   CHECK(must(again.poll_each([](const auto& completion) { CHECK(completion.wr_id() == 7); })) == 1);
   CHECK_FALSE(must(channel.poll()));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Failures of every call of libibverbs that creates, queries or changes an object. Other files
-/// cover calls that post or poll (failing_work.cpp) or release objects (failing_releases.cpp).
+/// Tests the failure of each libibverbs call that creates, queries or changes an object.
+/// Calls that post or poll are tested in failing_work.cpp, and calls that release objects in
+/// failing_releases.cpp.
 
 #include "failing_calls.hpp"
 
@@ -71,7 +72,7 @@ void check_told(const error& told, const expected_failure& expected, std::string
   const std::string called = name != nullptr ? name : "errno " + std::to_string(expected.errnum);
   CHECK_THAT(message, Catch::StartsWith(std::string(operation) + ": ") && Catch::Contains(called));
   CHECK(message.find('\n') == std::string::npos);
-  // The message contains a hint after a semicolon.
+  // The text after the semicolon is the hint.
   const std::size_t semicolon = message.find("; ");
   REQUIRE(semicolon != std::string::npos);
   CHECK(semicolon + 20 < message.size());
@@ -83,8 +84,8 @@ void failing::check_failing(const failing_call& call, const breaking& while_brok
   for (const convention way : call.ways)
     for (const expected_failure& each : call.failures) {
       INFO(call.verb << ", errno " << each.errnum << ", convention " << static_cast<int>(way));
-      // A negative EPERM is -1, which is the return value of another convention, so the errno is
-      // lost.
+      // A negative EPERM is -1, which another convention uses as its return value for failures, so
+      // the errno is lost.
       if (way == convention::negative_errno && each.errnum == EPERM && call.ways.size() > 1)
         continue;
       std::optional<error> told;
@@ -172,7 +173,8 @@ TEST_CASE("a failure to create a memory window is reported with its cause") {
   const testbed bed;
   const auto make = [&] { return memory_window<memory_window_type::type_2>::create(bed.domain); };
   if (make().has_error()) SKIP("this device has no memory windows of type 2");
-  // EINVAL is left out, because it has another meaning if the device reports no memory windows.
+  // EINVAL is left out because it has a different meaning if the device reports that it has no
+  // memory windows.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EINVAL; });
   check_failing({.verb = "ibv_alloc_mw", .failures = failures}, null,
@@ -182,7 +184,8 @@ TEST_CASE("a failure to create a memory window is reported with its cause") {
 TEST_CASE("a failure to create a thread domain or parent domain is reported with its cause") {
   const testbed bed;
   auto& pointers = extended(bed.context);
-  // The errno values that mean a missing feature are left out, because their message differs.
+  // The errno values that mean a missing feature are left out because they lead to a different
+  // message.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) {
     return each.kind == error_kind::not_supported;
@@ -260,8 +263,8 @@ TEST_CASE("a failed extended query is reported with its cause") {
   const testbed bed;
   auto& pointers = extended(bed.context);
   if (pointers.query_device_ex == nullptr) SKIP("the device has no extended query");
-  // If the extended query fails with EOPNOTSUPP, libibverbs itself calls the plain query, which has
-  // no information about paging.
+  // If the extended query fails with EOPNOTSUPP, libibverbs itself falls back to the plain query,
+  // which returns no information about paging.
   std::vector<expected_failure> failures = any_failures;
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EOPNOTSUPP; });
   check_failing({.verb = "ibv_query_device_ex", .failures = failures}, returns_errno,
@@ -351,13 +354,13 @@ TEST_CASE("a region whose change fails is unchanged or destroyed as the verbs sp
       CHECK(e.native_errno() == (expected.errnum != 0 ? expected.errnum : EIO));
       if (!expected.survives) CHECK_THAT(e.message(), Catch::Contains("was deregistered"));
     }
-    // NOLINTNEXTLINE(bugprone-use-after-move): this is under test
+    // NOLINTNEXTLINE(bugprone-use-after-move): the test checks the moved-from region
     CHECK(region.native_handle() == (expected.survives ? native : nullptr));
     if (expected.survives) CHECK_NOTHROW(must(std::move(region).deregister()));
   }
   CHECK(collected.reports().empty());
 
-  // In this case, the change itself succeeds, and a later step fails.
+  // Here, the change itself succeeds, and a later step fails.
   auto region = must(register_memory(bed.domain, bytes));
   {
     const failing_reregistration fails(IBV_REREG_MR_ERR_DO_FORK_OLD, ENOMEM);
@@ -385,8 +388,8 @@ TEST_CASE("a failure to query a datagram's sender address is reported with its c
 }
 
 TEST_CASE("a failure to initialize fork support is reported with its cause") {
-  // The call is not repeated without the fault, because fork support would change the environment
-  // of the other tests.
+  // The call isn't repeated without the fault, because enabling fork support would affect the other
+  // tests.
   check_failing({.verb = "ibv_fork_init", .can_be_repeated = false}, returns_errno,
                 [] { return initialize_fork(); });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks that the library reports the failure of a libibverbs call unchanged, for every convention
-/// by which the call, or a provider behind it, can report a failure.
+/// Checks that the library reports the failure of a libibverbs call unchanged, whatever
+/// convention the call, or a provider behind it, uses to report failures.
 #pragma once
 
 #include "device.hpp"
@@ -16,7 +16,7 @@
 
 namespace verbspp::test {
 
-/// An errno value, and the kind of error that it means to the caller.
+/// An errno value, and the kind of error into which the library translates it.
 struct expected_failure {
   int errnum;
   error_kind kind;
@@ -25,7 +25,7 @@ struct expected_failure {
 /// An errno value that only the kernel uses, and that has no name.
 inline constexpr int nameless_errno = 524;
 
-/// The errno values with which any call may fail.
+/// The errno values with which any call can fail.
 inline const std::vector<expected_failure> any_failures{
     {EINVAL, error_kind::invalid_input},
     {ENOMEM, error_kind::resource_exhausted},
@@ -38,32 +38,32 @@ inline const std::vector<expected_failure> any_failures{
     {nameless_errno, error_kind::driver},
 };
 
-/// Returns `any_failures`, but with the entries of `special` added. An entry replaces the one with
-/// the same errno value.
+/// Returns `any_failures` with the entries of `special` added. Each of them replaces the entry with
+/// the same errno value, if there is one.
 [[nodiscard]] std::vector<expected_failure> any_failures_but(
     const std::vector<expected_failure>& special);
-/// Returns `any_failures`, but all errno values have the given kind.
+/// Returns `any_failures`, but with the given kind for all errno values.
 [[nodiscard]] std::vector<expected_failure> any_failures_of(error_kind kind);
 
 struct failing_call {
   const char* verb;
-  const char* operation = nullptr;  ///< the operation that the error names, if it is not the verb
+  const char* operation = nullptr;  ///< the operation that the error names, if that isn't the verb
   std::vector<expected_failure> failures = any_failures;
   std::vector<convention>
       ways{};     ///< the conventions to test; by default, all conventions of the verb
-  int first = 1;  ///< the number of the first call that fails, counted from 1
+  int first = 1;  ///< which call is the first to fail, counted from 1
   bool can_be_repeated = true;
 };
 
-/// The conventions by which providers report the failure of a call whose documented convention is
-/// `own`.
+/// Returns the conventions that providers use to report the failure of a call whose documented
+/// convention is `own`.
 [[nodiscard]] std::vector<convention> ways_of(convention own);
 
-/// Checks the kind, errno and operation of an error, and that its message is a single line with a
-/// hint.
+/// Checks the kind, the errno and the operation of an error. Also checks that its message is a
+/// single line that contains a hint.
 void check_told(const error& told, const expected_failure& expected, std::string_view operation);
 
-/// Collects the errors that destructors report during its lifetime.
+/// Collects the errors that destructors report while this object exists.
 class report_collector {
  public:
   report_collector();
@@ -98,10 +98,10 @@ void check_failing(const failing_call& call, const breaking& while_broken, const
 
 }  // namespace failing
 
-/// Calls `make` while the verb fails, once for each errno value and each convention by which the
-/// verb can report it. Checks the errors, and that no objects are left over. Then checks that
-/// `make` succeeds, if `can_be_repeated` is true. The verb must not be one that is called through a
-/// pointer.
+/// Calls `make` while the verb fails, once for each errno value and for each convention by which
+/// the verb can report it. Checks the errors, and that no objects are left behind. Finally, checks
+/// that `make` succeeds without the failure, if `can_be_repeated` is true. The verb must not be one
+/// that is called through a pointer.
 template <class Make>
 void check_failing(failing_call call, convention own, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Failures of every call of libibverbs that releases an object. Each failure is reported exactly
-/// once, and never thrown.
+/// Tests the failure of each libibverbs call that releases an object. Each failure must be
+/// reported exactly once, and must never be thrown.
 
 #include "datagrams.hpp"
 #include "failing_calls.hpp"
@@ -12,7 +12,7 @@ using namespace verbspp::test;
 namespace {
 
 /// Destroys the object that `make` returns while the verb fails, once for each errno value and each
-/// way to report it. Checks that the failure is reported. Then calls `destroy` for the native
+/// way to report it. Checks that the failure is reported. Then calls `destroy` with the native
 /// object, so that nothing leaks.
 template <class Make, class Destroy>
 void check_reported(const char* verb, convention own, Make make, Destroy destroy) {
@@ -134,7 +134,7 @@ TEST_CASE("a failed deregister call returns the error and calls no handler") {
       check_told(e, {EBUSY, error_kind::busy}, "ibv_dereg_mr");
       CHECK_THAT(e.message(), Catch::Contains("stays registered"));
     }
-    // NOLINTBEGIN(bugprone-use-after-move): this is under test
+    // NOLINTBEGIN(bugprone-use-after-move): the test checks the moved-from region
     CHECK(region.native_handle() == nullptr);
     CHECK(failure_of(std::move(region).deregister()) == error_kind::invalid_input);
     // NOLINTEND(bugprone-use-after-move)
@@ -177,7 +177,8 @@ TEST_CASE("a multicast group that a destroyed queue pair cannot leave is reporte
   }
   REQUIRE_FALSE(collected.reports().empty());
   check_told(collected.reports()[0], {EIO, error_kind::driver}, "ibv_detach_mcast");
-  // Some devices refuse to destroy a member of a multicast group, which is reported, too.
+  // Some devices refuse to destroy a queue pair that is a member of a multicast group. That failure
+  // is reported, too.
   if (collected.reports().size() == 1) return;
   check_told(collected.reports()[1], {EBUSY, error_kind::busy}, "ibv_destroy_qp");
   const ibv_gid address = some.address.native();

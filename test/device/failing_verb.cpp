@@ -19,7 +19,7 @@
 
 namespace verbspp::test {
 
-/// A function of libibverbs that this file replaces. All of them form a list, which is complete
+/// A libibverbs function that this file replaces. All such functions form a list, which is complete
 /// before `main` starts.
 struct verb {
   verb(std::string_view function, convention usual) noexcept
@@ -27,7 +27,7 @@ struct verb {
         own(usual),
         next(std::exchange(first_of_all, this)) {}
 
-  /// Returns true if this call has to fail. Counts the calls if a failure was requested.
+  /// Returns true if this call must fail. Counts the calls while a failure is requested.
   [[nodiscard]] bool fails() noexcept { return errnum != 0 && --calls_until_failure <= 0; }
   [[nodiscard]] answer told() const { return answer_by(by, errnum); }
 
@@ -36,7 +36,7 @@ struct verb {
   verb* next;
   static inline verb* first_of_all = nullptr;
 
-  std::atomic<int> errnum{0};  // if it is 0, the calls do not fail
+  std::atomic<int> errnum{0};  // 0 if the calls do not fail
   std::atomic<convention> by{};
   std::atomic<int> calls_until_failure{0};
 };
@@ -76,8 +76,8 @@ int query_second_port(ibv_context* context, std::uint8_t number, ibv_port_attr* 
   return errnum;
 }
 
-/// Returns the attributes to pass to the device. The number of a simulated second port is replaced
-/// by that of the device's only port.
+/// Returns the attributes to pass to the device. If they name the simulated second port, replaces
+/// its number with that of the device's only port.
 ibv_qp_attr* at_real_port(ibv_qp_attr* attributes) {
   static ibv_qp_attr altered;
   if (second_lid == 0) return attributes;
@@ -94,7 +94,8 @@ verb& find(std::string_view name) {
   std::abort();
 }
 
-/// Returns the definition of the function that would be called if this file did not define it.
+/// Returns the next definition of the function: the one that would be called if this file did not
+/// define it.
 template <class Function>
 Function* next(Function*, const char* name) {
   void* const found = ::dlsym(RTLD_NEXT, name);
@@ -106,7 +107,8 @@ Function* next(Function*, const char* name) {
 }
 #define VERBSPP_TEST_NEXT(name) next(&name, #name)
 
-/// If a call succeeded, counts the object that it created (`change` 1) or destroyed (-1).
+/// If a call succeeded, counts the object that it created (`change` is 1) or destroyed (`change` is
+/// -1).
 template <class Outcome>
 Outcome counted(Outcome outcome, int change) {
   if constexpr (std::is_pointer_v<Outcome>) {
@@ -213,8 +215,8 @@ void inject(const ibv_async_event& event, const std::optional<ibv_async_event>& 
 
 }  // namespace verbspp::test
 
-// Defines a verb. Calls of libverbspp reach this definition, which takes precedence over libibverbs
-// and softverbs.
+// Defines a verb. The definition takes precedence over those in libibverbs and softverbs, so calls
+// from libverbspp reach it.
 #define VERBSPP_TEST_VERB(returned, name, own, change, parameters, arguments) \
   namespace {                                                                 \
   verb name##_calls(#name, convention::own);                                  \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Makes calls of libibverbs fail. Devices cannot be made to fail in these ways.
+/// Makes libibverbs calls fail in ways in which no device can be made to fail.
 #pragma once
 
 #include "failing_device.hpp"
@@ -36,20 +36,20 @@ struct answer {
   }
 };
 
-/// Returns the value that reports the failure by the given convention. Sets errno if the convention
-/// requires it.
+/// Returns the value by which the given convention reports the failure. Sets errno if the
+/// convention requires it.
 [[nodiscard]] answer answer_by(convention told, int errnum);
 
 struct verb;
 
-/// During its lifetime, makes the calls of one verb fail without calling the device. The test
+/// Makes the calls to one verb fail during its lifetime, without calling the device. The test
 /// program defines the verbs itself, and its definitions take precedence over those in libraries.
-/// Verbs that verbs.h calls through a pointer have no such definition; see `failing_operation`.
+/// This does not work for verbs that verbs.h calls through a pointer; see `failing_operation`.
 class failing_verb {
  public:
-  /// Reports failures by the verb's own convention.
+  /// Reports failures by the convention that the verb documents.
   failing_verb(std::string_view name, int errnum);
-  /// \param first the number of the first call that fails; earlier calls reach the device
+  /// \param first which call is the first to fail; earlier calls reach the device
   failing_verb(std::string_view name, int errnum, convention told, int first = 1);
   ~failing_verb();
   failing_verb(const failing_verb&) = delete;
@@ -62,7 +62,7 @@ class failing_verb {
   verb& verb_;
 };
 
-/// During its lifetime, makes the calls of one verb fail. This must be a verb that is called
+/// Makes the calls to one verb fail during its lifetime. The verb must be one that is called
 /// through a pointer in a context, queue pair or completion queue. Only one such object may exist
 /// at a time.
 class failing_operation {
@@ -91,14 +91,15 @@ class failing_operation {
   std::function<void()> restore_;
 };
 
-/// The number of verbs objects that were created by functions of libibverbs and still exist. The
-/// functions that create extended queue pairs and completion queues are called through pointers and
-/// not counted, but the destruction of these objects is. So the number falls by one too many when
-/// such an object is destroyed.
+/// Returns the number of verbs objects that libibverbs functions created and that still exist.
+/// Extended queue pairs and completion queues are created through pointers, so their creation is
+/// not counted, but their destruction is. Each time one of them is destroyed, the number therefore
+/// becomes one too low.
 [[nodiscard]] int live_objects();
 
-/// During its lifetime, changes the bits in `capabilities` of the device capabilities that
-/// `ibv_query_device` reports: those in `claimed` are set, the others are cleared.
+/// Changes the capability bits that `ibv_query_device` reports during its lifetime. Only the bits
+/// in `capabilities` are changed: those that are also in `claimed` are set, and the others are
+/// cleared.
 class claimed_capabilities {
  public:
   claimed_capabilities(unsigned capabilities, unsigned claimed);
@@ -107,8 +108,8 @@ class claimed_capabilities {
   claimed_capabilities& operator=(const claimed_capabilities&) = delete;
 };
 
-/// Simulates a second port, whose link layer is InfiniBand: a query of port 2 returns the
-/// attributes of port 1 with another LID.
+/// Simulates a second port whose link layer is InfiniBand. A query of port 2 returns the attributes
+/// of port 1, but with a different LID.
 class second_port_stand_in {
  public:
   second_port_stand_in(ibv_context* device, std::uint16_t lid);
@@ -120,14 +121,15 @@ class second_port_stand_in {
   ibv_context* device_;
 };
 
-/// Calls a function when the next queue pair is about to be destroyed.
+/// Calls a function just before the next queue pair is destroyed.
 void before_next_destroy_qp(std::function<void()> call);
-/// Calls a function when the next completion queue is about to be destroyed.
+/// Calls a function just before the next completion queue is destroyed.
 void before_next_destroy_cq(std::function<void()> call);
-/// Calls a function when the next memory region is about to be deregistered.
+/// Calls a function just before the next memory region is deregistered.
 void before_next_dereg_mr(std::function<void()> call);
 
-/// During its lifetime, `ibv_rereg_mr` only sets errno to `errnum` and returns `returned`.
+/// During its lifetime, `ibv_rereg_mr` does nothing but set errno to `errnum` and return
+/// `returned`.
 class failing_reregistration {
  public:
   failing_reregistration(int returned, int errnum);
@@ -136,8 +138,9 @@ class failing_reregistration {
   failing_reregistration& operator=(const failing_reregistration&) = delete;
 };
 
-/// A memory file, which software devices accept as a dma-buf. If the device refuses it, the file's
-/// memory is registered as ordinary memory instead. Must outlive the regions.
+/// A memory file, which software devices accept in place of a dma-buf. If the device refuses it,
+/// the file's memory is registered as ordinary memory instead. This object must outlive the
+/// regions.
 class dmabuf_stand_in {
  public:
   explicit dmabuf_stand_in(std::size_t size);
@@ -146,7 +149,7 @@ class dmabuf_stand_in {
   dmabuf_stand_in& operator=(const dmabuf_stand_in&) = delete;
 
   [[nodiscard]] int file_descriptor() const { return file_descriptor_; }
-  /// The file's memory. The test reads and writes it as another device would.
+  /// The file's memory. The test reads and writes it in the role of another device.
   [[nodiscard]] std::byte* memory() const { return memory_; }
 
  private:
@@ -155,8 +158,9 @@ class dmabuf_stand_in {
   std::byte* memory_;
 };
 
-/// Makes the next `ibv_get_async_event` return this event. The device expects no acknowledgement of
-/// it. With `later`, the second next call finds no event, and the third one returns `later`.
+/// Makes the next `ibv_get_async_event` return this event, which the device does not expect to be
+/// acknowledged. If `later` is given, the call after that finds no event, and the third call
+/// returns `later`.
 void inject(const ibv_async_event& event, const std::optional<ibv_async_event>& later = {});
 
 }  // namespace verbspp::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Failures of every call of libibverbs that posts, polls or waits.
+/// Tests the failure of each libibverbs call that posts, polls or waits.
 
 #include "datagrams.hpp"
 #include "failing_calls.hpp"
@@ -15,7 +15,8 @@ namespace {
 constexpr auto returns_errno = convention::returns_errno;
 constexpr auto minus_one = convention::minus_one;
 
-/// The errno values with which a post may fail. Several of them mean that the queue is full.
+/// Returns the errno values with which a post can fail. Several of them mean that the queue is
+/// full.
 [[nodiscard]] std::vector<expected_failure> failures_of_posts() {
   return any_failures_but({{ENOMEM, error_kind::would_block},
                            {EAGAIN, error_kind::would_block},
@@ -27,8 +28,8 @@ constexpr auto minus_one = convention::minus_one;
 [[nodiscard]] failing_call post(const char* operation) {
   return {.verb = operation, .failures = failures_of_posts()};
 }
-/// Describes a call that cannot be repeated successfully here: it works on some devices only, or
-/// requires objects that this test lacks.
+/// Describes a call that cannot be repeated successfully here, because it works only on some
+/// devices or requires objects that this test lacks.
 [[nodiscard]] failing_call post_once(const char* operation) {
   failing_call call = post(operation);
   call.can_be_repeated = false;
@@ -46,8 +47,8 @@ void check_failing_wait(failing_call call, convention own, Wait wait, Pointer&..
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 using extended_queue = extended_completion_queue<fields>;
 
-/// The return value of the replaced `wr_complete`. The replacement first aborts the batch, because
-/// the queue pair would otherwise stay locked.
+/// The value that the replaced `wr_complete` returns. The replacement aborts the batch first,
+/// because the queue pair would otherwise stay locked.
 int completion_of_batch = 0;
 int give_up_batch(ibv_qp_ex* queue_pair) {
   ibv_wr_abort(queue_pair);
@@ -88,7 +89,7 @@ TEST_CASE_METHOD(two_queue_pairs,
       batch.post_write({.elements = part, .remote = remote}, {.id = 7});
     });
   });
-  // Only the requests whose calls succeeded were posted.
+  // Only the requests whose calls succeeded have been posted.
   must(pair.right.post_receive({.elements = memory.scatter(16, 8)}, {.id = 8}));
   take_success(bed.left_queue, 7);
   take_success(bed.right_queue, 8);
@@ -172,8 +173,8 @@ TEST_CASE("a failure to post an extended batch is reported and the next batch ca
 
 namespace {
 
-/// The failures of polling calls. EBUSY becomes the error `busy`, because the poll may be within a
-/// polling session of the same queue.
+/// Returns the failures that a polling call can report. EBUSY becomes the error `busy`, because the
+/// caller may be inside another polling session on the same queue.
 std::vector<expected_failure> poll_failures() {
   std::vector<expected_failure> failures = any_failures_of(error_kind::driver);
   for (expected_failure& each : failures)
@@ -232,14 +233,14 @@ TEST_CASE("a polling session that cannot start or continue is an error of the dr
   wait_until([&] { return !seen.empty() || must(queue.poll_each(note)) != 0; }, "a completion");
   CHECK(seen == std::vector<std::uint64_t>{1});
 
-  // The library ends the polling session in any case. This may set another errno, which must not be
-  // reported.
+  // The library ends the polling session even after a failure. Ending it may change errno, and the
+  // new value must not be reported.
   static void (*end_poll)(ibv_cq_ex*) = nullptr;
   end_poll = std::exchange(pointers.end_poll, [](ibv_cq_ex* polled) {
     end_poll(polled);
     errno = EXDEV;
   });
-  // The failure occurs after the first completion has been visited.
+  // The failure occurs after the first completion has already been visited.
   check_failing({.verb = "ibv_next_poll", .failures = failures}, returns_errno, pointers.next_poll,
                 [&]() -> result<std::size_t> {
                   seen.clear();
@@ -259,8 +260,8 @@ TEST_CASE("a failure to query the device's clock is reported with its cause") {
   auto& pointer = verbs_get_ctx(bed.context.native_handle())->query_device_ex;
   if (pointer == nullptr) SKIP("the device has no extended query");
   std::vector<expected_failure> failures = any_failures;
-  // If the extended query fails with EOPNOTSUPP, libibverbs calls the plain query, which does not
-  // report the clock.
+  // If the extended query fails with EOPNOTSUPP, libibverbs falls back to the plain query, which
+  // does not report the clock.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EOPNOTSUPP; });
   const auto ask = [&] { return bed.context.device_clock_khz(); };
   check_failing(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// RDMA flushes, if libibverbs and the device support them.
+/// RDMA flushes, which are tested only if libibverbs and the device support them.
 #include "device.hpp"
 
 using namespace verbspp;
@@ -16,8 +16,8 @@ constexpr access_flags flushable = all_rights | access::flush_global;
   return operation_traits<flush_operation>::offered_by(device);
 }
 
-/// Writes bytes, and flushes them. This is a template, so that it compiles even if libibverbs lacks
-/// the operation.
+/// Writes bytes, and flushes them. This function is a template so that it compiles even if
+/// libibverbs lacks the operation.
 template <class QueuePair, class Remote>
 void write_and_flush(const testbed& bed, QueuePair& left, const buffer<>& source,
                      const Remote& remote) {

@@ -8,10 +8,10 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Posts until the queue is full, and returns the number of requests posted.
+/// Posts until the queue is full, and returns the number of requests that were posted.
 ///
-/// That number must lie between the granted capacity and the one that a query returns. With rxe,
-/// they differ: it reports the requested capacity as granted.
+/// This number must lie between the granted capacity and the one that a query returns. The two
+/// differ with rxe, which reports the requested capacity as granted.
 template <class Post>
 std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
   const std::uint64_t most = std::max(granted, queried);
@@ -68,7 +68,7 @@ TEST_CASE("posting to a full send queue would block and all accepted requests co
     CHECK(take_success(bed.right_queue, id).byte_count() == 1U);
     CHECK(inbox.bytes()[id % 256] == outbox.bytes()[id % 256]);
   }
-  // The completions of the signaled requests free all places of the queue.
+  // The completions of the signaled requests free all places in the queue.
   const std::uint64_t signaled = count - std::min(granted, queried) + 1;
   CHECK(take(bed.left_queue, signaled).back().wr_id() == count - 1);
   for (std::uint64_t id = 0; id < granted; ++id) {

@@ -28,8 +28,8 @@ constexpr std::size_t block = 64;
   return {first, first + static_cast<std::ptrdiff_t>(block)};
 }
 
-/// Posts a receive at each member for a message from member `from`. The handles are indexed by the
-/// receiving member.
+/// Posts a receive at each member for a message from member `from`. Returns a handle for each
+/// receive, indexed by the member that receives.
 [[nodiscard]] std::vector<pending<>> receive_from(std::vector<group>& all, std::uint32_t from,
                                                   std::vector<buffer<>>& into) {
   std::vector<pending<>> receives;
@@ -44,7 +44,7 @@ constexpr std::size_t block = 64;
   return made;
 }
 
-/// Fixtures: the members of a group, and memory for each of them.
+/// Fixtures with the members of a group, and memory for each of them.
 struct four_members {
   const testbed bed{};
   std::vector<group> all = connect_groups(bed, count);
@@ -81,7 +81,7 @@ TEST_CASE_METHOD(four_members, "a group's channels have numbers and share one co
     CHECK_FALSE(each.peer_of(channel_id()));
     CHECK_FALSE(each.peer_of({.index = 0, .generation = 1000}));
   }
-  // The channels of a group support all operations, and the peer may be the member itself.
+  // The channels in a group support all operations. Their peer may be the member itself.
   std::vector<buffer<>> memory = buffers(bed);
   buffer<> from(bed.domain, pattern(block, 1));
   for (std::uint32_t peer = 0; peer < count; ++peer)
@@ -229,8 +229,8 @@ TEST_CASE_METHOD(members_with_memory,
     const error own(error_kind::busy, "the test", "says so");
     const auto failed = failure_of(all[0].scope(
         [&](group_scope& scope) -> result<void> {
-          // The queue pair of peer 2 is in ERR: posting to it succeeds, and the request completes
-          // as flushed.
+          // The queue pair that leads to peer 2 is in ERR, so posting to it succeeds, but the
+          // request completes as flushed.
           static_cast<void>(scope.post_multicast(all[0].all(), from.gather(), place));
           return own;
         },
@@ -256,7 +256,8 @@ TEST_CASE_METHOD(members_with_memory,
   for (const std::uint32_t peer : {0U, 1U, 3U}) CHECK(part_of(memory[peer], 0) == from.bytes());
   CHECK(part_of(memory[2], 0) != from.bytes());
 
-  // Posting to the broken channel is refused. The requests to other peers are not affected.
+  // The channel to one peer is broken and refuses the request. The requests to the other peers are
+  // not affected.
   auto work = must(all[0].post_multicast(all[0].all(), from.gather(), place));
   const group_results done = work.wait(patience);
   CHECK(done.failed() == 1);
@@ -331,7 +332,7 @@ TEST_CASE_METHOD(four_members,
   CHECK(all[0][1].is_connected());
   CHECK(all[0][3].is_connected());
 
-  // If the limit has expired, nothing is posted.
+  // If the limit has already expired, nothing is posted.
   const group_results nothing = all[0].gather({1, 3}, received, std::chrono::seconds(0));
   CHECK(static_cast<error>(nothing.error()).kind() == error_kind::timed_out);
   CHECK(all[0][1].outstanding() == 0);
@@ -395,15 +396,15 @@ TEST_CASE("one wait returns the messages of all peers") {
   }
   CHECK(seen == std::vector<bool>{false, true, true, true});
 
-  // The wait also processes other completions: the result of the handle becomes available, and the
-  // sent message's place returns to the pool.
+  // This wait also processes other completions. So the result of the handle becomes available, and
+  // the place of the message that was sent returns to the pool.
   auto sent = must(all[1][2].post_send(must(pool.take())));
   while (all[1][2].outstanding() != 0) {
     std::array<arrival, 2> slots;
     static_cast<void>(must(all[1].wait(slots, patience)));
   }
   CHECK(sent.poll());
-  // Messages that were not taken are released when the groups are destroyed.
+  // Destroying the groups releases the messages that were not taken.
   all.clear();
   CHECK(pool.available() == pool.size());
 }
@@ -448,7 +449,7 @@ TEST_CASE("members can be added and removed while the others continue") {
   CHECK(mine.peer_of(id) == 1U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
 
-  // `put` with a number that is in use replaces the channel of that number.
+  // If the number is in use, `put` replaces the channel with that number.
   must(mine.put(2, std::move(removed)));
   CHECK(mine.peer_of(mine[2].id()) == 2U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
@@ -497,7 +498,7 @@ TEST_CASE_METHOD(four_members, "a group may be assigned to or moved within its o
     CHECK_FALSE(scope.post_multicast({3}, {}).has_value());
   });
   // If the group was replaced, the message may or may not have been sent. Closing the receiver's
-  // channel ends the receive in both cases.
+  // channel ends the receive in either case.
   if (!is_moved) must(all[1][0].close());
   const bool has_arrived = std::move(arriving).wait(patience).has_value();
   CHECK((!is_moved || (done.has_value() && has_arrived)));
@@ -513,7 +514,7 @@ TEST_CASE_METHOD(four_members, "a list of peers may change while parts are poste
   std::vector<std::uint32_t> asked;
   const auto part_for = [&](std::uint32_t peer) {
     asked.push_back(peer);
-    // Reallocates the program's list, and changes the group's list of connected peers.
+    // This reallocates the program's list, and changes the group's list of connected peers.
     listed.assign(1000, 0);
     listed.shrink_to_fit();
     if (is_of_group) all[0][2] = channel();

@@ -12,7 +12,7 @@
 
 namespace verbspp::test {
 
-/// Returns the endpoints to which member `number` has to connect.
+/// Returns the endpoints to which member `number` must connect.
 [[nodiscard]] inline std::vector<endpoint> remotes_of(const std::vector<prepared_group>& all,
                                                       std::uint32_t number) {
   std::vector<endpoint> remotes;
@@ -20,8 +20,8 @@ namespace verbspp::test {
   return remotes;
 }
 
-/// Creates `count` groups in one process. Each of them has all groups as its peers, including
-/// itself. `prepare()` returns a group that is prepared for `count` peers.
+/// Creates `count` groups in one process. Each of them has all of the groups as its peers,
+/// including itself. `prepare()` returns a group that is prepared for `count` peers.
 template <class Prepare>
 [[nodiscard]] std::vector<group> connect_groups(std::uint32_t count, Prepare prepare) {
   std::vector<prepared_group> prepared;

@@ -13,13 +13,13 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns a queue pair number of this device that is not in use any more.
+/// Returns a queue pair number that was in use on this device, but no longer is.
 queue_pair_number number_of_nobody(const testbed& bed) {
   return must(bed.right().build()).number();
 }
 
-/// Returns the error of a handshake with `remote`. The library must detect it without calling the
-/// device.
+/// Returns the error of a handshake with `remote`, which the library must detect without calling
+/// the device.
 error refused_before_the_device(const testbed& bed, const endpoint& remote) {
   const error e = failure_of(must(bed.left().build()).handshake(remote));
   CHECK(e.native_errno() == 0);
@@ -103,14 +103,15 @@ TEST_CASE("requesting an MTU larger than the peer's is a mismatch") {
   prepared larger = must(bed.left().path_mtu(512).build());
   const endpoint of_larger = larger.endpoint();
   check_names_both(failure_of(std::move(larger).handshake(of_smaller)), "MTU", "512", "256");
-  // The other end accepts no MTU below 512 bytes, so the end that requests 256 bytes fails as well.
+  // The other end accepts no MTU below 512 bytes, so the end that requested 256 bytes fails as
+  // well.
   check_names_both(failure_of(std::move(smaller).handshake(of_larger)), "MTU", "256", "512");
 }
 
 TEST_CASE("packet sequence numbers can be set and wrap around") {
   const testbed bed;
-  // The first packet sequence number is close to the largest one, so the numbers soon wrap around.
-  // Each end sets the first number explicitly.
+  // The first packet sequence number is so close to the largest one that the numbers soon wrap
+  // around. Each end sets its first number explicitly.
   auto [left, right] = connect(must(bed.left().send_psn(0xfffffd).build()),
                                must(bed.right().receive_psn(0xfffffd).build()));
   for (int i = 0; i < 8; ++i) check_traffic(bed, left, right);
@@ -226,7 +227,7 @@ TEST_CASE("an unused address is detected by the handshake or by the first send")
   if (!outcome.has_value()) {
     const error& e = outcome.error();
     INFO(e);
-    // The cause depends on the network: no reply was received, or no route exists.
+    // It depends on the network why this fails: either no reply was received, or there is no route.
     CHECK(std::string(e.operation()) == "modify INIT -> RTR");
     CHECK(e.native_errno() != 0);
     REQUIRE(e.hint() != nullptr);
@@ -278,12 +279,12 @@ TEST_CASE("a failed handshake leaves nothing behind") {
     remote.type = transport::uc;
     CHECK(failure_of(std::move(pair).handshake(remote)) == error_kind::mismatch);
 
-    // The queue pair is destroyed, so it does not access the memory, and its receives do not
+    // The queue pair has been destroyed, so it cannot access the memory, and its receives do not
     // complete.
     CHECK(count_within_a_moment(queue) == 0);
     CHECK_NOTHROW(must(std::move(region).deregister()));
     // If the queue pair still existed, the domain and the queue could not be released, and `watch`
-    // would count the failures.
+    // would count these failures.
     domain.reset();
     opened.reset();
   }
@@ -369,8 +370,8 @@ TEMPLATE_TEST_CASE_SIG("the error for an unreachable peer names addresses that m
   const auto* const own = std::ranges::find_if(remote.addresses, is_link_local);
   if (own == remote.addresses.end() || remote.addresses.size() < 2)
     SKIP("the device has no link-local address or no other address");
-  // The peer has a link-local address and a global address. This port may have no suitable address
-  // for the latter.
+  // The peer has a link-local and a global address. This port may have no address that suits the
+  // global one.
   const gid theirs{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0x77}};
   const gid wider{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   const std::string pair = to_string(theirs) + " does not respond to " + to_string(own->address);

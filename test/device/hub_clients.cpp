@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tables of the clients of a hub: turns, the order of messages, and adding and removing clients. A
-/// turn lets one thread process the messages of one client.
+/// Tables of a hub's clients: turns, the order of messages, and how clients are added and
+/// removed. In a turn, one thread processes the messages of one client.
 #include "channels.hpp"
 #include "failing_verb.hpp"
 #include "sockets.hpp"
@@ -33,7 +33,7 @@ struct note {
 };
 using table = hub_clients<note>;
 
-/// A hub with a pool and a table of clients. Skips the test if the device has no shared receive
+/// A hub with a pool and a table of its clients. Skips the test if the device has no shared receive
 /// queues.
 struct served_hub {
   explicit served_hub(wait_mode mode = wait_mode::spin(), std::uint32_t places = 64)
@@ -46,7 +46,7 @@ struct served_hub {
   [[nodiscard]] auto builder() const {
     return bed.domain.build_channel().max_send_work_requests(32).max_receive_work_requests(4);
   }
-  /// Connects a channel of the hub to a peer.
+  /// Connects a channel that belongs to the hub to a peer that does not.
   [[nodiscard]] channel_pair connect() const {
     auto served = must(builder().hub(*hub).build());
     return connect_channels(std::move(served), must(builder().build()));
@@ -67,7 +67,8 @@ void send(channel& by, const buffer<>& from, std::uint32_t number) {
   return received.immediate().value().value();
 }
 
-/// Returns the next turn that has a message, and that message. Skips turns without messages.
+/// Returns the next turn that has a message, together with that message. Skips turns without
+/// messages.
 [[nodiscard]] std::pair<table::turn, message> turn_with_message(table& clients) {
   for (;;) {
     table::turn taken = must(clients.wait(patience));
@@ -116,7 +117,7 @@ TEST_CASE("messages of a client are kept in order until the client is added to t
     CHECK(first.data().number == 7);
     CHECK(first.link().is_connected());
     for (std::uint32_t i = 0; i < 3; ++i) CHECK(number_of(first.next().value()) == i);
-    // The next turn has the remaining messages, and a new one.
+    // The next turn receives the remaining messages, and a new one.
     send(ends.right, serving.from, 5);
     CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::timed_out);
   }
@@ -388,8 +389,8 @@ TEST_CASE("a hub reports a channel whose watched descriptor is closed") {
     quits.join();
     CHECK(serving.clients.size() == 0);
   }
-  // Without a table of clients, the hub returns an arrival of the channel when the watched
-  // descriptor has become readable.
+  // Without a table of clients, the hub itself reports that the watched descriptor has become
+  // readable, by an arrival for its channel.
   const testbed bed;
   const channel_hub hub = must(channel_hub::create(bed.domain));
   sockets peer;

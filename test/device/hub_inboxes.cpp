@@ -23,7 +23,8 @@ namespace {
 
 using routine = eager<transport_result<void>>;
 
-/// A hub with a pool. Its channels (`here`) are connected to clients (`there`), which have no hub.
+/// A hub with a pool. The hub's channels (`here`) are connected to clients (`there`), which do not
+/// use a hub.
 class served_clients {
  public:
   static constexpr hub_options default_options{.channels = 32, .receives = 32, .refill = 4};
@@ -57,7 +58,7 @@ std::string text_of(const message& from) {
   return {reinterpret_cast<const char*>(from.bytes().data()), from.size()};
 }
 
-/// Echoes the messages of one client until it says "end".
+/// Echoes the messages from one client until it sends "end".
 routine echo(channel& link, inbox requests) {
   for (;;) {
     VERBSPP_CO_TRY(request, co_await requests.async_wait(wait_limit::forever()));
@@ -80,8 +81,8 @@ TEST_CASE("an inbox returns the messages of its channel from the pool of a hub i
     CHECK(text_of(got) == text);
     CHECK(got.source() == all.here[0]->id());
   }
-  // The hub returns the messages of the other channel. For the channel that has the inbox, it
-  // returns only arrivals without a message.
+  // The hub returns the messages of the other channel. For the channel that has an inbox, it
+  // returns only arrivals that carry no message.
   send_text(all.there[1], "other");
   send_text(all.there[0], "mine");
   bool has_news = false;
@@ -119,7 +120,8 @@ TEST_CASE("an inbox of a hub gets messages again when places return to the pool"
   served_clients all(1, {.channels = 2, .receives = 4, .refill = 2});
   inbox messages = must(inbox::open(*all.here[0], all.pool));
   std::vector<message> kept;
-  // Takes all remaining places, so that the hub has only its four posted receives.
+  // The test takes all remaining places, so the hub is left with the four receives that it has
+  // posted.
   while (all.pool.available() > 0) kept.push_back(must(all.pool.take()));
   for (int i = 0; i < 4; ++i) {
     send_text(all.there[0], "text");
@@ -190,7 +192,7 @@ TEST_CASE("a hub's poll resumes the coroutines of all its channels") {
   for (const auto& each : all.here)
     serving.emplace_back(echo(*each, must(inbox::open(*each, all.pool))));
   const message_pool answers_pool = must(message_pool::create(all.bed.domain, 64, 32));
-  // The clients are threads. Catch's assertions may be used only on the test's own thread.
+  // Each client is a thread, and Catch's assertions may be used only on the test's own thread.
   std::vector<std::string> failures(all.there.size());
   std::vector<std::thread> clients;
   for (std::size_t i = 0; i < all.there.size(); ++i)

@@ -20,8 +20,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns a builder for a channel with small queues. So a hub has room for the requested number of
-/// channels even if the device rounds the sizes of the queues up.
+/// Returns a builder for a channel with small queues, so that a hub has room for the requested
+/// number of channels even if the device rounds queue sizes up.
 [[nodiscard]] auto small_channel(const testbed& bed) {
   return bed.domain.build_channel().max_send_work_requests(4).max_receive_work_requests(4);
 }
@@ -36,8 +36,8 @@ namespace {
           .right = must(std::move(client).handshake(served_end))};
 }
 
-/// Creates a hub with a pool. Skips the test if the device has no shared receive queues. Returns an
-/// optional, so that a test can destroy the hub early.
+/// Creates a hub that uses a pool. Skips the test if the device has no shared receive queues. The
+/// result is an optional so that a test can destroy the hub early.
 [[nodiscard]] std::optional<channel_hub> hub_with(const testbed& bed, const message_pool& pool,
                                                   const hub_options& options) {
   return supported(channel_hub::create(bed.domain, pool, options), shared_receive_queues);
@@ -64,7 +64,7 @@ TEST_CASE("a channel cannot be built with a moved-from hub") {
       failure_of(bed.domain.build_channel().hub(hub).max_send_work_requests(4).build());
   CHECK(told == error_kind::invalid_input);
   CHECK_THAT(told.message(), Catch::Contains("this hub was moved from"));
-  // A later call of `hub` replaces the moved-from hub.
+  // A later call to `hub` replaces the moved-from hub.
   CHECK(bed.domain.build_channel().hub(hub).hub(moved).build().has_value());
 }
 
@@ -81,8 +81,8 @@ TEST_CASE("requests of a hub's channels complete in its queue and the channels' 
 
   buffer<> mine(bed.domain, pattern(64, 1));
   buffer<> theirs(bed.domain, 64);
-  // No matter which channel polls, each completion is reported to the channel whose request
-  // completed.
+  // No matter which channel polls, each completion is reported to the channel that posted the
+  // request.
   auto write_one =
       must(one.left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
   auto write_two =
@@ -150,7 +150,7 @@ TEST_CASE("a sleeping hub wakes for a message although an earlier event is unrea
   buffer<> from(bed.domain, pattern(128, 2));
   std::array<arrival, 1> slot;
   for (int i = 0; i < 3; ++i) {
-    // The wait requests an event. The poll then takes the message, and leaves the event unread.
+    // The wait requests an event. The poll then takes the message but does not read the event.
     CHECK(failure_of(hub->wait(slot, short_limit)) == error_kind::timed_out);
     must(ends.right.send({.elements = from.gather()}));
     for (const wait_limit limit = patience; must(hub->poll(slot)).empty();)
@@ -311,7 +311,7 @@ TEST_CASE("arrivals wake a sleeping hub and its sleeping channels") {
       for (arrival& each : must(hub->wait(arrived, patience))) {
         there.poll();
         if (!each.message) continue;
-        // The wait for this send sleeps on the same completion queue as the hub's wait.
+        // The wait for this send sleeps on the same completion queue as the wait on the hub.
         must(must(there.post_send(std::move(each.message))).wait(patience));
         --left;
       }
@@ -350,7 +350,7 @@ TEST_CASE("a failure during a wait for a hub ends the wait and is reported") {
       const failing_device failing(is_port ? "after:50ms=port-down" : "after:50ms=device-fatal");
       const auto start = clock::now();
       auto ended = hub.wait(slot, patience);
-      // The failure also breaks the channel, which may be reported first.
+      // The failure also breaks the channel, and the hub may report that first.
       if (ended.has_value()) ended = hub.wait(slot, patience);
       CHECK(clock::now() - start < soon);
       const error failed = failure_of(ended);
@@ -486,7 +486,7 @@ TEST_CASE_METHOD(two_channels, "a channel with requests in flight closes within 
 
 TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed at any moment") {
   constexpr std::uint32_t clients = 50;
-  // A message of this length consists of several packets, so some clients are killed in the middle
+  // A message of this length is sent in several packets, so some clients are killed in the middle
   // of a message.
   constexpr std::uint32_t long_message = 10000;
   const testbed bed;
@@ -512,7 +512,7 @@ TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed 
         client.link.poll();
         if (!each.message) continue;
         ++echoed;
-        // If the queue is full, or the client has disconnected, the message is dropped.
+        // The message is dropped if the queue is full or the client has disconnected.
         static_cast<void>(client.link.post_send(std::move(each.message)));
       }
     }
@@ -537,8 +537,8 @@ TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed 
     const endpoint end = there.endpoint();
     channel link = must(std::move(there).handshake(here.endpoint()));
     made.link = must(std::move(here).handshake(end));
-    // Messages of this channel will arrive with the channel's index. The served side looks up its
-    // client by that index.
+    // Messages that arrive on this channel carry its index, by which the served side looks up the
+    // client.
     if (link.id().index == which)
       mine.link = std::move(link);
     else
@@ -611,7 +611,7 @@ TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed 
   CHECK(hub->receives_posted() + pool.available() == pool.size());
   CHECK(hub->receives_posted() >= 100);
 
-  // The hub has counted the device's receives correctly: each of them receives a message.
+  // The hub has counted the device's receives correctly if each of them can receive a message.
   channel_pair last = connect_to_hub(bed, *hub);
   std::vector<message> taken;
   for (auto more = pool.take(); more.has_value(); more = pool.take())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Every status with which a work request can end, including those that only a defective device
-/// reports.
+/// Every status with which a work request can complete, including those that only a defective
+/// device reports.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -18,7 +18,7 @@ namespace {
 
 using enum work_status;
 
-/// A status, and its class, which shows where to look for the cause.
+/// A status, together with its class, which tells where to look for the cause.
 struct ending {
   work_status status;
   work_error_class error_class;
@@ -54,13 +54,14 @@ static_assert(endings.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1,
 
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
-/// Returns the fault specification that makes the n-th request of a queue end with this status.
+/// Returns the fault specification that makes the n-th request in a queue complete with this
+/// status.
 std::string fault(const char* occasion, int number, work_status status, std::uint32_t vendor_code) {
   return std::string(occasion) + ':' + std::to_string(number) + '=' +
          std::to_string(static_cast<unsigned>(status)) + '/' + std::to_string(vendor_code);
 }
 
-/// A vendor code that is unique to the status.
+/// Returns a vendor code that is unique to the status.
 std::uint32_t vendor_code_of(work_status status) { return 0x100 + static_cast<unsigned>(status); }
 
 void check_told(const work_error& told, const ending& expected, std::uint64_t id,
@@ -77,7 +78,7 @@ void check_told(const work_error& told, const ending& expected, std::uint64_t id
                           Catch::EndsWith(std::string("; ") + told.hint()));
 }
 
-/// Takes failed completions from an extended queue, and stores their fields.
+/// Polls failed completions from an extended queue, and stores their fields.
 std::vector<work_error> take_failures(const extended_completion_queue<fields>& queue,
                                       std::size_t count) {
   std::vector<work_error> failures;

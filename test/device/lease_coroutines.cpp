@@ -18,7 +18,7 @@ namespace {
 using routine = eager<result<void>>;
 using whole_lease = lease<both_ways, whole_buffer>;
 
-/// Awaits the revocation of a lease, which stays with the caller.
+/// Awaits the revocation of a lease. The caller keeps the lease.
 routine revoke(lease<both_ways>& granted, wait_limit limit = patience) {
   VERBSPP_CO_TRYV(co_await granted.async_revoke(limit));
   co_return success();
@@ -35,7 +35,7 @@ result<void>& run(routine& coroutine, channel& link) {
   return coroutine.get();
 }
 
-/// Leases memory, and fills the owner's send queue with requests that do not finish, because the
+/// Leases memory, and fills the owner's send queue with requests that cannot finish, because the
 /// peer has posted no receive.
 struct full_queue {
   full_queue() {
@@ -111,7 +111,7 @@ TEST_CASE_METHOD(full_queue, "an awaited revocation waits for room in the send q
   bed.owner.poll();
   CHECK(bed.owner.outstanding() == 2);
   CHECK(granted->is_open());
-  // An awaited request that follows waits behind the revocation.
+  // If another request is awaited now, it is queued behind the revocation.
   bool was_sent_first = false;
   const auto send = [&]() -> routine {
     must(co_await bed.owner.async_send({.elements = shared}, patience));

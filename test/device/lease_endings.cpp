@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases that end without a revocation by their owner, and leases whose requests are still in
-/// flight.
+/// Leases that end although their owner did not revoke them, and leases whose requests are
+/// still in flight.
 #include "leases.hpp"
 
 #include <algorithm>
@@ -143,7 +143,7 @@ TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device h
     auto blocking = block(bed.owner, message);
     const auto start = clock::now();
     static_cast<void>(must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64)));
-    // The channel's default timeout would be 30 s.
+    // With the channel's default timeout, this would have taken 30 s.
     CHECK(clock::now() - start < patience);
     CHECK(bed.owner.state() == channel_state::broken);
     CHECK_FALSE(blocking.wait(patience).has_value());
@@ -168,7 +168,7 @@ TEST_CASE_METHOD(memory_for_windows,
   CHECK(failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64, source.get_token())) ==
         error_kind::cancelled);
   CHECK(bed.owner.is_connected());
-  // Leases are revoked without posting a request if the limit has expired or a stop was requested.
+  // If the limit has expired or a stop was requested, leases are revoked without posting a request.
   for (const bool by_stop : {false, true}) {
     auto lease = must(bed.owner.lease(part));
     must(by_stop ? lease.revoke(source.get_token()) : lease.revoke(std::chrono::seconds(-1)));

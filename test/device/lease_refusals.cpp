@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases that are refused, fail in the driver, or cannot be revoked.
+/// Leases that are refused, that fail in the driver, or that cannot be revoked.
 #include "failing_verb.hpp"
 #include "leases.hpp"
 
@@ -52,7 +52,7 @@ TEST_CASE("memory that cannot be leased is refused with a message") {
           error_kind::invalid_input);
   CHECK(failure_of(bed.owner.lease<both_ways, lease_by::connection>(of_another.region(), 0, 64)) ==
         error_kind::invalid_input);
-  // This kind of lease registers the memory again, in the domain of the channel.
+  // A lease of this kind registers the memory again, this time in the channel's protection domain.
   auto lease = must(bed.owner.lease<both_ways, lease_by::registration>(of_another.region(), 0, 64));
   must(write(bed.peer, buffer<>(bed.domain, 64), must(lease.remote())));
 
@@ -128,7 +128,7 @@ TEST_CASE_METHOD(memory_for_windows,
                                     convention::returns_errno);
     CHECK(failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64)) ==
           error_kind::invalid_input);
-    // The lease is revoked even though no request can be posted.
+    // The lease is revoked even though it is not possible to post a request.
     must(lease.revoke());
   }
   CHECK(bed.owner.is_connected());
@@ -137,8 +137,8 @@ TEST_CASE_METHOD(memory_for_windows,
 }
 
 TEST_CASE("a lease in flight is revoked when it has completed even if no request can be posted") {
-  // After a message for which no receive was posted, Linux's software driver continues only when
-  // another request is posted.
+  // After a message arrived for which no receive was posted, Linux's software driver continues only
+  // when another request is posted.
   if (!device_name().starts_with("soft")) SKIP("this may need a request that is refused here");
   lease_bed bed;
   bed.need_windows();
@@ -179,7 +179,7 @@ TEST_CASE_METHOD(memory_for_windows,
     const failing_operation refused(bed.context.native_handle()->ops.dealloc_mw, EIO,
                                     convention::returns_errno);
     SECTION("when it is revoked") { told = failure_of(lease.revoke(std::chrono::seconds(-1))); }
-    // Linux's software driver would wait for the window in this case.
+    // Linux's software driver would wait for the window to be destroyed here.
     if (!device_name().starts_with("rxe")) SECTION("when it is revoked after its channel") {
         bed.owner = channel();
         told = failure_of(lease.revoke());
@@ -204,15 +204,15 @@ TEST_CASE_METHOD(memory_for_windows,
 }
 
 TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
-  // With other drivers, LeakSanitizer would report the memory that stays registered.
+  // With other drivers, LeakSanitizer would report the memory that stays registered forever.
   if (!device_name().starts_with("soft"))
     SKIP("memory that stays registered forever is leaked on purpose");
   lease_bed bed;
   std::array<std::byte, 64> mark{};
   mark.fill(std::byte{0x33});
   reports.clear();
-  // This handler stays set until the bed is destroyed, because the memory that stays registered
-  // also prevents the release of the bed's domain.
+  // This handler stays set until the bed has been destroyed, because the memory that stays
+  // registered also prevents the bed's domain from being released.
   set_destroy_failure_handler(
       [](const error& cause) noexcept { reports.push_back(cause.message()); });
   const std::byte* where = nullptr;

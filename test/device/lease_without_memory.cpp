@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases that are dropped while the program has no free memory.
+/// Leases that are dropped while the program is out of memory.
 #include "../sanitized.hpp"
 #include "failing_verb.hpp"
 #include "leases.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases: the access that a channel's peer gets, and its revocation.
+/// Leases: which access the peer of a channel gets, and how it is revoked.
 #include "leases.hpp"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ TEST_CASE_METHOD(memory_for_windows, "a lease of a part for a window uses a memo
 TEST_CASE("a lease grants the rights that it names and no others") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     if constexpr (By !=
-                  lease_by::connection) {  // a lease by the connection has the rights of the memory
+                  lease_by::connection) {  // a lease by connection has the rights of the memory
       leased_memory memory(bed.domain, pattern(64, 3));
       buffer<> mine(bed.domain, 64);
       auto lease = must(bed.owner.lease<access::remote_read, By>(memory.region(), 0, 64));
@@ -117,8 +117,8 @@ TEST_CASE("after a revocation, no write reaches the memory although the peer con
       std::fill(memory.content().begin(), memory.content().end(), std::byte{0x5a});
       writer.join();
       must(revoked);
-      // rxe checks the key of a packet before it copies the packet, so it may write one more packet
-      // after the window is closed. It writes none after the peer's request has failed.
+      // rxe checks a packet's key before it copies the packet, so it may write one more packet
+      // after the window is closed. It writes none once the peer's request has failed.
       if (By == lease_by::window && device_name().starts_with("rxe"))
         std::fill(memory.content().begin(), memory.content().end(), std::byte{0x5a});
       CHECK(std::all_of(memory.bytes().begin(), memory.bytes().end(),
@@ -147,8 +147,7 @@ TEST_CASE_METHOD(memory_for_windows,
   CHECK(failure_of(second.remote()) == error_kind::not_connected);
   must(second.revoke());
 
-  // A lease can also be revoked if this end has not yet detected that the peer broke the
-  // connection.
+  // A lease can also be revoked before this end has detected that the peer broke the connection.
   bed.connect();
   auto third = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   auto fourth = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
@@ -156,7 +155,8 @@ TEST_CASE_METHOD(memory_for_windows,
   must(third.revoke());
   CHECK(write(bed.peer, source, late).has_error());
   CHECK(bed.owner.is_connected());
-  // This end may detect the broken connection now; the lease is revoked in either case.
+  // This end may or may not have detected the broken connection by now. The lease is revoked in
+  // either case.
   must(fourth.revoke());
   check_closed(bed.peer, bed.domain, memory, late);
 }

@@ -20,7 +20,7 @@ using leased_memory = buffer<for_all>;
 using whole_buffer = registered_buffer<for_all>;
 using hidden_buffer = registered_buffer<access::local_write | access::window_bind>;
 
-/// Connected channels: the owner grants leases, and the peer uses them.
+/// Two connected channels. The owner grants leases, and the peer uses them.
 struct lease_bed : testbed {
   lease_bed() { connect(); }
   void connect() {
@@ -28,7 +28,7 @@ struct lease_bed : testbed {
     peer = std::move(ends.left);
     owner = std::move(ends.right);
   }
-  /// True if the device has the memory windows that leases use by default.
+  /// Returns true if the device has the memory windows that leases use by default.
   [[nodiscard]] bool has_windows() {
     buffer<access::local_write | access::window_bind> memory(domain, 64);
     const auto lease = owner.lease<access::remote_read>(memory.region(), 0, 64);
@@ -70,7 +70,7 @@ void for_each_way(Test test) {
   }
 }
 
-/// Makes the peer fill the leased memory with the first bytes of `from`.
+/// Makes the peer write the first bytes of `from` to the leased memory.
 template <class Buffer>
 [[nodiscard]] transport_result<completed_work> write(channel& peer, const Buffer& from,
                                                      const remote_memory<both_ways>& to,
@@ -79,7 +79,7 @@ template <class Buffer>
       {.elements = from.gather(0, static_cast<std::size_t>(to.length())), .remote = to}, limit);
 }
 
-/// Checks that writes of the peer do not reach the memory any more.
+/// Checks that the peer's writes no longer reach the memory.
 inline void check_closed(channel& peer, const protection_domain& domain, leased_memory& memory,
                          const remote_memory<both_ways>& far, int line = __builtin_LINE()) {
   INFO("line " << line);
@@ -102,8 +102,8 @@ template <class Object>
   return object;
 }
 
-/// Fills the head of a channel's send queue with a request that does not complete, because the peer
-/// has posted no receive.
+/// Posts a request at the head of a channel's send queue. The request does not complete, because
+/// the peer has posted no receive, so all later requests wait behind it.
 [[nodiscard]] inline pending<> block(channel& sender, const buffer<>& memory) {
   return must(sender.post_send({.elements = memory.gather()}));
 }

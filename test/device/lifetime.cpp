@@ -12,7 +12,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// All objects that a queue pair needs. Each of them can be destroyed separately.
+/// All objects that a queue pair needs. Each can be destroyed separately.
 struct parts {
   parts()
       : opened(must(open_device(device_name()))),
@@ -121,7 +121,7 @@ TEST_CASE("assigning to a queue pair ends the receives of the previous one at on
   must(receiver.post_receive({.elements = inbox.scatter()}, {.id = 1}));
 
   receiver = std::move(active_replacement);
-  // Sends a datagram and waits for a moment, because no completion reports whether the datagram
+  // Sends a datagram and waits for a moment, because no completion tells whether the datagram has
   // arrived.
   const sender_to<transport::ud> destination(sender, gone);
   const gather_element from = outbox.gather();
@@ -129,7 +129,7 @@ TEST_CASE("assigning to a queue pair ends the receives of the previous one at on
   take_success(bed.right_queue, 2);
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   CHECK(inbox.bytes() == untouched);
-  // The previous queue pair does not access the memory any more, so the memory can be deregistered.
+  // The previous queue pair no longer accesses the memory, so the memory can be deregistered.
   CHECK_NOTHROW(must(std::move(inbox.region()).deregister()));
 }
 
@@ -242,11 +242,10 @@ TEST_CASE("a queue pair with requests in flight can be destroyed before its memo
       std::array<work_completion, 4> slots;
       for (int i = 0; i < 3 * round; ++i) static_cast<void>(must(bed.left_queue.poll(slots)));
     }
-    // If the device still used the memory, a sanitizer would report it.
+    // If the device were still using the memory, a sanitizer would report it.
     near.reset();
     far.reset();
-    // Removes the completions of finished requests from the queues, so that the queues do not
-    // overflow.
+    // Removes the completions of finished requests, so that the queues do not overflow.
     std::array<work_completion, 16> slots;
     while (!must(bed.left_queue.poll(slots)).empty()) {
     }
@@ -265,7 +264,7 @@ TEST_CASE_METHOD(two_queue_pairs, "memory can be released while a peer still wri
     must(left.post_write({.elements = near.gather(), .remote = remote}, {.id = id}));
   must(std::move(far->region()).deregister());
   far.reset();
-  // If a write is refused because of the deregistration, the writes after it are flushed.
+  // If the deregistration makes the device refuse a write, the writes after it are flushed.
   bool failed = false;
   for (const work_completion& each : take(bed.left_queue, 8)) {
     const work_status status = status_of(each);

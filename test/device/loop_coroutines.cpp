@@ -36,7 +36,7 @@ void run(event_loop& loop, const Coroutines&... coroutines) {
     if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");
 }
 
-/// A server whose parts are coroutines of one loop.
+/// A server that consists of coroutines, which all run on the same loop.
 class coroutine_server {
  public:
   coroutine_server(event_loop& loop, const testbed& bed)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Handshakes with attributes of the peer that a connection manager supplies.
+/// Handshakes in which a connection manager supplies the peer's attributes.
 
 #include "channels.hpp"
 #include "failing_verb.hpp"
@@ -13,7 +13,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns the attributes that a connection manager would supply to an RC queue pair for this peer.
+/// Returns the attributes that a connection manager would supply to an RC queue pair that connects
+/// to this peer.
 managed_attributes attributes_for_peer(const testbed& bed, const endpoint& local,
                                        const endpoint& remote, const path& way) {
   managed_attributes made;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Meetings: two ends that connect to each other, where both listen and both connect.
+/// Meetings, in which two ends connect to each other. Both of them listen, and both of them
+/// connect.
 
 #include "../held_port.hpp"
 #include "channels.hpp"
@@ -31,7 +32,7 @@ struct meeting_place {
   std::string port = std::to_string(listener.port());
 };
 
-/// A fixture: a listener for each of two ends.
+/// A fixture with a listener for each of two ends.
 struct two_places {
   testbed bed;
   const meeting_place left{};
@@ -52,7 +53,7 @@ number_session start_at(const testbed& bed, const meeting_place& own, const std:
                                     must(bed.domain.build_channel().build()), number, limit));
 }
 
-/// Sends a message from one end to the other.
+/// Sends a message from one end to the other, and checks that it arrives.
 void check_connection(const testbed& bed, channel& from, channel& to) {
   buffer<> sent(bed.domain, pattern(8, 3));
   buffer<> received(bed.domain, 8);
@@ -65,8 +66,8 @@ void check_connection(const testbed& bed, channel& from, channel& to) {
 }  // namespace
 
 TEST_CASE_METHOD(two_places, "two ends that connect to each other at once get one connection") {
-  // The listeners are the same in all rounds, so connections left over from earlier meetings have
-  // to be skipped.
+  // The listeners are the same in all rounds, so each meeting must skip connections that earlier
+  // ones left behind.
   for (int i = 0; i < 20; ++i) {
     auto other =
         std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, i, patience); });
@@ -74,7 +75,7 @@ TEST_CASE_METHOD(two_places, "two ends that connect to each other at once get on
     auto two = must(other.get());
     CHECK(one.met.theirs == i);
     CHECK(two.met.theirs == -i);
-    // Both ends also keep the same TCP connection.
+    // Both ends have also kept the same TCP connection.
     REQUIRE(::send(one.socket.descriptor(), "x", 1, MSG_NOSIGNAL) == 1);
     char letter = 0;
     wait_until([&] { return ::recv(two.socket.descriptor(), &letter, 1, MSG_DONTWAIT) == 1; },
@@ -118,7 +119,7 @@ TEST_CASE("a meeting skips strangers and times out with the reason") {
 
 TEST_CASE_METHOD(two_places, "strangers that connect repeatedly do not displace the peer") {
   // The left end connects to a port on which no program listens, so only the right end can reach
-  // the other end. In each round, strangers connect before the left end reads.
+  // the other. In each round, strangers connect before the left end reads.
   const held_port unreachable;
   auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
   auto coming = start_at(bed, right, "127.0.0.1", left.port, 2);
@@ -165,8 +166,8 @@ TEST_CASE_METHOD(two_places, "a meeting with itself or with an unsuitable end is
       return meet_at(bed, right, unreachable.text(), 1, wait_limit(patience, stop.get_token()),
                      {.application = "one"});
     });
-    // The end that connects detects the mismatch and fails. The other end can't know whether the
-    // client was its peer, so it continues to wait, and reports the mismatch when its wait ends.
+    // The end that connects detects the mismatch and fails. The other end can't know whether that
+    // client was its peer, so it keeps waiting, and reports the mismatch when its wait ends.
     for (int i = 0; i < 2; ++i) {
       const error one =
           failure_of(meet_at(bed, left, right.port, 1, patience, {.application = "two"}));
@@ -204,7 +205,7 @@ TEST_CASE("an event loop drives many meetings at once on one thread") {
   for (std::size_t i = 0; i < count; ++i) {
     const int number = static_cast<int>(i);
     sessions.push_back(start_at(bed, left[i], "127.0.0.1", right[i].port, number));
-    // The host name is resolved on another thread; the loop does not wait for that.
+    // The host name is resolved on another thread, so that the loop does not have to wait for it.
     sessions.push_back(
         start_at(bed, right[i], i == 0 ? "localhost" : "127.0.0.1", left[i].port, -number));
   }

@@ -19,8 +19,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A page between two guard pages. After it is unmapped, only a mapping of a single page fits into
-/// the gap, so the address is unlikely to be mapped again.
+/// A page between two guard pages. Once the page is unmapped, only a mapping of a single page fits
+/// into the gap, so it is unlikely that anything else is mapped at this address.
 class lone_page {
  public:
   explicit lone_page(int protection)
@@ -62,7 +62,8 @@ class unprivileged_locking {
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> before_{};
 };
 
-/// Makes the device write `bytes` to the remote memory. Returns the status of the write.
+/// Makes the device write `bytes` to the remote memory. Returns the status with which the write
+/// completes.
 template <class Remote>
 work_status write_to(const testbed& bed, const Remote& remote,
                      const std::vector<std::byte>& bytes) {
@@ -272,8 +273,8 @@ TEST_CASE("a region can start at an address chosen by the program") {
     CHECK(must(region.scatter(16, 8)).address() == start + 16);
     CHECK(region.gather_unchecked(8, 8).address() == start + 8);
 
-    // Remote operations and scatter-gather elements use addresses that are relative to the chosen
-    // start of the region.
+    // Remote operations and scatter-gather elements use addresses that count from the start address
+    // that was chosen for the region.
     const std::vector<std::byte> content = pattern(100, 1);
     CHECK(write_to(bed, must(must(region.remote()).slice(1000, 100)), content) ==
           work_status::success);

@@ -9,8 +9,8 @@
 
 namespace verbspp::test {
 
-/// Changes the limit of locked memory during its lifetime. `changed` is true if the change was
-/// permitted.
+/// Changes the limit on locked memory during its lifetime. `changed` is true if the process was
+/// permitted to change it.
 class memory_lock_limit {
  public:
   explicit memory_lock_limit(rlim_t soft) {

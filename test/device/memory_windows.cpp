@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory windows: the access that they grant, and the ways to close them.
+/// Memory windows: which access they grant, and how they can be closed.
 #include "memory_windows.hpp"
 
 #include <algorithm>
@@ -77,8 +77,8 @@ TEST_CASE("a window grants no right that it was not bound with") {
 TEST_CASE("access outside of a window is refused") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
-    // If an access exceeds the region, rxe also releases a reference that it does not hold, so this
-    // test is skipped there.
+    // When an access exceeds the region, rxe also releases a reference that it does not hold, so
+    // this test is skipped there.
     if (device_name().starts_with("rxe")) {
       SKIP("Linux's software driver checks the bounds of the region, not those of the window");
     }

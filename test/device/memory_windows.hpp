@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Shared code of the memory window tests.
+/// Code that the memory window tests share.
 #pragma once
 
 #include "device.hpp"
@@ -42,7 +42,7 @@ window_part<Rights> part_of(const shown_memory& memory, std::size_t offset, std:
   return must(memory.region().window_part<Rights>(offset, length));
 }
 
-/// Binds the window through the queue pair `by`, and waits for the completion.
+/// Binds the window through the queue pair `by`, and waits until the binding has completed.
 template <class QueuePair, memory_window_type Type, access_flags Rights>
 remote_memory<Rights> bind(QueuePair& by, memory_window<Type>& window,
                            const window_part<Rights>& part, int line = __builtin_LINE()) {
@@ -57,8 +57,8 @@ remote_memory<Rights> bind(QueuePair& by, memory_window<Type>& window,
   return far;
 }
 
-/// Fills the remote memory with the first bytes of `from`, through the queue pair `left`. Returns
-/// the status of the write.
+/// Writes the first bytes of `from` to the remote memory through the queue pair `left`. Returns the
+/// status of the write.
 inline work_status write(const testbed& bed, connected& left, const remote_destination& to,
                          const buffer<>& from) {
   must(left.post_write(
@@ -71,14 +71,15 @@ inline std::vector<std::byte> written_by_another(std::uint64_t size) {
   return pattern(static_cast<std::size_t>(size), 9);
 }
 
-/// Writes through a separate queue pair, so that a refused write breaks no other connection.
+/// Writes through a separate queue pair, so that a write that is refused does not break the
+/// connections of the test.
 inline work_status write_by_another(const testbed& bed, const remote_destination& to) {
   connected_pair pair = connect(bed);
   const buffer<> source(bed.domain, written_by_another(to.memory().length()));
   return write(bed, pair.left, to, source);
 }
 
-/// Returns a forged handle, with an rkey or rights that were never granted.
+/// Returns a forged handle, whose rkey or rights were never granted.
 inline remote_memory<access::remote_write> claimed(std::uint64_t address, std::uint64_t length,
                                                    remote_key rkey) {
   return {address, length, rkey};
@@ -103,14 +104,15 @@ void with_each_interface(Test test) {
   run(supported(bed.right().extended_posting().build(), extended_posting));
 }
 
-/// Invalidates the window with this rkey through the queue pair `by`, and waits for the completion.
+/// Invalidates the window that has this rkey through the queue pair `by`, and waits until the
+/// invalidation has completed.
 inline void invalidate(connected& by, remote_key rkey, int line = __builtin_LINE()) {
   must(by.post_local_invalidate({.rkey = rkey}, {.id = 70}), line);
   CHECK(take_success(by.send_completion_queue(), 70, line).operation() ==
         work_operation::local_invalidate);
 }
 
-/// The reported errors of objects that could not be released.
+/// The errors that were reported because an object could not be released.
 inline std::vector<std::string> reports;
 
 }  // namespace verbspp::test::windows

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Objects that were moved from or deregistered: creating another object from them is refused with
-/// a message, and their printed form shows their state.
+/// Objects that were moved from or deregistered. Creating another object from one of them
+/// fails with an error message, and their printed form shows their state.
 
 #include "datagrams.hpp"
 
@@ -15,7 +15,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Moves the content out of the object, and returns the moved-from object.
+/// Moves the content out of the object, and returns the object in its moved-from state.
 template <class Object>
 [[nodiscard]] const Object& emptied(Object& object) {
   const Object taken(std::move(object));

@@ -16,9 +16,9 @@ using namespace verbspp::test;
 
 namespace {
 
-/// During its lifetime, makes the host a member of an IP group, as `rdma_join_multicast` does. A
-/// RoCE v2 port receives the datagrams of a group only if the host is a member. A software device
-/// whose addresses are not those of the host does not need this.
+/// Makes the host a member of an IP group during its lifetime, in the same way as
+/// `rdma_join_multicast`. A RoCE v2 port receives a group's datagrams only if the host is a member.
+/// A software device doesn't need this if its addresses aren't those of the host.
 class host_membership {
  public:
   host_membership(const gid& group, const gid& local) {
@@ -85,7 +85,7 @@ TEST_CASE("a queue pair that is in multicast groups can be moved and destroyed")
     std::swap(right, other);
     must(right.leave_multicast(one.address, one.multicast_lid));
     other = right_of(bed);  // this destroys a queue pair that is in four groups
-    // A failed transition destroys this queue pair, which is also in a group.
+    // The failed transition destroys this queue pair, which is also a member of a group.
     must(right.join_multicast(one.address, one.multicast_lid));
     move_to_error(right.native_handle());
     CHECK(failure_of(

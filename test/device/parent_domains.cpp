@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Thread domains, which promise the driver that only one thread at a time uses their objects, and
-/// the parent domains in which these objects are created.
+/// Thread domains, which promise the driver that only one thread at a time uses their
+/// objects, and the parent domains in which these objects are created.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -79,8 +79,8 @@ TEST_CASE("a parent domain keeps its domains alive and is released before them")
   std::optional<thread_domain> threads = threads_of(*opened);
   std::optional<protection_domain> domain = must(protection_domain::allocate(*opened));
   auto parent = must(protection_domain::create_parent(*domain, *threads));
-  // If the argument is a parent domain, `create_parent` uses the protection domain from which that
-  // parent was created.
+  // If its argument is itself a parent domain, `create_parent` uses the protection domain on which
+  // that parent is based.
   auto second = must(protection_domain::create_parent(parent, *threads));
   CHECK(second.below() == *domain);
   opened.reset();

@@ -28,7 +28,7 @@ namespace {
   return made;
 }
 
-/// Checks that all places of a pool are available, and that no two of them overlap.
+/// Checks that all places in a pool are available, and that no two of them overlap.
 void check_places(const message_pool& pool) {
   CHECK(pool.available() == pool.size());
   std::vector<message> all;
@@ -63,7 +63,7 @@ TEST_CASE("a pool lends its places as messages until the messages are destroyed"
     message third = must(pool.take());
     CHECK(pool.available() == 0);
     CHECK(failure_of(pool.take()) == error_kind::would_block);
-    // Assignment returns the place of the previous message.
+    // The assignment returns the place of the previous message to the pool.
     first = std::move(third);
     CHECK(pool.available() == 1);
     CHECK_FALSE(third);
@@ -161,7 +161,7 @@ TEST_CASE("the place of a message returns to the pool when the request has finis
     auto reading = must(ends.left.post_read(std::move(what), {.remote = theirs.remote()}));
     auto done = reading.wait(patience);
     must(done.result);
-    CHECK(content_of(done.memory) == theirs.bytes());  // the message has the length of the data
+    CHECK(content_of(done.memory) == theirs.bytes());  // the message is as long as the data
   }
   SECTION("a write with immediate data does not fill the receive's message") {
     buffer<> theirs(bed.domain, 4096);
@@ -188,7 +188,7 @@ TEST_CASE("an inbox returns messages in order and posts receives with few doorbe
   auto arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
   CHECK(arrivals.posted() == 8);
   channel_pair ends = connect_channels(std::move(left), std::move(right));
-  // Lambdas capture these references instead of structured bindings, which clang 14 cannot capture.
+  // The lambdas capture these references because clang 14 cannot capture structured bindings.
   channel& here = ends.left;
   channel& there = ends.right;
   CHECK_FALSE(arrivals.next());
@@ -212,7 +212,8 @@ TEST_CASE("an inbox returns messages in order and posts receives with few doorbe
     CHECK(what.received()->is_receive());
     CHECK(content_of(what) == from.front(1 + taken % 60));
     ++taken;
-    // Some messages are kept for a while, so that their places return in a different order.
+    // Some messages are kept for a while, so that their places are not returned in the order in
+    // which they were taken.
     if (taken % 3 == 0) kept.push_back(std::move(what));
     if (kept.size() == 10) kept.clear();
   }
@@ -331,13 +332,13 @@ TEST_CASE("repeatedly renewing a channel with an inbox keeps no earlier connecti
     static_cast<void>(messages.next());
     CHECK(core.sends().kept_connections() == 1);
   }
-  // The handle of an unfinished send keeps the connection of the send alive.
+  // The handle to a send that has not finished keeps the send's connection alive.
   must(ends.right.renew());
   must(ends.left.handshake(ends.right.endpoint()));
   const auto kept = must(ends.left.post_send({.elements = from.gather()}));
   must(ends.left.renew());
   CHECK(core.sends().kept_connections() == 2);
-  // The next call of `next` posts the receives to the new connection.
+  // The next call to `next` posts the receives on the new connection.
   CHECK(messages.posted() == 0);
   CHECK_FALSE(messages.next());
   CHECK(messages.posted() == 4);
@@ -441,7 +442,7 @@ TEST_CASE("all places return to the pool in whatever order channels are destroye
             kept.pop_back();
           }
       }
-    // Destroys or breaks the objects in a random order while requests are in flight.
+    // Destroys or breaks the objects in random order while requests are in flight.
     for (unsigned what : {random() % 6, random() % 6, random() % 6}) switch (what) {
         case 0:
           here = channel();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// The other tests assume that the device exists. This test reports clearly if it is missing.
+// The other tests assume that the device exists. If it is missing, this test says so clearly.
 TEST_CASE("the device under test exists") {
   const char* chosen = std::getenv("VERBSPP_TEST_DEVICE");
   const std::string wanted = chosen != nullptr ? chosen : "soft0";

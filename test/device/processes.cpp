@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests with two processes. The peer is another instance of this program, which runs a test case
-/// that is reserved for it.
+/// Tests with two processes. The peer is another instance of this program, which runs one of
+/// the test cases that are reserved for peers.
 #include "channels.hpp"
 
 #include <fcntl.h>
@@ -115,8 +115,8 @@ class peer_process {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
     link_.emplace(ends[0]);
     const peer_link theirs(ends[1]);
-    // The child inherits this descriptor: it has no close-on-exec flag, and a number that is free
-    // in the child.
+    // The child inherits this descriptor, because it has no close-on-exec flag. Its number is one
+    // that is free in the child.
     const int inherited = ::fcntl(ends[1], F_DUPFD, 100);
     REQUIRE(inherited >= 0);
     const peer_link duplicate(inherited);
@@ -133,8 +133,8 @@ class peer_process {
     std::string test_case = "entry point of the child process (not a test)";
     const std::array<char*, 3> arguments{program.data(), test_case.data(), nullptr};
     pid_t process = 0;
-    // The output of the child goes to standard error, because the parent reports the results on
-    // standard output.
+    // The child's output goes to standard error, because the parent reports its results on standard
+    // output.
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
@@ -149,8 +149,8 @@ class peer_process {
   pid_t process_;
 };
 
-/// Connects to the other process over the stream. Returns when both have connected, so that nothing
-/// is sent to a queue pair that is not ready.
+/// Connects to the other process over the stream. Returns only when both have connected, so that
+/// neither sends anything to a queue pair that is not ready.
 connected connect_over(const peer_link& connection, prepared pair) {
   const endpoint remote = connection.exchange(pair.endpoint());
   connected result = must(std::move(pair).handshake(remote));
@@ -158,7 +158,7 @@ connected connect_over(const peer_link& connection, prepared pair) {
   return result;
 }
 
-// The functions that the other process executes, one for each role.
+// These are the functions that the other process executes, one for each role.
 
 void answer_messages(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, message_size);
@@ -182,7 +182,7 @@ void offer_memory(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, pattern(message_size, 60));
   connected right = connect_over(connection, must(bed.left().build()));
   connection.put(writable(memory.remote()).encode());
-  // While the parent reads and writes, this process calls no verbs.
+  // While the parent reads and writes its memory, this process makes no verbs calls.
   connection.meet();
   if (memory.bytes() != pattern(message_size, 61))
     throw failure(__FILE__, __LINE__, "the parent's data was not written");
@@ -286,8 +286,8 @@ TEST_CASE("a process that is killed in the middle of a stream is detected") {
   while (posted < window) post();
   std::optional<work_status> failed;
   auto deadline = clock::now() + patience;
-  // The first request that fails has received no acknowledgement. The requests after it are
-  // flushed.
+  // The first request to fail is the one that received no acknowledgement. The requests after it
+  // are flushed.
   while (completed < posted) {
     if (clock::now() > deadline) FAIL("no request failed after the other process was killed");
     std::array<work_completion, 4> slots;
@@ -310,7 +310,7 @@ TEST_CASE("a process that is killed in the middle of a stream is detected") {
   CHECK(completed >= 100);
   wait_for_error_state(left);
 
-  // The device still works for other queue pairs.
+  // The device continues to work for other queue pairs.
   auto [other_left, other_right] = connect(bed);
   must(other_right.post_receive({.elements = memory.scatter()}, {.id = 1}));
   must(other_left.post_send({}, {.id = 2}));
@@ -350,7 +350,7 @@ TEST_CASE("another process can write to memory leased to it until the lease is r
     CHECK(clock::now() - start < soon);
     const std::vector<std::byte> expected = pattern(message_size, 64);
     std::ranges::copy(expected, memory.content().begin());
-    // The process exits when its next write is refused.
+    // The process exits as soon as one of its writes is refused.
     if (!is_killed) CHECK(peer.ends_well());
     // steady: gives an error time to show; a correct library passes at any speed
     std::this_thread::sleep_for(moment);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queue pairs that a C program created and that the library adopts or borrows, and queue pairs
-/// that the library releases to a C program.
+/// Queue pairs that a C program created and that the library adopts or borrows, and queue
+/// pairs that the library releases to a C program.
 
 #include "failing_verb.hpp"
 #include "transports.hpp"
@@ -16,7 +16,7 @@ using verbspp::queue_pair_state::reset;
 
 namespace {
 
-/// Creates a queue pair as a C program does.
+/// Creates a queue pair with the calls that a C program would use.
 ibv_qp* made_by_c(const testbed& bed, transport type, ibv_srq* receives = nullptr) {
   ibv_qp_init_attr initial{};
   initial.send_cq = initial.recv_cq = bed.left_queue.native_handle();
@@ -32,7 +32,7 @@ ibv_qp* made_by_c(const testbed& bed, transport type, ibv_srq* receives = nullpt
   return made;
 }
 
-/// Creates a queue pair and moves it to INIT, as `rdma_create_qp` does.
+/// Creates a queue pair and moves it to INIT, which is what `rdma_create_qp` does.
 ibv_qp* prepared_by_c(const testbed& bed, transport type) {
   ibv_qp* const made = made_by_c(bed, type);
   ibv_qp_attr attributes{};
@@ -46,7 +46,7 @@ ibv_qp* prepared_by_c(const testbed& bed, transport type) {
   return made;
 }
 
-/// Checks that the queue pair still exists, and destroys it.
+/// Checks that the queue pair still exists, and then destroys it.
 void destroy_by_c(ibv_qp* made) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};
@@ -116,7 +116,7 @@ TEST_CASE("an adopted queue pair is destroyed by the library") {
         prepared_by_c(bed, transport::rc), ownership::taken));
     CHECK(live_objects() == before + 1);
     auto connected = connect_to_itself(std::move(pair));
-    // The queue pair keeps the access rights that the C program set, even after it is prepared
+    // The queue pair keeps the access rights that the C program set, even when it is prepared
     // again.
     auto again = must(must(std::move(connected).to_reset()).prepare());
     CHECK(must(again.query()).access().contains(access::remote_write));
@@ -186,8 +186,8 @@ TEST_CASE("a borrowed queue pair leaves the multicast groups that it joined") {
     auto pair = must(parents<transport::ud>(bed).from_native<init>(made, ownership::borrowed));
     must(pair.join_multicast(group, multicast_lid));
   }
-  // Checks indirectly that the group was left: the kernel refuses to destroy a queue pair that is
-  // in a group.
+  // This shows indirectly that the queue pair has left the group, because the kernel refuses to
+  // destroy a member of a group.
   destroy_by_c(made);
 }
 
@@ -246,7 +246,7 @@ TEST_CASE("a queue pair is adopted only with its actual type and state and paren
 
 namespace {
 
-/// The attributes that a connection manager supplies for a transition of an RC queue pair. The
+/// The attributes that a connection manager supplies for one transition of an RC queue pair. The
 /// queue pair is connected to itself.
 struct step {
   ibv_qp_attr attributes{};
@@ -338,7 +338,7 @@ TEST_CASE("a queue pair of a C program can be modified with checked attributes")
   CHECK(std::string(incomplete.operation()) == "modify RESET -> INIT");
   CHECK_THAT(incomplete.message(), Catch::EndsWith("missing: port"));
   must(modify_native(made, attributes, complete));
-  // A modification without a target state applies to the state that the device reports.
+  // If no target state is given, the modification applies to the state that the device reports.
   attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
   must(modify_native(made, attributes, IBV_QP_ACCESS_FLAGS));
   {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The typed state machine on a device: every transition of the diagram, recovery, draining, and
-/// the consequences of a failed transition.
+/// Runs the typed state machine on a device: every transition in the diagram, recovery,
+/// draining, and what happens after a transition fails.
 
 #include "failing_verb.hpp"
 #include "transports.hpp"
@@ -23,7 +23,7 @@ namespace {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// Checks that the state of the device's queue pair equals that of the type.
+/// Checks that the device reports the same state for the queue pair as its type does.
 template <class QueuePair>
 void check_state(const QueuePair& pair, int line = __builtin_LINE(),
                  const char* file = __builtin_FILE()) {
@@ -80,7 +80,7 @@ void wait_until_drained(const queue_pair<Transport, send_queue_drained>& pair) {
   wait_until([&] { return !must(pair.query()).is_draining(); }, "the send queue has to drain");
 }
 
-/// Returns a queue pair that is connected to itself, brought to `State` step by step.
+/// Returns a queue pair that is connected to itself and was brought to `State` step by step.
 template <transport Transport, queue_pair_state State>
 queue_pair<Transport, State> bring(const testbed& bed) {
   if constexpr (State == reset) {
@@ -106,7 +106,7 @@ queue_pair<Transport, State> bring(const testbed& bed) {
   }
 }
 
-/// Performs the transitions RESET -> INIT -> INIT -> RTR -> RTS -> RTS -> SQD -> SQD -> RTS.
+/// Moves a queue pair through RESET -> INIT -> INIT -> RTR -> RTS -> RTS -> SQD -> SQD -> RTS.
 template <transport Transport>
 void go_the_long_way(const testbed& bed) {
   auto created = must(builder_of<Transport>(bed, bed.left_queue).create());
@@ -195,7 +195,8 @@ void leave_every_state(const testbed& bed) {
   leave_by_every_exit<Transport, queue_pair_state::error>(bed);
 }
 
-/// Recovers two ends after a failure of one, and checks that they exchange messages again.
+/// Recovers both ends after one of them has failed, and checks that they can exchange messages
+/// again.
 template <transport Transport>
 void recover(const testbed& bed) {
   auto pair = connect_both<Transport>(bed);
@@ -203,7 +204,7 @@ void recover(const testbed& bed) {
   const endpoint left_before = pair.left.endpoint();
   const endpoint right_before = pair.right.endpoint();
 
-  // The transition to RESET would discard requests in flight, so they have to complete first.
+  // The transition to RESET would discard requests that are in flight, so they must complete first.
   buffer<> memory(bed.domain, 64);
   must(pair.left.post_receive({.elements = memory.scatter()}, {.id = 1}));
   auto failed = must(std::move(pair.left).to_error());
@@ -225,8 +226,8 @@ void recover(const testbed& bed) {
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-/// Drains a queue pair that has requests in flight, waits for the event, and posts a send, which
-/// has to wait until the queue pair is in RTS again.
+/// Drains a queue pair that has requests in flight, and waits for the event. Then posts a send,
+/// which must wait until the queue pair is back in RTS.
 template <transport Transport>
 void drain(const testbed& bed) {
   constexpr std::size_t size = 256;
@@ -254,7 +255,7 @@ void drain(const testbed& bed) {
   CHECK_FALSE(must(drained.query()).is_draining());
   check_state(drained);
 
-  // Requests that had started have completed; the others wait.
+  // The requests that had already started have completed, and the others are waiting.
   std::uint64_t sent = 0;
   for (std::array<work_completion, before> slots;;) {
     const auto arrived = must(bed.left_queue.poll(slots));
@@ -286,7 +287,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   const endpoint right_end = right.endpoint();
   const queue_pair_state state = fail_a_send<Transport>(bed, left, right_end);
   if (state == queue_pair_state::error) {
-    // Linux's rxe lacks the state SQE, so the queue pair has to pass through RESET.
+    // Linux's rxe lacks the state SQE, so the queue pair must go through RESET.
     auto failed = std::move(left).template assume_state<queue_pair_state::error>();
     check_state(failed);
     auto prepared = must(must(std::move(failed).to_reset()).prepare());
@@ -297,7 +298,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   auto stopped = std::move(left).template assume_state<send_queue_error>();
   check_state(stopped);
 
-  // In SQE, the queue pair still receives, and flushes its sends.
+  // In SQE, the queue pair still receives, but flushes its sends.
   constexpr std::size_t header = header_of<Transport>;
   buffer<> inbox(bed.domain, header + 16);
   buffer<> outbox(bed.domain, pattern(16, 4));
@@ -319,7 +320,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   check_message<Transport>(bed, resumed, right, 5);
   check_message<Transport>(bed, right, resumed, 6);
 
-  // Checks the other transitions from SQE: to ERR and to RESET.
+  // SQE also has transitions to ERR and RESET, which are checked here.
   REQUIRE(fail_a_send<Transport>(bed, resumed, right_end) == send_queue_error);
   auto failed = must(std::move(resumed).template assume_state<send_queue_error>().to_error());
   check_state(failed);
@@ -327,7 +328,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   check_state(must(std::move(right).template assume_state<send_queue_error>().to_reset()));
 }
 
-/// Checks that a transition of a moved-from queue pair was refused, whatever its attributes were.
+/// Checks that a transition of a moved-from queue pair is refused, whatever its attributes are.
 template <class Outcome>
 void check_moved_from(Outcome outcome, int line = __builtin_LINE()) {
   CAPTURE(line);
@@ -337,12 +338,12 @@ void check_moved_from(Outcome outcome, int line = __builtin_LINE()) {
   CHECK_THAT(e.message(), Catch::Contains("moved from"));
 }
 
-// Makes a call on a moved-from queue pair, as if the program called a consuming function twice.
+// Makes a call on a moved-from queue pair, as a program does that calls a consuming function twice.
 template <class QueuePair, class Call>
 void check_second(QueuePair pair, Call call, int line = __builtin_LINE()) {
   const QueuePair taken = std::move(pair);
   check_moved_from(call(pair), line);  // NOLINT(bugprone-use-after-move)
-  check_state(taken);                  // the target of the move is not affected
+  check_state(taken);                  // the queue pair that was moved to is not affected
 }
 
 template <transport Transport>
@@ -502,7 +503,7 @@ TEST_CASE("a failed transition destroys the queue pair and leaves nothing behind
       CHECK_FALSE(e.message().empty());
       CHECK(count_within_a_moment(bed.left_queue) == 0);
     };
-    // The queue pair is in ERR, which its type does not reflect, and has posted receives.
+    // The queue pair has posted receives and is in ERR, although its type says otherwise.
     const auto broken = [&](auto pair) {
       must(pair.post_receive({.elements = memory.scatter()}, {.id = 1}));
       must(pair.post_receive({.elements = memory.scatter()}, {.id = 2}));
@@ -562,8 +563,8 @@ TEST_CASE("a modification that fails leaves the queue pair and its endpoint unch
   check_state(pair);
   auto connected = must(std::move(pair).handshake(before));
 
-  // Requests more reads than any device supports. The device may also refuse this for another
-  // reason in SQD.
+  // Requests more reads than any device supports. In SQD, the device may also refuse this for a
+  // different reason.
   if (bed.limits.max_qp_init_rd_atom < 255) {
     auto drained = must(std::move(connected).modify(
         attributes_for<transport::rc, ready_to_send, send_queue_drained>()));
@@ -634,7 +635,7 @@ TEST_CASE("the endpoint reflects a change of the port") {
   const endpoint before = pair.endpoint();
   must(pair.modify(attributes_for<transport::rc, init, init>().port(bed.port.number())));
   CHECK(pair.endpoint() == before);
-  // Most devices have only one port. A second port that is active has its own addresses.
+  // Most devices have only one port. If there is a second active port, it has addresses of its own.
   for (std::uint8_t number = 1; number <= bed.limits.phys_port_cnt; ++number) {
     const port_attributes port = must(bed.context.query_port(must(port_number::from(number))));
     if (port.number() == bed.port.number() || port.state() != port_state::active) continue;

@@ -8,7 +8,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// True if all bytes before and after the `size` bytes at `offset` have this value.
+/// Returns true if all bytes before and after the `size` bytes at `offset` have this value.
 bool is_untouched_around(const std::vector<std::byte>& memory, std::size_t offset, std::size_t size,
                          std::byte value) {
   const auto at = [&](std::size_t i) { return memory.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -66,7 +66,8 @@ TEST_CASE_METHOD(
   buffer<> unused(bed.domain, std::vector<std::byte>(8, std::byte{0x11}));
   for (const std::size_t size : sizes) {
     INFO(size << " bytes");
-    // The memory of the receive is neither required nor changed.
+    // A write with immediate data consumes the receive, but does not touch the memory of the
+    // receive.
     must(right.post_receive({.elements = unused.scatter()}, {.id = 1}));
     must(left.post_write({.elements = from.gather(0, size),
                           .remote = to.remote(),
@@ -150,7 +151,7 @@ TEST_CASE_METHOD(two_queue_pairs,
     CHECK(e.native_errno() == 0);
     CHECK_THAT(e.message(), Catch::Contains("32") && Catch::Contains("31"));
   }
-  // Nothing was posted, and the connection is unchanged.
+  // Nothing was posted, and the connection still works.
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   must(left.post_write({.elements = from, .remote = must(far.remote().slice(0, 32))}, {.id = 3}));
   take_success(bed.left_queue, 3);
@@ -184,7 +185,7 @@ TEST_CASE_METHOD(
   must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = 1}));
   must(left.post_read({.elements = back.scatter(), .remote = far.remote()}, {.id = 2}));
   must(left.post_send({.elements = near.gather(0, 16)}, {.id = 3}));
-  // The message has arrived, so the earlier writes have been performed.
+  // This message was sent after the writes, so its arrival shows that they have been performed.
   take_success(bed.right_queue, 9);
   CHECK(far.bytes() == near.bytes());
   for (std::uint64_t id = 1; id <= 3; ++id) take_success(bed.left_queue, id);

@@ -30,7 +30,7 @@ using slots_buffer = registered_buffer<all_rights, slot>;
 
 [[nodiscard]] std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-/// True if the page that contains the address is mapped.
+/// Returns true if the page that contains the address is mapped.
 [[nodiscard]] bool is_mapped(const void* address) {
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) & ~(page_size() - 1);
   unsigned char resident = 0;
@@ -242,7 +242,7 @@ TEST_CASE("the memory of a registered buffer that cannot be deregistered is not 
 TEST_CASE("a registered buffer that cannot be registered leaves no memory behind") {
   const testbed bed;
   const failing_verb fails("ibv_reg_mr_iova2", ENOMEM);
-  // A leak of this size would soon make the allocation itself fail.
+  // If each attempt leaked this much, allocation itself would soon fail.
   for (int i = 0; i < 100; ++i)
     CHECK(failure_of(bytes_buffer::allocate(bed.domain, std::size_t{1} << 41)) ==
           error_kind::resource_exhausted);

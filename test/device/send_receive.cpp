@@ -14,7 +14,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Divides memory into `count` pieces of uneven lengths, with gaps between them.
+/// Divides memory into `count` pieces of different lengths, with gaps between them.
 std::vector<std::pair<std::size_t, std::size_t>> uneven_pieces(std::size_t count, std::size_t first,
                                                                std::size_t step) {
   std::vector<std::pair<std::size_t, std::size_t>> pieces;
@@ -47,7 +47,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a message of any size arrives as it was sent"
     CHECK(received.byte_count() == size);
     CHECK_FALSE(received.immediate());
     CHECK(inbox.front(size) == outbox.front(size));
-    // The byte after the message has not been written.
+    // The device has not written to the byte after the message.
     CHECK(inbox.bytes()[size] == std::byte{0xee});
   }
 }
@@ -188,7 +188,7 @@ TEST_CASE("thousands of messages arrive in order") {
   std::array<work_completion, 8> slots;
   auto deadline = clock::now() + patience;
   while (sent < count || received < count) {
-    // A slot is used again only after both its send and its receive have completed.
+    // A slot is reused only after both its send and its receive have completed.
     while (posted < count && posted < std::min(sent, received) + window) {
       numbers[posted % window] = posted * 3;
       must(left.post_send({.elements = must(outgoing.gather(slot(posted), 8))}, {.id = posted}));
@@ -239,8 +239,8 @@ TEST_CASE("two threads can share a completion queue and use separate queue pairs
   std::array<std::atomic<std::uint64_t>, 4> completed{};
   std::array<std::exception_ptr, 2> failures{};
 
-  // The id of a request identifies its thread and its direction: twice the thread's number for
-  // sends, and one more for receives.
+  // The id of a request identifies its thread and its direction. It is twice the thread's number
+  // for sends, and one more than that for receives.
   const auto work = [&](std::uint64_t number) {
     buffer<> memory(bed.domain, pattern(128, static_cast<unsigned>(number)));
     connected pair = connect_to_itself(must(bed.left().build()));
@@ -255,7 +255,7 @@ TEST_CASE("two threads can share a completion queue and use separate queue pairs
         must(pair.post_send({.elements = memory.gather(0, 64)}, {.id = 2 * number}));
         ++posted;
       }
-      // This thread may also poll completions of the other thread.
+      // This thread may also poll completions that belong to the other thread.
       for (const work_completion& each : must(bed.left_queue.poll(slots))) {
         must(each.get());
         ++completed.at(each.wr_id());

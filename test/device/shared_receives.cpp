@@ -19,8 +19,8 @@ std::optional<shared_receive_queue> shared_queue(const testbed& bed, work_reques
   return supported(shared_receive_queue::create(bed.domain, length), shared_receive_queues);
 }
 
-/// Makes the queue fall below its limit, so that an event is raised.
-/// \returns the queue pair that has consumed the receive
+/// Makes the number of receives in the queue fall below its limit, which raises an event. \returns
+/// the queue pair that has consumed the receive
 auto reach_limit_of(const testbed& bed, shared_receive_queue& shared) {
   auto pair = connect_to_itself(must(bed.left().shared_receive_queue(shared).build()));
   buffer<> inbox(bed.domain, 8);
@@ -77,7 +77,7 @@ TEST_CASE("posting to a full shared receive queue returns would_block") {
   const std::uint32_t room = shared->capacities().max_work_requests;
   std::optional<error> refused;
   std::uint32_t posted = 0;
-  // Some drivers round the capacity up, but report the requested number.
+  // Some drivers round the capacity up but report the number that was requested.
   for (; posted < 4 * room + 16 && !refused; ++posted) {
     const auto outcome = shared->post_receive({.elements = inbox.scatter()}, {.id = posted});
     if (outcome.has_error()) refused = outcome.error();

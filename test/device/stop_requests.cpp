@@ -24,7 +24,8 @@ using slots = std::array<work_completion, 4>;
 using queue_of_both =
     completion_queue_with<completion_feature::waitable | completion_feature::queue_pair_number>;
 
-/// Requests a stop while the wait sleeps. Returns the time from the request until the wait ends.
+/// Requests a stop while the wait sleeps. Returns how long it took for the wait to end after the
+/// request.
 template <class Wait>
 [[nodiscard]] clock::duration sleeps_on(Wait wait) {
   std::stop_source source;
@@ -39,12 +40,12 @@ template <class Wait>
   const auto ended = clock::now().time_since_epoch();
   requester.join();
   CHECK(is_empty);
-  // The wait did not end before the stop was requested.
+  // The wait must not have ended before the stop was requested.
   CHECK(ended.count() >= requested_at);
   return ended - clock::duration(requested_at);
 }
 
-/// Checks that a wait does not sleep if the stop was requested before it began.
+/// Checks that a wait doesn't sleep if the stop was already requested when it began.
 template <class Wait>
 void check_requested_before(Wait wait) {
   std::stop_source source;
@@ -201,8 +202,8 @@ TEST_CASE("a stop request wakes a thread that relies on another thread to read e
     slots into;
     static_cast<void>(first.wait(into, wait_limit(patience, end.get_token())));
   });
-  // The other thread registers its stop callback when it begins to sleep. From then on, it reads
-  // the events of the channel.
+  // When the other thread begins to sleep, it registers its stop callback. From then on, that
+  // thread is the one that reads the channel's events.
   while (end.callbacks() == 0) std::this_thread::yield();
   CHECK(stop_a_sleep([&](const wait_limit& until) {
           slots into;
@@ -318,7 +319,8 @@ TEST_CASE("a stop request and a completion at the same time end a wait once") {
     const wait_limit until(patience, source.get_token());
     must(alone.post_write({.remote = memory.remote()}, {.id = round}));
     current = &source;
-    // Two waits, because the first one may return the completion, or be ended by the stop request.
+    // There are two waits because the stop request may end the first one before it returns the
+    // completion.
     completions += static_cast<std::uint32_t>(must(queue.wait(into, until)).size());
     completions += static_cast<std::uint32_t>(must(queue.wait(into, until)).size());
     is_late = clock::now() >= until.deadline();

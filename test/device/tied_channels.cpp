@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels that own the socket of their exchange, and so are tied to it: how a peer detects that
-/// the other end was closed or destroyed.
+/// Channels that own the socket over which they were connected, and so are tied to it. These
+/// tests check how a peer detects that the other end was closed or destroyed.
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "transports.hpp"
@@ -33,7 +33,7 @@ struct tied_pair {
   channel right{};
 };
 
-/// Connects two channels by an exchange over the sockets.
+/// Connects two channels by running an exchange over the sockets.
 [[nodiscard]] tied_pair exchange_channels(const testbed& bed, const socket_pair& sockets,
                                           wait_mode mode = wait_mode::spin(),
                                           const exchange_options& left = {},
@@ -68,7 +68,7 @@ void check_works(const testbed& bed, channel& sender, channel& receiver) {
   return ::poll(&entry, 1, 0) == 1;
 }
 
-/// Counts the descriptors of this process that refer to the socket.
+/// Counts how many of this process's descriptors refer to the socket.
 [[nodiscard]] int descriptors_of(int socket) {
   struct stat wanted{};
   REQUIRE(::fstat(socket, &wanted) == 0);
@@ -142,7 +142,7 @@ TEST_CASE("a channel that is renewed keeps its socket") {
   }
   must(right.close());
   check_told(bed, left);
-  // The first socket, whose peer has hung up, does not end the next connection.
+  // The peer of the first socket has hung up, but that does not end the next connection.
   const socket_pair anew;
   must(left.renew());
   must(right.renew());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Compares the transition table with the device: for every pair of states, each required attribute
-/// is omitted, and each other attribute is added.
+/// Compares the transition table with the device. For every pair of states, these tests try
+/// the transition without each of the required attributes, and with each of the other attributes
+/// added.
 
 #include "device.hpp"
 
@@ -25,7 +26,7 @@ constexpr int all_attributes =
     IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_PATH_MIG_STATE |
     IBV_QP_CAP | IBV_QP_DEST_QPN;
 
-/// A queue pair that is modified directly, without the library's types.
+/// A queue pair that the test modifies directly, without the types that the library provides.
 class subject {
  public:
   subject(const testbed& bed, ibv_qp_type type) : bed_(bed), type_(type) {
@@ -36,7 +37,7 @@ class subject {
   [[nodiscard]] bool exists() const { return native_ != nullptr; }
   [[nodiscard]] int creation_errno() const { return errno_; }
 
-  /// Modifies the queue pair with the attributes that the mask selects. \returns the errno value
+  /// Modifies the queue pair with those attributes that the mask selects. \returns the errno value
   int modify(ibv_qp_state from, ibv_qp_state to, int mask) {
     ibv_qp_attr attributes = values();
     attributes.qp_state = to;
@@ -44,7 +45,8 @@ class subject {
     return detail::errno_of(ibv_modify_qp(native_.get(), &attributes, mask | IBV_QP_STATE));
   }
 
-  /// Creates a queue pair, and brings it to the state with the attributes that the table requires.
+  /// Creates a new queue pair, and brings it to the state with the attributes that the table
+  /// requires.
   void bring_to(ibv_qp_state state) {
     recreate();
     const auto path = [&]() -> std::vector<ibv_qp_state> {
@@ -78,8 +80,8 @@ class subject {
     if (state == IBV_QPS_SQE) fail_a_send();
   }
 
-  /// True if the queue pair can enter SQE, which is possible only by a failure. RC queue pairs, and
-  /// all queue pairs of some drivers, enter ERR instead.
+  /// Returns true if the queue pair can enter SQE, which only a failure can cause. RC queue pairs,
+  /// and all queue pairs of some drivers, enter ERR instead.
   bool reaches_send_queue_error() {
     if (type_ == IBV_QPT_RC) return false;
     bring_to(IBV_QPS_SQE);
@@ -138,7 +140,7 @@ class subject {
     wait_until([&] { return state() != IBV_QPS_RTS; }, "the queue pair to leave RTS");
   }
 
-  /// Returns a valid value for every attribute. The queue pair is connected to itself.
+  /// Returns a valid value for every attribute, with which the queue pair is connected to itself.
   [[nodiscard]] ibv_qp_attr values() const {
     ibv_qp_attr attributes{};
     attributes.qkey = 0x11111111;
@@ -191,15 +193,15 @@ std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken)
   return masks;
 }
 
-/// True if Linux refuses a mask that the table allows, because of a check outside of the table:
-/// Linux supports alternate paths only on InfiniBand, and treats a new address in SQD as a new
-/// port, which UC does not allow in that state.
+/// Returns true if Linux refuses a mask that the table allows, because of a rule that is not in the
+/// table: Linux supports alternate paths only on InfiniBand. It also treats a new address in SQD as
+/// a new port, which UC does not allow in that state.
 bool linux_refuses(const testbed& bed, ibv_qp_type type, ibv_qp_state from, int mask) {
   return ((mask & IBV_QP_ALT_PATH) != 0 && bed.is_ethernet()) ||
          (type == IBV_QPT_UC && from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0);
 }
 
-/// Compares all transitions of the device with the table. \returns the number of comparisons
+/// Compares all of the device's transitions with the table. \returns the number of comparisons
 unsigned compare_with_table(const testbed& bed, subject& queue_pair, ibv_qp_type type) {
   unsigned verdicts = 0;
   for (const ibv_qp_state from : states) {

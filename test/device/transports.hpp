@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queue pairs of any transport in any state, for tests of all three transports.
+/// Queue pairs of any transport, in any state, for tests that cover all three transports.
 #pragma once
 
 #include "device.hpp"
@@ -14,7 +14,7 @@ namespace verbspp::test {
 using connected_unreliable = connected_queue_pair<transport::uc>;
 using connected_datagram = connected_queue_pair<transport::ud>;
 
-/// The queue key of the tests' UD queue pairs.
+/// The queue key of the UD queue pairs in these tests.
 inline constexpr queue_key test_key = 0x11111111;
 
 /// Returns a builder on which all required options are set.
@@ -37,8 +37,8 @@ template <transport Transport>
   return must(builder_of<Transport>(bed, queue).build(), line, file);
 }
 
-/// Brings a prepared queue pair to RTS: connects it to `remote`, or activates it if its transport
-/// is UD.
+/// Brings a prepared queue pair to RTS by connecting it to `remote`, or by activating it if its
+/// transport is UD.
 template <transport Transport>
 [[nodiscard]] connected_queue_pair<Transport> connected_to(prepared_queue_pair<Transport> pair,
                                                            const endpoint& remote,
@@ -56,7 +56,7 @@ struct pair_of {
   connected_queue_pair<Transport> right;
 };
 
-/// Returns two ends in RTS, which are connected to each other unless their transport is UD.
+/// Returns two queue pairs in RTS. They are connected to each other unless their transport is UD.
 template <transport Transport>
 [[nodiscard]] pair_of<Transport> connect_both(prepared_queue_pair<Transport> left,
                                               prepared_queue_pair<Transport> right,
@@ -76,8 +76,8 @@ template <transport Transport>
                                  file);
 }
 
-/// Sends from one queue pair to another, with any transport. For UD, it owns the address handle
-/// that datagrams need.
+/// Sends from one queue pair to another, whatever their transport is. For UD, this object owns the
+/// address handle that datagrams need.
 template <transport Transport>
 class sender_to {
  public:
@@ -102,11 +102,11 @@ class sender_to {
   std::optional<datagram_destination> destination_;
 };
 
-/// The number of bytes before the payload in a receive.
+/// The number of bytes that precede the payload in the memory of a receive.
 template <transport Transport>
 inline constexpr std::size_t header_of = Transport == transport::ud ? datagram_header_size : 0;
 
-/// Checks that one message from left to right arrives unchanged.
+/// Sends one message from left to right, and checks that it arrives unchanged.
 template <transport Transport>
 void check_message(const testbed& bed, connected_queue_pair<Transport>& left,
                    connected_queue_pair<Transport>& right, unsigned seed,
@@ -134,8 +134,7 @@ void check_messages(const testbed& bed, pair_of<Transport>& pair, int line = __b
   check_message<Transport>(bed, pair.right, pair.left, 2, line, file);
 }
 
-/// Checks that the error is a mismatch whose message contains the field and the values of both
-/// ends.
+/// Checks that the error is a mismatch whose message names the field and the values at both ends.
 inline void check_names_both(const error& e, const std::string& field, const std::string& local,
                              const std::string& remote) {
   INFO(e);
@@ -144,7 +143,7 @@ inline void check_names_both(const error& e, const std::string& field, const std
              Catch::Contains(field) && Catch::Contains(local) && Catch::Contains(remote));
 }
 
-/// Returns the endpoint with a different address, which no port has.
+/// Returns the endpoint with its address replaced by one that no port has.
 [[nodiscard]] inline endpoint at_address_of_nobody(const testbed& bed, endpoint remote) {
   if (bed.is_ethernet())
     remote.address.bytes[15] ^= 0x5a;
@@ -153,7 +152,8 @@ inline void check_names_both(const error& e, const std::string& field, const std
   return remote;
 }
 
-/// Returns an element whose registration no longer exists. A send from it fails at the sender.
+/// Returns an element whose registration no longer exists, so that a send from it fails at the
+/// sender.
 [[nodiscard]] inline gather_element stale_element(const protection_domain& domain,
                                                   std::vector<std::byte>& bytes) {
   auto region = must(register_memory<all_rights>(domain, bytes));
@@ -162,9 +162,8 @@ inline void check_names_both(const error& e, const std::string& field, const std
   return element;
 }
 
-/// Sends a message from memory that is no longer registered.
-/// \returns the state into which the device puts the queue pair: SQE for UC and UD, if the device
-/// has this state, or else ERR
+/// Sends a message from memory that is no longer registered. \returns the state into which the
+/// device puts the queue pair: SQE for UC and UD if the device has this state, and ERR otherwise
 template <transport Transport>
 [[nodiscard]] queue_pair_state fail_a_send(const testbed& bed,
                                            connected_queue_pair<Transport>& pair,

@@ -18,7 +18,7 @@ bool has_second_port(const testbed& bed) { return bed.limits.phys_port_cnt >= 2;
 
 constexpr port_number first = 1, second = 2;
 
-/// Connects two queue pairs of this port. The left one has a short ACK timeout.
+/// Connects two queue pairs on this port. The left one has a short ACK timeout.
 connected_pair connect_at(const testbed& bed, port_number port) {
   return connect(must(bed.left().port(port).ack_timeout(8).ack_retry_count(1).build()),
                  must(bed.right().port(port).build()));

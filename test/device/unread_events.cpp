@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Unread events in queues: no call waits for them, none is lost, and the library itself does not
-/// accumulate them.
+/// Events that are left unread in queues. They delay no call, and none of them is lost. The
+/// library itself does not let them accumulate.
 
 #include "device.hpp"
 
@@ -15,7 +15,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A queue pair that writes to itself, and completes in a waitable queue.
+/// A queue pair that writes to itself, and whose requests complete in a waitable queue.
 struct writer {
   writer(const testbed& bed, const completion_channel& channel)
       : queue(must(waitable_completion_queue::create(channel, 64))),
@@ -23,7 +23,7 @@ struct writer {
         pair(connect_to_itself(must(bed.builder(queue).access(all_rights).build()))) {}
 
   void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
-  /// Causes an event of the queue, and leaves it unread.
+  /// Causes an event in the queue, and leaves it unread.
   void leave_event(std::uint64_t id) {
     must(queue.request_notification());
     write(id);
@@ -35,7 +35,7 @@ struct writer {
   connected pair;
 };
 
-/// Returns the events of the channel, until no more arrive.
+/// Returns the channel's events. Stops when no more arrive.
 std::vector<waitable_completion_queue> events_of(const completion_channel& channel) {
   std::vector<waitable_completion_queue> events;
   while (auto event = must(channel.wait(clock::now() + moment)))
@@ -144,7 +144,8 @@ TEST_CASE("unread asynchronous events delay nothing and can be read later in ord
     pairs.push_back(connect(bed));
     start_draining(pairs.back().left);
   }
-  // Events of destroyed queue pairs have been dropped, so only those of `pairs` are left.
+  // The events of destroyed queue pairs have been dropped, so only those of the queue pairs in
+  // `pairs` are left.
   for (const connected_pair& each : pairs) {
     const auto event = must(bed.context.wait_async_event(clock::now() + patience));
     REQUIRE(event);
@@ -152,6 +153,6 @@ TEST_CASE("unread asynchronous events delay nothing and can be read later in ord
     CHECK(event->concerns(each.left));
   }
   CHECK_FALSE(must(bed.context.poll_async_event()));
-  // A context can be closed while events are unread.
+  // A context can be closed even if it has unread events.
   start_draining(pairs.front().right);
 }

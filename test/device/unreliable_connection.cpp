@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UC: messages that arrive, and messages that are lost without an error.
+/// UC queue pairs: messages that arrive, and messages that are lost without an error.
 
 #include "transports.hpp"
 
@@ -120,7 +120,8 @@ TEST_CASE("UC: an RDMA write of any size arrives in both directions and consumes
           {.elements = outbox.gather(0, size), .remote = must(target.remote().slice(9, size))},
           {.id = 1}));
       take_success(from.send_completion_queue(), 1);
-      // The arrival of the write is not reported, but a later request arrives after it.
+      // Nothing reports that the write has arrived, but this later request can only arrive after
+      // it.
       must(from.post_write({.remote = target.remote(), .immediate = immediate_data(1)}, {.id = 2}));
       take_success(from.send_completion_queue(), 2);
       CHECK(take_success(to.receive_completion_queue(), 9).byte_count() == 0U);
@@ -146,7 +147,7 @@ TEST_CASE("UC: only a message without a receive is lost") {
     take_success(bed.left_queue, id);
   }
   CHECK(count_within_a_moment(bed.right_queue) == 0);
-  // Receives that are posted now get the later messages, not those that were lost.
+  // Receives that are posted now get later messages, not those that were lost.
   check_whole(bed, pair);
 }
 
@@ -195,7 +196,7 @@ TEST_CASE("UC: a message longer than its receive fails at the receiver only") {
   take_success(bed.left_queue, 1);
   const work_completion receive = take_one(bed.right_queue);
   CHECK(receive.wr_id() == 11);
-  // Linux 6.1's rxe reports that the receive is malformed.
+  // The rxe driver in Linux 6.1 reports that the receive request was malformed.
   CHECK(is_one_of(status_of(receive), {local_length_error, local_queue_pair_operation_error,
                                        remote_invalid_request_error}));
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
@@ -209,7 +210,7 @@ TEST_CASE("UC: unsignaled sends with several elements and thousands of messages 
   buffer<> outbox(bed.domain, window * 16);
   buffer<> inbox(bed.domain, window * 16);
   const auto slot = [](std::uint64_t id) { return static_cast<std::size_t>(id % window) * 16; };
-  // A message is sent only after its receive was posted, so no message is lost.
+  // Each message is sent only after its receive was posted, so that none is lost.
   for (std::uint64_t id = 0; id < count; ++id) {
     const auto content = outbox.content().subspan(slot(id), 16);
     content[0] = std::byte(id);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks that memory that the device uses is marked correctly for AddressSanitizer and Valgrind,
-/// and that accesses by the device itself are never reported. The tests also run without these
-/// tools, which shows that they are not required. ../watched tests the mistakes that the tools
-/// find.
+/// Checks that memory which the device uses is marked correctly for AddressSanitizer and
+/// Valgrind, and that these tools never report the device's own accesses. The tests also run
+/// without the tools, which shows that they are not required. The tests in ../watched check that
+/// the tools find mistakes.
 #include "channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 
@@ -102,8 +102,8 @@ TEST_CASE("the program may use memory that the device has returned even if reque
 }
 
 TEST_CASE("only ranges within the program's memory are watched") {
-  // Addresses and lengths of invalid elements, which the device refuses. These ranges do not belong
-  // to the program, so none of them may be marked.
+  // The addresses and lengths of invalid elements, which the device refuses. These ranges do not
+  // belong to the program, so none of them may be marked.
   for (const std::uint64_t address :
        {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x1000}, std::uint64_t{0x7fff8000},
         std::uint64_t{0xdeadbeef}, std::uint64_t{0xdeadbeef000}, std::uint64_t{1} << 47,
@@ -137,7 +137,7 @@ TEST_CASE_METHOD(two_channels, "memory of a channel's sends can be written in al
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t size = 8 * page;
   buffer<> theirs(bed.domain, size);
-  // The peer posts a receive only when `receive` is called, so a send stays in flight until then.
+  // The peer posts a receive only when `receive` is called. Until then, a send stays in flight.
   const auto send = [&](const auto& memory) { return must(ends.left.post_send(memory)); };
   const auto receive = [&] {
     must(must(ends.right.post_receive({.elements = theirs.scatter()})).wait(patience));

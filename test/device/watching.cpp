@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Waits for completions that also watch a file descriptor of the program and the state of the
-/// device.
+/// Waits for completions that also watch one of the program's file descriptors and the state
+/// of the device.
 
 #include "device.hpp"
 #include "failing_verb.hpp"
@@ -21,10 +21,12 @@ namespace {
 
 using slots = std::array<work_completion, 8>;
 
-/// Far more than the promised 100 ms, because other load on the machine may delay the test.
+/// This is far more than the 100 ms that the library promises, because other load on the machine
+/// may delay the test.
 constexpr std::chrono::milliseconds soon{10000};
 
-/// A queue pair that writes to itself and completes in its own queue.
+/// A queue pair that writes to itself, and whose requests complete in a queue that no other queue
+/// pair uses.
 struct writer {
   writer(const testbed& bed, waitable_completion_queue completes_in)
       : queue(std::move(completes_in)),
@@ -35,8 +37,8 @@ struct writer {
       : writer(bed, must(waitable_completion_queue::create(bed.context, capacity))) {}
 
   void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
-  /// Posts requests without pause until `enough` is true, so that the completion queue overruns
-  /// even while a wait polls it.
+  /// Posts requests without a pause until `enough` is true, so that the completion queue overruns
+  /// even though a wait is polling it.
   void overrun(const std::atomic<bool>& enough) {
     for (const auto until = clock::now() + patience; !enough && clock::now() < until;)
       if (!pair.post_write({.remote = memory.remote()}).has_value()) std::this_thread::yield();
@@ -105,7 +107,7 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable or hung u
         must(alone.queue.wait_watching(into, wait_limit::forever(), peer.watched()));
     other.join();
     CHECK(outcome.ended_by == wait_end::file_descriptor);
-    // Even a wait whose limit has expired reports a readable descriptor, unless there are
+    // A wait reports a readable descriptor even if its limit has already expired, unless there are
     // completions.
     CHECK(
         must(alone.queue.wait_watching(into, clock::time_point::min(), peer.watched())).ended_by ==
@@ -148,8 +150,8 @@ TEST_CASE("a queue that overruns during a wait ends the wait with the event") {
   REQUIRE(outcome.event);
   CHECK(outcome.event->type() == async_event_type::completion_queue_error);
   CHECK(outcome.event->concerns(alone.queue));
-  // The program gets the event as well, and possibly more than one: Linux's software driver repeats
-  // it for each completion that found no room.
+  // The program gets the event as well, and may get it more than once: Linux's software driver
+  // repeats it for each completion for which there was no room.
   int told = 0;
   while (const auto event = must(bed.context.poll_async_event()))
     if (event->type() == async_event_type::completion_queue_error) ++told;
@@ -184,7 +186,7 @@ TEST_CASE("a wait is ended by a failure even if another thread reads its event")
     outcomes.push_back(wait_for_failure(alone.queue));
     enough = true;
     overruns.join();
-    // Wait for the event, because destroying the queue would drop it.
+    // Wait for the event before the queue is destroyed, because that would drop the event.
     const auto until = clock::now() + patience;
     while (told <= round && clock::now() < until) std::this_thread::yield();
   }
@@ -274,8 +276,8 @@ TEST_CASE("threads with and without a watched descriptor can wait for the queues
           const auto outcome = queue.wait_watching(into, until, peer.watched());
           if (outcome.has_value()) taken = outcome.assume_value().completions.size();
         }
-        // A wait that takes the completion only at the deadline has failed: the completion should
-        // have woken it earlier.
+        // A wait that returns the completion only at the deadline has failed, because the
+        // completion should have woken it earlier.
         if (taken == 0 || clock::now() >= until) return;
         got[which] += taken;
       }

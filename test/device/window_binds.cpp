@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Binds of memory windows: in batches, together with other requests, and to different kinds of
-/// memory.
+/// Binding memory windows: in batches, together with other requests, and to different kinds
+/// of memory.
 #include "memory_windows.hpp"
 #include "transports.hpp"
 
@@ -78,7 +78,7 @@ TEST_CASE("a window in a batch that is refused is unchanged") {
                }),
                Catch::Contains("of the batch") && Catch::Contains("larger template arguments"));
     CHECK(count_within_a_moment(bed.right_queue) == 0);
-    // The window still has the key that the device expects.
+    // The window still has the key that the device expects, so it can be bound again.
     bind(right, *window, part);
     CHECK(write(bed, left, part.remote(window->rkey()), source) == work_status::success);
   });
@@ -109,7 +109,7 @@ TEST_CASE("a window bound by an accepted request of a failed batch has its new k
   for (std::uint64_t id = 0; id < e.accepted(); ++id) take_success(bed.right_queue, id);
   buffer<> source(bed.domain, pattern(64, 11));
   CHECK(write(bed, pair.left, part.remote(bound->rkey()), source) == work_status::success);
-  // Both windows have the keys that the device expects.
+  // Both windows still have the keys that the device expects.
   invalidate(pair.right, bound->rkey());
   bind(pair.right, *bound, part);
   bind(pair.right, *refused, part);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory windows: calls that the library, the device or the driver refuses.
+/// Memory windows: calls that are refused by the library, the device or the driver.
 #include "failing_verb.hpp"
 #include "memory_windows.hpp"
 
@@ -14,8 +14,8 @@ namespace verbspp::test::windows {
 
 namespace {
 
-/// During its lifetime, replaces a function of the driver. Inline functions of libibverbs call this
-/// function through a pointer.
+/// Replaces one of the driver's functions, which inline functions in libibverbs call through a
+/// pointer. The replacement lasts for the lifetime of this object.
 template <class Function>
 class replaced {
  public:
@@ -67,7 +67,7 @@ TEST_CASE("a bind by a queue pair of another domain fails") {
   const auto elsewhere = must(protection_domain::allocate(bed.context));
   connected_pair pair = connect(bed);
   shown_memory memory(elsewhere, 64);
-  // Not every device checks the domain for type 1.
+  // Not every device checks the protection domain of windows of type 1.
   auto window = window_of<type_2>(elsewhere);
   must(pair.right.post_bind(*window, part_of<both_ways>(memory, 0, 64), {.id = 1}));
   const work_error refused = failure_of(take_one(bed.right_queue).get());
@@ -182,7 +182,7 @@ TEST_CASE("the error about a missing window type names the available type") {
   CHECK(refusal(second_type::create, first | second, EINVAL) == error_kind::invalid_input);
   CHECK(refusal(second_type::create, 0, ENOMEM) == error_kind::resource_exhausted);
 
-  // libibverbs uses a null pointer for a driver without windows.
+  // If a driver has no windows, libibverbs sets this pointer to null.
   const replaced missing(driver.alloc_mw, decltype(driver.alloc_mw){nullptr});
   CHECK(failure_of(first_type::create(bed.domain)) == error_kind::not_supported);
 }

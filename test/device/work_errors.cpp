@@ -12,8 +12,8 @@ namespace {
 
 using enum work_status;
 
-/// Checks a failed completion: its class, its queue pair, and its status. The status has to be one
-/// of `statuses`, because devices differ.
+/// Checks the class, the queue pair and the status of a failed completion. Devices differ, so the
+/// status must be one of `statuses`.
 void check_failed(const work_completion& completion, std::uint64_t id, const connected& pair,
                   std::initializer_list<work_status> statuses, work_error_class error_class) {
   REQUIRE_FALSE(completion.is_success());
@@ -27,7 +27,8 @@ void check_failed(const work_completion& completion, std::uint64_t id, const con
   CHECK(std::string(failed.hint()).size() > 10);
 }
 
-/// Checks that a queue pair that has failed is in ERR, and that requests posted later are flushed.
+/// Checks that a queue pair that has failed is in ERR, and that it flushes requests that are posted
+/// later.
 void check_broken(connected& pair, const completion_queue& queue) {
   wait_for_error_state(pair);
   must(pair.post_send({}, {.id = 901, .signaled = false}));
@@ -39,15 +40,16 @@ void check_whole(const connected& pair) {
   CHECK(must(pair.query_state()) == queue_pair_state::ready_to_send);
 }
 
-/// The statuses for a mistake at the local end. Hardware reports a protection error; rxe reports
-/// some mistakes as an invalid request.
+/// The statuses that a mistake at the local end can cause. Hardware reports a protection error, but
+/// rxe reports some mistakes as an invalid request.
 constexpr auto local_mistakes = {local_protection_error, local_queue_pair_operation_error};
-/// The statuses for a violation of a region's rights or bounds, and for a right that the queue pair
-/// lacks. For the latter, rxe reports an invalid request.
+/// The statuses that can be reported if an access exceeds a region's rights or bounds, or if the
+/// queue pair lacks the right. In the latter case, rxe reports an invalid request.
 constexpr auto access_refusals = {remote_access_error};
 constexpr auto queue_pair_refusals = {remote_access_error, remote_invalid_request_error};
 
-/// Writes to (or reads from) memory that the peer refuses, and checks the results at both ends.
+/// Writes to, or reads from, memory that the peer's device refuses to access. Checks the results at
+/// both ends.
 void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t address,
                    std::uint64_t length, remote_key rkey, bool reads,
                    std::initializer_list<work_status> statuses) {
@@ -65,9 +67,10 @@ void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t addre
                          {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, statuses, work_error_class::remote);
   check_broken(left, bed.left_queue);
-  // The connection breaks at the accessed end as well.
+  // The connection also breaks at the end whose memory was accessed.
   wait_for_error_state(right);
-  // rxe reports the cause in the status of the next receive; other devices flush that receive.
+  // rxe reports the cause in the status of the next receive, whereas other devices flush that
+  // receive.
   const work_completion receive = take_one(bed.right_queue);
   CHECK(receive.wr_id() == 11);
   CHECK_FALSE(receive.is_success());
@@ -102,7 +105,7 @@ struct stale_memory {
   }
 };
 
-/// Checks a send from memory that the sending device refuses.
+/// Checks that a send fails if the sending device refuses its memory.
 void check_send_refused_here(const testbed& bed, const gather_element& from) {
   auto [left, right] = connect(bed);
   buffer<> inbox(bed.domain, 4096);
@@ -115,7 +118,7 @@ void check_send_refused_here(const testbed& bed, const gather_element& from) {
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-/// Checks a receive into memory that the receiving device refuses.
+/// Checks that a receive fails if the receiving device refuses its memory.
 void check_receive_refused_there(const testbed& bed, const scatter_element& into) {
   auto [left, right] = connect(bed);
   buffer<> outbox(bed.domain, 64);
@@ -138,8 +141,8 @@ TEST_CASE_METHOD(two_queue_pairs, "a message longer than its receive fails on bo
   must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 1}));
   must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 2}));
 
-  // Linux 6.1's rxe reports that the receive is malformed; later versions report the same status to
-  // both ends.
+  // The rxe driver in Linux 6.1 reports that the receive request was malformed. Later versions
+  // report the same status at both ends.
   const work_completion receive = take_one(bed.right_queue);
   check_failed(receive, 11, right,
                {local_length_error, local_queue_pair_operation_error, remote_invalid_request_error},
@@ -148,7 +151,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a message longer than its receive fails on bo
                    : work_error_class::local_programming);
   check_failed(take_one(bed.left_queue), 1, left,
                {remote_invalid_request_error, remote_operation_error}, work_error_class::remote);
-  // The remaining requests are flushed on both ends.
+  // The remaining requests are flushed at both ends.
   check_failed(take_one(bed.left_queue), 2, left, {flushed}, work_error_class::flushed);
   check_failed(take_one(bed.right_queue), 12, right, {flushed}, work_error_class::flushed);
   check_broken(left, bed.left_queue);
@@ -173,7 +176,7 @@ TEST_CASE("a wrong rkey is refused") {
 
 TEST_CASE("access beyond the bounds of a region is refused and writes nothing") {
   const testbed bed;
-  // The region lies between other parts of the vector, which must not change.
+  // The region is in the middle of the vector. The rest of the vector must not change.
   std::vector<std::byte> memory(192, std::byte{0x77});
   const auto region =
       must(register_memory<all_rights>(bed.domain, std::span(memory).subspan(64, 64)));
@@ -363,8 +366,8 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is detected") {
   for (std::uint64_t id = 0; id < 8; ++id)
     must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = id}));
   pair.reset();
-  // The first writes may have completed before the peer was destroyed. The next one, if any, fails,
-  // and those after it are flushed.
+  // The first writes may have completed before the peer was destroyed. The next write, if there is
+  // one, fails, and those after it are flushed.
   std::size_t succeeded = 0, exceeded = 0, flushed_behind = 0;
   for (const work_completion& each : take(bed.left_queue, 8)) {
     CHECK(each.wr_id() == succeeded + exceeded + flushed_behind);
@@ -389,7 +392,7 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is detected") {
 TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes requests in flight in order") {
   buffer<> memory(bed.domain, 64);
   constexpr std::uint64_t count = 8;
-  // Nothing completes: the peer has no receives, and the sends are retried forever.
+  // Nothing completes, because the peer has no receives and the sends are retried forever.
   for (std::uint64_t id = 0; id < count; ++id) {
     must(left.post_send({.elements = memory.gather(0, 32)}, {.id = id, .signaled = id % 2 == 0}));
     must(left.post_receive({.elements = memory.scatter(32, 32)}, {.id = 100 + id}));
@@ -419,7 +422,8 @@ TEST_CASE_METHOD(two_queue_pairs, "requests posted in ERR are flushed") {
     check_failed(take_one(bed.left_queue), id, left, {flushed}, work_error_class::flushed);
 
   must(left.post_receive({.elements = memory.scatter()}, {.id = 4}));
-  // rxe posts receives without a call to the kernel. The kernel processes them at the next call.
+  // rxe posts receives without a call to the kernel. The kernel processes them only at the next
+  // call.
   if (!device_name().starts_with("soft")) move_to_error(left.native_handle());
   check_failed(take_one(bed.left_queue), 4, left, {flushed}, work_error_class::flushed);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory that requests own or keep: parts of a buffer that own the whole buffer, and shared
-/// buffers.
+/// Memory that requests own or keep: parts that own their whole buffer, and shared buffers.
 #include "device.hpp"
 #include "failing_verb.hpp"
 #include <verbspp/memory/buffer_part.hpp>
@@ -47,7 +46,7 @@ void check_gone(Outcome outcome) {
   CHECK_THAT(failure_of(std::move(outcome)).message(), Catch::Contains("was moved from"));
 }
 
-/// Moves the content out of the object, and returns the moved-from object.
+/// Moves the content out of the object, and returns the object in its moved-from state.
 template <class Object>
 const Object& emptied(Object& object) {
   const Object taken(std::move(object));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks that a program that hides its symbols can catch the library's exceptions by type. Some C++
-// libraries compare types by address, which would fail for hidden types.
+// Checks that a program can catch the library's exceptions by type even if it hides its own
+// symbols. Some C++ libraries compare types by their addresses, which would fail if the types were
+// hidden.
 
 #include <verbspp/verbspp.hpp>
 

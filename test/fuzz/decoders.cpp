@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: for any bytes from a peer, a decoder returns either an error, or a value
-/// that encodes to the same bytes. The corpus contains one example of each kind of value.
+/// A libFuzzer target. Whatever bytes a peer sends, a decoder must return either an error or
+/// a value that encodes to the same bytes. The corpus contains one example of each kind of value.
 
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/qp/endpoint.hpp>
@@ -21,7 +21,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// Checks that the error has a message, and that it is as long as `format` reports.
+/// Checks that the error has a message, and that the message is as long as `format` reports.
 void require_words(const verbspp::error& e) {
   require(e.message().size() > 10 && e.message().size() == e.format({}));
 }
@@ -32,11 +32,11 @@ void decode(std::span<const std::byte> bytes) {
   if (decoded.has_error()) return require_words(decoded.error());
   const auto encoded = decoded.value().encode();
   require(Decoded::decode(encoded).value() == decoded.value());
-  // The decoder drops received rights that the type of the handle does not have.
+  // If the bytes contain rights that the handle's type does not have, the decoder drops them.
   constexpr std::size_t rights_at = 2, behind_rights = 4;
   const bool keeps_all = std::same_as<Decoded, verbspp::endpoint>;
   const std::size_t compared_from = keeps_all ? rights_at : behind_rights;
-  // An endpoint in the previous format is the beginning of one in the current format, with another
+  // An endpoint in the previous format is a prefix of one in the current format, except for the
   // version number.
   const bool is_former = keeps_all && bytes.size() < encoded.size();
   require(is_former ||
@@ -46,8 +46,8 @@ void decode(std::span<const std::byte> bytes) {
                          bytes.subspan(compared_from)));
 }
 
-/// Reads a datagram. The 40 bytes of its header are part of the input, because they come from the
-/// network as well.
+/// Reads a datagram. The 40 bytes of its header are part of the input, because they also come from
+/// the network.
 void read_datagram(std::span<const std::byte> bytes) {
   std::vector<std::byte> memory(bytes.begin(), bytes.end());
   ibv_wc native{};

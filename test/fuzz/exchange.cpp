@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: whatever a peer sends in an exchange, and at whatever time, the exchange
-/// either ends with an error that has a message, or succeeds after the peer has sent everything
-/// required.
+/// A libFuzzer target. Whatever a peer sends in an exchange, and whenever it does, the
+/// exchange must either end with an error that has a message, or succeed after the peer has sent
+/// everything that is required.
 ///
-/// The first byte of the input is the number of frames of a valid peer that precede the remaining
+/// The first byte of the input is the number of frames from a valid peer that precede the remaining
 /// bytes.
 
 #include <verbspp/exchange.hpp>
@@ -49,7 +49,7 @@ detail::owned<exchange_core> side(int socket) {
   return std::move(made).value();
 }
 
-/// Advances by one step. \returns true if it was the last one
+/// Advances the exchange by one step. \returns true if it was the last one
 bool advance(exchange_core& core) {
   const auto step = core.advance();
   if (!step.has_value()) {

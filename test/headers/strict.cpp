@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Includes all headers at once, with strict warnings. alone.py compiles each header separately,
-// with the same options.
+// Includes all headers at once, with strict warnings. alone.py uses the same options to compile
+// each header separately.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/cm.hpp>
@@ -12,12 +12,13 @@
 
 #include <tuple>
 
-// Uses a defaulted constructor of a template, because g++ warns about it only where it is used.
+// This uses a defaulted constructor of a template, because g++ warns about such a constructor only
+// where it is used.
 [[nodiscard]] verbspp::pending<verbspp::message> empty_request();
 verbspp::pending<verbspp::message> empty_request() { return {}; }
 
-// A program should pay for exchanges only if it uses them, so the headers must not instantiate an
-// exchange. If they did, these specializations would come too late to compile.
+// A program should pay for exchanges only if it uses them, so the headers must not instantiate any.
+// If they did, these specializations would come too late, and this file would not compile.
 template <>
 class verbspp::exchange_session<std::tuple<>, verbspp::detail::channel_in_place>;
 template <>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Simulates pairs of hosts by devices of softverbs. Checks the addresses that the library reads
-/// from each host, and the addresses at which the two hosts of a pair connect.
+/// Simulates pairs of hosts with softverbs devices. Checks which addresses the library reads
+/// from each host, and at which addresses the two hosts in a pair connect.
 ///
-/// softverbs reads the GID tables, with the numbers of the interfaces, from a file. This program
-/// simulates the interfaces, with their subnets and VLANs, by replacing functions of the C library.
-/// So neither privileges nor a network are required.
+/// softverbs reads the GID tables, including the numbers of the interfaces, from a file. This
+/// program simulates the interfaces themselves, with their subnets and VLANs, by replacing
+/// functions of the C library. The tests therefore need neither privileges nor a network.
 
 #include "../catch.hpp"
 #include "../device/device.hpp"
@@ -41,7 +41,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// An entry that getifaddrs returns. It owns its data.
+/// An entry that getifaddrs returns, together with the data to which the entry points.
 struct interface_entry {
   std::string name;
   sockaddr_in6 address{};
@@ -49,7 +49,7 @@ struct interface_entry {
   ifaddrs native{};
 };
 
-/// The interface addresses of both simulated hosts. Interfaces of different hosts have different
+/// The interface addresses of both simulated hosts. Interfaces on different hosts have different
 /// numbers.
 std::vector<interface_address> interfaces;
 
@@ -110,7 +110,7 @@ extern "C" int getifaddrs(ifaddrs** list) {
   *list = nullptr;
   if (entries->empty()) return 0;
   *list = &entries->front().native;
-  // `freeifaddrs` below deletes the entries through this pointer.
+  // `freeifaddrs`, which is defined below, deletes the entries through this pointer.
   entries->front().native.ifa_data = entries.get();
   static_cast<void>(entries.release());
   return 0;
@@ -142,15 +142,15 @@ extern "C" int ioctl(int descriptor, unsigned long request, ...) {
 
 namespace {
 
-/// The result of connecting a pair of hosts. A separate process determines each result, because a
-/// process reads the file of devices only once.
+/// The result of an attempt to connect two hosts. Each result comes from a separate process,
+/// because a process reads the file of devices only once.
 struct seen {
-  std::string left;  ///< the address at the left end, or its failure
+  std::string left;  ///< the address that the left end uses, or its error
   std::string right;
   std::string type;
   std::string words;  ///< the messages of the failures
   bool is_connected = false;
-  bool is_routed = false;  ///< true if the route has a GID, as it always does on Ethernet
+  bool is_routed = false;  ///< true if the route has a GID, which it always has on Ethernet
   bool is_received = false;
 };
 
@@ -173,7 +173,7 @@ void add_interfaces(const host& of, std::uint32_t first_interface) {
   }
 }
 
-/// All objects of one end that are required to build a queue pair on the named device.
+/// All objects that one end requires to build a queue pair on the named device.
 struct end {
   explicit end(const char* name)
       : context(must(open_device(name))),
@@ -205,7 +205,7 @@ seen connect_devices(std::uint8_t left_port) {
   const end right("soft1");
   prepared one = must(left.builder().port(must(port_number::from(left_port))).build());
   prepared other = must(right.builder().build());
-  // Encodes and decodes the endpoints, as if they were sent over a network.
+  // Encode and decode the endpoints, as if they had been sent over a network.
   const endpoint one_end = must(endpoint::decode(one.endpoint().encode()));
   const endpoint other_end = must(endpoint::decode(other.endpoint().encode()));
   auto met = std::move(one).handshake(other_end);
@@ -247,7 +247,7 @@ seen parsed(const std::string& lines) {
   return outcome;
 }
 
-/// Determines a result in a child process, and exits.
+/// Determines the result in a child process, writes it to `output`, and exits.
 [[noreturn]] void report(int output, const std::string& devices, std::uint8_t left_port) {
   const char* const folder = std::getenv("TMPDIR");
   // steady: the name is unique, because it contains the process ID

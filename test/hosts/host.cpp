@@ -117,8 +117,8 @@ const std::vector<host_pair>& host_pairs() {
        host().version(only::v2).has(2, "192.0.2.2/24").has(2, "fe80::2/64"),
        {.refusal = "only RoCE v1"}},
       {"with a container at one end, which does not offer the addresses of its host",
-       // The GID table contains the addresses of all interfaces of the port, but only one of the
-       // interfaces is in this network namespace.
+       // The GID table contains the addresses of all interfaces on the port, although only one of
+       // them is in this network namespace.
        host().in_table(7, "192.0.2.1").in_table(9, "192.0.2.100").on_interface(9, "192.0.2.100/24"),
        host().has(2, "192.0.2.2/24"),
        {.left = "192.0.2.100", .right = "192.0.2.2"}},
@@ -131,8 +131,8 @@ const std::vector<host_pair>& host_pairs() {
        host().in_table(0, "fe80::2").in_table(0, "198.18.83.2").in_table(0, "fd00::2"),
        {.left = "198.18.83.1", .right = "198.18.83.2", .reach = routed}},
       {"with a bond at one end, by its address",
-       // The slaves of the bond have link-local entries in the table, but no addresses of their
-       // own.
+       // The slaves of the bond have link-local entries in the table, but they have no addresses of
+       // their own.
        host().in_table(2, "fe80::a").on_interface(2, "fe80::a/64").has(5, "192.0.2.1/24"),
        host().has(5, "192.0.2.2/24"),
        {.left = "192.0.2.1", .right = "192.0.2.2"}},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Hosts as the kernel presents them: the addresses of their interfaces, and the GID table of their
-/// RoCE port.
+/// Hosts as the kernel shows them: the addresses of their interfaces, and the GID table of
+/// their RoCE port.
 #pragma once
 
 #include <verbspp/device/gid.hpp>
@@ -14,25 +14,26 @@
 
 namespace verbspp::test {
 
-/// Parses the usual text form of an IPv4 or IPv6 address.
+/// Parses an IPv4 or IPv6 address in its usual text form.
 [[nodiscard]] gid address_of(const std::string& text);
 
-/// A host with one RoCE port. It consists of the addresses of its interfaces, and the GID table
-/// that the kernel creates from them. The table contains each address for both RoCE versions,
-/// except after a call of `version`.
+/// A host with one RoCE port. It consists of the addresses of its interfaces, and of the GID table
+/// that the kernel creates from them. The table contains each address once for each RoCE version,
+/// unless `version` restricts it.
 class host {
  public:
   /// Adds an address such as "192.0.2.1/24" to an interface and to the table.
   host& has(std::uint32_t interface, const std::string& address, std::uint16_t vlan = 0);
   host& on_interface(std::uint32_t interface, const std::string& address, std::uint16_t vlan = 0);
-  /// Adds an address to the table, but not to an interface. A prefix length is ignored.
+  /// Adds an address to the table, but not to an interface. A prefix length is accepted and
+  /// ignored.
   host& in_table(std::uint32_t interface, const std::string& address);
   host& down(std::uint32_t interface);
   host& loopback(std::uint32_t interface);
-  /// Adds an empty entry to the table, as if an address had been removed.
+  /// Adds an empty entry to the table, which is what remains when an address is removed.
   host& gap();
   enum class only : std::uint8_t { none, v1, v2 };
-  /// Restricts the addresses that are added later to one RoCE version.
+  /// From now on, addresses are added for this RoCE version only.
   host& version(only which);
 
   [[nodiscard]] address_offer offer(unusable_addresses* unusable = nullptr) const {
@@ -50,15 +51,15 @@ class host {
   only versions_ = only::none;
 };
 
-/// The expected result at both ends: the addresses at which they connect, or the reason for which
-/// they don't connect.
+/// The result that both ends should reach: either the addresses at which they connect, or the
+/// reason why they don't.
 struct meeting {
   std::string left{};
   std::string right{};
   gid_type type = gid_type::roce_v2;
   address_reach reach = address_reach::same_subnet;
   bool is_doubtful = false;
-  std::string refusal{};  ///< a part of the reason, if they don't connect
+  std::string refusal{};  ///< a part of the reason why they don't connect; empty if they do
 };
 
 struct host_pair {
@@ -68,7 +69,7 @@ struct host_pair {
   meeting wanted;
 };
 
-/// Pairs of hosts with GID tables of real hosts, and the expected results.
+/// Returns pairs of hosts whose GID tables come from real hosts, with the expected results.
 [[nodiscard]] const std::vector<host_pair>& host_pairs();
 
 }  // namespace verbspp::test

@@ -65,7 +65,7 @@ struct options {
   bool only_meets = false;
 };
 
-/// The report that a rank sends to the parent.
+/// The report that a rank sends to its parent.
 struct report {
   std::uint32_t rank = 0;
   std::uint32_t has_passed = 0;
@@ -74,7 +74,7 @@ struct report {
   std::array<char, 400> words{};
 };
 
-/// The time at which a rank is killed: before, in, or after (behind) a step.
+/// The moment at which a rank is killed: before a step, in it, or after it (behind).
 struct killing {
   enum class when : std::uint8_t { never, before, in, behind } at = when::never;
   std::size_t step = 0;
@@ -87,7 +87,7 @@ void require(bool holds, const std::string& what) {
 
 std::string place_at(const test::held_port& port) { return "127.0.0.1:" + port.text(); }
 
-/// The memory that this process does not share with others, in KiB.
+/// Returns the amount of memory, in KiB, that this process does not share with others.
 std::uint64_t own_kib() {
   std::uint64_t sum = 0;
   std::FILE* const file = std::fopen("/proc/self/smaps_rollup", "re");
@@ -105,7 +105,7 @@ std::uint64_t own_kib() {
 struct step {
   const char* name;
   std::function<group_result<void>(world&, const wait_limit&)> run;
-  bool is_with_all = false;  ///< true if no rank finishes the step before all have arrived
+  bool is_with_all = false;  ///< true if no rank can finish the step before all have arrived
 };
 const std::vector<step>& steps() {
   static const std::vector<step> all{
@@ -154,7 +154,7 @@ const std::vector<step>& steps() {
 
 bool blames(const group_error& failed, std::uint32_t victim) { return failed.peer() == victim; }
 
-/// The first two steps, meeting and connecting. The world exists only after them.
+/// The first two steps are meeting and connecting. The world exists only after them.
 constexpr std::size_t meeting = 0;
 constexpr std::size_t connecting = 1;
 constexpr std::size_t first_step = 2;
@@ -165,11 +165,10 @@ class rank_process {
                const std::string& place)
       : given_(given), kills_(kills), rank_(rank), place_(place) {}
 
-  /// Runs the rank. Afterwards, the process stays until the parent has closed its end of the pipe,
-  /// so that no rank loses a peer that has merely finished. If a rank is killed, the other ranks
-  /// close their connections as soon as they have detected the death, and must not be mistaken for
-  /// the killed rank.
-  /// \returns true if everything succeeded
+  /// Runs the rank. The process then stays until the parent has closed its end of the pipe, so that
+  /// no rank loses a peer that has merely finished. If a rank is killed, the other ranks close
+  /// their connections as soon as they have detected its death, and must not be mistaken for the
+  /// killed rank when they do so. \returns true if everything succeeded
   [[nodiscard]] bool run(int tell, int stay) {
     report told;
     told.rank = rank_;
@@ -200,7 +199,7 @@ class rank_process {
   void begin(std::size_t step) {
     die_if(step, killing::when::before);
     // Waits until all ranks have finished the earlier steps. Otherwise, a rank might still need the
-    // victim for an earlier step when the victim dies.
+    // victim for one of those steps when the victim dies.
     if (world_ && kills_.at != killing::when::never && kills_.step == step)
       world_->exchange(rank_, given_.limit).value();
     if (!is_at(step, killing::when::in)) return;
@@ -220,12 +219,12 @@ class rank_process {
     // steady: the victim is killed while it sleeps
     if (is_victim() && is_at(step, killing::when::in)) std::this_thread::sleep_for(1h);
   }
-  /// True if a rank may be dead when this step ends.
+  /// Returns true if a rank may already be dead when this step ends.
   [[nodiscard]] bool may_fail(std::size_t step) const {
     return kills_.at != killing::when::never && kills_.step <= step;
   }
 
-  /// True if the victim dies before it has met the others.
+  /// Returns true if the victim dies before it has met the others.
   [[nodiscard]] bool may_be_missing() const {
     return kills_.step == meeting && kills_.at != killing::when::behind;
   }
@@ -238,8 +237,8 @@ class rank_process {
         tcp_bootstrap::join({.rank = rank_, .size = given_.ranks, .meeting_point = place_}, limit);
     require(launched.has_value(),
             "meeting: " + (launched.has_value() ? "" : launched.error().message()));
-    // Waits for all ranks, because rank 0 exits when it has detected the death, and a rank that
-    // arrives after that would find no meeting point.
+    // Wait for all ranks, because rank 0 exits as soon as it has detected the death. A rank that
+    // arrived after that would find no meeting point.
     if (kills_.at != killing::when::never && !may_be_missing())
       launched.value().fence(limit).value();
     end(meeting);
@@ -286,8 +285,8 @@ class rank_process {
       require(done.has_value() || blames(done.error(), kills_.victim),
               std::string(steps()[i].name) +
                   " blames another: " + (done.has_value() ? "" : done.error().message()));
-      // After a step that does not wait for all ranks, the next barrier detects the death, because
-      // it needs every rank.
+      // If this step did not wait for all ranks, the next barrier detects the death, because it
+      // needs every rank.
       const group_results all = mine.barrier(limit);
       require(!all.has_value(), "a barrier without the victim");
       require(blames(all.error(), kills_.victim), "a barrier blames another: " + all.message());
@@ -316,7 +315,7 @@ class rank_process {
   std::optional<world> world_{};
 };
 
-/// The ranks of one run, and their reports.
+/// The ranks in one run, and their reports.
 class run_of_ranks {
  public:
   run_of_ranks(const options& given, const killing& kills) : given_(given), kills_(kills) {
@@ -340,8 +339,8 @@ class run_of_ranks {
     }
   }
 
-  /// Waits until the victim has stopped. Resumes it after `time`, during which the other ranks wait
-  /// for it.
+  /// Waits until the victim has stopped. Resumes it after `time`, during which the other ranks have
+  /// to wait for it.
   void hold_victim(std::chrono::seconds time) {
     const pid_t victim = processes_.at(kills_.victim);
     int status = 0;
@@ -352,7 +351,7 @@ class run_of_ranks {
     require(::kill(victim, SIGCONT) == 0, "the victim cannot be resumed");
   }
 
-  /// Returns the reports of all ranks except the victim, in the order of ranks.
+  /// Returns the reports of all ranks except the victim, ordered by rank.
   std::vector<report> reports() {
     const std::size_t expected = given_.ranks - (kills_.at == killing::when::never ? 0 : 1);
     std::vector<report> all;
@@ -363,7 +362,7 @@ class run_of_ranks {
     std::ranges::sort(all, {}, &report::rank);
     for (const report& each : all)
       require(each.has_passed != 0, "rank " + std::to_string(each.rank) + ": " + each.words.data());
-    // Permits all ranks to exit at the same time, and waits for them.
+    // Permits all ranks to exit at the same time, and waits until they have.
     let_go();
     for (const pid_t each : std::exchange(processes_, {})) {
       int status = 0;
@@ -377,7 +376,8 @@ class run_of_ranks {
   }
 
  private:
-  /// Descriptors of this run and of other runs, which a forked child inherits and has to close.
+  /// Returns the parent's descriptors in this run and in others, which a forked child inherits and
+  /// must close.
   static std::vector<int>& ends_of_parent() {
     static std::vector<int> all;
     return all;
@@ -443,7 +443,7 @@ options read_options(int count, char** arguments) {
   return given;
 }
 
-/// A planned run of ranks, in which one rank is killed.
+/// A run that is planned, in which one rank is killed.
 struct planned {
   options given;
   killing kills;
@@ -457,15 +457,15 @@ std::vector<planned> plans_for(const options& given) {
   for (std::size_t number = meeting; number < first_step + steps().size(); ++number)
     for (std::size_t i = 0; i < whens.size(); ++i) {
       const bool is_last = number + 1 == first_step + steps().size();
-      // "Before" a step is the same as "behind" (after) the previous step. After the last step, no
-      // rank would detect the death.
+      // "Before" a step means the same as "behind" (after) the previous step, so it is tried only
+      // for the first. No rank would detect a death after the last step.
       if (whens[i] == killing::when::before && number != meeting) continue;
       if (whens[i] == killing::when::behind && is_last) continue;
       const char* const name = number == meeting      ? "meeting"
                                : number == connecting ? "connecting"
                                                       : steps()[number - first_step].name;
-      // The meeting point is in rank 0. Kill rank 0 only after all ranks have passed the meeting
-      // point; otherwise, they would report that the meeting point is missing.
+      // Rank 0 hosts the meeting point, so it is killed only after all ranks have passed that
+      // point. Otherwise, the others would report that the meeting point is missing.
       const bool is_meeting_over = number >= first_step && steps()[number - first_step].is_with_all;
       for (const std::uint32_t victim : {2U, 0U}) {
         if (victim == 0 && (whens[i] != killing::when::behind || !is_meeting_over)) continue;
@@ -473,8 +473,8 @@ std::vector<planned> plans_for(const options& given) {
             .given = given,
             .kills = {.at = whens[i], .step = number, .victim = victim},
             .words = "rank " + std::to_string(victim) + " is killed " + names[i] + ' ' + name});
-        // The other ranks detect only by their limit that a rank never arrives, so the limit is
-        // short.
+        // The other ranks detect only when their limit expires that a rank never arrives, so the
+        // limit is short.
         if (number == meeting && whens[i] != killing::when::behind)
           made.given.limit = given.limit_of_missing;
       }
@@ -497,8 +497,8 @@ void finish(std::span<const planned> plans,
   }
 }
 
-/// Starts several runs at a time, because runs mostly wait. Runs that wait for a timeout are
-/// started first, and continue in parallel with all others.
+/// Runs several sets of ranks at a time, because they spend most of their time waiting. The sets
+/// that wait for a timeout are started first, and continue in parallel with all others.
 void kill_at_each_step(const options& given) {
   constexpr std::size_t at_a_time = 4;
   std::vector<planned> until_limit;
@@ -517,7 +517,7 @@ void kill_at_each_step(const options& given) {
 void connect_all(const options& given) {
   const killing none{.victim = 2};
   run_of_ranks run(given, none);
-  // While the victim is stopped, the other ranks check several times for lost ranks.
+  // While the victim is stopped, the other ranks check for lost ranks several times.
   if (given.stops) run.hold_victim(4s);
   const std::vector<report> all = run.reports();
   if (given.is_csv) {
@@ -533,8 +533,8 @@ void connect_all(const options& given) {
             << largest.own_kib << " KiB each\n";
 }
 
-/// Runs ranks as threads that only meet. Each rank publishes as many bytes, and reads the values of
-/// as many other ranks, as it would in a world with steps.
+/// Runs ranks as threads that only meet. Each rank publishes as many bytes as it would in a world
+/// with steps, and reads the values of as many other ranks.
 void meet_all(const options& given) {
   const test::held_port port;
   const std::string place = place_at(port);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests that deliver, one at a time, the datagrams by which ranks connect.
+/// Tests that control when each of the datagrams by which ranks connect is delivered.
 
 #include "../device/failing_device.hpp"
 #include "worlds.hpp"
@@ -17,8 +17,8 @@ namespace {
 
 [[nodiscard]] void* function_of_device(const char* name) { return ::dlsym(RTLD_DEFAULT, name); }
 
-/// While an object of this class exists, the software device is suspended: it processes requests
-/// only in `deliver`. Skips the test on other devices.
+/// Suspends the software device during its lifetime, so that the device processes requests only
+/// when `deliver` is called. Skips the test on other devices.
 class held_device {
  public:
   held_device() {
@@ -39,7 +39,7 @@ class held_device {
   }
 };
 
-/// A stop token that requests a stop when a condition holds. The waiting thread evaluates the
+/// A stop token that requests a stop once a condition holds. The waiting thread evaluates the
 /// condition.
 template <class Condition>
 class when {
@@ -67,8 +67,8 @@ TEST_CASE(
       return !calls.is_due(1);
     };
     CHECK(calls.connect({1}, wait_limit(clock::now() + patience, when(is_connected))));
-    // Delivers the last datagram of rank 0, which reports that rank 0 is connected. Rank 1 has not
-    // polled since, so it has not processed that datagram yet.
+    // Deliver the last datagram from rank 0, which reports that rank 0 is connected. Rank 1 has not
+    // polled since then, so it has not processed that datagram yet.
     held_device::deliver();
   }
   CHECK(answers.is_due(0));
@@ -87,8 +87,7 @@ TEST_CASE("a connected rank continues to call a peer that does not know of the c
   const auto goes_on = [&] {
     {
       std::optional<failing_device> failing;
-      // When rank 0 is connected, it sends a last datagram to rank 1. Makes the device lose that
-      // datagram.
+      // When rank 0 is connected, it sends one last datagram to rank 1. Make the device lose it.
       if (!has_lost && !calls.is_due(1)) {
         failing.emplace("packet:*=lost");
         has_lost = true;

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A text of fixed size. It shows the order in which values were combined.
+/// A text of fixed size, which shows the order in which values were combined.
 struct text {
   std::array<char, 256> letters{};
 
@@ -31,8 +31,8 @@ struct text {
   return text("(" + std::string(left.view()) + " " + std::string(right.view()) + ")");
 }
 
-/// A linear function. Composition of linear functions is associative but not commutative, so the
-/// order of ranks matters.
+/// A linear function. The composition of linear functions is associative but not commutative, so
+/// the result depends on the order of the ranks.
 struct line {
   std::uint64_t factor = 1;
   std::uint64_t offset = 0;
@@ -54,7 +54,7 @@ struct line {
 }  // namespace
 
 TEST_CASE("collective steps have the right values for each size and root", "[not-in-vm]") {
-  // The values are sent with and without inline data.
+  // Values are sent both with and without inline data.
   for (const std::uint32_t inline_bytes : {0U, 64U})
     for (std::uint32_t count = 1; count <= 9; ++count) {
       local_worlds all(count, inline_bytes);
@@ -112,7 +112,7 @@ TEST_CASE("a slow rank gets each broadcast value although other ranks run ahead"
   std::atomic<std::uint32_t> at_root{0};
   on_threads(4, [&](std::uint32_t rank) {
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      // Rank 1 gets its value from the root, which can be up to two rounds ahead of rank 1.
+      // Rank 1 gets its value from the root, which can be up to two rounds ahead of it.
       if (rank == 1 && round == 0) wait_until([&] { return at_root == 2; }, "the root to go ahead");
       // steady: this pause makes the rank late in most rounds; the test passes in any order
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -154,7 +154,7 @@ TEST_CASE("a collective step that times out names the missing rank and later ste
       },
   };
   local_worlds all(count);
-  // There are more rounds than buffers for values, so buffers are used repeatedly.
+  // There are more rounds than buffers for values, so the buffers are reused.
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const bool is_for_all = i < 2;
@@ -163,8 +163,8 @@ TEST_CASE("a collective step that times out names the missing rank and later ste
         if (rank == 2) wait_until([&] { return done == count - 1; }, "the others to be done");
         const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 3000ms);
         ++done;
-        // In a step whose result only some ranks get, a rank that only contributes or forwards a
-        // value succeeds.
+        // If only some ranks need the result of a step, a rank that merely contributes or forwards
+        // a value succeeds.
         const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);
         if (rank == 2) return;
         require(stepped.has_value() != has_to_fail, "the ranks that wait for rank 2 to fail");
@@ -196,7 +196,7 @@ TEST_CASE("a rank that enters a broadcast late gets the value of that broadcast"
     if (rank == 0) {
       must(mine.broadcast(1, 0, patience));
       must(mine.broadcast(2, 0, patience));
-      // Rank 1 has not received the first value yet.
+      // Rank 1 has not yet received the first value.
       require(blames(failure_of(mine.broadcast(3, 0, 100ms)), 1, error_kind::timed_out),
               "1 to be missing");
       is_ahead = true;
@@ -206,7 +206,7 @@ TEST_CASE("a rank that enters a broadcast late gets the value of that broadcast"
     wait_until([&] { return is_ahead.load(); }, "the root to go ahead");
     require(must(mine.broadcast(0, 0, patience)) == 1, "the first");
     require(must(mine.broadcast(0, 0, patience)) == 2, "the second");
-    // The third value was never sent: the next step returns the fourth one.
+    // The third value was never sent, so the next step returns the fourth one.
     require(blames(failure_of(mine.broadcast(0, 0, patience)), 0, error_kind::timed_out),
             "the third to be aborted");
     require(must(mine.broadcast(0, 0, patience)) == 4, "the fourth");
@@ -219,13 +219,13 @@ TEST_CASE("collective steps work again after broken connections are reconnected"
     break_link(all.ranks[0], all.ranks[4]);
     on_threads(5, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
-      // Ranks 0 and 4 are neighbours in the tree, and the sum fails at both. Whether it fails at
-      // the other ranks depends on which of these two fails first.
+      // Ranks 0 and 4 are neighbours in the tree, and the sum fails at both. It depends on which of
+      // them fails first whether it also fails at the other ranks.
       const auto sum = mine.all_reduce(rank, std::plus<>(), 3s);
       require(sum.has_value() || (rank != 0 && rank != 4) || sum.assume_error().peer() == 4 - rank,
               "the other end to be blamed");
       require(!sum.has_value() || (rank != 0 && rank != 4), "both ends to fail");
-      // Rank 3 enters one more step than the other ranks.
+      // Rank 3 enters one step more than the other ranks.
       if (rank == 3) static_cast<void>(mine.broadcast(rank, 3, 50ms));
       must(mine.mend(patience));
       require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 10, "the sum");
@@ -240,8 +240,8 @@ TEST_CASE("collective steps work again after broken connections are reconnected"
 TEST_CASE(
     "after a world is reconnected, values arrive even if ranks entered different numbers of "
     "steps") {
-  // Either the root enters more steps, so that its values are not received, or the other rank does,
-  // so that the values for which it waits do not arrive.
+  // In one case, the root enters more steps, so its values are not received. In the other case, the
+  // other rank does, so the values for which it waits do not arrive.
   for (const std::uint32_t ahead : {0U, 1U}) {
     local_worlds all(2);
     const auto comes_alone = [&] {
@@ -258,8 +258,8 @@ TEST_CASE(
       for (std::uint32_t round = 0; round < 5; ++round)
         require(must(mine.broadcast(round, 0, patience)) == round, "the root's value");
     });
-    // Each rank in turn enters three more steps that the other rank does not enter. After that,
-    // there is still room for later values.
+    // Each of the two ranks in turn enters three steps that the other one does not enter. There
+    // must still be room for later values after that.
     comes_alone();
     for (std::uint32_t round = 0; round < 3; ++round)
       static_cast<void>(all.ranks[1 - ahead].broadcast(2000 + round, 0, patience));
@@ -272,13 +272,13 @@ TEST_CASE(
 
 namespace {
 
-/// Thrown by the combining function in this test. A failed requirement throws another type.
+/// The exception that the combining function throws in this test. A failed requirement throws a
+/// different type.
 struct no_sum {};
 
-/// Performs three sums in which the combining function throws at one rank, and checks that all
-/// other ranks report the failure of that rank. A successful sum comes first, to connect the ranks,
-/// because a rank that waits for a connection does not get reports. Another successful sum comes
-/// last.
+/// Calculates three sums in which the combining function throws at one rank, and checks that all
+/// other ranks report that rank's failure. First, a successful sum connects the ranks, because a
+/// rank that is waiting for a connection does not get reports. Another successful sum comes last.
 void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
   const auto count = static_cast<std::uint32_t>(ranks.size());
   std::atomic<std::uint32_t> done{0};
@@ -318,7 +318,7 @@ TEST_CASE(
     "an exception thrown while values are combined is passed on and other ranks are notified") {
   local_worlds all(4);
   throw_in_sums(all.ranks, 2);
-  // The rank that throws is connected only to two other ranks, which forward its report.
+  // The rank that throws is connected to only two other ranks, which forward its report.
   lazy_worlds some(8);
   throw_in_sums(some.ranks, 6);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Worlds whose ranks connect lazily: when they first communicate.
+/// Worlds whose ranks connect lazily: only when they first communicate.
 
 #include "../device/failing_device.hpp"
 #include "worlds.hpp"
@@ -33,7 +33,7 @@ namespace {
   return {all.begin(), all.end()};
 }
 
-/// A stop token that ends a rank's wait when that rank is connected to all of the given ranks.
+/// A stop token that ends a rank's wait once the rank is connected to all of the given ranks.
 class when_none_is_due {
  public:
   when_none_is_due(world& of, const std::vector<std::uint32_t>& ranks) : of_(&of), ranks_(&ranks) {}
@@ -46,8 +46,8 @@ class when_none_is_due {
 
 using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
 
-/// Allocates memory for each rank. Later, rank N writes its own cell `count` + N to cell N of
-/// another rank.
+/// Allocates memory for each rank, which is divided into cells. Later, rank N writes its own cell
+/// `count` + N to cell N of another rank.
 [[nodiscard]] std::vector<cells> cells_of(const lazy_worlds& all) {
   const auto count = static_cast<std::uint32_t>(all.ranks.size());
   std::vector<cells> made;
@@ -58,7 +58,7 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return made;
 }
 
-/// Returns the write by which rank `from` writes to its cell in the memory of rank `to`.
+/// Returns the operation with which rank `from` writes to its cell in the memory of rank `to`.
 [[nodiscard]] result<write_operation> into_cell(std::vector<cells>& of, std::uint32_t from,
                                                 std::uint32_t to) {
   VERBSPP_TRY(memory, of[to].remote());
@@ -67,7 +67,8 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return write_operation{.elements = elements, .remote = place};
 }
 
-/// A bootstrap that delays a single call, in which rank 1 requests a value of rank 0.
+/// A bootstrap that delays a single call, in which rank 1 requests a value that rank 0 has
+/// published.
 struct slow_bootstrap {
   struct notes {
     std::optional<std::chrono::nanoseconds> limit{};  ///< the limit of the delayed call
@@ -118,7 +119,7 @@ TEST_CASE("ranks are connected only when they communicate, and only to each othe
   CHECK(connected_of(all.ranks[3]) == std::vector<std::uint32_t>{1, 3});
   CHECK(connected_of(all.ranks[0]) == std::vector<std::uint32_t>{0});
   CHECK_FALSE(all.ranks[1].name(3).empty());
-  // A second call does not connect again: the queue pair stays the same.
+  // A second call does not connect again, so the queue pair stays the same.
   const ibv_qp* const before = all.ranks[1].peers()[3].native_handle();
   CHECK(all.ranks[1].peers().connect({3, 1, 3}, patience));
   CHECK(all.ranks[1].peers()[3].native_handle() == before);
@@ -143,7 +144,7 @@ TEST_CASE("two ranks that connect to each other at the same time get one connect
       buffer<> news(all.bed.domain, pattern(64, rank));
       auto receive =
           must(mine.peers()[1 - rank].post_receive({.elements = memory[rank].scatter()}));
-      // If the peer has not posted its receive yet, the device retries the send.
+      // If the peer has not yet posted its receive, the device retries the send.
       must(mine.peers()[1 - rank].send({.elements = news.gather()}, patience));
       must(receive.wait(patience));
     });
@@ -161,7 +162,7 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         std::vector<cells> memory = cells_of(all);
         on_threads(count, [&](std::uint32_t rank) {
           use(all, memory, rank);
-          // During this barrier, ranks still answer connection requests of other ranks.
+          // During this barrier, ranks still answer connection requests from other ranks.
           require(all.ranks[rank].barrier(patience, last).has_value(), "the last barrier");
         });
       };
@@ -185,8 +186,8 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
       };
       with(use, kind);
       // Each rank is connected to itself. In a star or a tree, each of the 5 edges is counted at
-      // both of its ends. In a dissemination barrier, each of the 6 ranks is connected to 4 others:
-      // those at distances 1, 2 and 4 on a ring, in both directions.
+      // both of its ends. In a dissemination barrier, each of the 6 ranks is connected to 4 others,
+      // namely those at distances 1, 2 and 4 on a ring, in both directions.
       CHECK(connected == count + (kind == barrier_kind::dissemination ? 6U * 4 : 2U * 5));
     }
   }
@@ -242,12 +243,12 @@ TEST_CASE("a rank that does not answer is reported by number and called again at
   world& mine = all.ranks[0];
   const auto to = [&](std::uint32_t peer) { return into_cell(memory, 0, peer); };
   const auto first_rank_serves = [&] { all.ranks[1].serve(); };
-  // Connects to rank 1 with a long limit first: on a busy machine, rank 1 might not get a processor
+  // First, connect to rank 1 with a long limit. On a busy machine, rank 1 might not get a processor
   // within the two seconds of the second call.
   while_served(first_rank_serves,
                [&] { require(mine.peers().connect({1}, patience).has_value(), "1 to answer"); });
   while_served(first_rank_serves, [&] {
-    // Rank 1 is connected, and ranks 2 and 3 do not answer. There is no rank 7.
+    // Rank 1 is connected, ranks 2 and 3 do not answer, and there is no rank 7.
     const group_results reached = mine.peers().connect({1, 2, 0, 3, 7}, 2s);
     require(reached.size() == 5 && reached.failed() == 3, "the number of failures");
     require(kind_of(reached[1]) == error_kind::timed_out, "2 to be late");
@@ -286,7 +287,7 @@ TEST_CASE("ranks that do not answer do not prevent calls to others") {
     for (const std::uint32_t rank : answering) all.ranks[rank].serve();
   };
   while_served(serve, [&] {
-    // The wait ends when all ranks that answer are connected.
+    // The wait ends once all ranks that answer are connected.
     const wait_limit until(clock::now() + 3 * patience, when_none_is_due(all.ranks[0], answering));
     const group_results reached = all.ranks[0].peers().connect(others, until);
     require(reached.size() == others.size() && reached.failed() == silent,
@@ -311,7 +312,7 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   const auto build = [&](group& in) {
     return channel(must(bed.domain.build_channel().hub(in.hub()).build()));
   };
-  // The number of the new channel is above the numbers of the ranks, which are reserved.
+  // The new channel's number is above the numbers of the ranks, which are reserved.
   const std::uint32_t added = must(peers.add(build(peers)));
   CHECK(added == 3);
   must(peers[added].handshake(peers[added].endpoint()));
@@ -321,7 +322,7 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   CHECK(peers.all().size() == 5);
   CHECK(peers.remove(4).state() == channel_state::prepared);
   CHECK(peers.all().size() == 4);
-  // The program itself connects this channel, at both ends.
+  // The program connects this channel itself, at both ends.
   must(peers.put(1, build(peers)));
   must(theirs.put(0, build(theirs)));
   const ibv_qp* const own = peers[1].native_handle();
@@ -341,7 +342,7 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   });
   CHECK(peers[1].native_handle() == own);
   CHECK(theirs.connect({0}, 100ms));
-  // The program of rank 2 replaces its channel to rank 1. After that, rank 2 refuses calls from
+  // The program at rank 2 replaces its channel to rank 1. From then on, rank 2 refuses calls from
   // rank 1.
   must(made[2]->peers().put(1, build(made[2]->peers())));
   while_served([&] { made[2]->serve(); },
@@ -392,7 +393,7 @@ TEST_CASE("ranks that wait for a late rank report to the ranks that wait for the
   constexpr std::uint32_t first = 7;
   const std::vector<std::uint32_t> others{0, 1, 2, 3, 4, 5, 6, 8};
   // The rank for which each rank waits in the tree. Rank 6 waits for rank `first` until a time
-  // limit expires. Each other rank waits until the rank given here has given up.
+  // limit expires. Every other rank waits until the rank that is given here has given up.
   const std::array<std::uint32_t, count> waits_for{4, 0, 0, 2, 6, 4, first, first, 0};
   std::array<std::atomic<bool>, count> has_given_up{};
   lazy_worlds all(count);
@@ -418,7 +419,7 @@ TEST_CASE("ranks that were connected lazily are reconnected and others stay unco
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     if (rank < 2) require(mine.peers().connect({1 - rank}, patience).has_value(), "0 and 1");
-    // Rank 2 calls rank 3, which does not answer, so only rank 2 prepares its end of the
+    // Rank 2 calls rank 3, which does not answer. So only rank 2 prepares its end of the
     // connection.
     if (rank == 2) require(!mine.peers().connect({3}, 50ms).has_value(), "3 not to answer");
     require(must(mine.exchange(rank, patience)).size() == 4, "all to be there");
@@ -435,7 +436,7 @@ TEST_CASE("ranks that were connected lazily are reconnected and others stay unco
 
 TEST_CASE("ranks connect over a network that loses and duplicates and reorders datagrams",
           "[long]") {
-  // At higher rates, a request and all of its retransmissions might be lost.
+  // If faults were more frequent, a request and all of its retransmissions might be lost.
   const failing_device bad("packet:10%=lost; packet:10%=doubled; packet:10%=swapped");
   for (int round = 0; round < 10; ++round) {
     lazy_worlds all(3);
@@ -455,7 +456,8 @@ TEST_CASE("ranks connect over a network that loses and duplicates and reorders d
   }
 }
 
-/// A stop token for `mend`. It requests a stop when the channel to the given rank has been renewed.
+/// A stop token for `mend`, which requests a stop once the channel to the given rank has been
+/// renewed.
 class when_renewed {
  public:
   when_renewed(world& of, std::uint32_t rank)
@@ -499,8 +501,8 @@ TEST_CASE("ranks connect when they communicate even after an incomplete reconnec
 
 TEST_CASE("the reason why the other end could not connect is reported") {
   lazy_worlds all(2);
-  // Creating the first queue pair succeeds, which is the one of the calling end. All later
-  // creations fail, so the other end cannot create its queue pair.
+  // Only the first queue pair can be created, which is the one at the calling end. All later
+  // attempts fail, so the other end cannot create its queue pair.
   std::optional<failing_device> failing(std::in_place, "ibv_create_qp:2+=ENOMEM");
   group& peers = all.ranks[0].peers();
   while_served(
@@ -525,7 +527,7 @@ TEST_CASE("a refusal of an earlier call is not mistaken for one of this call") {
   CHECK(kind_of(unanswered[0]) == error_kind::timed_out);
   {
     const failing_device failing("ibv_create_qp:1+=ENOMEM");
-    // Serves for a while, in case a defect takes time to show. A correct library passes in any
+    // Serve for a while, because a defect might take time to show. A correct library passes in any
     // case.
     const wait_limit until = 50ms;
     while (!until.has_passed()) all.ranks[1].serve();
@@ -579,7 +581,7 @@ TEST_CASE("a rank that waits for an answer processes reports about the step", "[
   {
     const world leaves = std::move(all.ranks[gone]);
   }
-  // Rank 0 waits for the silent rank, and rank 1 for the rank that has left.
+  // Rank 0 waits for the silent rank, and rank 1 waits for the rank that has left.
   on_threads(2, [&](std::uint32_t rank) {
     const auto start = std::chrono::steady_clock::now();
     const group_results none =

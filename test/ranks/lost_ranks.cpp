@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// If a rank aborts a step, it reports to the other ranks which rank is to blame for that. These
-/// tests check that such a report neither disturbs other ranks nor is mistaken for a report about
-/// another step.
+/// If a rank aborts a step, it reports to the other ranks which rank is to blame. These tests
+/// check that such a report does not disturb other ranks, and is not mistaken for a report about a
+/// different step.
 
 #include "../device/failing_device.hpp"
 #include "../sanitized.hpp"
@@ -29,7 +29,8 @@ namespace {
 
 using numbers = std::vector<std::uint32_t>;
 
-/// A barrier of threads: each call waits until all threads have called. Can be used repeatedly.
+/// A barrier between threads. Each call waits until all threads have called. It can be used
+/// repeatedly.
 class meeting {
  public:
   explicit meeting(std::uint32_t size) : size_(size) {}
@@ -48,8 +49,8 @@ void require_blamed(const group_results& done, const numbers& ranks, int line = 
           done.has_value() ? "no rank is blamed" : done.error().message().c_str(), line);
 }
 
-/// Breaks the connection of two ranks at both ends, and replaces it with a new connection between
-/// the same ranks.
+/// Breaks the connection between two ranks at both ends, and replaces it with a new connection
+/// between them.
 void renew_link(world& one, world& other) {
   channel& here = one.peers()[other.rank()];
   channel& there = other.peers()[one.rank()];
@@ -61,7 +62,7 @@ void renew_link(world& one, world& other) {
 
 using memory_of_ranks = registered_buffer<access::local_write | access::remote_write>;
 
-/// Fills the channel's send queue with sends. The other end posts the receives for them later.
+/// Fills the channel's send queue with sends. The other end posts the receives for them only later.
 [[nodiscard]] std::vector<pending<>> fill(channel& with, const memory_of_ranks& memory) {
   std::vector<pending<>> filled;
   for (;;) {
@@ -70,7 +71,8 @@ using memory_of_ranks = registered_buffer<access::local_write | access::remote_w
     filled.push_back(std::move(posted).assume_value());
   }
 }
-/// Receives the sends that `fill` has posted at the other end, and waits for their completions.
+/// Receives the messages that `fill` has sent at the other end, and waits until these sends have
+/// completed.
 void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled) {
   for (pending<>& each : filled) {
     must(with.receive({.elements = must(memory.scatter(24, 8))}, patience));
@@ -78,7 +80,7 @@ void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled
   }
 }
 
-/// A bootstrap that records the remote memory handle which a rank publishes for use in steps.
+/// A bootstrap that records the handle to remote memory which a rank publishes for use in steps.
 struct watched_bootstrap {
   local_bootstrap of;
   std::vector<std::byte>* introduced;
@@ -139,8 +141,8 @@ TEST_CASE(
   constexpr std::uint32_t gone = 4;
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   world& mine = all.ranks[0];
-  // Posts sends for which the receiver has not posted receives: one to rank 2, and as many to rank
-  // 3 as fill the send queue of that channel.
+  // Posts sends for which the receiver has not yet posted receives: one to rank 2, and enough to
+  // rank 3 to fill that channel's send queue.
   auto waits = must(mine.peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
   std::vector<pending<>> filled = fill(mine.peers()[3], memory);
   const auto all_are_connected = [&] {
@@ -169,9 +171,9 @@ TEST_CASE(
 
 namespace {
 
-/// Performs a step of the ranks 1, 2 and 0, in that order, in a tree. `spoil` makes rank 2 leave
-/// the world or abort the step. Rank 1 waits for rank 2, and rank 0 has no room in its queue to
-/// signal rank 1.
+/// Performs a step with ranks 1, 2 and 0, in that order, in a tree. `spoil` makes rank 2 leave the
+/// world or abort the step. Rank 1 waits for rank 2, and rank 0 has no room in its queue for the
+/// request that would signal rank 1.
 void learn_without_room(const std::function<void(world&, const numbers&)>& spoil) {
   local_worlds all(3, 0, 1);
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
@@ -195,8 +197,8 @@ TEST_CASE("a rank that waits for room to post its part of a step processes the r
   });
 }
 
-// This test does not run on rxe, which counts retries even if the receiver is not ready: there,
-// rank 0 closes the connection to rank 1 before rank 1 detects the loss of rank 2.
+// This test doesn't run on rxe, which counts its retries even if the receiver is not ready. There,
+// rank 0 closes the connection to rank 1 before rank 1 detects that rank 2 is lost.
 TEST_CASE("a rank that waits for room is notified by a rank whose receiver is not ready",
           "[long][not-in-vm]") {
   learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });
@@ -220,8 +222,8 @@ TEST_CASE("a rank that does not receive requests is reported missing and stays c
 TEST_CASE("a report about a later step does not make an earlier step of a late rank fail") {
   for (const numbers& list : {numbers{1, 2}, numbers{2, 1}}) {
     local_worlds all(3);
-    // Before rank 2 enters the first step, rank 1 aborts a step with rank 2, and then a step with
-    // all ranks.
+    // Before rank 2 enters the first step, rank 1 aborts one step with rank 2, and then another
+    // with all ranks.
     for (const numbers& ranks : {list, numbers{0, 1, 2}}) {
       const group_results done = all.ranks[1].barrier(ranks, 50ms);
       CHECK(kind_of(done) == error_kind::timed_out);
@@ -240,10 +242,10 @@ TEST_CASE("a late rank reports which rank made another rank abort this step and 
     const numbers list{1, 0, 2};
     for (int round = 0; round < 2; ++round)
       CHECK(blamed(all.ranks[1].barrier(list, 50ms, kind)) == numbers{0, 2});
-    // Rank 0 detects before its limit that rank 1 has arrived, so it blames only rank 2.
+    // Rank 0 detects before its limit expires that rank 1 has arrived, so it blames only rank 2.
     CHECK(blamed(all.ranks[0].barrier(list, 2s, kind)) == numbers{2});
-    // Rank 2 arrives last, so no rank is missing. It reports that the step was aborted because of
-    // rank 0.
+    // Rank 2 arrives last, so it finds no rank missing. It reports that the step was aborted
+    // because of rank 0.
     const group_results last = all.ranks[2].barrier(list, 2s, kind);
     CHECK(blamed(last) == numbers{0});
     CHECK(kind_of(last) == error_kind::timed_out);
@@ -258,9 +260,9 @@ TEST_CASE("a late rank detects at once that another rank has continued with a la
             error_kind::timed_out);
     };
     // Rank 1 abandons the step because of rank 2, and reports this to rank 0. If rank 1 also
-    // abandons the next step, rank 0 has reports about both steps. If another step succeeds between
-    // them, there is no report about it, and the report about the third step replaces the one about
-    // the first.
+    // abandons the next step, rank 0 has a report about each of the two. If another step succeeds
+    // between them, there is no report about that one, and the report about the third step replaces
+    // the one about the first.
     give_up();
     if (!has_report) CHECK(must(all.ranks[1].broadcast(7U, 1, patience)) == 7);
     give_up();
@@ -304,7 +306,7 @@ TEST_CASE("neither of two ranks that have left hides that the other one has left
   meeting others(3);
   on_threads(5, [&](std::uint32_t rank) {
     if (rank == 2 || rank == 3) return;
-    // Every barrier still includes ranks 2 and 3, which have left.
+    // Each of these barriers still includes ranks 2 and 3, which have left.
     bool has_seen_2 = false;
     bool has_seen_3 = false;
     for (int round = 0; round < 4; ++round) {
@@ -333,7 +335,8 @@ TEST_CASE("a stop request ends a step even if all ranks have arrived") {
     on_threads(2, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       if (rank == 0) {
-        // The rank pauses in the middle of the step, after the value of the other rank has arrived.
+        // The rank pauses in the middle of the step, when the value from the other rank has already
+        // arrived.
         const auto hold = [&](std::uint32_t a, std::uint32_t b) {
           held = std::chrono::steady_clock::now();
           is_held = true;
@@ -351,16 +354,17 @@ TEST_CASE("a stop request ends a step even if all ranks have arrived") {
       shortest = std::min(shortest, std::chrono::steady_clock::now() - held);
     });
   }
-  // There is nothing to report, so the step does not wait for reports.
+  // There is nothing to report, so the step does not wait for any reports.
   CHECK(shortest < 1s);
 }
 
 TEST_CASE("the limit of a step ends it even if ranks are silent", "[long]") {
   local_worlds all(3);
   memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
-  // Rank 2 has posted no receive for this send, so each read of its memory waits behind the send.
+  // Rank 2 has posted no receive for this send, so each request that reads from its memory waits
+  // behind the send.
   auto waits = must(all.ranks[0].peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
-  // Each attempt leaves two requests in the queue behind that send, which has room for them.
+  // Each attempt leaves two requests in the queue behind that send. The queue has room for them.
   auto shortest = clock::duration::max();
   for (int attempt = 0; attempt < 5; ++attempt) {
     const auto start = clock::now();
@@ -379,12 +383,13 @@ TEST_CASE("the reason for an aborted step is reported before the requests of the
   local_worlds all(4);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   break_link(all.ranks[0], all.ranks[3]);
-  // This send is never received, so the signal of rank 0 to rank 1 waits behind it.
+  // This send is never received, so the request by which rank 0 would signal rank 1 waits behind
+  // it.
   auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   std::atomic<bool> has_left{false};
   std::atomic<bool> is_over_at_0{false};
   on_threads(3, [&](std::uint32_t rank) {
-    // Rank 0 waits for rank 3, and rank 2 for rank 0.
+    // Rank 0 waits for rank 3, and rank 2 waits for rank 0.
     const auto start = clock::now();
     const auto until_2_has_left =
         wait_limit(clock::now() + 6 * patience, when_set(std::as_const(has_left)));
@@ -403,7 +408,7 @@ TEST_CASE("the reason for an aborted step is reported before the requests of the
 
 namespace {
 
-/// A stop token that also counts the calls of `stop_requested`, which occur only during a wait.
+/// A stop token that also counts the calls to `stop_requested`, which are made only during a wait.
 class watched_wait {
  public:
   watched_wait(std::atomic<std::uint32_t>& asked, const std::atomic<bool>& is_over)
@@ -423,7 +428,7 @@ class watched_wait {
 TEST_CASE("a rank is not blamed without evidence while requests to another rank are in flight") {
   local_worlds all(4);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
-  // This send is never received, so rank 0 cannot detect that rank 1 has not arrived.
+  // This send is never received, so rank 0 cannot find out that rank 1 has not arrived.
   auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   std::array<std::atomic<std::uint32_t>, 4> asked{};
   std::atomic<bool> is_over_at_0{false};
@@ -448,8 +453,8 @@ TEST_CASE("a rank is not blamed without evidence while requests to another rank 
 
 namespace {
 
-/// Checks that a barrier of all ranks fails at the given ranks, long before its limit, because the
-/// rank `culprit` has aborted it.
+/// Checks that a barrier of all ranks fails at the given ranks because the rank `culprit` has
+/// aborted it, and that it fails long before its limit.
 void require_told(local_worlds& all, const numbers& ranks, std::uint32_t culprit, error_kind why,
                   barrier_kind kind) {
   on_threads(static_cast<std::uint32_t>(all.ranks.size()), [&](std::uint32_t rank) {
@@ -481,14 +486,14 @@ TEST_CASE("a rank that cannot post its part of a step notifies the others") {
 namespace {
 
 constexpr std::size_t all_there_is = SIZE_MAX;
-/// The number of allocations on this thread that will still succeed. Counts only allocations with
-/// std::nothrow.
+/// The number of allocations on this thread that will still succeed. It includes only allocations
+/// with std::nothrow.
 thread_local std::size_t allocations_left = all_there_is;
 
 }  // namespace
 
-// Replaces only the operator with std::nothrow. Allocations that have to succeed are passed on to
-// the usual operator.
+// Replaces only the operator that takes std::nothrow. Allocations that must succeed go to the usual
+// operator.
 void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
   if (allocations_left == 0) return nullptr;
   if (allocations_left != all_there_is) --allocations_left;
@@ -537,13 +542,13 @@ TEST_CASE("a rank without memory for a step notifies the others") {
 TEST_CASE("the rank that made a step fail is reported even without memory for the results",
           "[long]") {
   local_worlds all(4);
-  // In a tree, only rank 1 waits for rank 3 and writes to rank 3.
+  // In a tree, rank 1 is the only rank that waits for rank 3 and writes to it.
   {
     const world leaves = std::move(all.ranks[3]);
   }
   on_threads(3, [&](std::uint32_t rank) {
     if (rank == 1) {
-      // Only one allocation succeeds, which is the one for the scope.
+      // Only one allocation succeeds, and the scope needs that one.
       allocations_left = 1;
       const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::binary_tree);
       allocations_left = all_there_is;
@@ -577,19 +582,19 @@ TEST_CASE("an invalid report of a rank is ignored") {
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> nonsense{
       {1, 2}, {1, 0xffff}, {0x7f, 1}, {13, 1}};
   for (std::uint32_t step = 1; step < 9; ++step) {
-    // Rank 1 aborts the step, and enters the next one, about which there is no valid report.
+    // Rank 1 aborts the step and enters the next one. There is no valid report about that one.
     for (int round = 0; round < 2; ++round)
       CHECK(kind_of(made[1]->barrier({0, 1}, 1ms)) == error_kind::timed_out);
-    // A report is stored in a word of kind 5 or 6, depending on whether the number of the step is
-    // even or odd. This word is the one for rank 1.
+    // Depending on whether the step's number is even or odd, a report is stored in a word of kind 5
+    // or 6. This is the word for rank 1.
     const std::uint64_t joined = 2 * std::uint64_t{step} - 1;
     const std::size_t at = (joined % 2 == 0 ? 5 : 6) * 2 + 1;
     const auto [kind, culprit] = nonsense[step / 2 % nonsense.size()];
     word[0] = joined << 24U | (step % 2 == 0 ? 1U << 23U : 0U) | kind << 16U | culprit;
     must(made[1]->peers()[0].write(
         {.elements = must(word.gather(0, 1)), .remote = must(steps.slice(8 * at, 8))}));
-    // Instead of the report of rank 1, rank 0 finds an invalid report about the same step. Rank 0
-    // ignores that report, so the barriers succeed.
+    // Instead of a report from rank 1, rank 0 finds an invalid report about the same step. Rank 0
+    // ignores it, so the barriers succeed.
     for (int round = 0; round < 2; ++round) {
       const group_results late = made[0]->barrier({0, 1}, patience);
       INFO((late.has_value() ? "" : late.error().message()));
@@ -614,7 +619,7 @@ TEST_CASE("a lost rank is detected by a rank that has only posted a receive from
 TEST_CASE("a rank that another rank has lost aborts the step whichever rank it waits for") {
   local_worlds all(8);
   break_link(all.ranks[0], all.ranks[1]);
-  // Some ranks wait for the last rank and abort the step; other ranks wait for the ranks that abort
+  // Some ranks wait for the last rank and abort the step. The others wait for the ranks that abort
   // it.
   constexpr std::uint32_t late = 7;
   std::atomic<std::uint32_t> done{0};

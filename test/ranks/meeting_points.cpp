@@ -37,8 +37,8 @@ namespace {
 
 using socket_name = int (*)(int, sockaddr*, socklen_t*);
 
-/// Returns the port of a socket itself, with `getsockname`, or of its peer, with `getpeername`.
-/// Returns 0 if the socket is not an internet socket.
+/// Returns the socket's own port if `name` is `getsockname`, or its peer's port if it is
+/// `getpeername`. Returns 0 if this is not an internet socket.
 [[nodiscard]] in_port_t port_by(socket_name name, int descriptor) {
   sockaddr_storage end{};
   socklen_t size = sizeof end;
@@ -48,7 +48,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   if (end.ss_family == AF_INET6) port = reinterpret_cast<const sockaddr_in6&>(end).sin6_port;
   return ntohs(port);
 }
-/// Returns the descriptor of the connection's other end, which is in this process.
+/// Returns the descriptor for the other end of the connection, which is also in this process.
 [[nodiscard]] int other_end_of(const tcp_socket& of) {
   const in_port_t here = port_by(::getsockname, of.descriptor());
   const in_port_t there = port_by(::getpeername, of.descriptor());
@@ -60,7 +60,7 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
   throw failure(__FILE__, __LINE__, "the other end is not in this process");
 }
 
-/// Writes zeros until the socket accepts no more. \returns the number of bytes written
+/// Writes zeros until the socket accepts no more. \returns the number of bytes that were written
 [[nodiscard]] std::size_t fill(int descriptor) {
   const std::array<char, 4096> zeros{};
   std::size_t filled = 0;
@@ -77,8 +77,8 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
         break;
       }
     }
-    // Even if no bytes can be sent now, the other end may announce more room later. If the kernel
-    // has already probed for room without success, the other end will not announce any.
+    // Even if no bytes can be sent now, the other end may announce more room later. But once the
+    // kernel has probed for room without success, the other end will not announce any.
     tcp_info told{};
     socklen_t size = sizeof told;
     ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &told, &size);
@@ -165,7 +165,7 @@ TEST_CASE("the error for a failed fence names missing ranks and ranks that have 
       require(static_cast<error>(missing).kind() == error_kind::timed_out, "the kind");
       is_told = true;
     } else {
-      // The late rank enters the fence that was aborted, and then the next one.
+      // The late rank first enters the fence that was aborted, and then the next one.
       wait_until([&] { return is_told.load(); }, "rank 0 to be notified");
       must(mine.fence(patience));
     }
@@ -211,7 +211,8 @@ TEST_CASE("a client that is not a rank of the world is refused and does not dist
   named.name = "another";
   CHECK(why_not(named) == error_kind::mismatch);
 
-  // Strangers of three kinds: one is silent, one uses another protocol, and one sends too much.
+  // There are three kinds of strangers: one is silent, one uses a different protocol, and one sends
+  // too much.
   const auto silent = must(tcp_socket::connect("localhost", port.text(), patience));
   for (const std::string& words :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\1')}) {
@@ -256,7 +257,7 @@ TEST_CASE("silent strangers do not keep ranks from connecting to the meeting poi
     silent.push_back(must(tcp_socket::connect("localhost", port.text(), patience)));
   const auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
   CHECK(second.rank() == 1);
-  // The first stranger was refused to make room.
+  // The first stranger was refused to make room for later connections.
   CHECK(receive(silent.front(), 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0});
 }
 
@@ -285,9 +286,9 @@ TEST_CASE("a rank with another version of the protocol is refused") {
   const held_port port;
   const std::string place = place_at(port);
   const auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
-  // The first frame of rank 1 in a later version of the protocol. It consists of the type, a number
-  // and the lengths of key and value, followed by the magic number, the version and the number of
-  // ranks.
+  // The first frame that rank 1 would send in a later version of the protocol. It consists of the
+  // type, a number, and the lengths of key and value. After these come the magic number, the
+  // version and the number of ranks.
   const std::array<std::uint8_t, 23> hello{1,    0,    0,    0, 1, 0, 0, 0, 0, 0, 12, 0x76,
                                            0x78, 0x72, 0x77, 0, 0, 0, 2, 0, 0, 0, 2};
   const auto later = must(tcp_socket::connect("localhost", port.text(), patience));
@@ -299,7 +300,8 @@ TEST_CASE("a rank with another version of the protocol is refused") {
 }
 
 TEST_CASE("a meeting point of another version or another service is detected", "[not-in-vm]") {
-  // The listener is not a meeting point: it refuses, or sends unknown bytes.
+  // The listener is not a meeting point. It either refuses connections or sends bytes that are not
+  // part of the protocol.
   const auto why = [](std::vector<std::uint8_t> says, std::chrono::milliseconds limit) {
     const auto listener = must(tcp_listener::open("0"));
     const std::string place = "localhost:" + std::to_string(listener.port());
@@ -325,7 +327,7 @@ TEST_CASE("a meeting point of another version or another service is detected", "
 }
 
 TEST_CASE("a fence that was not sent before its limit is sent with the next one") {
-  // This meeting point accepts no data for a while.
+  // This meeting point reads no data for a while.
   const auto listener = must(tcp_listener::open("0"));
   const std::string place = "localhost:" + std::to_string(listener.port());
   std::optional<tcp_bootstrap> joined;
@@ -343,7 +345,7 @@ TEST_CASE("a fence that was not sent before its limit is sent with the next one"
   const std::size_t filled = fill(other_end_of(*visitor));
   CHECK(static_cast<error>(failure_of(joined->fence(50ms))) == error_kind::timed_out);
   CHECK(receive(*visitor, filled).size() == filled);
-  // Sends the message that all ranks have reached both fences.
+  // This message says that all ranks have reached both fences.
   const std::array<std::uint8_t, 11> released{6, 0, 0, 0, 2};
   ::send(visitor->descriptor(), released.data(), released.size(), MSG_NOSIGNAL);
   CHECK(joined->fence(patience));

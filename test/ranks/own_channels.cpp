@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Programs that change the channel to a rank: they replace it, connect it to another peer, or
-/// remove it.
+/// Programs that change the channel to a rank: they replace it, connect it to a different
+/// peer, or remove it.
 
 #include "worlds.hpp"
 
@@ -22,7 +22,8 @@ using numbers = std::vector<std::uint32_t>;
 }  // namespace
 
 TEST_CASE("steps do not use a channel that the program has put under a rank's number", "[long]") {
-  // The program replaces the channel either before or after its first use.
+  // In one case, the program replaces the channel before its first use, and in the other case
+  // afterwards.
   for (const bool is_connected_before : {false, true}) {
     lazy_worlds all(4);
     const auto on_ranks = [&](const std::vector<std::uint32_t>& ranks, const auto& function) {
@@ -72,8 +73,8 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
 
 TEST_CASE("steps send nothing over a channel to a process that is not a rank") {
   local_worlds all(4);
-  // The ranks' memory is not registered in the stranger's protection domain, so any access by a
-  // step would break the channel.
+  // The ranks' memory is not registered in the stranger's protection domain, so the channel would
+  // break if a step accessed that memory through it.
   const testbed elsewhere;
   channel stranger(must(elsewhere.domain.build_channel().build()));
   world& mine = all.ranks[0];
@@ -92,8 +93,8 @@ TEST_CASE("steps send nothing over a channel to a process that is not a rank") {
   CHECK(kind_of(none[1]) == error_kind::not_connected);
   CHECK(are_connected());
 
-  // Rank 0 waits for rank 3, and then for rank 1. Even when both are late, rank 0 sends no
-  // questions or reports to the stranger.
+  // Rank 0 waits for rank 3, and then for rank 1. Even when both are late, rank 0 sends neither
+  // questions nor reports to the stranger.
   CHECK(blamed(mine.barrier({0, 3, 1, 2}, 50ms, barrier_kind::binary_tree)) == numbers{3, 1});
   CHECK(are_connected());
 }
@@ -103,7 +104,8 @@ TEST_CASE("a channel taken out of a world outlives it even with requests of the 
   local_worlds all(3);
   auto memory = must(registered_buffer<>::allocate(all.bed.domain, 64));
   std::optional<world> mine(std::move(all.ranks[0]));
-  // This send is not received yet, so the world's questions and reports to rank 1 wait behind it.
+  // This send has not been received yet, so the questions and reports that the world sends to rank
+  // 1 wait behind it.
   auto waits = must(mine->peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   for (int round = 0; round < 2; ++round)
     CHECK(blamed(mine->barrier({0, 2, 1}, 50ms, barrier_kind::binary_tree)) == numbers{2});

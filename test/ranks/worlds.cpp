@@ -23,13 +23,14 @@ namespace {
 constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_tree,
                                barrier_kind::dissemination, barrier_kind::by_size};
 
-/// The number of barriers of each kind. VERBSPP_TEST_BARRIERS can set it for a longer test.
+/// Returns how many barriers of each kind to run. VERBSPP_TEST_BARRIERS can request more for a
+/// longer test.
 [[nodiscard]] std::uint32_t rounds_of_barriers() {
   const char* const given = std::getenv("VERBSPP_TEST_BARRIERS");
   return given != nullptr ? static_cast<std::uint32_t>(std::stoul(given)) : 30;
 }
 
-/// Returns memory that has been deregistered, so that requests that access it fail.
+/// Returns a handle to memory that has been deregistered, so that requests that access it fail.
 [[nodiscard]] auto memory_that_is_gone(const local_worlds& all) {
   return must(buffer<>(all.bed.domain, 64).region().remote());
 }
@@ -150,7 +151,7 @@ TEST_CASE("after a barrier inside a scope, all ranks' writes of the scope have a
             VERBSPP_TRYV(mine.barrier(scope, patience, kind));
             for (std::uint32_t other = 0; other < count; ++other)
               require(own[other] == std::uint64_t{round} * count + other, "the others' values");
-            // This barrier ensures that no rank writes the next values before all ranks have read
+            // Without this barrier, a rank might write the next values before all ranks have read
             // the current ones.
             VERBSPP_TRYV(mine.barrier(scope, mine.peers().all(), patience, kind));
             return success();
@@ -191,7 +192,7 @@ TEST_CASE("a rank that skips a barrier because its request in the scope has fail
     world& mine = all.ranks[rank];
     const auto done = mine.peers().scope(
         [&](group_scope& scope) -> group_result<void> {
-          // The failing request goes to rank 3, which does not take part in the barrier.
+          // The request that fails goes to rank 3, which does not take part in the barrier.
           if (rank == 1)
             VERBSPP_TRYV(scope[3].post_write({.elements = from.gather(), .remote = gone}));
           const auto start = clock::now();
@@ -215,7 +216,7 @@ TEST_CASE("a barrier that times out names the missing ranks and the next one wor
   for (const barrier_kind kind : all_kinds) {
     std::atomic<int> given_up{0};
     on_threads(5, [&](std::uint32_t rank) {
-      // Ranks 2 and 4 arrive when the others have given up.
+      // Ranks 2 and 4 arrive only after the others have given up.
       const bool is_late = rank == 2 || rank == 4;
       if (is_late) wait_until([&] { return given_up == 3; }, "the others to give up");
       const group_results done = all.ranks[rank].barrier(is_late ? 50ms : 2000ms, kind);
@@ -259,8 +260,8 @@ TEST_CASE("a broken connection is reported with its rank and reconnected") {
 TEST_CASE("ranks that leave because another rank has left are not blamed", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
-  // Few ranks are directly connected to the rank that has left. The other ranks detect only that a
-  // rank to which they are connected leaves after it.
+  // Few ranks are connected directly to the rank that has left. The others can only detect that one
+  // of the ranks to which they are connected leaves after it.
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) {
         return mine.barrier(limit, barrier_kind::binary_tree).error();
@@ -283,7 +284,7 @@ TEST_CASE("ranks that leave because another rank has left are not blamed", "[lon
       require(failed.failed() == 1, failed.message().c_str());
       require(std::chrono::steady_clock::now() < start + 9 * patience,
               "a rank to notice before the limit");
-      // A later step, which other ranks no longer enter, reports the same rank as the first step
+      // The other ranks no longer enter this later step. It blames the same rank as the first step
       // did.
       const group_results next = mine.barrier(10 * patience);
       require(blamed(next) == std::vector<std::uint32_t>{first}, next.message().c_str());
@@ -296,11 +297,12 @@ TEST_CASE("if two ranks lose their connection, steps of both fail until they are
   break_link(all.ranks[1], all.ranks[2]);
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
-    // A rank whose own connections are intact gets a report of the failure from either end of the
-    // broken connection.
+    // A rank whose own connections are intact gets a report about the failure from one of the two
+    // ends of the broken connection.
     const group_error failed = failure_of(mine.all_gather(rank, patience));
     require(failed.peer() == 1U || failed.peer() == 2U, failed.message().c_str());
-    // Only steps in which ranks 1 and 2 both take part fail; a step of ranks 0 and 3 succeeds.
+    // Only steps in which both rank 1 and rank 2 take part fail. A step with ranks 0 and 3
+    // succeeds.
     if (rank == 0 || rank == 3) {
       const group_results among = mine.barrier({0, 3}, patience);
       require(among.has_value(), among.message().c_str());
@@ -357,7 +359,7 @@ TEST_CASE("invalid worlds are refused") {
   CHECK(refused(0, 0) == error_kind::invalid_input);
   CHECK(refused(2, 2) == error_kind::invalid_input);
   CHECK(refused(0, 65'536) == error_kind::invalid_input);
-  // The world's size and the rank are valid here, but each published value has only one byte.
+  // The world's size and the rank are valid, but each published value has only one byte.
   CHECK(refused(0, 1) == error_kind::invalid_input);
 
   // Ranks 0 and 2 of this world never arrive.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Code that the tests of worlds share. The ranks are threads of one process.
+/// Code that the tests of worlds share. The ranks are threads in one process.
 #pragma once
 
 #include "../device/device.hpp"
@@ -16,8 +16,8 @@
 
 namespace verbspp::test {
 
-/// Calls the function on `count` threads, and passes a different rank number to each call. Rethrows
-/// the first exception.
+/// Calls the function on `count` threads, each with a different rank number. Rethrows the first
+/// exception.
 inline void on_threads(std::uint32_t count, const std::function<void(std::uint32_t)>& function) {
   std::vector<std::exception_ptr> thrown(count);
   std::vector<std::thread> threads;
@@ -34,7 +34,7 @@ inline void on_threads(std::uint32_t count, const std::function<void(std::uint32
     if (each) std::rethrow_exception(each);
 }
 
-/// Calls `function`, while another thread calls `serve` repeatedly.
+/// Calls `function` while another thread calls `serve` repeatedly.
 inline void while_served(const std::function<void()>& serve,
                          const std::function<void()>& function) {
   std::atomic<bool> is_done{false};
@@ -51,7 +51,7 @@ inline void while_served(const std::function<void()>& serve,
   });
 }
 
-/// A world of `count` ranks in one process. All ranks use one testbed.
+/// A world with `count` ranks in one process. All ranks use the same testbed.
 struct local_worlds {
   explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0,
                         std::uint32_t sends = 16) {
@@ -72,7 +72,7 @@ struct local_worlds {
   std::vector<world> ranks{};
 };
 
-/// A world of `count` ranks in one process. The ranks are not connected to each other yet.
+/// A world with `count` ranks in one process. The ranks are not yet connected to each other.
 struct lazy_worlds {
   explicit lazy_worlds(std::uint32_t count) {
     std::vector<local_bootstrap> launched = local_bootstrap::create(count);
@@ -88,7 +88,7 @@ struct lazy_worlds {
   std::vector<world> ranks{};
 };
 
-/// A stop token that requests a stop when the flag is set.
+/// A stop token that requests a stop once the flag is set.
 class when_set {
  public:
   explicit when_set(const std::atomic<bool>& flag) : flag_(&flag) {}
@@ -113,7 +113,7 @@ class when_set {
   return static_cast<error>(failed.result.assume_error()).kind();
 }
 
-/// Breaks the connection of two ranks, at both ends.
+/// Breaks the connection between two ranks at both ends.
 inline void break_link(world& one, world& other) {
   move_to_error(one.peers()[other.rank()].native_handle());
   static_cast<void>(other.peers()[one.rank()].close());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks that the memory of groups, and its growth with the number of peers, match the model.
+/// Checks that the memory that groups use, and its growth with the number of peers, match the
+/// model.
 
 #include "../device/device.hpp"
 #include "model.hpp"
@@ -33,7 +34,7 @@ constexpr std::uint32_t many = 64;
 /// Returns by how many bytes the heap grows when the function creates its object.
 template <class Make>
 [[nodiscard]] std::uint64_t growth_by(Make make) {
-  // The first call creates shared objects, which must not be counted.
+  // The first call also creates shared objects, which must not be counted.
   static_cast<void>(make());
   const std::uint64_t before = heap();
   const auto made = make();
@@ -49,8 +50,9 @@ template <class Make>
       .max_receive_elements(must(element_count::from(size.receive_elements)));
 }
 
-/// The memory per member, measured and calculated: the memory that `many` members need in addition
-/// to that for `few` members, divided by the number of additional members.
+/// The memory that each member needs, both measured and calculated. It is the additional memory
+/// that `many` members need compared with `few` members, divided by the number of additional
+/// members.
 struct per_member {
   std::uint64_t measured;
   std::uint64_t said;
@@ -72,7 +74,7 @@ void check(const per_member& found) {
         Approx(static_cast<double>(found.said)).epsilon(model::tolerance));
 }
 
-/// False with sanitizers and Valgrind, whose heap glibc cannot measure.
+/// Returns false with sanitizers and Valgrind, whose heap glibc cannot measure.
 [[nodiscard]] bool heap_is_known() {
   const std::uint64_t before = heap();
   const std::vector<std::byte> some(100000);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A model of the memory that connections use. docs/scale.cpp prints the tables of docs/scale.md
-/// from it. groups.cpp compares the model with measurements on the software device; the numbers for
-/// NICs are taken from the sources named here. All numbers are bytes, on 64-bit machines.
+/// A model of how much memory connections use. docs/scale.cpp prints the tables in
+/// docs/scale.md from it. groups.cpp compares the model with measurements on the software device.
+/// The numbers for NICs come from the sources that are named here. All numbers are bytes on 64-bit
+/// machines.
 #pragma once
 
 #include <algorithm>
@@ -17,19 +18,19 @@ struct channel_size {
   std::uint64_t receives = 16;          ///< `max_receive_work_requests`
   std::uint64_t send_elements = 16;     ///< `max_send_elements`
   std::uint64_t receive_elements = 16;  ///< `max_receive_elements`
-  /// True if the group receives from a pool. Then its channels have no receives.
+  /// True if the group receives into a pool, in which case its channels have no receives.
   bool has_pool = false;
 };
 
-/// The relative tolerance of measured sizes, which depend on rounding in allocators and on the
+/// The relative tolerance for measured sizes, which depend on how allocators round and on the
 /// layout that the compiler chooses.
 constexpr double tolerance = 0.1;
 
 // The library
 
-/// The heap memory of a channel in a group: the channel, its row in the hub, a slot for each
-/// receive and for each untaken result, a record for each send and for each send of a batch, and
-/// the completions that the hub has polled for the channel.
+/// The heap memory that a channel in a group uses. It consists of the channel, its row in the hub,
+/// a slot for each receive and for each untaken result, a record for each send and for each send in
+/// a batch, and the completions that the hub has polled for the channel.
 [[nodiscard]] constexpr std::uint64_t of_library(const channel_size& size) {
   const std::uint64_t receives = size.has_pool ? 0 : size.receives;
   const std::uint64_t slots = receives + std::clamp<std::uint64_t>(receives, 16, 1024);
@@ -38,7 +39,7 @@ constexpr double tolerance = 0.1;
   return 2560 + slots * 64 + records * 48 + completions * 48;
 }
 
-/// The capacity of a group's completion queue, without the receives of a pool.
+/// The capacity that a group's completion queue needs, without the receives of a pool.
 [[nodiscard]] constexpr std::uint64_t completions_of(const channel_size& size,
                                                      std::uint64_t peers) {
   return peers * (size.sends + size.receives);
@@ -55,22 +56,23 @@ constexpr double tolerance = 0.1;
   return (std::bit_ceil(completions + 1) - 1) * 104;
 }
 
-// NICs of the mlx5 driver: their memory in the process. Source: providers/mlx5 of rdma-core at
-// 691953d8d (August 2026)
+// The memory that NICs of the mlx5 driver use in the process. Source: providers/mlx5 in rdma-core
+// at 691953d8d (August 2026)
 
 constexpr std::uint64_t mlx5_block = 64;    ///< MLX5_SEND_WQE_BB
 constexpr std::uint64_t mlx5_page = 4096;   ///< MLX5_ADAPTER_PAGE_SIZE
 constexpr std::uint64_t mlx5_segment = 16;  ///< mlx5_wqe_data_seg, one for each element
-/// `_sq_overhead` of an RC queue pair from ibv_create_qp that may bind memory windows: the segments
-/// mlx5_wqe_ctrl_seg, mlx5_wqe_umr_ctrl_seg and mlx5_wqe_mkey_context_seg, and 64 more bytes.
+/// `_sq_overhead` for an RC queue pair that was created by ibv_create_qp and may bind memory
+/// windows. It consists of the segments mlx5_wqe_ctrl_seg, mlx5_wqe_umr_ctrl_seg and
+/// mlx5_wqe_mkey_context_seg, and 64 more bytes.
 constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
 
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
-/// The sizes calculated by `mlx5_calc_sq_size` and `mlx5_calc_rq_size`, rounded up because the
-/// rings start at a page, the arrays for each request (`mlx5_alloc_qp_buf`), and the doorbell
-/// record, which uses a cache line.
+/// The memory for a queue pair. It consists of the rings, whose sizes `mlx5_calc_sq_size` and
+/// `mlx5_calc_rq_size` calculate and which are rounded up because they start at a page; the arrays
+/// for each request (`mlx5_alloc_qp_buf`); and the doorbell record, which uses a cache line.
 [[nodiscard]] constexpr std::uint64_t of_mlx5_queue_pair(const channel_size& size) {
   const std::uint64_t request =
       round_up(mlx5_send_overhead + size.send_elements * mlx5_segment, mlx5_block);
@@ -80,41 +82,42 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
   const std::uint64_t arrays = sends / mlx5_block * (8 + 4 + 4) + places * 8;
   return round_up(sends + receives, mlx5_page) + arrays + 64;
 }
-/// The registered part of a queue pair's memory, which counts towards the limit of locked memory.
+/// The registered part of a queue pair's memory, which counts towards the limit on locked memory.
 [[nodiscard]] constexpr std::uint64_t locked_of_mlx5_queue_pair(const channel_size& size) {
   return of_mlx5_queue_pair(size) / mlx5_page * mlx5_page;
 }
-/// The size calculated by `mlx5_alloc_cq_buf`, for entries of the usual 64 bytes (`get_cqe_size`).
+/// The size that `mlx5_alloc_cq_buf` calculates for entries of the usual 64 bytes (`get_cqe_size`).
 [[nodiscard]] constexpr std::uint64_t of_mlx5_completions(std::uint64_t completions) {
   return round_up(std::bit_ceil(completions + 1) * 64, mlx5_page);
 }
 
-/// The context of a queue pair. The NIC keeps it in host memory and caches it. `mlx5_ifc_qpc_bits`
-/// in rdma-core's mlx5_ifc.h has 0x740 bits, which are rounded up to a power of two.
+/// The context that the NIC keeps for each queue pair in host memory, and caches.
+/// `mlx5_ifc_qpc_bits` in rdma-core's mlx5_ifc.h has 0x740 bits, which are rounded up to a power of
+/// two.
 constexpr std::uint64_t mlx5_context = std::bit_ceil<std::uint64_t>(0x740 / 8);
 
-/// The memory for a peer that is reached by datagrams: `struct mlx5_ah`.
+/// The memory that is needed for a peer to which datagrams are sent: `struct mlx5_ah`.
 constexpr std::uint64_t mlx5_address_handle = 128;
 
 // Limits and their sources
 
-/// MLOCK_LIMIT of Linux since 5.16, for processes without CAP_IPC_LOCK.
+/// MLOCK_LIMIT in Linux since 5.16, which applies to processes without CAP_IPC_LOCK.
 constexpr std::uint64_t usual_locked_memory = 8 << 20;
 /// The soft limit that systemd and login shells set.
 constexpr std::uint64_t usual_descriptors = 1024;
-/// max_cqe and max_qp of a Connect-IB NIC, and of a Broadcom NIC of 2025.
+/// max_cqe and max_qp of a Connect-IB NIC, and of a Broadcom NIC from 2025.
 constexpr std::uint64_t connect_ib_completions = 4194303;
 constexpr std::uint64_t connect_ib_queue_pairs = 262144;
 constexpr std::uint64_t broadcom_completions = 8388607;
 constexpr std::uint64_t broadcom_queue_pairs = 131073;
-/// The number of connections at which NICs reach half of their message rate, according to
+/// The number of connections at which NICs drop to half of their message rate, according to
 /// measurements.
 constexpr std::uint64_t connections_of_half_the_rate = 4096;
-/// The largest number of channels of a hub.
+/// The largest number of channels that a hub can have.
 constexpr std::uint64_t most_channels = 65535;
 
-/// The memory for each peer that counts towards the limit of locked memory: rings, completions, and
-/// the peer's message memory, if it has any.
+/// The memory for each peer that counts towards the limit on locked memory. It consists of rings,
+/// completions, and the memory for the peer's messages, if it has any.
 [[nodiscard]] constexpr std::uint64_t locked_of(const channel_size& size,
                                                 std::uint64_t message_size) {
   return locked_of_mlx5_queue_pair(size) + (size.sends + size.receives) * 64 +

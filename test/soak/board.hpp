@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak is a long test in which two ends send each other random requests. This header defines
-/// the state that the ends share through memory, besides those requests.
+/// The soak is a long test in which two ends send each other random requests. This header
+/// defines the state that the ends share through ordinary memory, in addition to those requests.
 #pragma once
 
 #include <verbspp/qp/endpoint.hpp>
@@ -17,13 +17,14 @@
 
 namespace verbspp::soak {
 
-/// The steps of a connection. Each end waits until the other end has reached the same step.
+/// The steps that a connection goes through. Each end waits until the other end has reached the
+/// same step.
 enum class step : std::uint32_t {
   ready = 1,  ///< this end has an endpoint and has posted receives
   connected,
   leaving,  ///< this end posts no more requests
   drained,  ///< all messages of both ends have arrived
-  closed,   ///< peers cannot access this end's memory any more
+  closed,   ///< peers can no longer access this end's memory
 };
 
 /// A short text that another process may read at any time. A reader may see a mixture of the old
@@ -51,40 +52,42 @@ class public_words {
 
 /// The state that one end publishes. Both ends number their connections, starting with 1.
 struct board_end {
-  std::atomic<std::uint64_t> reached{0};  ///< the connection's number times 8, plus the step
-  /// The last connection that this end has ended on purpose, or is about to end: by a limit, by a
-  /// stop request, or by closing it. Requests of this connection may fail at both ends.
+  std::atomic<std::uint64_t> reached{0};  ///< the number of the connection times 8, plus the step
+  /// The last connection that this end has ended on purpose, or is about to end, whether by a
+  /// limit, by a stop request or by closing it. Requests on this connection may fail at both ends.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> broken{0};  ///< the last connection that this end found broken
-  /// The number of messages that this end has received in this connection.
+  /// The number of messages that this end has received on this connection.
   std::atomic<std::uint64_t> taken{0};
-  /// The number of messages that this end has sent; valid once this end has reached `leaving`.
+  /// The number of messages that this end has sent. Valid once this end has reached `leaving`.
   std::atomic<std::uint64_t> sent{0};
-  std::atomic<std::uint64_t> added{0};  ///< the sum of the completed additions to the peer's word
+  std::atomic<std::uint64_t> added{0};  ///< the sum of all completed additions to the peer's word
   std::atomic<std::uint64_t> added_most{0};  ///< the sum of posted additions
   public_words doing{};
   std::atomic<bool> wants_to_stop{false};
   std::atomic<std::uint64_t> operations{0};
-  /// The number of the lease that this end grants to the other end; 0 if there is none.
+  /// The number of the lease that this end grants to the other end, or 0 if there is none.
   std::atomic<std::uint64_t> lease{0};
   std::atomic<std::uint64_t> lease_address{0};
   std::atomic<std::uint32_t> lease_key{0};
   /// True if the other end may invalidate the key of the lease.
   std::atomic<bool> may_give_back{false};
-  /// The number of the other end's lease that this end is using; 0 if there is none.
+  /// The number of the lease that this end is using, which the other end granted. 0 if there is
+  /// none.
   std::atomic<std::uint64_t> using_lease{0};
-  /// The encoded endpoint; valid once this end has reached `ready`.
+  /// The number of the other end's lease that this end has last returned by a message.
   std::atomic<std::uint64_t> gave_back{0};
-  /// The encoded endpoint, valid from `ready` on.
+  /// The encoded endpoint. Valid once this end has reached `ready`.
   std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};
   std::array<std::byte, 24> memory{};  ///< valid once this end has reached `ready`
-  /// The reason for which the connection broke; valid once this end has reached `closed`.
+  /// The reason why the connection broke. Valid once this end has reached `closed`.
   std::array<char, 400> why{};
 };
 
-/// The state of the whole soak: whether it is over, and its first failure.
+/// The state of the soak as a whole: whether it is over, and its first failure.
 struct verdict {
-  std::atomic<bool> is_over{false};  ///< the time is over, or the number of operations is reached
+  std::atomic<bool> is_over{false};  ///< the time has run out, or enough operations have been
+                                     ///< performed
   std::atomic<bool> failed{false};
   std::array<char, 1000> failure{};
 
@@ -95,7 +98,7 @@ struct verdict {
   }
 };
 
-/// The memory that the two ends share. The ends are threads, or processes that map it.
+/// The memory that the two ends share. The ends are either threads, or processes that map it.
 struct board : verdict {
   std::array<board_end, 2> ends{};
 };

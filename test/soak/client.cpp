@@ -24,7 +24,7 @@ void client::claim(bool holds, const std::string& what) const {
                 std::to_string(connection_) + ": " + what);
 }
 
-/// Fills the places of the pool while there is no connection, so that late writes are detected.
+/// Fills the pool's places while there is no connection, so that late writes are detected.
 void client::fill_places() {
   claim(pool_.available() == pool_.size(),
         "the pool has lost " + std::to_string(pool_.size() - pool_.available()) + " places");
@@ -82,7 +82,7 @@ bool client::connect() {
 
 void client::ask() {
   auto taken = pool_.take();
-  if (!taken.has_value()) return;  // the inbox and the kept messages use all places
+  if (!taken.has_value()) return;  // the inbox and the kept messages occupy all places
   message request = std::move(taken).assume_value();
   const request_head head{number_, connection_, sent_};
   must(request.resize(head.size(request.capacity())), "shorten a message");
@@ -127,7 +127,8 @@ void client::look(bool waits) {
   take(std::move(*next).assume_value());
 }
 
-/// Releases all but the last `most` of the kept messages, after checking that each is unchanged.
+/// Releases all but the last `most` of the messages that were kept, after checking that each is
+/// unchanged.
 void client::let_go(std::size_t most) {
   while (kept_.size() > most) {
     static_cast<void>(request_head::read(kept_.front().bytes(), hall_message_size));
@@ -176,7 +177,7 @@ void client::run(std::uint64_t first_connection) {
   for (; !hall_.is_over.load() && !hall_.failed.load(); ++connection_) {
     sent_ = 0;
     if (connect()) {
-      // If the server stops, the remaining requests are skipped.
+      // If the server disconnects, the remaining requests are skipped.
       for (std::uint64_t left = any(600); left != 0 && link_.is_connected(); --left) {
         if (unanswered_.size() < client_window && !once_in(3))
           ask();

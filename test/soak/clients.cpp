@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak with a server and several clients.
+/// The variant of the soak that has one server and several clients.
 #include "hall.hpp"
 #include "processes.hpp"
 #include "watcher.hpp"
@@ -12,7 +12,7 @@ namespace verbspp::soak {
 
 namespace {
 
-/// Runs a client on this thread, and reports a failure to the hall.
+/// Runs a client on this thread, and reports its failure, if any, to the hall.
 void run_client_of(hall& shared, client& own, std::uint64_t first) {
   try {
     own.run(first);
@@ -33,12 +33,12 @@ class client_processes {
     for (unsigned i = 0; i < wanted.clients; ++i) start(i);
   }
 
-  /// Rarely, kills a random client and restarts it.
+  /// Occasionally kills a random client, and restarts it.
   void kill_one() {
     if (random_() % 100 != 0 || memory_.get().is_over.load()) return;
     const auto number = static_cast<unsigned>(random_() % wanted_.clients);
     desk& own = memory_.get().desks[number];
-    // The client may request another connection before it is killed.
+    // The client may still request another connection before it is killed.
     own.give_up(own.asked.load() + 1);
     processes_[number].kill();
     ++kills_;

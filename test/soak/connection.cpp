@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Connections of the soak: connecting, leaving and closing.
+/// How the soak connects, takes leave and closes its connections.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -55,7 +55,7 @@ prepared_channel end::build() {
 void end::prepare() {
   doing_ = "preparing";
   ++connection_;
-  // UC does not retransmit lost messages, so it is not used with faults.
+  // UC does not retransmit lost messages, so the soak doesn't use it when faults are injected.
   wants_uc_ = !wanted_.faults && connection_ % 6 == 2;
   for (const place& each : mine_blocks_)
     claim(each.is_untouched(),
@@ -174,7 +174,7 @@ void end::step_at_random() {
     channel_.poll();
 }
 
-/// Ends a connection that has not failed, so all messages have to arrive.
+/// Ends a connection that has not failed, which means that all messages must arrive.
 void end::take_leave() {
   doing_ = "leaving in order";
   while (!held_.empty()) {
@@ -250,7 +250,7 @@ void end::finish() {
   };
   const bool asks = once_in(2);
   const bool settles_before = once_in(2);
-  // Closes the channel first, because receives of a connected channel would never complete.
+  // The channel is closed first, because the receives of a connected channel would never complete.
   if (channel_.is_connected()) must(channel_.close(), "close");
   if (once_in(2)) drain();
   if (settles_before) {
@@ -277,7 +277,7 @@ void end::finish() {
   settle_held();
   drop_receives(asks);
   look_after_shared();
-  // The lease has ended with its connection, but its handle may still exist.
+  // The lease has ended together with its connection, but the handle to it may still exist.
   mine_.lease = 0;
   if (granted_) {
     claim(granted_->where.data != nullptr, "a lease without memory");
@@ -290,7 +290,7 @@ void end::finish() {
   take_memory_back();
   copy_text(mine_.why, why_);
   ++counts_["connections"];
-  // Both ends stop if either of them wants to.
+  // Both ends stop as soon as one of them wants to.
   if (board_.is_over.load() ||
       mine_.operations.load() + other_.operations.load() >= wanted_.operations)
     mine_.wants_to_stop = true;
@@ -304,8 +304,8 @@ void end::finish() {
                 "\", the other \"" + other_.why.data() + '"');
 }
 
-/// Checks the word that the peer changes by atomic operations. The peer publishes only a lower and
-/// an upper bound of its additions.
+/// Checks the word that the peer changes with atomic operations. The peer publishes only a lower
+/// and an upper bound for the sum of its additions.
 void end::judge(bool was_orderly) {
   if (peer_was_killed_) return;
   std::uint64_t word = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Steps that both ends reach together, and the reports of failures.
+/// Steps that both ends reach together, and the reports about failures.
 #include "end.hpp"
 
 #include "layout.hpp"
@@ -124,7 +124,7 @@ void end::note_standstill() {
 }
 
 /// Called when a request has failed. Checks that the channel is broken or closed, since there is no
-/// other permitted reason, and that it reports the cause.
+/// other legitimate reason, and that the channel reports the cause.
 void end::must_be_broken(const char* where) const {
   const channel_state now = channel_.state();
   claim(now != channel_state::connected && now != channel_state::prepared,
@@ -136,8 +136,8 @@ void end::must_be_broken(const char* where) const {
         "a broken channel with an empty message");
 }
 
-/// Checks the reason for which a request was not posted: no room in the queue, a failing device, or
-/// a broken channel.
+/// Checks the reason why a request was not posted. The permitted reasons are a full queue, a device
+/// that fails, and a broken channel.
 void end::check_refused(const error& cause, const char* where) const {
   if (cause.kind() == error_kind::would_block) return;
   if (wanted_.faults && channel_.is_connected()) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak with a server. Clients connect, send requests, and then disconnect or are killed.
+/// The variant of the soak that has a server. Clients connect to it, send requests, and then
+/// disconnect or are killed.
 #pragma once
 
 #include "board.hpp"
@@ -28,13 +29,13 @@
 
 namespace verbspp::soak {
 
-/// The state that one client and the server share, in addition to the messages between them. Each
-/// client numbers its connections, starting with 1.
+/// The state that one client and the server share, in addition to the messages that they send each
+/// other. Each client numbers its connections, starting with 1.
 struct desk {
   std::atomic<std::uint64_t> asked{0};    ///< the last connection that the client has requested
   std::atomic<std::uint64_t> granted{0};  ///< the last connection that the server has built
   /// The last connection that the client or the server has ended on purpose, or is about to end.
-  /// Requests of this connection may fail at both ends.
+  /// Requests on this connection may fail at both ends.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> operations{0};
   /// The client's encoded endpoint. The client stores it before it changes `asked`.
@@ -46,20 +47,20 @@ struct desk {
   }
 };
 
-/// The memory that the server and its clients share. The server and the clients are threads, or
-/// processes that map this memory.
+/// The memory that the server and its clients share. They are either threads, or processes that map
+/// this memory.
 struct hall : verdict {
   std::array<desk, 8> desks{};
 };
 
-/// The header of every message. The bytes after it are generated from it.
+/// The header of every message. The bytes after the header are generated from it.
 struct request_head {
   std::uint64_t client = 0;
   std::uint64_t connection = 0;
   std::uint64_t number = 0;
 
   [[nodiscard]] std::uint64_t content() const { return mix(client, connection, number); }
-  /// The size of the whole message, which depends on the header and on the size of the place.
+  /// Returns the size of the whole message. It depends on the header and on the size of the place.
   [[nodiscard]] std::size_t size(std::size_t place) const {
     const std::uint64_t chance = content();
     return sizeof(request_head) +
@@ -71,7 +72,7 @@ struct request_head {
     if (!rest.empty())
       std::memcpy(rest.data(), bytes_of(content(), 0, rest.size()).data(), rest.size());
   }
-  /// Decodes the header of a message, and checks its bytes.
+  /// Decodes the header of a message, and checks the bytes after it.
   [[nodiscard]] static request_head read(std::span<const std::byte> from, std::size_t place) {
     request_head found;
     if (from.size() < sizeof(found)) throw wrong("a message shorter than its header");
@@ -88,11 +89,11 @@ struct request_head {
   }
 };
 
-/// The largest number of unanswered requests of a client.
+/// The largest number of requests from one client that may be unanswered.
 inline constexpr std::size_t client_window = 8;
 inline constexpr std::uint32_t hall_message_size = 2048;
 
-/// Answers every message from the place of the pool in which it arrived. Uses several threads.
+/// Answers every message from the place in the pool in which it arrived. Uses several threads.
 class server {
  public:
   server(const options& wanted, hall& shared, unsigned clients);
@@ -103,11 +104,11 @@ class server {
   [[nodiscard]] const punctuality& limits() const { return limits_; }
 
  private:
-  /// The state of a client. Any thread may receive one of its messages.
+  /// The state of one client. Any thread may receive one of the client's messages.
   struct row {
     std::mutex lock;
     channel link;
-    /// Messages that could not be answered yet because the send queue was full.
+    /// Messages that could not be answered so far because the send queue was full.
     std::deque<message> unanswered;
     unsigned client = 0;
     std::uint64_t connection = 0;
@@ -171,7 +172,7 @@ class client {
   verbspp::context context_;
   protection_domain domain_;
   message_pool pool_;
-  /// All places of the pool while there is no connection; empty otherwise.
+  /// All places in the pool while there is no connection, and empty otherwise.
   std::vector<std::pair<message, place>> places_;
   channel link_;
   std::optional<inbox> answers_;

@@ -21,7 +21,8 @@ void end::block() {
     return settle(job, true);
   }
   note_failure(done.error(), "a blocking call");
-  // The peer had given up before the call. That cancels calls at this end, so nothing was posted.
+  // The peer had already given up before the call. That cancels calls at this end, so nothing was
+  // posted.
   if (channel_.is_connected() && peer_has_given_up() &&
       error(done.error()).kind() == error_kind::cancelled)
     return undo(job);
@@ -74,8 +75,8 @@ bool end::take(held& one, bool waits) {
       one.handle);
 }
 
-/// Drops the handle of a request. After that, borrowed memory belongs to the program again; owned
-/// or shared memory is left to the request.
+/// Drops the handle to a request. From then on, borrowed memory belongs to the program again,
+/// whereas owned or shared memory is left to the request.
 void end::drop(held& one) {
   doing_ = "dropping a handle";
   const bool was_shared = one.shared.has_value();
@@ -111,8 +112,8 @@ void end::look_after_shared() {
   }
 }
 
-/// Takes results through handles of earlier connections and destroyed channels. The results have to
-/// belong to these handles, even if other requests use the same slots now.
+/// Takes results through handles that outlived their connection or channel. Each handle must return
+/// its own result, even if other requests use the same slots by now.
 void end::take_late(bool all) {
   doing_ = "taking late results";
   while (!late_.empty() && (all || once_in(3))) {
@@ -166,7 +167,7 @@ void end::post_one() {
       return;
     }
     case 4: {
-      // Assigns the new handle to an existing one, which drops the handle of an earlier request.
+      // Assigns the new handle to an existing one, which drops the handle to an earlier request.
       for (held& each : held_)
         if (std::holds_alternative<pending<>>(each.handle)) {
           std::get<pending<>>(each.handle) = std::move(std::get<pending<>>(one.handle));

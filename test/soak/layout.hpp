@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Definitions that both ends use: the layout of the peer's memory, and the contents of messages.
+/// Definitions that both ends need: how the peer's memory is laid out, and what messages
+/// contain.
 #pragma once
 
 #include "patterns.hpp"
@@ -17,7 +18,7 @@ inline constexpr std::uint32_t inline_limit = 64;
 inline constexpr std::array<std::size_t, 8> block_sizes{8, 40, 64, 256, 1000, 4096, longest, 512};
 inline constexpr std::size_t gap_size = 64;
 inline constexpr std::size_t leased_size = 4096;
-/// The size of the words for atomics and the unused space after them.
+/// The size of the words that atomics use, including the unused space after them.
 inline constexpr std::size_t words_size = 64;
 inline constexpr std::size_t exposed_size = [] {
   std::size_t all = words_size + gap_size;
@@ -25,7 +26,7 @@ inline constexpr std::size_t exposed_size = [] {
   return all;
 }();
 
-/// The offset of a block in the memory exposed to peers.
+/// Returns the offset of a block in the memory that is exposed to the peer.
 [[nodiscard]] inline std::uint64_t block_offset(unsigned block) {
   std::uint64_t at = words_size + gap_size;
   for (unsigned i = 0; i < block; ++i) at += (block_sizes[i] + 7) / 8 * 8 + gap_size;

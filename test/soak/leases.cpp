@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Leases of memory to the other end, and their revocation.
+/// How memory is leased to the other end, and how leases are revoked.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -9,7 +9,7 @@ namespace verbspp::soak {
 
 void end::grant_lease() {
   doing_ = "granting a lease";
-  // Sometimes, grants a lease by connection, which can be revoked only by ending the connection.
+  // Sometimes grants a lease by connection, which can be revoked only by ending the connection.
   if (once_in(16)) return grant_lease_by_connection();
   place where;
   std::optional<leased_memory> memory;
@@ -66,8 +66,8 @@ void end::grant_lease(leased_memory memory, place where) {
         return note(std::move(leased), std::move(memory));
       }
       auto leased = channel_.post_lease<leased_rights, By>(memory.region(), 0, leased_size);
-      // The peer learns of the lease through shared memory, not by a message, so this waits until
-      // the window is bound.
+      // The peer learns about the lease through shared memory rather than from a message, so this
+      // write waits until the window has been bound.
       if (const auto done = channel_.write(
               {.remote = must(far_->slice(0, 0), "name an empty part")}, wanted_.patience);
           leased.has_value() && !done.has_value()) {
@@ -79,7 +79,8 @@ void end::grant_lease(leased_memory memory, place where) {
   }
 }
 
-/// Leases memory under the key of its registration, until the connection ends.
+/// Leases memory under the key with which it is registered. The lease lasts until the connection
+/// ends.
 void end::grant_lease_by_connection() {
   if (!direct_) {
     direct_.emplace(must(directly_leased_memory::allocate(domain_, leased_size),
@@ -119,7 +120,7 @@ void end::announce_lease(granted given) {
   mine_.lease = granted_->number;
 }
 
-/// Revokes the lease. After that, the peer must not be able to write to the memory.
+/// Revokes the lease. After that, the peer must no longer be able to write to the memory.
 void end::end_lease() {
   doing_ = "ending a lease";
   mine_.lease = 0;
@@ -171,21 +172,21 @@ void end::end_lease() {
 void end::look_after_lease() {
   if (!granted_) return grant_lease();
   if (other_.gave_back.load() == granted_->number) {
-    // The peer has returned the lease, but the lease ends here only when the peer's message
-    // arrives.
+    // The peer has returned the lease, but at this end the lease does not end until the peer's
+    // message arrives.
     mine_.lease = 0;
     if (granted_->is_open()) return;
     ++counts_["leases returned by a message"];
     return end_lease();
   }
   if (granted_->is_closing) {
-    // The peer has been requested to stop using the lease, and does not use it now.
+    // The peer was asked to stop using the lease, and is not using it now.
     if (other_.using_lease.load() == 0 && other_.gave_back.load() != granted_->number) end_lease();
     return;
   }
   if (once_in(2)) return;
   if (once_in(20)) {
-    // Revokes the lease while the peer may be using it, which breaks the connection.
+    // Revokes the lease although the peer may be using it, which breaks the connection.
     will_end("a lease revoked while in use");
     return end_lease();
   }
@@ -211,7 +212,7 @@ void end::use_lease() {
       each.parts = 1;
       each.ranges[0] = {any(longest - leased_size + 1), leased_size};
     }
-    // The last request reads bytes that the previous one has written.
+    // The last request reads the bytes that the previous one has written.
     if (jobs.size() > 1 && !wants_uc_) {
       jobs.back().what = kind::read;
       jobs.back().content = jobs[jobs.size() - 2].content;
@@ -252,12 +253,12 @@ void end::use_lease() {
   mine_.using_lease = 0;
 }
 
-/// Returns a lease by a message that invalidates its rkey at the other end. After that, this end
-/// must not invalidate the rkey again, because that would fail.
+/// Returns a lease with a message that invalidates its rkey at the other end. After that, this end
+/// must not invalidate the rkey a second time, because that would fail.
 void end::give_back_lease(std::uint64_t number) {
   doing_ = "returning a lease";
   const message_plan plan = plan_of(connection_, which_, sent_);
-  // A message that invalidates an rkey cannot have immediate data.
+  // A message that invalidates an rkey cannot carry immediate data.
   if (plan.immediate || sent_ >= other_.taken.load() + credits) return;
   work job;
   job.number = sent_;
@@ -269,8 +270,8 @@ void end::give_back_lease(std::uint64_t number) {
   job.ranges[0] = {any(longest - job.size + 1), job.size};
   job.where.put(job.elements(), job.content);
   const auto at = static_cast<std::size_t>(job.where.data - arena_.data()) + job.ranges[0].offset;
-  // Published before the message is posted, since the other end may receive the message before this
-  // call returns.
+  // This is published before the message is posted, because the other end may receive the message
+  // before the call returns.
   mine_.gave_back = number;
   auto sent = channel_.post_send_with_invalidate(
       {.elements = must(arena_.gather(at, job.size), "name the source of a send"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak as a program; `--help` describes its options.
+/// The soak as a program. `--help` describes its options.
 #include "soak.hpp"
 
 #include <charconv>
@@ -38,7 +38,8 @@ constexpr const char* help =
     "                    is three times as long\n"
     "  --quiet           prints only the summary\n";
 
-/// If the argument starts with `name=`, parses the number after it.
+/// If the argument starts with `name=`, parses the number after it. \returns true if there is such
+/// a number
 template <class Number>
 bool take_number(std::string_view argument, std::string_view name, Number& number) {
   if (!argument.starts_with(name)) return false;

@@ -8,7 +8,8 @@
 
 namespace verbspp::soak {
 
-/// Makes calls with an expired limit: nothing is posted, and the channel is unchanged.
+/// Makes calls with a limit that has already expired, and checks that nothing is posted and that
+/// the channel still works.
 void end::use_passed_limit() {
   doing_ = "an expired limit";
   std::stop_source source;
@@ -28,7 +29,7 @@ void end::use_passed_limit() {
   claim(channel_.is_connected(), "an expired limit has broken the channel");
 }
 
-/// Makes mistakes that are refused with an error and have no effect.
+/// Makes mistakes, and checks that each is refused with an error and has no effect.
 void end::misuse() {
   doing_ = "misuse";
   channel other(std::move(channel_));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Converts requests of the soak to operations of the library.
+/// Converts the soak's requests to the operations that the library posts.
 #pragma once
 
 #include "end.hpp"
@@ -12,7 +12,7 @@
 
 namespace verbspp::soak {
 
-// Posts an operation with the function for its type.
+// Posts an operation with the function that accepts its type.
 template <class Poster>
 auto post(Poster& to, const send_operation& what) {
   return to.post_send(what);

@@ -8,7 +8,7 @@
 
 namespace verbspp::soak {
 
-/// Thrown if the soak fails, with a description.
+/// Thrown when the soak fails. The message describes the failure.
 struct wrong : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -17,7 +17,7 @@ struct stopped : std::runtime_error {
   stopped() : std::runtime_error("the other end has failed") {}
 };
 
-/// Returns the value of a call that has to succeed.
+/// Returns the value of a call that must succeed.
 template <class Outcome>
 auto must(Outcome outcome, const char* what) {
   if (!outcome.has_value()) throw wrong(std::string(what) + ": " + outcome.error().message());

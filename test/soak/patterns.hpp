@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Bytes that are generated from a number (their tag), so that each end that knows the number can
-/// check them.
+/// Bytes that are generated from a number, which is called their tag. Each end that knows the
+/// tag can check them.
 #pragma once
 
 #include <array>
@@ -14,10 +14,10 @@
 
 namespace verbspp::soak {
 
-/// The largest size of messages, blocks and parts of memory.
+/// The largest size that messages, blocks and parts of memory can have.
 inline constexpr std::size_t longest = 9216;
 
-/// A hash (splitmix64) of one or several numbers.
+/// Returns a hash (splitmix64) of one or several numbers.
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
@@ -29,8 +29,8 @@ template <class... More>
   return mix(value ^ mix(static_cast<std::uint64_t>(more)...));
 }
 
-/// Returns `size` bytes generated from `tag`, starting at `offset`. `offset` + `size` is at most
-/// `longest`.
+/// Returns `size` of the bytes that are generated from `tag`, starting at `offset`. `offset` +
+/// `size` is at most `longest`.
 [[nodiscard]] inline std::span<const std::byte> bytes_of(std::uint64_t tag, std::size_t offset,
                                                          std::size_t size) {
   constexpr std::size_t all = 1 << 16;
@@ -42,20 +42,22 @@ template <class... More>
   return std::span(table).subspan(static_cast<std::size_t>(mix(tag) % all) + offset, size);
 }
 
-/// A part of memory, as in a scatter-gather element.
+/// A part of memory, in the form in which a scatter-gather element describes it.
 struct range {
   std::size_t offset = 0;
   std::size_t size = 0;
 };
 
-/// Memory that belongs alternately to the program and to the device. While the program has it, it
-/// is filled with the bytes of its own tag, so that a late write of the device is detected.
+/// Memory that belongs alternately to the program and to the device. While it belongs to the
+/// program, it is filled with bytes that are generated from its own tag, so that a late write by
+/// the device is detected.
 struct place {
   std::byte* data = nullptr;
   std::size_t size = 0;
   std::uint64_t tag = 0;
 
-  /// Called when the program gets the memory back. Fills it with the bytes of a new tag.
+  /// Called when the memory belongs to the program again. Fills it with bytes that are generated
+  /// from a new tag.
   void fill() {
     tag = mix(tag);
     std::memcpy(data, bytes_of(tag, 0, size).data(), size);
@@ -64,8 +66,8 @@ struct place {
     return part.size == 0 ||
            std::memcmp(data + part.offset, bytes_of(which, from, part.size).data(), part.size) == 0;
   }
-  /// True if the first `count` bytes of the concatenated ranges are the bytes of `content`, and all
-  /// other bytes are unchanged.
+  /// Returns true if the first `count` bytes of the concatenated ranges are those that were
+  /// generated from `content`, and all other bytes are unchanged.
   [[nodiscard]] bool is_as_filled(std::span<const range> ranges, std::uint64_t content,
                                   std::size_t skipped, std::size_t count) const {
     std::size_t at = 0;
@@ -81,7 +83,7 @@ struct place {
     return done == count && holds(tag, at, {at, size - at});
   }
   [[nodiscard]] bool is_untouched() const { return holds(tag, 0, {0, size}); }
-  /// Writes the bytes of `content` into the ranges.
+  /// Fills the ranges with the bytes that are generated from `content`.
   void put(std::span<const range> ranges, std::uint64_t content) const {
     std::size_t done = 0;
     for (const range& each : ranges) {

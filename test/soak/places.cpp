@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Takes, returns and checks the memory of requests.
+/// Takes the memory that requests use, returns it, and checks it.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -46,8 +46,8 @@ void end::give_owned(private_memory memory, place where) {
   if (owned_.size() < 8) owned_.push_back({std::move(memory), where});
 }
 
-/// Called after the connection has ended, when the peer must not write to the memory any more.
-/// Fills the memory with known bytes, so that late writes are detected.
+/// Called after the connection has ended, when the peer can no longer write to the memory. Fills
+/// the memory with known bytes, so that late writes are detected.
 void end::take_memory_back() {
   for (place& each : mine_blocks_) each.fill();
   std::memset(exposed_.data(), 0xa5, words_size);

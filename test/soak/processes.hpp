@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Processes that run this program with other arguments, and the memory that they share.
+/// Processes that run this program with different arguments, and the memory that they share.
 #pragma once
 
 #include "outcome.hpp"
@@ -27,7 +27,7 @@ extern char** environ;
 
 namespace verbspp::soak {
 
-/// A child process that runs this program with other arguments.
+/// A child process that runs this program with different arguments.
 class other_process {
  public:
   other_process() = default;
@@ -51,7 +51,8 @@ class other_process {
     ::kill(process_, SIGKILL);
     ::waitpid(std::exchange(process_, -1), nullptr, 0);
   }
-  /// Waits until the process exits. \returns a description of the failure; empty if there is none
+  /// Waits until the process exits. \returns a description of its failure, or an empty string if it
+  /// succeeded
   [[nodiscard]] std::string end(std::chrono::seconds patience) {
     const auto deadline = clock::now() + patience;
     while (process_ > 0) {
@@ -76,8 +77,8 @@ class other_process {
 template <class Shared>
 class mapped {
  public:
-  /// Creates the memory, or maps existing memory. Existing memory contains zeros, or an object that
-  /// another process has created.
+  /// Creates the memory, or maps memory that already exists. Such memory contains either zeros or
+  /// an object that another process has created.
   explicit mapped(int descriptor = -1) : is_new_(descriptor < 0), descriptor_(descriptor) {
     if (is_new_) {
       descriptor_ = ::memfd_create("soak", 0);
@@ -105,8 +106,8 @@ class mapped {
   Shared* shared_ = nullptr;
 };
 
-/// Ends this process when its parent has exited. A parent-death signal is not used, because it is
-/// sent when the thread that started this process ends.
+/// Ends this process when its parent has exited. A parent-death signal would not do, because it is
+/// sent as soon as the thread that started this process ends.
 inline void end_with_parent() {
   std::thread([parent = ::getppid()] {
     // steady: the pause of a loop that polls until the parent has exited

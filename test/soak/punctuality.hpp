@@ -16,16 +16,16 @@
 
 namespace verbspp::soak {
 
-/// Checks that waits end in time, taking into account that the machine may be busy. A control
-/// thread that is almost idle measures the time that it loses to other load. The end of a wait may
-/// be late by the 100 ms that the library promises, plus ten times that loss, because ending a wait
-/// involves several threads, each of which may have to wait for a processor several times.
-/// Thread-safe, except for `latest` and `too_late`.
+/// Checks that waits end in time, and takes into account that the machine may be busy. A control
+/// thread, which is almost idle, measures how much time it loses to other load. A wait may end
+/// later than its limit by the 100 ms that the library promises, plus ten times that loss. The
+/// factor is so large because several threads are involved when a wait ends, and each may have to
+/// wait for a processor several times. Thread-safe, except for `latest` and `too_late`.
 class punctuality {
  public:
   punctuality() : control_([this](const std::stop_token& stop) { lose(stop); }) {}
 
-  /// Called before a wait. The result is passed to `note` after the wait.
+  /// Called before a wait. Pass the result to `note` after the wait.
   [[nodiscard]] std::chrono::nanoseconds mark() const { return lost(); }
   /// Called when a wait with this limit has ended.
   void note(clock::time_point limit, std::chrono::nanoseconds marked, const char* what) {
@@ -43,7 +43,7 @@ class punctuality {
                   milliseconds(excused) + " ms";
   }
 
-  /// The description of a wait that ended too late; empty if there is none.
+  /// Returns a description of a wait that ended too late, or an empty string if none did.
   [[nodiscard]] const std::string& too_late() const { return too_late_; }
   [[nodiscard]] std::string text() const {
     return std::to_string(waits_) + " waits ended by their limits, the latest " +
@@ -56,8 +56,8 @@ class punctuality {
     return std::to_string(time.count() / 1'000'000) + '.' +
            std::to_string(time.count() / 100'000 % 10);
   }
-  /// The time that the control thread has lost so far, including any delay in progress. Never
-  /// decreases.
+  /// Returns the time that the control thread has lost so far, including the current delay, if any.
+  /// Never decreases.
   [[nodiscard]] std::chrono::nanoseconds lost() const {
     const std::lock_guard guard(lock_);
     return lost_ + (std::max)(clock::now() - began_ - step, clock::duration(0));
@@ -67,7 +67,8 @@ class punctuality {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
   }
-  /// Sleeps and works alternately, and adds up by how much each turn takes too long.
+  /// Alternates between sleeping and working, and adds up by how much each turn takes longer than
+  /// it should.
   void lose(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       const auto worked = processor_time();

@@ -124,13 +124,13 @@ void end::take_receives() {
     receives_.pop_front();
   }
   post_receives();
-  // The number of received messages is published only after new receives have been posted in place
-  // of the completed ones.
+  // The number of received messages is published only after new receives have replaced the
+  // completed ones.
   mine_.taken = taken_;
 }
 
-/// Called after the connection has ended. Takes the results of the receives, or drops their
-/// handles.
+/// Called after the connection has ended. Takes the results of the receives, or drops the handles
+/// to them.
 void end::drop_receives(bool asks) {
   while (!receives_.empty()) {
     awaited one = std::move(receives_.front());

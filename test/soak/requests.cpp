@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The choice of requests, and the checks of their results.
+/// How requests are chosen, and how their results are checked.
 #include "end.hpp"
 #include "layout.hpp"
 
@@ -26,8 +26,8 @@ void end::split(work& job, std::size_t size) {
   }
 }
 
-/// Chooses a request, and updates the model as if it were posted. \returns false if no request is
-/// possible
+/// Chooses a request, and updates the model as if the request had been posted. \returns false if no
+/// request is possible
 bool end::choose(work& job, bool may_be_inline) {
   const std::uint64_t taken = other_.taken.load();
   const auto is_free = [&](unsigned block) {
@@ -103,7 +103,7 @@ bool end::choose(work& job, bool may_be_inline) {
       mine_.added_most = sum_;
       break;
     case kind::swap:
-      // Half of the swaps compare with a wrong value, so they change nothing.
+      // Half of the swaps compare with a wrong value, so they must not change anything.
       job.expected = swapped_;
       job.number = once_in(2) ? swapped_ : random_();
       job.before = swapped_;
@@ -113,7 +113,7 @@ bool end::choose(work& job, bool may_be_inline) {
   return true;
 }
 
-/// Restores the model, because neither this request nor later ones were posted.
+/// Restores the model, because neither this request nor any later one was posted.
 void end::undo(work& job) {
   switch (job.what) {
     case kind::write_immediate:
@@ -167,7 +167,8 @@ void end::check(const work& job) const {
                                : "the source of a send has changed");
 }
 
-/// Updates the model for a request that has finished, whose memory belongs to the program again.
+/// Updates the model for a request that has finished, and whose memory therefore belongs to the
+/// program again.
 void end::settle(work& job, bool has_succeeded) {
   if (job.what == kind::read) --readers_[job.block];
   if (has_succeeded) {

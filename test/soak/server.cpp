@@ -13,8 +13,8 @@ server::server(const options& wanted, hall& shared, unsigned clients)
       random_(mix(wanted.seed, 1000)),
       context_(must(open_device(wanted.device), "open the device")),
       domain_(must(protection_domain::allocate(context_), "allocate a protection domain")),
-      // With more than five clients, there are fewer places than messages that the clients can have
-      // in flight, so receives run out, and senders have to wait.
+      // If there are more than five clients, they can have more messages in flight than the pool
+      // has places. Receives then run out, and senders have to wait.
       pool_(must(message_pool::create(domain_, 40, hall_message_size), "create a pool")),
       rows_(2 * std::size_t{clients}),
       ids_(clients) {
@@ -33,12 +33,12 @@ void server::count(const std::string& what) {
 }
 
 /// Builds a channel for a client that requests one. The new channel replaces the client's previous
-/// channel.
+/// one.
 void server::admit(unsigned client) {
   desk& own = hall_.desks[client];
   const std::uint64_t asked = own.asked.load();
   const auto remote = endpoint::decode(own.client);
-  // If the client was killed, its successor may be writing a new endpoint at this moment.
+  // If the client was killed, its successor may be writing a new endpoint at this very moment.
   if (!remote.has_value() && own.ended.load() >= asked) return;
   if (ids_[client] != channel_id()) {
     row& last = rows_[ids_[client].index];
@@ -71,7 +71,7 @@ void server::admit(unsigned client) {
   count("clients admitted");
 }
 
-/// Answers received messages until the send queue is full.
+/// Answers the received messages until the send queue is full.
 void server::answer(row& client) {
   while (!client.unanswered.empty()) {
     const auto posted = client.link.post_send(std::move(client.unanswered.front()));
@@ -84,8 +84,8 @@ void server::answer(row& client) {
   }
 }
 
-/// Checks that a broken channel reports a reason, and, unless faults are injected, that one of the
-/// two ends has announced the end of the connection.
+/// Checks that a broken channel reports a reason. Unless faults are injected, also checks that one
+/// of the two ends has announced the end of the connection.
 void server::judge(row& client) {
   const auto failure = client.link.failure();
   if (!failure) throw wrong("a channel refuses requests, but reports no failure");

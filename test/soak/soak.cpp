@@ -24,12 +24,12 @@ void count_release_failure(const error& cause) noexcept {
   ++release_failures;
 }
 
-/// Runs one end on this thread, and reports a failure to the board.
+/// Runs one end on this thread, and reports its failure, if any, to the board.
 void run_end(end& own, board& shared, unsigned which, std::uint64_t first) {
   try {
     own.run(first);
   } catch (const stopped&) {
-    // The other end has already reported its failure.
+    // The other end has already reported the failure.
   } catch (const std::exception& caught) {
     shared.fail(std::string(which == 0 ? "left: " : "right: ") + caught.what());
   }

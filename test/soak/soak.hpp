@@ -15,27 +15,27 @@ using namespace std::chrono_literals;
 struct options {
   std::string device = "soft0";
   std::uint64_t seed = 1;
-  /// The soak ends when the two ends have posted this many operations in total, or after `time`.
+  /// The soak ends when the two ends together have posted this many operations, or after `time`.
   std::uint64_t operations = 1'000'000;
   std::chrono::seconds time = std::chrono::hours(24);
-  /// The minimum number of operations. On a busy machine, the soak continues after `time` until
+  /// The minimum number of operations. On a busy machine, the soak continues beyond `time` until
   /// this number is reached.
   std::uint64_t at_least = 0;
-  /// The longest wait of an end for its own request. This limit is long because an emulated machine
-  /// is slow. An end waits three times as long for a step of the other end.
+  /// The longest time that an end waits for one of its own requests. This limit is long because an
+  /// emulated machine is slow. An end waits three times as long for the other end to reach a step.
   std::chrono::seconds patience{60};
   /// True if the peer is a separate process, which is killed at random.
   bool kills = false;
-  /// The code of the ACK timeout. It can be raised, because Linux's software driver may hang when
-  /// it retransmits reads and atomics, and a slow machine must not cause retransmissions.
+  /// The code for the ACK timeout. It can be raised because Linux's software driver may hang when
+  /// it retransmits reads and atomics, so a slow machine must not cause retransmissions.
   unsigned ack_timeout = 14;
-  /// If not negative, the peer is a process that is started separately, and this is the descriptor
-  /// of the memory that both share. The memory initially contains zeros.
+  /// If this is not negative, the peer is a process that is started separately, and this is the
+  /// descriptor for the memory that both share. The memory initially contains zeros.
   int board = -1;
   /// Injects random faults if the device is softverbs.
   bool faults = false;
-  /// If not 0, runs a server with this many clients, at most 8, instead of two ends. If `kills` is
-  /// set, the clients are processes.
+  /// If this is not 0, a server runs with this many clients, at most 8, instead of two ends. If
+  /// `kills` is set, the clients are processes.
   unsigned clients = 0;
   /// Prints the progress at intervals.
   bool talks = false;
@@ -43,7 +43,7 @@ struct options {
 
 /// The result of the soak.
 struct summary {
-  std::string failure;  ///< a description of the failure; empty if there was none
+  std::string failure;  ///< a description of the failure, or an empty string if there was none
   std::string text;     ///< counts of events, one per line
   std::uint64_t operations = 0;
 };

@@ -48,7 +48,7 @@ struct footprint {
       ++found.descriptors;
     return found;
   }
-  /// Returns, for each resource, the larger of the two values.
+  /// Returns the larger of the two values for each resource.
   [[nodiscard]] footprint or_more(const footprint& other) const {
     return {std::max(resident, other.resident), std::max(allocated, other.allocated),
             std::max(descriptors, other.descriptors)};
@@ -59,8 +59,8 @@ struct footprint {
   }
 };
 
-/// Watches a soak until it is over. Ends it when its time has passed. Aborts the program if there
-/// is no progress any more, since a hanging thread cannot be stopped.
+/// Watches a soak until it is over, and ends it when its time has run out. If the soak makes no
+/// progress any more, aborts the program, since a thread that hangs cannot be stopped.
 class watcher {
  public:
   /// \param operations returns the number of operations so far
@@ -90,9 +90,9 @@ class watcher {
         std::abort();
       }
       const bool is_warm = is_past(4, count, now - started);
-      // The number of channels and descriptors varies. So the base is the largest use in a period,
-      // not a single sample: after a sample at a quiet moment, any later use would look like a
-      // leak.
+      // The number of channels and descriptors varies, so the base is the largest use within a
+      // period rather than a single sample. If the sample were taken at a quiet moment, any later
+      // use would look like a leak.
       if (is_warm &&
           (!has_base_ || (!is_past(2, count, now - started) && now - last_look > 20ms))) {
         base_ = base_.or_more(footprint::now());
@@ -109,13 +109,14 @@ class watcher {
     last_ = footprint::now();
   }
   [[nodiscard]] std::uint64_t operations() const { return operations_(); }
-  /// A description of the resources whose use has grown too much; empty if there are none.
+  /// Returns a description of the resources whose use has grown too much, or an empty string if
+  /// there are none.
   [[nodiscard]] std::string growth(std::uint64_t kills) const {
     // Each sleeping channel has descriptors, and softverbs keeps one socket for each process to
-    // which it has sent.
+    // which it has sent something.
     const std::size_t sockets = 8 + kills;
-    // The memory that the allocator keeps varies by less than this. A leak of one object per
-    // connection, or of one byte per operation, would exceed it.
+    // The amount of memory that the allocator keeps varies by less than this. If each connection
+    // leaked an object, or each operation a byte, the growth would exceed it.
     constexpr std::size_t wavering = 4 << 20;
     if (!has_base_) return {};
     if (last_.descriptors > base_.descriptors + sockets ||
@@ -127,7 +128,8 @@ class watcher {
   [[nodiscard]] std::string text() const { return base_.text() + "; at the end " + last_.text(); }
 
  private:
-  /// True if 1/`part` of the operations, or of the time, is over.
+  /// Returns true if 1/`part` of the operations have been performed, or 1/`part` of the time has
+  /// passed.
   [[nodiscard]] bool is_past(unsigned part, std::uint64_t count, clock::duration time) const {
     return count > wanted_.operations / part || time > wanted_.time / part;
   }

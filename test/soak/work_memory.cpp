@@ -62,7 +62,7 @@ void end::post_owned() {
   }
 }
 
-/// Posts a request that shares its memory. The program's handles may be dropped before the request
+/// Posts a request that shares its memory. The program may drop its own handles before the request
 /// has finished.
 void end::post_shared() {
   doing_ = "posting shared memory";
@@ -103,8 +103,8 @@ void end::post_shared() {
   }
   count_posted(job);
   if (!is_read && once_in(2)) {
-    // Only the request keeps the memory alive now. A use after free would be detected by the peer,
-    // or crash.
+    // From here on, only the request keeps the memory alive. A use after free would be detected by
+    // the peer, or would crash.
     const kept_pending gone = std::move(posted).assume_value();
     return;
   }

@@ -54,8 +54,8 @@ static_assert(!CanBuild<all_given - rights>);
 static_assert(std::is_same_v<decltype(std::declval<builder<all_given>>().build()),
                              result<prepared_queue_pair<transport::rc>>>);
 
-// Each setter adds only its own parameter, whichever other parameters are set, and can be called
-// only once.
+// Each setter adds only its own parameter, no matter which other parameters are set, and can be
+// called only once.
 
 template <class Setter, class First, class Again, class Others, class All>
 concept Gives =
@@ -103,8 +103,8 @@ GIVES(queue_pair_parameter::traffic_class, traffic_class, 1);
 
 #undef GIVES
 
-// Parameters with a default accept an optional, which counts as set even if it is empty. Required
-// parameters, and those that determine the queue pair's type, do not.
+// Parameters that have a default accept an optional, and count as set even if it is empty. Required
+// parameters don't, and neither do those that determine the queue pair's type.
 
 #define GIVES_OPTIONAL(setter, Value)                                                        \
   static_assert(std::is_same_v<decltype(std::declval<const builder<nothing>&>().setter(      \
@@ -148,7 +148,7 @@ static_assert(!BuildsWithOptionalQueue<builder<nothing>>);
 
 #undef GIVES_OPTIONAL
 
-// One completion queue for both directions counts as both parameters.
+// A completion queue for both directions counts as both parameters.
 template <queue_pair_parameter_set Given>
 concept TakesOneQueueForBoth =
     requires(const builder<Given>& given, const queue& both) { given.completion_queue(both); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The enumerators have the values of the C enumerators.
+// The enumerators have the same values as their C counterparts.
 
 #include <verbspp/verbspp.hpp>
 
@@ -140,7 +140,7 @@ static_assert(path_mtu(1024).native() == IBV_MTU_1024);
 static_assert(path_mtu(2048).native() == IBV_MTU_2048);
 static_assert(path_mtu(4096).native() == IBV_MTU_4096);
 
-// Enumerators do not convert to numbers implicitly. Flags of one set do not convert to flags of
+// Enumerators do not convert to numbers implicitly. The flags of one set do not convert to those of
 // another set.
 static_assert(!std::is_convertible_v<transport, int>);
 static_assert(!std::is_convertible_v<access_flag, unsigned>);
@@ -161,7 +161,7 @@ static_assert(!CanBeJoined<port_state, port_state>, "not a set of bits");
 
 }  // namespace
 
-// Enumerators that exist only in newer versions of libibverbs.
+// These enumerators exist only in newer versions of libibverbs.
 #if defined(VERBSPP_TEST_HAS_ATOMIC_WRITE)
 static_assert(operation_traits<atomic_write_operation>::capability == IBV_QP_EX_WITH_ATOMIC_WRITE);
 static_assert(same(work_operation::atomic_write, IBV_WC_ATOMIC_WRITE));

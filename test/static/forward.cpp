@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The forward declarations match the definitions, whichever comes first. They are sufficient for a
+// The forward declarations match the definitions, whichever of them comes first. They suffice for a
 // header that only names the types.
 
 #include <verbspp/fwd.hpp>

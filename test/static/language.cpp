@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks the language version that programs get from the library's build files without requesting
-// it.
+// Checks which language version a program gets from the library's build files if it does not
+// request one.
 
 #include <verbspp/base/config.hpp>
 

@@ -16,7 +16,7 @@ using namespace verbspp;
 constexpr access_flags all = access::local_write | access::all_remote;
 constexpr auto everything_given = queue_pair_parameter_set::from_bits((1U << 25) - 1);
 
-// Yields an object in unevaluated expressions; never called.
+// Stands for an object in unevaluated expressions. It is never called.
 template <class Object>
 Object& an() noexcept;
 using bytes = std::span<const std::byte>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Shared handles can be copied, and owners only moved. Neither operation throws.
+// Shared handles can be copied, but owners can only be moved. Neither operation throws.
 
 #include <verbspp/channel.hpp>
 
@@ -10,25 +10,25 @@ namespace {
 
 using namespace verbspp;
 
-/// A handle that can be copied; all copies refer to the same object.
+/// A handle that can be copied. All copies refer to the same object.
 template <class Handle>
 concept SharedHandle =
     std::is_nothrow_copy_constructible_v<Handle> && std::is_nothrow_copy_assignable_v<Handle> &&
     std::is_nothrow_move_constructible_v<Handle> && std::is_nothrow_move_assignable_v<Handle> &&
     std::is_nothrow_destructible_v<Handle> && !std::is_default_constructible_v<Handle>;
 
-/// The only owner of an object; it may be empty.
+/// The only owner of an object. It may be empty.
 template <class Owner>
 concept MoveOnly =
     !std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner> &&
     std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_move_assignable_v<Owner> &&
     std::is_nothrow_destructible_v<Owner>;
 
-/// The only owner of an object; it cannot be created empty.
+/// The only owner of an object. It cannot be created empty.
 template <class Owner>
 concept SoleOwner = MoveOnly<Owner> && !std::is_default_constructible_v<Owner>;
 
-/// An owner that can be stored before the object exists.
+/// An owner that can be stored before its object exists.
 template <class Owner>
 concept StorableOwner = MoveOnly<Owner> && std::is_nothrow_default_constructible_v<Owner>;
 
@@ -43,8 +43,7 @@ static_assert(sizeof(context) == sizeof(void*));
 static_assert(sizeof(protection_domain) == sizeof(void*));
 static_assert(sizeof(completion_channel) == sizeof(void*));
 
-// A waitable completion queue converts to a plain one, but a plain one does not convert to a
-// waitable one.
+// A waitable completion queue converts to a plain one, but not the other way round.
 static_assert(std::is_convertible_v<const waitable_completion_queue&, const completion_queue&>);
 static_assert(sizeof(waitable_completion_queue) == sizeof(completion_queue));
 static_assert(!std::is_constructible_v<waitable_completion_queue, completion_queue>);
@@ -60,7 +59,8 @@ static_assert(std::is_convertible_v<waitable_timed_queue, timed_queue>);
 static_assert(!std::is_constructible_v<waitable_timed_queue, waitable_completion_queue>);
 static_assert(!std::is_constructible_v<waitable_timed_queue, timed_queue>);
 static_assert(!std::is_constructible_v<waitable_completion_queue, timed_queue>);
-// A completion cannot be copied out of its polling session, but the values read from it can.
+// A completion cannot be copied out of its polling session, but the values that were read from it
+// can.
 static_assert(!std::is_copy_constructible_v<extended_completion<completion_feature::timestamp>>);
 static_assert(std::is_trivially_copyable_v<extended_completed_work<completion_feature::timestamp>>);
 
@@ -82,7 +82,8 @@ static_assert(SoleOwner<gid_table>);
 static_assert(!std::is_constructible_v<memory_region<access::local_write>, memory_region<>>);
 static_assert(!std::is_constructible_v<memory_region<>, memory_region<access::local_write>>);
 static_assert(!std::is_constructible_v<memory_region<>, dmabuf_region<>>, "no bytes to look at");
-// The common base of memory regions cannot be constructed from them, so they cannot be sliced.
+// The common base class of memory regions cannot be constructed from one, so a region cannot be
+// sliced.
 static_assert(!std::is_constructible_v<registered_region<access::local_read>, memory_region<>>);
 
 // A memory window does not convert to one of another type.
@@ -98,7 +99,8 @@ static_assert(!std::is_constructible_v<prepared_queue_pair<transport::rc>,
 // A builder can be copied, and so used for several queue pairs.
 static_assert(std::is_copy_constructible_v<queue_pair_builder<transport::rc>>);
 
-// A C handle does not convert to an owner implicitly, nor an owner to a C handle or a number.
+// A C handle does not convert to an owner implicitly, and an owner does not convert to a C handle
+// or a number.
 static_assert(!std::is_convertible_v<ibv_context*, context>);
 static_assert(!std::is_convertible_v<ibv_pd*, protection_domain>);
 static_assert(!std::is_convertible_v<ibv_cq*, completion_queue>);

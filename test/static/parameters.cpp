@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A parameter cannot have a value out of its range, and is not confused with another parameter.
+// A parameter cannot have a value that is out of its range, and cannot be confused with a different
+// parameter.
 
 #include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>
@@ -59,7 +60,7 @@ static_assert(ack_timeout(1h).code() == 30);
 static_assert(min_rnr_timer().duration() == 640us);
 static_assert(ack_timeout().duration() == 67108864ns);
 
-// Run-time values are checked. The check also works at compile time.
+// Values that are known only at run time are checked. The check also works at compile time.
 static_assert(retry_count::from(7).has_value());
 static_assert(retry_count::from(8).has_error());
 static_assert(path_mtu::from(1024).has_value());
@@ -67,8 +68,8 @@ static_assert(path_mtu::from(1000).has_error());
 static_assert(min_rnr_timer::at_least(1s).has_error());
 static_assert(ack_timeout::at_least(3h).has_error());
 
-// A literal converts implicitly, but a parameter converts to neither another parameter nor a
-// number.
+// A literal converts implicitly to a parameter. A parameter converts neither to a different
+// parameter nor to a number.
 static_assert(std::is_convertible_v<int, retry_count>);
 static_assert(!std::is_convertible_v<double, retry_count>);
 static_assert(!std::is_convertible_v<retry_count, int>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The operations that are available in each state of a queue pair.
+// Checks which operations are available in each state of a queue pair.
 
 #include <verbspp/qp/queue_pair.hpp>
 
@@ -11,7 +11,7 @@
 namespace {
 
 using namespace verbspp;
-// `error` is missing here, because a type has the same name.
+// `error` is not listed here because a type has the same name.
 using queue_pair_state::init;
 using queue_pair_state::ready_to_receive;
 using queue_pair_state::ready_to_send;
@@ -96,7 +96,7 @@ static_assert(std::is_same_v<decltype(std::declval<rc<init>>().handshake(endpoin
 static_assert(rc<init>::type == transport::rc);
 static_assert(rc<init>::state == init);
 
-// A device itself moves a queue pair to ERR and SQE, but to no other state.
+// On its own, a device moves a queue pair to ERR and SQE, but to no other state.
 template <class QueuePair, queue_pair_state Actual>
 concept IsAssumed =
     requires(QueuePair queue_pair) { std::move(queue_pair).template assume_state<Actual>(); };
@@ -124,8 +124,8 @@ static_assert(every_state_is_assumed_as_the_device_does<transport::rc>());
 static_assert(every_state_is_assumed_as_the_device_does<transport::uc>());
 static_assert(every_state_is_assumed_as_the_device_does<transport::ud>());
 
-// Accessors of a queue pair return references to stored objects; those of a temporary queue pair
-// return copies.
+// The accessors of a queue pair return references to objects that it stores. The accessors of a
+// temporary queue pair return copies.
 template <class QueuePair, auto Accessor>
 using told_by = decltype(Accessor(std::declval<QueuePair>()));
 template <auto Accessor, class QueuePair = rc<init>>
@@ -147,7 +147,7 @@ static_assert(copied_from_temporaries<TELLS(attributes), queue_pair_status>);
 static_assert(copied_from_temporaries<TELLS(initial), queue_pair_status>);
 #undef TELLS
 
-// A const queue pair cannot be used to post.
+// It is not possible to post to a const queue pair.
 static_assert(!Receives<const rc<init>>);
 static_assert(!Sends<const rc<ready_to_send>>);
 static_assert(!Binds<const rc<ready_to_send>>);

@@ -23,8 +23,8 @@ struct pinned {
 };
 using owner = std::unique_ptr<int>;
 
-// A result is trivially copyable if its value is; otherwise it is copyable and movable like its
-// value.
+// A result is trivially copyable if its value is. Otherwise, it can be copied and moved if its
+// value can.
 static_assert(std::is_trivially_copyable_v<result<int>>);
 static_assert(std::is_trivially_copyable_v<result<void>>);
 static_assert(std::is_trivially_copyable_v<work_result<number>>);
@@ -38,7 +38,7 @@ static_assert(!std::is_copy_assignable_v<result<owner>>);
 static_assert(!std::is_move_constructible_v<result<pinned>>);
 static_assert(!std::is_default_constructible_v<result<int>>);
 
-// Accessors of a temporary return values; those of an lvalue return references.
+// The accessors of a temporary return values, whereas those of an lvalue return references.
 template <class Result>
 using value_of = decltype(std::declval<Result>().value());
 template <class Result>
@@ -57,12 +57,12 @@ static_assert(std::is_same_v<error_of<result<owner>>, error>);
 static_assert(std::is_same_v<error_of<result<owner>&>, const error&>);
 static_assert(std::is_void_v<value_of<result<void>>>);
 
-// A result has the size of the larger of its value and error, plus a discriminator.
+// A result is as large as the larger of its value and its error, plus a discriminator.
 static_assert(sizeof(result<void>) == sizeof(error) + sizeof(void*));
 static_assert(sizeof(result<owner>) == sizeof(result<void>));
 
-// A result can be created implicitly from types that convert to its value or to its error, but not
-// from types that convert to both.
+// A result can be created implicitly from a type that converts to its value or to its error, but
+// not from a type that converts to both.
 static_assert(std::is_convertible_v<int, result<int>>);
 static_assert(std::is_convertible_v<error, result<int>>);
 static_assert(std::is_convertible_v<error, transport_result<int>>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The rights in the type of memory determine its permitted uses.
+// The rights in the type of memory determine how the memory may be used.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/remote_memory.hpp>
@@ -137,7 +137,8 @@ static_assert(!std::is_constructible_v<window_part<remote_read>, ibv_mw_bind_inf
               "its rights are not known");
 static_assert(!std::is_convertible_v<window_part<remote_read>, window_part<all_remote>>);
 
-// Memory with const elements cannot be registered with local write, whatever function registers it.
+// Memory whose elements are const cannot be registered with local write, whichever function
+// registers it.
 
 template <access_flags Rights, class Memory>
 concept CanRegisterAt = requires(const protection_domain& domain, Memory memory) {
@@ -167,7 +168,7 @@ concept CanChangeRightsOfAnLvalue =
     requires(memory_region<Rights>& region) { region.template change_rights<local_write>(); };
 static_assert(!CanChangeRightsOfAnLvalue<local_read>, "it consumes the region");
 
-// A typed view of a peer's memory has the rights of that memory.
+// A typed view into a peer's memory has the rights of that memory.
 static_assert(std::is_convertible_v<remote_object<int, remote_read>, remote_source>);
 static_assert(!std::is_convertible_v<remote_object<int, remote_read>, remote_destination>);
 static_assert(std::is_convertible_v<remote_array<int, remote_write>, remote_destination>);

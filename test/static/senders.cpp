@@ -62,8 +62,7 @@ concept CanBeSender = requires(Function function) { as_sender(std::move(function
 template <class Sender>
 concept ConnectsTwice = requires(const Sender& sender) { sender.connect(receiver()); };
 
-// A sender completes with the value or the error of the result that awaiting the same call would
-// return.
+// A sender completes with the same value or error that one would get by awaiting the call.
 template <class... Functions>
 using completes_by = execution::completion_signatures<Functions...>;
 static_assert(std::is_same_v<
@@ -102,11 +101,11 @@ static_assert(is_operation_state<operation_of<sender_of<sends>, stoppable_receiv
 static_assert(is_operation_state<operation_of<sender_of<writes_buffer>, stoppable_receiver>>);
 static_assert(is_operation_state<operation_of<sender_of<waits>, stoppable_receiver>>);
 static_assert(is_operation_state<operation_of<hub_scheduler::sender>>);
-// If the receiver has no stop token, the operation state uses no memory for stop requests.
+// If the receiver has no stop token, the operation state spends no memory on stop requests.
 static_assert(sizeof(operation_of<sender_of<sends>>) + sizeof(continuation) <=
               sizeof(operation_of<sender_of<sends>, stoppable_receiver>));
 
-// A sender can only be created from a function that makes a call that can be awaited.
+// A sender can be created only from a function whose call can be awaited.
 static_assert(CanBeSender<sends>);
 static_assert(!CanBeSender<posts>);
 static_assert(!CanBeSender<int>);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks, for every transport, every pair of states and every attribute: a setter exists if the
-// table contains the attribute, and a queue pair accepts the attributes if and only if no required
-// one is missing.
+// Checks every transport, every pair of states and every attribute. A setter must exist if and only
+// if the table contains the attribute, and a queue pair must accept the attributes if and only if
+// no required one is missing.
 
 #include <verbspp/qp/queue_pair.hpp>
 
@@ -57,7 +57,8 @@ concept Modifies = requires(QueuePair& queue_pair, const Attributes& attributes)
   queue_pair.modify(attributes);
 };
 
-/// The setter exists if and only if the table contains the attribute, and can be called only once.
+/// True if the setter exists if and only if the table contains the attribute, and if it can be
+/// called only once.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Which>
 constexpr bool setter_follows_table() {
@@ -69,7 +70,8 @@ constexpr bool setter_follows_table() {
          !Sets<queue_pair_attributes<Transport, From, To, queue_pair_attribute_set(Which)>, Which>;
 }
 
-/// If the transition exists, its required attributes are sufficient, and each of them is necessary.
+/// If the transition exists, its required attributes must be sufficient, and each of them must be
+/// necessary.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Which>
 constexpr bool requirement_follows_table() {
@@ -128,7 +130,7 @@ constexpr bool transport_follows_table(std::index_sequence<Pair...>) {
           ...);
 }
 
-// Only the attributes that are optional for the transition accept a std::optional.
+// Only an attribute that is optional for the transition can be given as a std::optional.
 template <class Attributes>
 concept TakesOptionalPort =
     requires(const Attributes& attributes, const std::optional<port_number>& number) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The library's value types are plain: they have the size of the C type or number that they
+// The library's value types are plain. They are as large as the C type or number that they
 // represent, and are copied bytewise.
 
 #include <verbspp/verbspp.hpp>
@@ -52,7 +52,8 @@ static_assert(Plain<completed_work>);
 static_assert(Plain<work_completion>);
 static_assert(Plain<transport_error>);
 
-/// True if both types have the same layout, so that an array of one is an array of the other.
+/// True if both types have the same layout, which means that an array of one can be used as an
+/// array of the other.
 template <class Value, class Other>
 concept LaidOutAs = sizeof(Value) == sizeof(Other) && alignof(Value) == alignof(Other) &&
                     std::is_standard_layout_v<Value> && std::is_trivially_copyable_v<Value>;
@@ -92,11 +93,11 @@ static_assert(sizeof(gather_list) == 4 * sizeof(void*));
 static_assert(endpoint::encoded_size == 368);
 static_assert(remote_memory<access::remote_read>::encoded_size == 24);
 
-// The rights in the type use no memory.
+// The rights are part of the type, so they use no memory.
 static_assert(sizeof(memory_region < access::all_remote | access::local_write >) ==
               sizeof(memory_region<>));
 
-// An element requires registered memory, so it cannot be default-constructed.
+// An element requires registered memory, so there is no default for it.
 static_assert(!std::is_default_constructible_v<gather_element>);
 static_assert(!std::is_default_constructible_v<scatter_element>);
 static_assert(!std::is_default_constructible_v<remote_memory<access::remote_read>>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The types of memory that requests can own, keep alive and fill.
+// Checks which types of memory requests can own, keep alive and fill.
 
 #include <verbspp/memory/buffer_part.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
@@ -24,16 +24,17 @@ static_assert(WorkMemory<buffer> && WorkMemory<buffer&&> && WorkMemory<part>);
 static_assert(WorkMemory<constant_buffer>);
 static_assert(!WorkMemory<buffer&> && !WorkMemory<const buffer&> && !WorkMemory<const buffer>);
 static_assert(!WorkMemory<shared> && !WorkMemory<part_of_shared>);
-// A registration of memory that the caller owns, and types that are not memory, are refused.
+// A request can own neither a registration of memory that belongs to the caller, nor a type that is
+// not memory.
 static_assert(!WorkMemory<memory_region<access::local_write>> && !WorkMemory<scatter_element>);
 static_assert(!WorkMemory<int>);
 
-// A request can keep a shared handle, whether the handle is moved or copied into the request.
+// A request can keep a shared handle, whether the handle is moved or copied into it.
 static_assert(SharedMemory<shared> && SharedMemory<shared&> && SharedMemory<const shared&>);
 static_assert(SharedMemory<part_of_shared> && SharedMemory<constant_shared>);
 static_assert(!SharedMemory<buffer> && !SharedMemory<part> && !SharedMemory<gather_element>);
 
-// Memory that the device is permitted to write.
+// The device may write to these types of memory.
 static_assert(FillableMemory<buffer> && FillableMemory<part> && FillableMemory<shared>);
 static_assert(FillableMemory<part_of_shared>);
 static_assert(!FillableMemory<constant_buffer> && !FillableMemory<constant_shared>);
@@ -46,7 +47,7 @@ static_assert(std::is_nothrow_copy_constructible_v<shared> &&
               std::is_nothrow_copy_assignable_v<shared> &&
               std::is_nothrow_copy_constructible_v<part_of_shared>);
 static_assert(sizeof(shared) == sizeof(void*));
-// The sizes of the objects that are moved into a request that owns its memory.
+// These objects are moved into a request that owns its memory, so their sizes matter.
 static_assert(sizeof(buffer) == 2 * sizeof(void*));
 static_assert(sizeof(part) == 4 * sizeof(void*));
 static_assert(sizeof(detail::kept_memory) == 2 * sizeof(void*));

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// The durations in nanoseconds of codes 1 to 31.
+// The durations that codes 1 to 31 stand for, in nanoseconds.
 constexpr std::array<std::int64_t, 31> durations{
     8192,          16384,        32768,        65536,         131072,        262144,
     524288,        1048576,      2097152,      4194304,       8388608,       16777216,

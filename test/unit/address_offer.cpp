@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The addresses that ports offer, and the pair that two ports choose from them.
+/// Which addresses ports offer, and which pair of addresses two ports choose from them.
 #include "../catch.hpp"
 #include "../hosts/host.hpp"
 #include "text.hpp"
@@ -61,8 +61,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a container does not offer the addresses of its host") {
-  // The GID table contains the addresses of all interfaces of the port, but only one of the
-  // interfaces is in this network namespace.
+  // The GID table contains the addresses of all interfaces on the port, although only one of them
+  // is in this network namespace.
   const host left =
       host().in_table(7, "192.0.2.1").in_table(9, "192.0.2.100").on_interface(9, "192.0.2.100/24");
   unusable_addresses unusable;

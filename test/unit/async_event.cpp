@@ -18,7 +18,7 @@ using verbspp::test::printed;
 
 namespace {
 
-/// Returns an event of the given type, which may be unknown to the header of libibverbs.
+/// Returns an event of the given type, which the libibverbs header may not know.
 ibv_async_event native_event(std::uint32_t type) {
   ibv_async_event event{};
   std::memcpy(&event.event_type, &type, sizeof type);
@@ -31,7 +31,7 @@ async_event about_port(async_event_type type, int port) {
   return async_event::from_native(event);
 }
 
-/// A stand-in for a queue pair; only its number is used.
+/// A stand-in for a queue pair. Only its number is used.
 struct numbered {
   verbspp::queue_pair_number own;
   [[nodiscard]] verbspp::queue_pair_number number() const { return own; }
@@ -47,7 +47,7 @@ TEST_CASE("every verbs event has its own name, a hint, and the kind of object th
   for (unsigned type = 0; type < known; ++type) {
     CAPTURE(type);
     ibv_async_event native = native_event(type);
-    native.element.qp = &pair;  // any other object is identified by its address only
+    native.element.qp = &pair;  // every other object is identified by its address only
     const async_event event = async_event::from_native(native);
     CHECK(static_cast<unsigned>(event.type()) == type);
     CHECK(event.element() != async_event_element::unknown);

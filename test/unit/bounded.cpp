@@ -15,7 +15,7 @@ using verbspp::test::contains;
 
 namespace {
 
-/// A parameter type, its range, and its name and range in the text of error messages.
+/// A parameter type with its range, and with the name and range that error messages should contain.
 template <class Parameter, std::int64_t Minimum, std::int64_t Maximum>
 struct range_of {
   using type = Parameter;

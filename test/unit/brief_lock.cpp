@@ -22,7 +22,7 @@ TEST_CASE("a lock admits one thread at a time and wakes sleeping threads") {
       for (int i = 0; i < rounds; ++i) {
         const brief_guard guard(lock);
         if (++inside != 1) ++together;
-        // Yields, so that other threads find the lock taken, and sleep.
+        // Yields, so that other threads find the lock taken and go to sleep.
         if (i % 8 == 0) sched_yield();
         ++total;
         --inside;

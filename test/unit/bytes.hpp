@@ -6,7 +6,7 @@
 
 namespace verbspp::test {
 
-/// Returns the bytes with the byte at `offset` changed.
+/// Returns a copy of the bytes in which the byte at `offset` is replaced.
 template <std::size_t Size>
 std::array<std::byte, Size> with(std::array<std::byte, Size> bytes, std::size_t offset,
                                  unsigned value) {

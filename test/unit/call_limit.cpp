@@ -30,7 +30,7 @@ TEST_CASE("the limit of a call starts when the call begins to wait") {
   const wait_limit limit = begun(5s);
   CHECK(limit.deadline() >= before + 5s);
   CHECK(limit.deadline() <= wait_limit::time_point::clock::now() + 5s);
-  // A deadline or a stop token is used unchanged.
+  // A deadline or a stop token is used as it is.
   CHECK(begun(before).deadline() == before);
   CHECK(begun(wait_limit(before)).deadline() == before);
   CHECK(begun(wait_limit::forever()).is_forever());

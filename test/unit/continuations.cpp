@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::nanoseconds default_limit = hours(1);
 
-/// A condition whose state the test can set.
+/// A condition whose state the test sets.
 struct probe : condition {
   probe() : condition([](continuation& self) noexcept { ++static_cast<probe&>(self).calls; }, is) {}
   static state is(condition& self) noexcept { return static_cast<probe&>(self).seen; }
@@ -109,8 +109,8 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   waiting.add_send(own, 1, default_limit);
   CHECK(waiting.alarm() == now + hours(2));
   waiting.add_send(usual, 2, default_limit);
-  // The default limit of `usual` starts only at the next call of `take_expired`, which is the
-  // following one.
+  // The default limit of `usual` does not start before the next call to `take_expired`, which is
+  // the one that follows here.
   CHECK(waiting.take_expired(now, default_limit) == nullptr);
   CHECK_FALSE(own.has_expired());
   CHECK(usual.is_default());
@@ -121,7 +121,8 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   usual.cancel();
   CHECK(waiting.take_expired(now + hours(2), default_limit) == &own);
   CHECK_FALSE(own.is_default());
-  // The continuation can be added again. It has no limit until its default limit starts again.
+  // The continuation can be added once more. It has no limit until its default limit is started
+  // again.
   waiting.add_send(usual, 3, default_limit);
   CHECK_FALSE(usual.has_expired());
   CHECK_FALSE(usual.has_limit());
@@ -160,7 +161,7 @@ TEST_CASE("conditions of an object that is destroyed lose their reference to it"
   waiting.add_condition(of_other, default_limit);
   CHECK(waiting.alarm() > clock_type::now() + std::chrono::minutes(1));
   waiting.end_subject(&subject);
-  // The alarm is due at once, so that an event loop polls.
+  // The alarm is due immediately, so that an event loop polls.
   CHECK(waiting.alarm() <= clock_type::now());
   CHECK(of_subject.subject() == nullptr);
   CHECK(of_other.subject() == &other);

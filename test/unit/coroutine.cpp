@@ -66,7 +66,7 @@ TEST_CASE("VERBSPP_CO_TRY ends the coroutine with the failure") {
 }
 
 TEST_CASE("VERBSPP_CO_TRYV destroys the value of an awaited result once") {
-  // If a value were destroyed twice, the count of living values would be wrong.
+  // Counts the values that are alive. If a value were destroyed twice, the count would be wrong.
   struct counted {
     explicit counted(int& count) : alive(&count) { ++*alive; }
     counted(counted&& other) noexcept : alive(std::exchange(other.alive, nullptr)) {}

@@ -22,7 +22,8 @@ memory of_bytes(std::initializer_list<unsigned> values) {
 
 void append(memory& to, const memory& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// An IPv4 header from 198.18.83.1 to 198.18.83.2. Its checksum was calculated by hand (RFC 1071).
+/// An IPv4 header for a datagram from 198.18.83.1 to 198.18.83.2. Its checksum was calculated by
+/// hand (RFC 1071).
 const memory ipv4_header = of_bytes({0x45, 0,  0,  60, 0,   0,  0x40, 0, 64, 17, 0x08, 0x89,  //
                                      198,  18, 83, 1,  198, 18, 83,   2});
 const gid ipv4_source{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 83, 1}};

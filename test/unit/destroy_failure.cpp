@@ -26,8 +26,8 @@ void keep(const error& failure) noexcept {
 }
 void ignore(const error&) noexcept {}
 
-/// Installs a handler for failures to destroy an object, and restores the previous one at the end
-/// of the test.
+/// Installs a handler that is called if an object could not be destroyed. Restores the previous
+/// handler at the end of the test.
 class handler_for_this_test {
  public:
   explicit handler_for_this_test(verbspp::destroy_failure_handler handler)

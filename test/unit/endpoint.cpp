@@ -31,7 +31,8 @@ namespace {
 
 using encoded = std::array<std::byte, endpoint::encoded_size>;
 
-/// The length of format version 2, and the offset of the addresses that version 3 appends to it.
+/// The length of version 2 of the format, and the offset of the addresses that version 3 appends to
+/// it.
 constexpr std::size_t former_size = endpoint::former_encoded_size, offered_at = 48;
 
 constexpr gid link_local_gid{
@@ -62,7 +63,7 @@ constexpr endpoint ethernet_end{.type = transport::uc,
                                 .owner = 0x8102fe0c,
                                 .generation = 0x01234567};
 
-/// An endpoint that offers addresses of two networks, one of which is a VLAN.
+/// An endpoint that offers addresses on two networks, one of which is a VLAN.
 constexpr endpoint offering_end = [] {
   endpoint end = ethernet_end;
   end.is_mtu_asked_for = true;
@@ -92,7 +93,8 @@ constexpr encoded encoding(Bytes... bytes) {
   return {static_cast<std::byte>(bytes)...};
 }
 
-// Written by hand from the format table in the documentation of endpoint::encode.
+// These bytes were written by hand, following the format table in the documentation of
+// endpoint::encode.
 constexpr encoded infiniband_bytes = encoding(  //
     0x76, 3,                                    // magic, version
     2, 1, 0, 5,                                 // RC, InfiniBand, InfiniBand GID, 4096
@@ -135,8 +137,8 @@ constexpr encoded offering_bytes = [] {
   return bytes;
 }();
 
-/// True if decoding the bytes returns an error with a message, or an endpoint whose encoding is
-/// exactly these bytes.
+/// Returns true if decoding the bytes yields either an error with a message, or an endpoint that
+/// encodes to exactly these bytes.
 bool is_refused_or_round_trips(std::span<const std::byte> bytes) {
   const auto decoded = endpoint::decode(bytes);
   if (decoded.has_error())
@@ -256,7 +258,7 @@ TEST_CASE("random bytes are refused unless they are the encoding of an endpoint"
     for (int i = 0; i < 200; ++i) {
       std::vector<std::byte> bytes(length);
       for (auto& byte : bytes) byte = random.byte();
-      // Half of the inputs begin with valid bytes, which random bytes almost never do.
+      // Half of the inputs begin with valid bytes, which purely random bytes almost never do.
       if (i % 2 == 1)
         std::copy_n(ethernet_bytes.begin(), std::min<std::size_t>(length, 6), bytes.begin());
       if (is_refused_or_round_trips(bytes)) continue;

@@ -53,7 +53,7 @@ class numbers {
 
   int asked = 0;
   bool fails = false;
-  bool has_hidden_work = false;  ///< true if there is work that the descriptor does not report
+  bool has_hidden_work = false;  ///< true if there is work that the descriptor doesn't report
   wait_limit::time_point due = (wait_limit::time_point::max)();
 
  private:
@@ -77,7 +77,7 @@ routine ready(event_loop& loop, numbers& source) {
   co_return 1;
 }
 
-/// Runs one round, which must not sleep for long. \returns whether a coroutine was due
+/// Runs one round, which must not sleep for long. \returns true if a coroutine was due
 bool run(event_loop& loop, wait_limit limit = 10s) { return loop.run_once(limit).value(); }
 
 }  // namespace
@@ -190,7 +190,7 @@ TEST_CASE("a coroutine may destroy others that are due, and may wait again") {
   all[2].emplace(wait_twice(0));
   source.put(1);
   CHECK(run(loop));
-  // The first coroutine has destroyed the second one, and the third one has destroyed the first.
+  // The first coroutine destroyed the second one, and the third one destroyed the first.
   CHECK(sum == 2);
   CHECK_FALSE(all[0]);
   CHECK_FALSE(all[1]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The protocol of an exchange, without a device: two correct sides that are connected by a pair of
-/// sockets, and peers that send arbitrary bytes.
+/// The protocol of an exchange, tested without a device: two correct sides that are connected
+/// by a pair of sockets, and peers that send arbitrary bytes.
 
 #include "exchange_sides.hpp"
 
@@ -42,7 +42,7 @@ namespace {
 using writable = remote_memory<access::remote_write>;
 
 /// Sends incorrect bytes to one side of an exchange, and requires that this side fails. \returns
-/// the error message of that side
+/// the error message of the side that fails
 std::string answer_to(std::string_view bytes, bool closes = false) {
   socket_pair sockets;
   bool is_late = false;
@@ -55,7 +55,7 @@ std::string answer_to(std::string_view bytes, bool closes = false) {
   return left.message();
 }
 
-/// Reads the bytes that have arrived at a socket, up to 4096.
+/// Reads up to 4096 of the bytes that have arrived at a socket.
 std::vector<std::byte> drain(int socket) {
   std::vector<std::byte> bytes(4096);
   const ssize_t count = ::recv(socket, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -143,7 +143,7 @@ TEST_CASE("a value longer than its bound is refused and both ends report it") {
   using bounded = bounded_text<4>;
   side<std::tuple<>, bounded> liar(sockets[0], "four", 10s);
   side<bounded, std::tuple<>> honest(sockets[1], {}, 10s);
-  // The liar announces the correct bound of the value, but a wrong length.
+  // The liar announces the correct bound for the value, but a wrong length.
   SECTION("a length beyond the end of the value") { liar.core().values()[1] = std::byte{5}; }
   SECTION("bytes after the value") { liar.core().values()[1] = std::byte{3}; }
   run(liar, honest);
@@ -159,7 +159,7 @@ TEST_CASE("an exchange reads no bytes after its own") {
   plain_side right(sockets[1], some, 10s);
   while (!left.advance()) static_cast<void>(right.advance());
   REQUIRE(left.is_done());
-  // The end that finishes first sends data of the program's own protocol.
+  // The end that finishes first already sends data in the program's own protocol.
   REQUIRE(::send(sockets[0], "next", 4, 0) == 4);
   while (!right.advance()) {
   }
@@ -206,7 +206,7 @@ TEST_CASE("a peer that sends values of other types is notified of the difference
     CHECK(left.failure() == error_kind::mismatch);
     CHECK(right.failure() == error_kind::mismatch);
     CHECK(right.message().find("the peer refused, with the message") != std::string::npos);
-    // One end detects the difference, and reports it to the other end.
+    // One end detects the difference and reports it to the other.
     const std::string found = left.message().substr(left.message().find("value "));
     CHECK(right.message().find(found) != std::string::npos);
     return found;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Faults of the network between the two sides of an exchange, and protection by a secret.
+/// Network faults between the two sides of an exchange, and the protection that a secret
+/// provides.
 
 #include "exchange_sides.hpp"
 
@@ -24,7 +25,7 @@ using detail::exchange_core;
 
 namespace {
 
-/// True if the other end of the socket is closed, and all data has been read.
+/// Returns true if the other end of the socket has been closed and all data has been read.
 bool is_hung_up(int socket) {
   std::byte byte{};
   ssize_t count = 0;
@@ -33,17 +34,17 @@ bool is_hung_up(int socket) {
   return count == 0 || errno == ECONNRESET;
 }
 
-/// The fault that a proxy causes in one direction, at a given byte.
+/// The fault that a proxy causes in one direction when it reaches a given byte.
 enum class wrong : std::uint8_t {
   cut,      ///< closes all connections
-  reset,    ///< closes all connections by a TCP reset, which discards bytes in flight
+  reset,    ///< closes all connections with a TCP reset, which discards bytes in flight
   damaged,  ///< inverts the byte
-  silent,   ///< forwards neither this byte nor later bytes of this direction
-  late,     ///< holds the byte back until both sides wait, then forwards everything
+  silent,   ///< forwards neither this byte nor any later byte in this direction
+  late,     ///< holds the byte back until both sides are waiting, then forwards everything
 };
 struct fault {
   std::size_t direction;
-  std::size_t at;  ///< the offset of the byte in its direction
+  std::size_t at;  ///< which byte in its direction is affected, counted from 0
   wrong kind;
 };
 
@@ -60,17 +61,17 @@ exchange_options accepting(exchange_options options) {
   return options;
 }
 
-/// The configuration of the two sides of a proxy.
+/// The configuration of the two sides between which the proxy runs.
 struct ends_of_proxy {
   exchange_options options{};
   bool are_equals = false;
 };
 
-/// Runs both sides with a proxy between them. When neither side makes progress any more, both time
+/// Runs both sides with a proxy between them. Once neither side makes any more progress, both time
 /// out.
 outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& ends = {}) {
   const bool is_by_tcp = given && given->kind == wrong::reset;
-  // Over TCP, bytes may take a while to arrive.
+  // With TCP, it may take a while for bytes to arrive.
   const int patience = is_by_tcp ? 1000 : 3;
   const auto kind = is_by_tcp ? socket_pair::kind::tcp : socket_pair::kind::local;
   socket_pair left_sockets(kind);
@@ -88,8 +89,8 @@ outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& 
     const bool is_wrong_here = given && given->direction == direction;
     const bool is_there = is_wrong_here && given->at == passed;
     if (is_cut || (is_there && (given->kind == wrong::silent || is_held))) return false;
-    // Without a fault, forwards single bytes. Otherwise forwards as many bytes as possible before
-    // the faulty one.
+    // Without a fault, the proxy forwards one byte at a time. With a fault, it forwards as many
+    // bytes as possible before the faulty one.
     std::array<char, 4096> bytes{};
     std::size_t most = given ? bytes.size() : 1;
     if (is_wrong_here && given->at >= passed) most = is_there ? 1 : given->at - passed;
@@ -129,7 +130,7 @@ outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& 
   return outcome;
 }
 
-/// Injects the fault at each byte of each direction, and checks the outcome.
+/// Injects the fault at every byte in each direction, and checks the outcome.
 template <class Check>
 void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
   const auto whole = through_proxy({}, ends);
@@ -138,7 +139,7 @@ void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
     for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
       CAPTURE(direction, at);
       const auto outcome = through_proxy(fault{direction, at, kind}, ends);
-      // Only a fault in the last frame can make one side fail while the other side succeeds.
+      // Only if the fault is in the last frame can one side fail while the other succeeds.
       const std::size_t last_frame = 8 + (ends.options.secret.empty() ? 0 : 16);
       check(outcome, direction, at >= whole.passed[direction] - last_frame);
     }
@@ -150,7 +151,7 @@ exchange_options with_secret(std::string_view secret) {
 }
 constexpr std::string_view secret = "a secret of thirty-two bytes ...";
 
-/// True if the library was built with libcrypto, which is required for secrets.
+/// Returns true if the library was built with libcrypto, which secrets require.
 bool has_secrets() {
   socket_pair sockets;
   const auto made =
@@ -175,7 +176,7 @@ TEST_CASE("an exchange detects a cut at any byte and tolerates delays") {
   }
   for (const wrong how : {wrong::cut, wrong::reset})
     at_each_byte(how, ends, [](const auto& seen, std::size_t direction, bool is_last) {
-      // The receiver in that direction lacks a byte, so it has to fail.
+      // The receiver in that direction is missing a byte, so it must fail.
       CHECK(!seen.succeeded[1 - direction]);
       if (!seen.succeeded[direction]) return;
       CHECK(is_last);
@@ -197,7 +198,7 @@ TEST_CASE("an exchange detects a cut at any byte and tolerates delays") {
     if (!seen.succeeded[1 - direction]) ++found;
     if (!is_last) CHECK(seen.succeeded[0] == seen.succeeded[1]);
   });
-  // Without a secret, changes of a nonce, a value or a number cannot be detected.
+  // Without a secret, it is not possible to detect changes to a nonce, a value or a number.
   CHECK(found >= (is_sealed ? all : all / 2));
 }
 

@@ -18,7 +18,7 @@ using values = std::tuple<std::uint32_t, bounded_text<16>, readable>;
 
 inline const values some{7, "left", readable(0x1000, 64, remote_key(std::uint32_t{5}))};
 
-/// A stop token that reads a variable. It is used in place of a limit that expires.
+/// A stop token that reads a variable. The tests use it in place of a limit that expires.
 struct shared_stop {
   const bool* requested;
   [[nodiscard]] bool stop_requested() const noexcept { return *requested; }
@@ -34,11 +34,11 @@ inline endpoint some_endpoint(std::uint32_t number) {
   return end;
 }
 
-/// One side of an exchange, which only exchanges data and connects nothing.
+/// One side of an exchange. It only exchanges data, and connects nothing.
 template <class Theirs, class Mine>
 class side {
  public:
-  /// \param party the number of this side if the sides are equals, otherwise 0
+  /// \param party the number of this side if both sides are equals, and 0 otherwise
   side(int socket, const Mine& mine, const wait_limit& limit, const exchange_options& options = {},
        std::uint32_t number = 100, unsigned party = 0)
       : core_(detail::exchange_core::create(
@@ -57,7 +57,7 @@ class side {
     core_->set_mine(some_endpoint(number), out.size());
   }
 
-  /// Advances by one step. \returns true once the side has succeeded or failed
+  /// Advances the side by one step. \returns true once the side has succeeded or failed
   bool advance() {
     if (is_done_ || failure_) return true;
     const auto step = core_->advance();

@@ -15,7 +15,8 @@ using verbspp::test::printed;
 
 namespace {
 
-// True if a key can be created only by an explicit conversion of the 32 bits that a device assigns.
+// True if the only way to create a key is an explicit conversion from the 32 bits that a device
+// assigns.
 template <class Key>
 inline constexpr bool is_held_right =
     std::is_constructible_v<Key, std::uint32_t> && !std::is_convertible_v<std::uint32_t, Key> &&

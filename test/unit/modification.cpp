@@ -35,8 +35,8 @@ TEST_CASE("a modification is refused if and only if the table refuses it") {
         const auto before = static_cast<ibv_qp_state>(from);
         const auto after = static_cast<ibv_qp_state>(to);
         const auto taken = transition(type, before, after).value_or(transition_attributes{});
-        // Tries the required attributes, and the required and optional attributes together: first
-        // unchanged, and then with one attribute added or removed.
+        // Starts from the required attributes, and then from the required and the optional ones.
+        // Tries each of these two sets as it is, and with every single attribute added or removed.
         for (const int base : {taken.required, taken.required | taken.optional})
           for (int bit = -1; bit < 31; ++bit) {
             const int mask = bit < 0 ? base : base ^ (1 << bit);

@@ -62,7 +62,7 @@ class sysfs {
   return -1;
 }
 
-/// Runs the test on a separate thread, because binding affects the calling thread.
+/// Runs the test on a separate thread, because binding changes the thread that calls it.
 template <class Test>
 void on_a_thread(Test test) {
   std::thread(test).join();

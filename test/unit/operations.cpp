@@ -102,8 +102,8 @@ TEST_CASE(
 
 namespace {
 
-/// The `ibv_qp_ex` of a newer libibverbs, which has flush requests. Records the arguments of a
-/// call.
+/// The `ibv_qp_ex` of a newer libibverbs, which supports flush requests. It records the arguments
+/// of a call.
 struct newer_queue_pair : ibv_qp_ex {
   void (*wr_flush)(ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, std::size_t length,
                    std::uint8_t placement, std::uint8_t scope);

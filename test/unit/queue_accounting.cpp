@@ -33,7 +33,7 @@ TEST_CASE("unsignaled requests do not fill the queue forever") {
     for (int i = 0; i < 1000; ++i) {
       auto ticket = room.take(false);
       if (!ticket) {
-        // A full queue always contains a signaled request, whose completion will free places.
+        // A full queue must always contain a signaled request, whose completion will free places.
         INFO("capacity " << capacity);
         REQUIRE_FALSE(signaled.empty());
         room.completed(signaled.front());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions of queue pairs that need no device: the causes of failed posts, and the names of
+// Functions related to queue pairs that need no device. They report why a post failed, and name the
 // states.
 
 #include "../catch.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parts of steps between ranks that need no device. A rank that leaves or aborts a step writes
-/// its reason, a "farewell", to the memory of other ranks.
+/// The parts of steps between ranks that need no device. A rank that leaves or aborts a step
+/// writes its reason, which is called a "farewell", to the memory of other ranks.
 
 #include "../catch.hpp"
 
@@ -112,7 +112,7 @@ TEST_CASE("two ranks that reconnect continue from the higher of their counts") {
 
 namespace {
 
-/// One action of a rank in a barrier: it signals a rank, or waits for one.
+/// One action of a rank in a barrier: it either signals a rank or waits for one.
 struct act {
   bool signals;
   std::uint32_t with;
@@ -134,14 +134,14 @@ TEST_CASE("a rank leaves each kind of barrier only after all ranks have arrived"
        {barrier_kind::centralized, barrier_kind::binary_tree, barrier_kind::dissemination})
     for (std::uint32_t count = 1; count <= 17; ++count) {
       CAPTURE(static_cast<int>(kind), count);
-      // The list contains `count` ranks in descending order, of which the last is rank 10.
+      // The list contains `count` ranks in descending order. The last of them is rank 10.
       std::vector<std::uint32_t> list(count);
       std::iota(list.rbegin(), list.rend(), 10U);
       const std::uint32_t late = list[count / 2];
       std::map<std::uint32_t, std::deque<act>> open;
       for (const std::uint32_t rank : list) open[rank] = acts_of(kind, list, rank);
       std::map<std::pair<std::uint32_t, std::uint32_t>, int> sent;
-      // Simulates the ranks until each of them waits or has finished.
+      // Simulates the ranks until each of them has finished or is waiting.
       const auto run = [&](bool has_come) {
         for (bool moves = true; moves;) {
           moves = false;

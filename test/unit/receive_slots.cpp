@@ -11,7 +11,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// The slots of a connection whose receive queue has this capacity.
+/// The slots of a connection whose receive queue has the given capacity.
 struct open_slots {
   explicit open_slots(std::uint32_t capacity) {
     slots.set_capacity(capacity);
@@ -48,7 +48,7 @@ TEST_CASE("receives occupy their slots until their results are taken") {
   CHECK(receives.slots.outstanding() == 4);
   for (receive_slot* slot : posted) receives.complete(*slot);
   CHECK(receives.slots.outstanding() == 0);
-  // Slots of receives whose results were not taken are not used again.
+  // As long as the result of a receive has not been taken, its slot is not reused.
   for (int i = 0; i < 4; ++i) CHECK_FALSE(posted.contains(&receives.post()));
   for (receive_slot* slot : posted) {
     CHECK(slot->is_done());
@@ -93,7 +93,7 @@ TEST_CASE("a scope counts its receives that have not completed") {
   receives.complete(held);
   CHECK(scope.receives == 1);
   CHECK(held.is_done());
-  // The slot of a receive without a handle is freed when it completes.
+  // If a receive has no handle, its slot is freed as soon as the receive completes.
   receives.complete(unheld);
   CHECK(scope.receives == 0);
   CHECK(unheld.is == receive_slot::state::free);
@@ -153,7 +153,7 @@ TEST_CASE("the room for several receives is limited by the queue and by free slo
   open_slots receives(4);
   CHECK(receives.slots.room_for(3) == 3);
   CHECK(receives.slots.room_for(9) == 4);
-  // Results that were not taken occupy slots, but no places in the receive queue.
+  // Results that have not been taken occupy slots, but they occupy no places in the receive queue.
   for (std::uint32_t i = 0; i + 2 < receives.slots.size(); ++i) receives.complete(receives.post());
   CHECK(receives.slots.room() == 4);
   CHECK(receives.slots.room_for(9) == 2);

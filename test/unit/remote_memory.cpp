@@ -35,8 +35,8 @@ constexpr auto bytes_of(Bytes... bytes) {
   return std::array<std::byte, sizeof...(Bytes)>{static_cast<std::byte>(bytes)...};
 }
 
-// Written by hand from the documentation of remote_memory::encode. The rights are ibv_access_flags,
-// in which 2 is remote write and 4 is remote read.
+// These bytes were written by hand, following the documentation of remote_memory::encode. The
+// rights are ibv_access_flags, in which 2 is remote write and 4 is remote read.
 constexpr auto some_bytes = bytes_of(0x6d, 1, 0, 6,           // magic, version, rights
                                      0xa1, 0xb2, 0xc3, 0xd4,  // rkey
                                      0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,  // address

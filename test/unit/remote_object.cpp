@@ -38,14 +38,15 @@ struct header {
 
 struct derived : inner {};
 
-/// An object that is too large to be allocated just to find the offset of its last byte.
+/// An object that is so large that it must not be allocated just to find the offset of its last
+/// byte.
 struct enormous {
   std::byte first;
   std::byte bulk[std::size_t{1} << 30];
   std::byte last;
 };
 
-/// A layout that a peer may use, in which members are not aligned.
+/// A layout that a peer might use, in which the members are not aligned.
 struct [[gnu::packed]] packed {
   std::byte kind;
   std::uint64_t counter;
@@ -90,7 +91,7 @@ TEST_CASE("a field of a remote object has the offset that the compiler chose") {
 }
 
 TEST_CASE("fields of an object of 1 GiB take no memory in the program") {
-  // The linker's symbols for the start and the end of the zero-initialized memory.
+  // The linker defines these symbols for the start and the end of the zero-initialized memory.
   extern char __bss_start;
   extern char _end;
   CHECK(&_end - &__bss_start < std::ptrdiff_t{1} << 26);

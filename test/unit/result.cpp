@@ -266,7 +266,7 @@ namespace {
 
 namespace outcome = BOOST_OUTCOME_V2_NAMESPACE;
 
-/// The error and result types of another library.
+/// The error type and the result type of another library.
 struct foreign_error {
   foreign_error() = default;
   foreign_error(const error& cause) : text(cause.message()) {}

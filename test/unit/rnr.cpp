@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// RNR ("receiver not ready"): the timer that the receiver requests, and the sender's retries.
+// RNR stands for "receiver not ready". Tests the timer that the receiver requests, and how often
+// the sender retries.
 
 #include "../catch.hpp"
 #include <verbspp/qp/parameters.hpp>
@@ -24,8 +25,8 @@ struct timer_code {
   nanoseconds duration;
 };
 
-// The codes in the order of their durations. The architecture's table gives the durations in
-// milliseconds.
+// The codes, sorted by their durations. The table in the architecture specification gives the
+// durations in milliseconds.
 constexpr std::array<timer_code, 32> timers{{
     {1, 10us},      {2, 20us},     {3, 30us},      {4, 40us},      {5, 60us},      {6, 80us},
     {7, 120us},     {8, 160us},    {9, 240us},     {10, 320us},    {11, 480us},    {12, 640us},

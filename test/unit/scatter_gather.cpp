@@ -30,8 +30,8 @@ gather_element gathered(std::uint64_t address, std::uint32_t length, std::uint32
   return gather_element::from_native({address, length, lkey});
 }
 
-/// True if the list contains exactly these elements, read both as a C++ range and as an array of
-/// libibverbs.
+/// Returns true if the list contains exactly these elements, whether it is read as a C++ range or
+/// as an array by libibverbs.
 template <class Element>
 bool shows(const verbspp::element_list<Element>& list, std::span<const Element> elements) {
   return list.begin() == elements.data() && list.end() == elements.data() + elements.size() &&

@@ -15,7 +15,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// Records the numbers of the memory places that are returned to it.
+/// Records the numbers of the memory places that are returned to this keeper.
 struct counting_keeper : memory_keeper {
   counting_keeper() noexcept
       : memory_keeper{[](memory_keeper& self, std::uint32_t place) noexcept {
@@ -24,7 +24,7 @@ struct counting_keeper : memory_keeper {
   std::vector<std::uint32_t> places{};
 };
 
-/// The send window of a connection whose send queue has this capacity.
+/// The send window of a connection whose send queue has the given capacity.
 struct open_window {
   explicit open_window(std::uint32_t capacity) {
     REQUIRE(window.begin_connection(false, false).has_value());
@@ -59,7 +59,7 @@ TEST_CASE("a send window has as much room as the queue, and room returns when re
   CHECK(sends.window.outstanding() == 3);
   sends.post(1);
   CHECK_FALSE(sends.window.has_room());
-  // The completion of a signaled request covers the requests before it.
+  // When a signaled request completes, so do the requests before it.
   sends.complete(2);
   CHECK(sends.window.room() == 2);
   CHECK(sends.window.is_done(2));
@@ -101,8 +101,8 @@ TEST_CASE("a send window releases the memory of a request once when the request 
     sends.guard.set_lost(true);
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7});
-    // The memory stays occupied even when a later request, whose record has the same index,
-    // completes.
+    // The memory must stay occupied even when a later request completes whose record has the same
+    // index.
     sends.guard.set_lost(false);
     sends.window.need_care();
     sends.post(20);
@@ -154,7 +154,7 @@ TEST_CASE("the scopes of many requests that fail one after another are found qui
   scopes.open(inner, sends.window.next());
   sends.post(1, &inner);
   sends.post(1, &outer);
-  // Searching the whole run of requests each time would take minutes.
+  // If each call searched the whole run of requests, this would take minutes.
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::uint32_t found = 0;
   for (std::uint64_t number = 1; number <= count; ++number) {
@@ -192,8 +192,8 @@ TEST_CASE("a send window does not confuse the scopes of requests that use the sa
   counting_keeper keeper;
   scope_state first;
   scope_state second;
-  // In each scope, a request outside the scope separates two runs of requests. The window keeps a
-  // record only for the earlier run.
+  // In each of the scopes, a request that is outside the scope separates two runs of requests. The
+  // window keeps a record only for the earlier run.
   scopes.open(first, sends.window.next());
   sends.post(1, &first);
   sends.post(1);
@@ -251,7 +251,7 @@ TEST_CASE("a send window reports failures of an earlier connection while handles
   CHECK((sends.window.failure_of(1) != nullptr) == has_handles);
   CHECK((sends.window.failure_of(2) != nullptr) == has_handles);
   CHECK(sends.window.failure_of(3) == nullptr);
-  // Without handles, every request of the earlier connection counts as successful.
+  // If there are no handles, every request from the earlier connection counts as successful.
   CHECK(sends.window.is_suspect() == has_handles);
   CHECK(sends.window.has_succeeded(3) != has_handles);
   if (has_handles) {
@@ -267,7 +267,7 @@ TEST_CASE("a send window keeps failures of earlier connections only for handles 
   open_window sends(8);
   for (int i = 0; i < 10; ++i) CHECK(sends.window.begin_connection(true, false).has_value());
   CHECK(sends.window.kept_connections() == 1);
-  // Destroying this many earlier connections must not recurse.
+  // The number of earlier connections is so large that their destruction must not recurse.
   constexpr std::uint32_t renewals = 300'000;
   bool has_begun = true;
   for (std::uint32_t i = 0; i < renewals; ++i)
@@ -287,7 +287,7 @@ TEST_CASE("a send window counts the unsignaled requests after the last signaled 
   sends.window.note_signaled();
   CHECK(sends.window.signaled_end() == 4);
   CHECK_FALSE(sends.window.may_have_unsignaled(1));
-  // Requests of an earlier connection are not counted.
+  // Requests from an earlier connection are not counted.
   sends.post(2);
   sends.window.close();
   sends.complete(5);

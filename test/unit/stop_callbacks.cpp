@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Stop requests that wake a sleeping thread by a callback, and tokens without callbacks, which are
-/// polled.
+/// Stop requests that wake a sleeping thread through a callback, and tokens without
+/// callbacks, which are polled instead.
 
 #include "../catch.hpp"
 #include "../sanitized.hpp"
@@ -31,14 +31,14 @@ using std::chrono::steady_clock;
 
 namespace {
 
-/// A stop token without callbacks, which can only be polled.
+/// A stop token that has no callbacks and can only be polled.
 struct polled_token {
   const std::atomic<int>* polls_until_stop;
   std::atomic<int>* polls;
   [[nodiscard]] bool stop_requested() const noexcept { return ++*polls > *polls_until_stop; }
 };
 
-/// A stop token whose callbacks may throw an exception when they are registered.
+/// A stop token whose callbacks may throw an exception while they are being registered.
 struct allocating_token {
   template <class Function>
   struct callback_type {
@@ -50,13 +50,13 @@ struct allocating_token {
 [[nodiscard]] tcp_listener silent_listener() {
   return tcp_listener::open("0", "127.0.0.1").value();
 }
-/// Waits for a client, but none connects. \returns true if the wait was cancelled
+/// Waits for a client, although none connects. \returns true if the wait was cancelled
 [[nodiscard]] bool is_cancelled(const tcp_listener& listener, const wait_limit& until) {
   return listener.accept(until).error() == error_kind::cancelled;
 }
 
 /// Requests a stop at many different times during a wait. `wait` must return true if it ended as
-/// expected. \returns true if all waits did
+/// expected. \returns true if every wait did
 template <class Wait>
 [[nodiscard]] bool is_always_stopped(Wait wait) {
   constexpr int rounds = 2000;
@@ -125,7 +125,7 @@ TEST_CASE("a stop request wakes a thread that waits for a client") {
 }
 
 TEST_CASE("a stop request wakes a thread that connects") {
-  // A listener with a full queue does not answer, so connecting to it waits.
+  // A listener whose queue is full does not answer, so an attempt to connect to it waits.
   const tcp_listener full = silent_listener();
   const std::string port = std::to_string(full.port());
   std::vector<tcp_socket> waiting;
@@ -171,7 +171,7 @@ TEST_CASE("a stop token that does not support callbacks is polled") {
   const tcp_listener listener = silent_listener();
   std::atomic<int> most{5};
   std::atomic<int> polls{0};
-  // The token has no callback, so only polling the token can end the wait.
+  // The token has no callback, so the wait can only end because it polls the token.
   CHECK(is_cancelled(listener, polled_token{&most, &polls}));
 }
 
@@ -240,7 +240,8 @@ TEST_CASE("a stop request in a child process does not wake its parent") {
     static_cast<void>(listener.accept(wait_limit(until, never.get_token())));
     return steady_clock::now() >= until;
   };
-  // Creates the objects that wake this thread, before the fork copies them to the child.
+  // Creates the objects that wake this thread, so that they exist when the fork copies them to the
+  // child.
   CHECK(waits_for(1ms));
   const pid_t child = ::fork();
   REQUIRE(child != -1);

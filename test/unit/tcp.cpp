@@ -32,8 +32,8 @@ std::atomic<bool> lookups_hang{false};
 std::counting_semaphore<64> go_on{0};
 std::atomic<int> hanging{0};
 
-/// While an object of this class exists, one name resolves to the given numeric addresses, in this
-/// order.
+/// While an object of this class exists, one name resolves to the given numeric addresses, in the
+/// given order.
 class addresses_of_name {
  public:
   static constexpr std::string_view name = "several.addresses";
@@ -45,14 +45,14 @@ class addresses_of_name {
   addresses_of_name(const addresses_of_name&) = delete;
   addresses_of_name& operator=(const addresses_of_name&) = delete;
 
-  /// The lookup's thread reads this while the test waits for the lookup.
+  /// The thread that performs the lookup reads this while the test waits for it.
   static inline std::vector<const char*> of_the_name;
 };
 
 }  // namespace
 
-/// Replaces the function of the C library. Simulates a name server that does not answer, or one
-/// that resolves the name of the tests.
+/// Replaces the function of the C library. Simulates either a name server that does not answer, or
+/// one that resolves the name that the tests use.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   static auto* const real =
@@ -79,7 +79,7 @@ std::string host_that_was_reached(const tcp_socket& socket) {
   return to_string(socket.peer_address().value());
 }
 
-/// Fills the queue of a listener, so that later connection requests are dropped.
+/// Fills a listener's queue, so that it drops later connection requests.
 std::vector<tcp_socket> fill(const tcp_listener& listener, const char* address) {
   REQUIRE(::listen(listener.descriptor(), 0) == 0);
   std::vector<tcp_socket> waiting;
@@ -220,8 +220,8 @@ TEST_CASE("a name's first address gets only its share of the time if it does not
   const auto silent = tcp_listener::open(port.text(), "127.0.0.2").value();
   const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.2");
-  // The limit of 32 seconds gives the first of sixteen addresses two seconds, which is enough even
-  // on a busy machine.
+  // With sixteen addresses, the limit of 32 seconds leaves two seconds for the first one, which is
+  // enough even on a busy machine.
   std::vector<const char*> addresses(16, "127.0.0.1");
   addresses.front() = "127.0.0.2";
   const addresses_of_name known(addresses);
@@ -249,8 +249,8 @@ TEST_CASE("an unknown name is not found") {
 }
 
 TEST_CASE("the error about an unreachable address reports the cause") {
-  // These addresses are reserved for documentation. Without a route, the failure is known at once;
-  // with a route, no host answers.
+  // These addresses are reserved for documentation. Without a route, connecting to them fails
+  // immediately. With a route, no host answers.
   for (const char* address : {"2001:db8::1", "192.0.2.1"}) {
     CAPTURE(address);
     // steady: no host has this address, so no server can listen at this port

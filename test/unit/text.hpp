@@ -15,7 +15,7 @@ std::string printed(const Printable& object) {
   return out.str();
 }
 
-/// Returns the text that an object prints to a stream with unusual format flags.
+/// Returns the text that an object prints to a stream whose format flags are unusual.
 template <class Printable>
 std::string printed_by_a_hex_stream(const Printable& object) {
   std::ostringstream out;

@@ -39,9 +39,9 @@ constexpr int pkey = IBV_QP_PKEY_INDEX, port = IBV_QP_PORT, access = IBV_QP_ACCE
               cur = IBV_QP_CUR_STATE, mig = IBV_QP_PATH_MIG_STATE,
               notify = IBV_QP_EN_SQD_ASYNC_NOTIFY, rate = IBV_QP_RATE_LIMIT;
 
-// The kernel's table, by transition and type of queue pair. It omits the transitions to RESET from
-// any state, and to ERR from any state but RESET, because they need no attribute except the new
-// state.
+// The kernel's table, for each transition and each type of queue pair. It omits the transitions
+// from any state to RESET, and from any state but RESET to ERR, because they need no attribute
+// other than the new state.
 constexpr std::array<legal_transition, 9> transitions{{
     {IBV_QPS_RESET,
      IBV_QPS_INIT,
@@ -116,7 +116,7 @@ constexpr const expectation* find(std::size_t type, ibv_qp_state from, ibv_qp_st
   return nullptr;
 }
 
-/// Implements the kernel's checks, in the same order.
+/// Performs the kernel's checks, in the same order as the kernel.
 constexpr bool kernel_accepts(const expectation* expected, ibv_qp_state from, int mask) {
   if ((mask & cur) != 0 && from != IBV_QPS_RTR && from != IBV_QPS_RTS && from != IBV_QPS_SQD &&
       from != IBV_QPS_SQE)
@@ -135,9 +135,9 @@ struct verdicts {
   unsigned accepted = 0;
 };
 
-/// Compares the results of the library and of the kernel's rule, for every mask with and without
-/// the rate limit. There is one function for each pair of states, so that the compiler can move the
-/// table lookup out of the loop.
+/// Compares the results of the library with the kernel's rule, for every mask with and without the
+/// rate limit. There is a separate function for each pair of states, so that the compiler can move
+/// the table lookup out of the loop.
 template <std::size_t Type, ibv_qp_state From, ibv_qp_state To>
 [[gnu::flatten]] void compare_all_masks(verdicts& sum) {
   constexpr const expectation* expected = find(Type, From, To);
@@ -164,8 +164,8 @@ verdicts compare_all_types(std::index_sequence<Type...>) {
   return sum;
 }
 
-/// The number of masks that the kernel accepts. IBV_QP_STATE and each optional attribute may be
-/// present or absent.
+/// Returns the number of masks that the kernel accepts. IBV_QP_STATE and each optional attribute
+/// may be present or absent.
 unsigned expected_to_be_accepted() {
   unsigned sum = 0;
   for (std::size_t type = 0; type < types.size(); ++type)

@@ -20,7 +20,7 @@ using std::chrono::steady_clock;
 
 static_assert(std::is_convertible_v<std::chrono::milliseconds, wait_limit>);
 static_assert(std::is_convertible_v<steady_clock::time_point, wait_limit>);
-// A number without a unit, or a time of a clock that is not steady, is not a limit.
+// Neither a number without a unit nor a time from a clock that is not steady is a limit.
 static_assert(!std::is_convertible_v<int, wait_limit>);
 static_assert(!std::is_convertible_v<std::chrono::system_clock::time_point, wait_limit>);
 
@@ -76,7 +76,7 @@ struct flag_token {
   const std::atomic<bool>* flag;
 };
 
-/// A stop token of the largest size that a limit can store. It counts its copies.
+/// A stop token that is as large as a limit can store. It counts how many copies of it exist.
 struct counting_token {
   explicit counting_token(int& alive) noexcept : alive_(&alive), self_(this) { ++*alive_; }
   counting_token(const counting_token& other) noexcept : alive_(other.alive_), self_(this) {
@@ -84,7 +84,7 @@ struct counting_token {
   }
   counting_token& operator=(const counting_token&) = delete;
   ~counting_token() {
-    // A copy counts only if it is at the address at which it was constructed.
+    // A copy counts only if it is still at the address at which it was constructed.
     if (self_ == this) --*alive_;
   }
   [[nodiscard]] bool stop_requested() const noexcept { return self_ == this && *alive_ > 100; }
@@ -101,7 +101,7 @@ wait_limit returned(std::stop_token token) { return {std::chrono::hours(1), toke
 
 static_assert(std::is_convertible_v<std::stop_token, wait_limit>);
 static_assert(std::is_convertible_v<flag_token, wait_limit>);
-// wait_limit has a function stop_requested() as well, but is not a stop token.
+// wait_limit also has a function stop_requested(), but it is not a stop token.
 static_assert(!std::is_constructible_v<wait_limit, std::chrono::seconds, wait_limit>);
 static_assert(!std::is_constructible_v<wait_limit, int, std::stop_token>);
 static_assert(sizeof(wait_limit) <= 4 * sizeof(void*));

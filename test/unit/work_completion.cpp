@@ -58,7 +58,7 @@ constexpr std::array<status_meaning, 23> status_meanings{{
 }};
 
 ibv_wc failed(ibv_wc_status status) {
-  // The fields that the verbs leave undefined contain invalid values here.
+  // The fields that the verbs leave undefined are filled with invalid values here.
   ibv_wc native;
   std::memset(&native, 0xa5, sizeof native);
   native.wr_id = 42;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Mistakes that AddressSanitizer and Valgrind detect. Each is a separate test case, which runs
-/// only if it is named; ./watched.py runs them. The tool has to report the line that is marked with
-/// the comment "caught".
+/// Mistakes that AddressSanitizer and Valgrind detect. Each of them is a separate test case
+/// that runs only if it is named, which ./watched.py does. The tool must report the line that is
+/// marked with the comment "caught".
 #include "../device/channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/memory/shared_buffer.hpp>
@@ -29,13 +29,13 @@ std::uint64_t address_of(const volatile void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-/// Values are stored here, so that neither the compiler nor Valgrind treats them as unused.
+/// The tests store values here, so that neither the compiler nor Valgrind treats them as unused.
 volatile std::byte seen;
 
-/// Returns the memory in a form in which the compiler cannot predict accesses.
+/// Returns a pointer to the memory through which the compiler must perform every access.
 volatile std::byte* look(void* memory) { return static_cast<volatile std::byte*>(memory); }
 
-/// Removes the signal handler of Catch2, which would hide the line from Valgrind.
+/// Removes the signal handler that Catch2 has installed, which would hide the line from Valgrind.
 void let_faults_end_the_program() { static_cast<void>(std::signal(SIGSEGV, SIG_DFL)); }
 
 }  // namespace
@@ -171,7 +171,7 @@ TEST_CASE("shared memory is written while a channel's request sends it", "[.mist
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 4 * page)).share());
   auto* const bytes = look(shared.data());
-  // The peer has posted no receive for this request yet.
+  // So far, the peer has posted no receive for this request.
   auto work = must(ends.left.post_send(must(shared.part(page / 2, 2 * page))));
   seen = bytes[page];
   bytes[page / 2] = std::byte{1};
@@ -199,8 +199,8 @@ TEST_CASE("memory that a channel's request owns is written", "[.mistake]") {
   static_cast<void>(work.wait(short_limit));
 }
 
-// No message arrives for the receive. AddressSanitizer stores information about the deallocation in
-// the freed memory, and the device would overwrite it.
+// No message arrives for this receive. If one did, the device would overwrite the freed memory, in
+// which AddressSanitizer stores information about the deallocation.
 TEST_CASE("memory is freed in a scope before the scope's requests have finished", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);

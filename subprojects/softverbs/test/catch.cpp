@@ -19,7 +19,7 @@ constexpr int exit_skipped = 77;
 
 #if __has_include(<catch2/catch_all.hpp>)
 using listener_base = Catch::EventListenerBase;
-/// True if standard output is a report that additional lines would corrupt.
+/// Returns true if standard output is a report that additional lines would corrupt.
 bool prints_a_document(const Catch::ConfigData& config) {
   if (!config.defaultOutputFilename.empty()) return false;
   for (const Catch::ReporterSpec& each : config.reporterSpecifications)
@@ -48,11 +48,12 @@ struct {
   unsigned passed = 0;
   unsigned failed = 0;
   unsigned skipped = 0;
-  /// One line for each skipped test case: its name and the reason.
+  /// One line for each skipped test case, with its name and the reason.
   std::vector<std::string> reasons;
 } counts;
 
-/// Counts test cases. A test case is skipped if any of its sections was skipped and nothing failed.
+/// Counts test cases. A test case counts as skipped if any of its sections was skipped and none
+/// failed.
 class case_counter : public listener_base {
  public:
   using listener_base::listener_base;

@@ -29,7 +29,7 @@ TEST_CASE("a completion wakes a sleeping thread that armed the queue, but only o
     REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
   CHECK(!is_readable(link.right.channel->fd, a_moment));
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
-  // The program does not poll, so the device's own thread has to process the message.
+  // The program does not poll, so the device's own thread must process the message.
   take_event(link.right);
   CHECK(link.right.wait().wr_id == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
@@ -112,7 +112,8 @@ TEST_CASE("a completion queue can't be resized below the number of completed sen
   endpoint end(options{.type = IBV_QPT_UD});
   end.connect(end.here());
   const address_handle handle(end, end.here());
-  // In each round, the device's thread may or may not have processed the sends before the call.
+  // When the queue is resized, the device's thread may or may not have processed the sends. This
+  // can differ from round to round.
   for (int round = 0; round < 20; ++round) {
     REQUIRE(ibv_resize_cq(end.queue, 7) == 0);
     for (std::uint64_t id = 0; id < 6; ++id)

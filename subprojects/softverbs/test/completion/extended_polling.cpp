@@ -164,8 +164,8 @@ TEST_CASE("a queue that ignores overruns loses completions and has no other erro
   REQUIRE(other.post_receive(1, {}) == 0);
   REQUIRE(end.send(9, {}, 0) == 0);
   CHECK(other.wait().wr_id == 1);
-  // All requests have been started. The event SQ_DRAINED reports that they are done, so the test
-  // need not poll the queue to learn that.
+  // All requests have been started. The event SQ_DRAINED reports when they are done, so the test
+  // doesn't have to poll the queue for that.
   ibv_qp_attr drained{};
   drained.qp_state = IBV_QPS_SQD;
   drained.en_sqd_async_notify = 1;
@@ -176,7 +176,8 @@ TEST_CASE("a queue that ignores overruns loses completions and has no other erro
   CHECK(end.extended->status == IBV_WC_SUCCESS);
   CHECK(end.extended->wr_id == 8);
   ibv_end_poll(end.extended);
-  // Although their completions were lost, the earlier requests no longer occupy the send queue.
+  // The completions of the earlier requests were lost, but these requests no longer occupy the send
+  // queue.
   for (std::uint64_t id = 0; id < 40; ++id)
     REQUIRE(end.write(id, {end.piece(0, 8)}, other.here(), 0, 0) == 0);
 }

@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Returns the errno of a call, or 0 if the call succeeds.
+/// Returns the errno with which a call fails, or 0 if it succeeds.
 template <typename Call>
 int failure(Call call) {
   errno = 0;

@@ -21,7 +21,7 @@
 
 namespace {
 
-/// A client whose route is resolved, and the listener of a server.
+/// A client that has resolved its route, and the listener of a server.
 struct asking {
   asking() : asking("198.18.83.1") {}
   explicit asking(const char* at, int backlog = 0, rdma_port_space space = RDMA_PS_TCP)
@@ -44,8 +44,8 @@ bool holds(const void* data, std::uint8_t length, const char* text, std::size_t 
          std::all_of(bytes + std::strlen(text), bytes + length, [](char c) { return c == 0; });
 }
 
-/// Polls for events at the connecting end until the other end has an event. The connecting end
-/// retries only when its program polls.
+/// Polls for events at the connecting end until there is an event at the other end. The connecting
+/// end retries only when its program polls.
 void look_until_readable(event_source& asking, event_source& answering) {
   REQUIRE(::fcntl(asking.channel->fd, F_SETFL, O_NONBLOCK) == 0);
   const auto limit = std::chrono::steady_clock::now() + patience;

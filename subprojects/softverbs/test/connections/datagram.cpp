@@ -44,7 +44,7 @@ void check_datagram(rdma_cm_id* from, rdma_cm_id* to, const rdma_ud_param& way) 
   rdma_dereg_mr(in);
 }
 
-/// A datagram identifier whose device is resolved, with a queue pair if requested.
+/// A datagram identifier that has resolved its device. It has a queue pair if one is requested.
 struct datagram_id : one_id {
   explicit datagram_id(event_source& events, const char* address, bool has_queue_pair = true)
       : one_id(events, RDMA_PS_UDP) {
@@ -101,7 +101,7 @@ TEST_CASE("cm: a missing datagram service is reported by the event's status") {
 TEST_CASE("cm: members of a multicast group receive the datagrams that are sent to it") {
   event_source events;
   const bool is_ipv4 = GENERATE(true, false);
-  // The address contains the process ID, so that other processes use other groups.
+  // The address contains the process ID, so that tests in other processes use different groups.
   const auto process = static_cast<unsigned>(::getpid());
   std::array<char, 32> group{};
   if (is_ipv4)
@@ -139,7 +139,8 @@ TEST_CASE("cm: members of a multicast group receive the datagrams that are sent 
 TEST_CASE("cm: a failed join is reported and an invalid join is refused") {
   event_source events;
   datagram_id id(events, "198.18.83.1");
-  // An identifier of the TCP port space can't join a group. steady: this fixed group is not joined
+  // An identifier in the TCP port space can't join a group.
+  // steady: this fixed group is not joined
   sockaddr_in6 address = ip("239.18.83.8");
   one_id connecting(events);
   CHECK(rdma_join_multicast(connecting.id, of_c(address), nullptr) == -1);

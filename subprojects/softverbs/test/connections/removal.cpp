@@ -24,7 +24,7 @@ struct broken_device {
   void repair() { softverbs_reset_faults(); }
 };
 
-/// True if no event is available. A channel may be readable once without having an event.
+/// Returns true if no event is available. A channel may be readable once without having an event.
 bool is_silent(const event_source& events) {
   REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
   rdma_cm_event* none = nullptr;
@@ -50,7 +50,7 @@ TEST_CASE("a device failure is reported to all identifiers that are bound to it 
 
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
   CHECK(route_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == route.id);
-  // The order of these two events is unspecified.
+  // The order in which these two events arrive is unspecified.
   const rdma_cm_id* const first = pair.server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id;
   const rdma_cm_id* const second = pair.server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id;
   CHECK(first != second);
@@ -131,7 +131,7 @@ TEST_CASE("a failure that was repaired before the program polled is still report
   }
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
   CHECK(rdma_disconnect(pair.client.id) == -1);
-  // Identifiers that are created after the removal don't get the event.
+  // Identifiers that are created after the removal do not get the event.
   event_source later_events;
   const cm_listener later(later_events);
   CHECK_FALSE(later_events.is_readable());

@@ -19,15 +19,15 @@
 
 namespace {
 
-/// An endpoint that rdma_create_ep has created. If it has a channel, its calls don't block.
+/// An endpoint that was created by rdma_create_ep. If it has a channel, its calls don't block.
 struct one_end {
   one_end() = default;
   explicit one_end(rdma_cm_id* made) : id(made) {}
   one_end(ibv_qp_type type, std::uint16_t port, int flags = 0) {
     rdma_addrinfo* const address = look_up(port, flags, RDMA_PS_IB, type);
     ibv_qp_init_attr wanted = queue_pair(type);
-    // With attributes of a queue pair, a listener would create a queue pair for each connection
-    // request.
+    // If a listener were given the attributes of a queue pair, it would create a queue pair for
+    // each connection request.
     const bool has_queue_pair = (flags & RAI_PASSIVE) == 0;
     const int made = rdma_create_ep(&id, address, nullptr, has_queue_pair ? &wanted : nullptr);
     rdma_freeaddrinfo(address);
@@ -106,7 +106,7 @@ constexpr std::array<char, 16> message_text{"fifteen letters"};
 
 }  // namespace
 
-// Works like rdma_xserver and rdma_xclient of rdma-core.
+// This works in the same way as the programs rdma_xserver and rdma_xclient in rdma-core.
 TEST_CASE("cm: XRC: one end sends to the shared receive queue whose number it has received") {
   one_end listener;
   {

@@ -26,7 +26,7 @@
 
 namespace {
 
-/// Returns the name of the socket that listens at this port, from the list in /proc.
+/// Looks up the socket that listens on this port in the list in /proc, and returns its name.
 std::string name_of_port(std::uint16_t port) {
   const std::string end = "/106/" + std::to_string(port);
   std::FILE* const sockets = std::fopen("/proc/net/unix", "re");
@@ -63,8 +63,8 @@ TEST_CASE("cm: a listener ignores malformed requests") {
   REQUIRE_FALSE(name.empty());
   std::mt19937 random(5383);
   for (int round = 0; round < 200; ++round) {
-    // Half of the messages have the right size and magic number, so that more of their content is
-    // checked.
+    // Half of the messages have the right size and magic number, so that the receiver checks more
+    // of their content.
     const bool is_alike = round % 2 == 0;
     std::vector<std::uint8_t> bytes(is_alike ? 280 : random() % 600 + 1);
     std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });
@@ -91,7 +91,7 @@ TEST_CASE("rsockets: a listener skips clients that send malformed messages") {
   REQUIRE_FALSE(name.empty());
   std::mt19937 random(5383);
   for (int round = 0; round < 100; ++round) {
-    // Half of the messages have the right size and magic number, but no descriptor.
+    // Half of the messages have the right size and magic number, but none has a descriptor.
     const bool is_alike = round % 2 == 0;
     std::vector<std::uint8_t> bytes(is_alike ? 48 : random() % 100 + 1);
     std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });

@@ -77,7 +77,7 @@ TEST_CASE("opening and closing devices leaks no descriptor") {
   }
   const std::ptrdiff_t before = descriptors_open();
   for (int round = 0; round < 20; ++round) const open_context device;
-  // The device may open and close descriptors for peers of an earlier test in the meantime.
+  // In the meantime, the device may open and close descriptors for peers from an earlier test.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
@@ -85,7 +85,7 @@ TEST_CASE("the vendor id and the device indices don't collide with those of othe
   open_context device;
   ibv_device_attr attributes{};
   REQUIRE(ibv_query_device(device.verbs, &attributes) == 0);
-  // The vendor ID is the beginning of the GUIDs, except for a bit that EUI-64 inverts.
+  // The GUIDs begin with the vendor ID, except that EUI-64 inverts one of its bits.
   CHECK(attributes.vendor_id == (be64toh(attributes.node_guid) >> 40 ^ 0x02'0000));
   CHECK(attributes.vendor_part_id == 1);
   open_context second("soft1");
@@ -239,7 +239,7 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
     if (pair == nullptr) return errno;
     CHECK(attributes.cap.max_send_wr >= capacities.max_send_wr);
     CHECK(attributes.cap.max_inline_data >= capacities.max_inline_data);
-    // Inline data is stored in the space of the elements.
+    // Inline data uses the space that would otherwise hold the elements.
     CHECK(attributes.cap.max_inline_data >=
           std::min(256U, attributes.cap.max_send_sge * unsigned{sizeof(ibv_sge)}));
     CHECK(ibv_destroy_qp(pair) == 0);

@@ -101,7 +101,7 @@ TEST_CASE("a device's folder lists the network interfaces of its addresses", "[.
   const open_context device("soft0");
   const std::string path = "/sys/class/infiniband/soft0/device/net/";
   std::set<std::string> expected{".", ".."};
-  // Interface 1, the first one that the configuration names, exists on every host.
+  // Interface 1 exists on every host. It is the first one that the configuration names.
   for (const unsigned interface : {1U, 4U, 12U}) {
     std::array<char, IF_NAMESIZE> name{};
     if (::if_indextoname(interface, name.data()) != nullptr) expected.emplace(name.data());
@@ -175,7 +175,7 @@ TEST_CASE("a connection can lead from one port of a device to the other", "[.][d
   connection link(at_port(1, 3), at_port(2, 3));
   CHECK(writes(link.left, link.right));
   CHECK(writes(link.right, link.left));
-  // The path has to start at the port of the queue pair.
+  // The path must start at the port that the queue pair uses.
   endpoint end(at_port(1, 3));
   REQUIRE(end.initialize() == 0);
   const address there = link.right.here();
@@ -253,7 +253,8 @@ TEST_CASE("disabled features are refused", "[.][differ]") {
   ibv_cq_init_attr_ex extended{};
   extended.cqe = 1;
   CHECK(refusal([&] { return ibv_create_cq_ex(end.context, &extended); }) == EOPNOTSUPP);
-  // This device has no extended verbs, so the function in verbs.h calls the older verb.
+  // This device has no extended verbs, so the inline function in verbs.h falls back to the older
+  // verb.
   ibv_device_attr_ex answer{};
   CHECK(ibv_query_device_ex(end.context, nullptr, &answer) == 0);
   CHECK(answer.orig_attr.max_qp == 2);

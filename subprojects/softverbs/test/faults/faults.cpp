@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Posts three requests in one list, so that no request can fail before all of them are posted.
+/// Posts three requests in one list, so that all of them are posted before any of them can fail.
 void write_together(endpoint& from, const address& to) {
   ibv_sge piece = from.piece(0, 8);
   std::vector<ibv_send_wr> requests = list_of_writes(3, piece, to);
@@ -182,7 +182,7 @@ TEST_CASE("a fault can complete a work request with any status by name or number
     completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
     CHECK(link.left.state() == IBV_QPS_ERR);
     CHECK(link.right.memory[0] == number);
-    // The failed request was not executed, unless the faults are injected in front of another
+    // The failed request was not executed, except when the faults are injected in front of another
     // device.
     if (!faults_are_in_front()) CHECK(link.right.memory[8] == 0);
     CHECK(link.right.state() == IBV_QPS_RTS);
@@ -246,7 +246,7 @@ TEST_CASE("delayed completions arrive late and in order", "[in front]") {
   completes(link.left, 2, IBV_WC_SUCCESS);
   CHECK(link.left.quiet());
 
-  // A thread that waits for a completion event is delayed as well.
+  // A thread that waits for a completion event is also delayed.
   endpoint end(options{.channel = true});
   end.connect(end.here());
   faults::add("completion=40ms");
@@ -303,7 +303,7 @@ TEST_CASE("faults can take a port down and bring it up again") {
   completes(link.left, 2, IBV_WC_SUCCESS);
   CHECK(port_of(link.left) == IBV_PORT_ACTIVE);
 
-  // If the ports of all devices are down, soft1 can't send packets either.
+  // The ports of all devices are down, so soft1 can't send packets either.
   other.connect(link.right.here());
   faults::add("port-down");
   CHECK(other.event().event_type == IBV_EVENT_PORT_ERR);
@@ -341,7 +341,7 @@ TEST_CASE("a fatal device error wakes each thread that waits for completions", "
     CHECK(woken == 3);
     CHECK(end.event().event_type == IBV_EVENT_DEVICE_FATAL);
   }
-  // After the reset, the error has no further effects.
+  // Once the queue pair has been reset, the error has no further effect.
   CHECK(!is_readable(end.channel->fd));
   end.connect(end.here());
   REQUIRE(end.write(2, {end.piece(0, 8)}, end.here()) == 0);
@@ -435,7 +435,7 @@ TEST_CASE("each fault counts how often it has taken effect", "[in front]") {
 
 TEST_CASE("a process reports faults that never took effect and may fail because of them",
           "[in front]") {
-  // The other process gets a single completion, which is for a receive.
+  // The other process gets exactly one completion, and that one belongs to a receive.
   const auto outcome = [](const std::string& list) {
     peer other("leaver", ("SOFTVERBS_FAULTS=" + list).c_str());
     endpoint end;
@@ -503,7 +503,7 @@ TEST_CASE("skewed completions of a work queue are overtaken only by those of oth
   CHECK(end.next(0).wr_id == 0);
   CHECK(end.next(0).wr_id == 1);
   CHECK(softverbs_faults_struck() == 1);
-  // With this delay, the completion of the other queue comes first even on a slow machine.
+  // The delay is so long that the completion in the other queue comes first even on a slow machine.
   faults::add(skewed + "1000s");
   send_to(0);
   send_to(0);
@@ -517,7 +517,7 @@ TEST_CASE("skewed completions of a work queue are overtaken only by those of oth
 
 namespace {
 
-/// Returns the order in which writes of several queue pairs complete if the device runs in single
+/// Returns the order in which writes on several queue pairs complete if the device runs in single
 /// steps.
 std::string order_of_steps(unsigned long long seed) {
   constexpr std::size_t pairs = 6;
@@ -579,7 +579,7 @@ TEST_CASE("after single-step mode ends, requests are direct") {
   softverbs_hold(1);
   softverbs_go_on();
   CHECK(becomes_direct(link.left, link.right.here()));
-  // Requests of another process are direct as well, if the processes share memory.
+  // Requests from another process are direct, too, if the two processes share memory.
   peer other("writer");
   endpoint end(patient());
   other.meet(end);

@@ -25,7 +25,7 @@ TEST_CASE("a lost packet is retransmitted if the transport is reliable") {
       REQUIRE(link.left.send(id, {link.left.piece(0, 8)}) == 0);
       completes(link.left, id, IBV_WC_SUCCESS);
     }
-    // The second message is received by the first receive, and the second receive stays posted.
+    // The first receive gets the second message, so the second receive stays posted.
     completes(link.right, 1, IBV_WC_SUCCESS);
     CHECK(link.right.memory[0] == 4);
     CHECK(link.right.quiet());
@@ -37,8 +37,8 @@ TEST_CASE("a lost packet is retransmitted if the transport is reliable") {
   for (std::uint64_t id = 1; id <= 2; ++id)
     REQUIRE(end.post_receive(id, {end.piece(100, 100)}) == 0);
   for (std::uint64_t id = 3; id <= 4; ++id) {
-    // Each message is sent from a different byte, because the sends are unsignaled: nothing reports
-    // when a byte may be reused.
+    // The sends are unsignaled, so nothing reports when a byte may be reused. Therefore, each
+    // message is sent from a different byte.
     end.memory[id] = static_cast<unsigned char>(id);
     REQUIRE(end.send_to(handle, end.pair->qp_num, id, {end.piece(id, 1)}, 0) == 0);
   }
@@ -76,7 +76,7 @@ TEST_CASE("a duplicated packet arrives twice") {
       REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
     REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
     completes(link.left, 3, IBV_WC_SUCCESS);
-    // UC treats each of the two packets as the start of a message.
+    // UC takes each of the two packets for the start of a message.
     completes(link.right, 1, IBV_WC_SUCCESS);
     completes(link.right, 2, IBV_WC_SUCCESS);
     CHECK(link.right.quiet());

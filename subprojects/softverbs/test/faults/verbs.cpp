@@ -14,7 +14,7 @@
 #include <map>
 #include <string>
 
-// This function is not declared in a public header, but rdma-core's own programs use it.
+// No public header declares this function, but the programs in rdma-core use it.
 extern "C" int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index,
                                   int* type);
 
@@ -22,7 +22,8 @@ namespace {
 
 using softverbs::faults::convention;
 
-/// Objects of each kind. Closing the device destroys them, whatever their state.
+/// A set of objects of every kind. When the device is closed, they are destroyed, whatever state
+/// they are in.
 struct world {
   world() {
     domain = ibv_alloc_pd(verbs);
@@ -119,8 +120,8 @@ struct world {
   ibv_flow no_flow{0, verbs, 0};
 };
 
-/// A call of a verb. It returns the verb's result; pointers are converted to 0 if they are null,
-/// and to 1 otherwise.
+/// A call to a verb. It returns the verb's result. If that is a pointer, it is converted to 0 if it
+/// is null, and to 1 otherwise.
 using call = std::function<long(world&)>;
 
 template <typename Object>
@@ -128,7 +129,8 @@ long is_there(const Object* object) {
   return object != nullptr ? 1 : 0;
 }
 
-/// Posts an empty request. If the call fails, the device has to return this request as the bad one.
+/// Posts an empty request. If the call fails, the device must return this request as the one that
+/// failed.
 template <typename Object, typename Request>
 long post_one(int (*post)(Object*, Request*, Request**), Object* to) {
   Request request{};
@@ -173,7 +175,7 @@ const std::map<std::string, call>& calls() {
        }},
       {"ibv_close_device",
        [](world& w) {
-         // Closes a separate context, because `world` itself closes its own context.
+         // Closes a separate context, because `world` closes its own context itself.
          static ibv_context* other = nullptr;
          if (other == nullptr) other = open_device("soft0");
          const int error = ibv_close_device(other);
@@ -269,7 +271,7 @@ const std::map<std::string, call>& calls() {
       {"ibv_get_pkey_index", [](world& w) { return ibv_get_pkey_index(w.verbs, 1, 0xffff); }},
       {"ibv_import_device",
        [](world& w) {
-         // If the import succeeds, the context owns the duplicate.
+         // If the import succeeds, the new context owns the duplicate.
          const int duplicate = ::fcntl(w.verbs->cmd_fd, F_DUPFD_CLOEXEC, 0);
          ibv_context* const other = ibv_import_device(duplicate);
          const int error = errno;
@@ -451,7 +453,8 @@ const std::map<std::string, call>& calls() {
   return result;
 }
 
-/// Checks that the call has reported exactly this error, by the convention of its verb.
+/// Checks that the call has reported exactly this error, using the convention that its verb
+/// documents.
 void told(convention reports, int error, long returned, int left_in_errno) {
   switch (reports) {
     case convention::returns_errno:
@@ -475,7 +478,7 @@ void told(convention reports, int error, long returned, int left_in_errno) {
   CHECK(left_in_errno == error);
 }
 
-/// True for verbs on work queues and their tables, which InfiniBand doesn't have.
+/// Returns true for verbs on work queues and their tables, neither of which exists on InfiniBand.
 bool is_of_work_queues(const std::string& verb) {
   return verb == "ibv_destroy_rwq_ind_table" || verb == "ibv_destroy_wq" ||
          verb == "ibv_modify_wq" || verb == "ibv_post_wq_recv";
@@ -500,7 +503,7 @@ TEST_CASE("each verb can be made to fail once and reports the failure by its own
     const long returned = make(all);
     told(reports, unheard_of, returned, errno);
     CHECK(softverbs_faults_struck() == 1);
-    // These calls may fail for other reasons if they are repeated.
+    // If these calls are repeated, they may fail for other reasons.
     if (name == "ibv_post_srq_recv" || name == "ibv_post_send" || name == "ibv_post_recv") continue;
     errno = 0;
     const long again = make(all);
@@ -514,7 +517,7 @@ TEST_CASE("each verb can be made to fail once and reports the failure by its own
 TEST_CASE("all verbs of a device return EIO after a fatal error", "[in front]") {
   for (const auto& [verb, reports] : softverbs::faults::verbs) {
     const std::string name(verb);
-    // These verbs don't use the device, or have to work in any case.
+    // These verbs either do not use the device or must work in any case.
     if (name == "ibv_close_device" || name == "ibv_get_device_list" ||
         name == "ibv_get_device_name" || name == "ibv_get_device_index" ||
         name == "ibv_get_async_event" || name == "ibv_qp_to_qp_ex")

@@ -33,7 +33,7 @@ const std::string of_device = "/sys/class/infiniband/soft0/";
 const std::string of_port = of_device + "ports/1/";
 const std::string command_device = "/dev/infiniband/softverbs0";
 
-/// Returns the content of a file, without the newline at its end.
+/// Returns the content of a file, without the newline at the end.
 std::optional<std::string> text_of(int descriptor) {
   if (descriptor < 0) return std::nullopt;
   std::array<char, 8192> bytes{};
@@ -57,7 +57,7 @@ bool is_missing(const std::string& path) {
 
 using names = std::set<std::string>;
 
-/// Returns the names in a folder, except for "." and "..", which have to exist.
+/// Returns the names in a folder, except for "." and "..", both of which must exist.
 names names_in(const std::string& path) {
   names result;
   DIR* const folder = ::opendir(path.c_str());
@@ -70,8 +70,7 @@ names names_in(const std::string& path) {
   return result;
 }
 
-/// Returns a function of libc by its name, because its declaration is not available with these
-/// headers.
+/// Looks up a function of libc by its name, because these headers do not declare it.
 template <typename Function>
 Function* libc(const char* name) {
   auto* found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
@@ -128,7 +127,7 @@ TEST_CASE("the files of GIDs agree with the verbs") {
       CHECK(text_of(type) == (entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1"));
     else
       CHECK(is_missing(type));
-    // The GID does not belong to a network interface.
+    // This GID does not belong to a network interface.
     CHECK(is_missing(of_port + "gid_attrs/ndevs/" + std::to_string(index)));
   }
 }
@@ -157,8 +156,8 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   const auto begin = [&] {
     for (std::size_t at = 0; at < counted.size(); ++at) before[at] = value(counted[at]);
   };
-  // The counters may grow by more than this, because requests may be retransmitted, and other
-  // packets are counted as well.
+  // The counters may grow by more than this, because requests may be retransmitted, and because
+  // other packets are counted, too.
   const auto grew = [&](std::size_t at, unsigned long long by) {
     return value(counted[at]) - before[at] >= by;
   };
@@ -170,7 +169,7 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   REQUIRE(left.send(2, {left.piece(0, 100000)}) == 0);
   CHECK(left.wait().status == IBV_WC_SUCCESS);
   CHECK(right.wait().status == IBV_WC_SUCCESS);
-  // The unit of the data counters is four bytes. A packet has up to 4096 bytes.
+  // The data counters count units of four bytes. A packet carries up to 4096 bytes.
   CHECK(grew(0, 25000));
   CHECK(grew(1, 25));
   CHECK(grew(2, 25000));
@@ -327,8 +326,8 @@ TEST_CASE("a folder of a device can be rewound and positioned") {
   CHECK(errno == ENOTSUP);
   CHECK(::closedir(other) == 0);
   CHECK(::closedir(folder) == 0);
-  // The loop opens more folders in total than may be open at the same time, so each one has to be
-  // closed.
+  // In total, the loop opens more folders than a process may have open at the same time. So it
+  // succeeds only if each of them is closed.
   for (int round = 0; round < 100; ++round) CHECK(names_in(of_device).size() == 10);
 }
 
@@ -380,7 +379,7 @@ TEST_CASE("files of sysfs are read-only") {
   CHECK(S_ISREG(link.st_mode));
   CHECK(::access(path.c_str(), R_OK) == 0);
   CHECK(::access(path.c_str(), X_OK) == -1);
-  // A privileged program can open the file for writing, but not write to it.
+  // A privileged program can open the file for writing, but it cannot write to it.
   const int writable = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (writable >= 0) {
     CHECK(::write(writable, "x", 1) == -1);
@@ -428,7 +427,7 @@ TEST_CASE("all functions of libc that open or query a device's files agree with 
   }
   for (const char* name : {"stat", "lstat", "stat64", "lstat64"}) {
     struct stat about{};
-    // glibc exports this function since version 2.33. With older versions, the call fails.
+    // glibc has exported this function since version 2.33. With an older version, the call fails.
     auto* look = reinterpret_cast<int (*)(const char*, void*)>(::dlsym(RTLD_DEFAULT, name));
     REQUIRE(look != nullptr);
     if (look(file, &about) != 0) {
@@ -480,7 +479,7 @@ TEST_CASE("opening a device's files leaks no descriptor and keeps errno") {
     CHECK(text_of(of_device + "fw_ver"));
   }
   CHECK(errno == EDOM);
-  // The device may open and close descriptors for peers of an earlier test in the meantime.
+  // In the meantime, the device may open and close descriptors for peers from an earlier test.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
@@ -501,7 +500,7 @@ TEST_CASE("accesses to other files are not affected") {
   CHECK(S_ISREG(about.st_mode));
   CHECK(::unlink(link.c_str()) == 0);
   CHECK(::unlink(path.c_str()) == 0);
-  // The mode of a new file is passed to the kernel.
+  // The mode that is given for a new file must reach the kernel.
   const mode_t usual = ::umask(0);
   const int created = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
   ::umask(usual);
@@ -509,7 +508,7 @@ TEST_CASE("accesses to other files are not affected") {
   REQUIRE(::fstat(created, &about) == 0);
   CHECK((about.st_mode & 0777) == 0640);
   ::close(created);
-  // A relative path is never a file of a device, whatever its name.
+  // A relative path is never treated as a file of a device, whatever its name is.
   // steady: the folder of the file above, whose name is unique
   const int folder = ::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   REQUIRE(folder >= 0);
@@ -530,7 +529,7 @@ TEST_CASE("a thread can be cancelled while it opens a file") {
   const std::string fifo = std::string(name.data()) + "/fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
   pthread_t opener{};
-  // No process writes to the named pipe, so opening it blocks.
+  // No process writes to the named pipe, so the call that opens it blocks.
   REQUIRE(::pthread_create(
               &opener, nullptr,
               [](void* path) -> void* {

@@ -24,7 +24,7 @@ void add_transport(bytes& to, bool tcp) {
     add(to, {0x10, 0, 0x20, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0});
     return;
   }
-  // The port of VXLAN, followed by a network identifier.
+  // The VXLAN port, and after it a network identifier.
   add(to, {0x10, 0, 0x12, 0xb5, 0, 24, 0, 0});
   add(to, {8, 0, 0, 0, 0, 1, 2, 0});
 }
@@ -44,7 +44,7 @@ void add_ipv6(bytes& to, bool tcp) {
     add(to, {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end});
 }
 
-// Each of these functions clears the bits of a mask that a flow rule cannot match.
+// Each of these functions clears those bits of a mask that a flow rule cannot match.
 
 void limit(ibv_flow_ipv4_ext_filter& mask) { mask.flags = 0; }
 void limit(ibv_flow_ipv6_filter& mask) { mask.flow_label &= htobe32(0xf'ffff); }
@@ -63,7 +63,7 @@ std::vector<std::uint8_t> make_frame(input& said) {
   result.assign(group_of_frames.begin(), group_of_frames.end());
   if (!to_many) result[0] = 2;
   add(result, {2, 0, 0, 0, 0, 2});
-  // If there are two VLAN tags, the service tag comes first.
+  // If there are two VLAN tags, the first of them is the service tag.
   for (unsigned tag = 0; tag < tags; ++tag)
     if (tag == 0)
       add(result, {0x88, 0xa8, 0, 7});
@@ -92,8 +92,8 @@ void frame_rule::ask(input& said, ibv_flow_spec_type type, Specification wanted,
   wanted.type = type;
   wanted.size = sizeof(wanted);
   wanted.val = has;
-  // The mask has all bits set, no bits set, or only the bits of some bytes. Sometimes the value
-  // differs from that of the frame.
+  // The mask has all bits set, no bits set, or only the bits of some bytes. In some cases, the
+  // value differs from the one in the frame.
   const unsigned how = said.below(8);
   std::memset(&wanted.mask, how == 0 ? 0 : 0xff, sizeof(wanted.mask));
   if (how == 1 || how == 2) {

@@ -17,13 +17,13 @@ namespace fuzz {
 /// The multicast group to which some frames are sent.
 inline constexpr std::array<std::uint8_t, 6> group_of_frames{3, 0, 0, 0, 0, 1};
 
-/// Returns an Ethernet frame with consistent headers, some of which the input changes.
+/// Returns an Ethernet frame whose headers are consistent, except where the input changes them.
 std::vector<std::uint8_t> make_frame(input& said);
 
-/// A flow rule that matches parts of a frame, or other values that the input chooses.
+/// A flow rule. It matches parts of a frame, or other values, which the input chooses.
 class frame_rule {
  public:
-  // Bits of the first input byte, which select the parts to match.
+  // These bits of the first input byte select which parts to match.
   static constexpr std::uint8_t asks_link = 8;
   static constexpr std::uint8_t asks_internet = 16;
   static constexpr std::uint8_t asks_transport = 32;

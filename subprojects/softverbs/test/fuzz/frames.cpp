@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: frames of arbitrary bytes are parsed without accesses beyond their end, and
-/// a rule that requires the content of a frame matches it.
+/// A libFuzzer target. Frames that consist of arbitrary bytes must be parsed without accesses
+/// beyond their end, and a rule that requires the content of a frame must match that frame.
 
 #include "frame.hpp"
 #include "machine/flow_filter.hpp"
@@ -20,7 +20,8 @@ using fuzz::require;
 
 namespace {
 
-/// Parses a copy of exactly this length, so that AddressSanitizer detects accesses beyond it.
+/// Parses a copy that has exactly this length, so that AddressSanitizer detects accesses beyond its
+/// end.
 frame_headers read_exactly(std::span<const std::uint8_t> frame) {
   const auto copy = std::make_unique<std::byte[]>(frame.size());
   if (!frame.empty()) std::memcpy(copy.get(), frame.data(), frame.size());
@@ -33,7 +34,8 @@ bool is_consistent(const frame_headers& has) {
          (ip || (has.has_tcp == 0 && has.has_udp == 0)) && (has.has_vxlan == 0 || has.has_udp != 0);
 }
 
-/// Checks that all headers found in the beginning of a frame are also found in the whole frame.
+/// Checks that all headers that were found in the beginning of a frame are also found in the whole
+/// frame.
 void compare(const frame_headers& part, const frame_headers& whole) {
   require((part.has_vlan & ~whole.has_vlan) == 0 && (part.has_ipv4 & ~whole.has_ipv4) == 0 &&
           (part.has_ipv6 & ~whole.has_ipv6) == 0 && (part.has_tcp & ~whole.has_tcp) == 0 &&
@@ -43,7 +45,7 @@ void compare(const frame_headers& part, const frame_headers& whole) {
           std::memcmp(&part.ports, &whole.ports, sizeof(part.ports)) == 0);
 }
 
-/// Converts a rule. Returns false if it is refused.
+/// Converts a rule. Returns false if the rule is refused.
 bool make_filter(ibv_flow_attr& asked, flow_filter& filter) {
   const auto* at = reinterpret_cast<const std::uint8_t*>(&asked) + sizeof(asked);
   for (unsigned left = asked.num_of_specs; left > 0; --left) {
@@ -75,7 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
   for (std::size_t cut = 0; cut < frame.size(); ++cut)
     compare(read_exactly(std::span(frame).first(cut)), has);
 
-  // Tests a rule that requires all contents of the frame, and then one that the input chooses.
+  // First tests a rule that requires everything that the frame contains, and then one that the
+  // input chooses.
   const bool ip = has.has_ipv4 != 0 || has.has_ipv6 != 0;
   const bool transport = has.has_tcp != 0 || has.has_udp != 0;
   std::array<std::uint8_t, 6> all;

@@ -15,7 +15,8 @@ inline void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// The fuzzer's input, which is read from its beginning. After its end, all values are zero.
+/// The fuzzer's input, which is read from its beginning. Once it is used up, all further values are
+/// zero.
 class input {
  public:
   input(const std::uint8_t* bytes, std::size_t length) noexcept : left_(bytes, length) {}
@@ -28,9 +29,9 @@ class input {
     if (!bytes.empty()) std::memcpy(&result, bytes.data(), bytes.size());
     return result;
   }
-  /// Returns a number below `end`, which is at most 256.
+  /// Returns a number below `end`. `end` is at most 256.
   unsigned below(unsigned end) noexcept { return take<std::uint8_t>() % end; }
-  /// Returns the next `count` bytes, or fewer if no more are left.
+  /// Returns the next `count` bytes, or all that are left if there are fewer.
   std::span<const std::uint8_t> take_bytes(std::size_t count) noexcept {
     const auto taken = left_.first(std::min(count, left_.size()));
     left_ = left_.subspan(taken.size());

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: arbitrary data arrives at the sockets of softverbs, and in a ring of memory
-/// that another process shares. It may break only the queue pair whose peer it claims to come from.
-/// Memory that isn't registered stays unchanged, and a posted request completes at most once.
+/// A libFuzzer target. Arbitrary data arrives at softverbs' sockets, and in a ring of memory
+/// that another process shares. This data may break only the queue pair whose peer it claims to
+/// come from. Memory that isn't registered must stay unchanged, and a posted request must complete
+/// at most once.
 ///
-/// One process is both sender and receiver, because the kernel reports the sender. The device runs
-/// in single steps, so that an input always has the same effect.
+/// One process is both the sender and the receiver, because the kernel reports who the sender is.
+/// The device runs in single steps, so that an input always has the same effect.
 
 #include "device/environment.hpp"
 #include "frame.hpp"
@@ -44,14 +45,14 @@ int sealed_memory(std::size_t size) {
   return made;
 }
 
-/// A connection to the device that was not opened by softverbs.
+/// A connection to the device that is not made by softverbs itself.
 class stranger {
  public:
   explicit stranger(std::uint32_t slot) {
     socket_ = open_socket();
     require(socket_ >= 0);
     const slot_name there(slot);
-    // The backlog may be full, so the connection may fail; then nothing is sent.
+    // If the backlog is full, the connection fails, and nothing is sent.
     static_cast<void>(::connect(socket_, there.get(), there.length));
   }
   stranger(const stranger&) = delete;
@@ -77,7 +78,7 @@ class stranger {
     send_notice(socket_, greeting, {memory, -1});
     ::close(memory);
   }
-  /// Receives and ignores the device's answers, as a peer would.
+  /// Receives the device's answers, as a peer would, but ignores them.
   void hear() const {
     std::array<std::byte, 64> answer;
     descriptors attached;
@@ -112,7 +113,7 @@ class stranger {
   std::optional<ring_writer> ring_;
 };
 
-/// A packet that the device would accept, except for the fields that the input changes.
+/// A packet that the device would accept if the input did not change some of its fields.
 class letter {
  public:
   letter(const fuzz::victim& to, std::uint32_t from, ibv_qp_type type) : to_(to), type_(type) {
@@ -153,7 +154,7 @@ class letter {
     header.shared_queue = to_.shared_number(0);
     if (header.kind == packet_kind::read_request) header.message = said.take<std::uint16_t>();
     if (header.kind == packet_kind::refuse) header.reason = static_cast<refusal>(1 + said.below(5));
-    // Changes the packet's position in a message of several packets.
+    // Changes the position that the packet claims to have in a message of several packets.
     if ((changes & 1) != 0) header.flags = said.take<std::uint8_t>();
     if ((changes & 2) != 0) header.psn = header.psn + said.below(9) - 4;
     if ((changes & 4) != 0) header.offset = said.below(2) * packet_bytes;
@@ -195,7 +196,7 @@ class letter {
     const std::size_t length = std::min(from.size(), to.size());
     if (length != 0) std::memcpy(to.data(), from.data(), length);
   }
-  /// Addresses the packet to another destination of the same queue pair.
+  /// Addresses the packet to a different destination on the same queue pair.
   void go_elsewhere(packet_header& header, fuzz::input& said) const {
     if (type_ == IBV_QPT_XRC_RECV) {
       header.shared_queue = said.below(4) == 0 ? said.take<std::uint32_t>() : to_.shared_number(1);
@@ -260,7 +261,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
   ibv_qp_type type = types[first % types.size()];
   if (type == IBV_QPT_RAW_PACKET && !home.may_send_frames()) type = IBV_QPT_UD;
   {
-    // This number is not in use, because few other queue pairs exist.
+    // There are only a few other queue pairs, so this number is not in use.
     static std::uint32_t runs = 0;
     const std::uint32_t absent =
         home.slot() << wire::index_bits | ((++runs + wire::index_mask / 2) & wire::index_mask);

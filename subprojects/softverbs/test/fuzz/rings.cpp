@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: whatever the other end writes to a ring, and to the announcements after it,
-/// this end accesses only the ring's memory and terminates. The first byte of the input selects the
-/// end that is tested. The rest controls the actions of both ends, which take turns.
+/// A libFuzzer target. Whatever the other end writes to a ring, and to the announcements
+/// after it, this end must access only the ring's memory, and must terminate. The first byte of the
+/// input selects which end is tested. The rest controls the actions of both ends, which take turns.
 
 #include "input.hpp"
 #include "machine/announcements.hpp"
@@ -21,8 +21,8 @@ namespace {
 
 constexpr unsigned most_turns = 200;
 
-/// The two ends of a ring. Their memory has exactly the shared length, so that AddressSanitizer
-/// detects accesses beyond it.
+/// The two ends of a ring. Their memory is exactly as long as the shared memory, so that
+/// AddressSanitizer detects accesses beyond its end.
 class pair_of_ends {
  public:
   pair_of_ends() {
@@ -40,8 +40,8 @@ class pair_of_ends {
   ring_state& state() const noexcept { return *reinterpret_cast<ring_state*>(start_); }
 
  private:
-  // All inputs use the same memory, because allocating memory for each input would take more time
-  // than the test itself.
+  // All inputs use the same memory, because it would take more time to allocate memory for each
+  // input than to run the test.
   std::byte* start_ = [] {
     static void* const memory = std::aligned_alloc(4096, pair_memory::bytes);
     return static_cast<std::byte*>(memory);
@@ -178,8 +178,8 @@ void hear_announcements(fuzz::input& said) {
     const announcements::use of{
         said.below(2) == 0 ? announcements::any : said.take<std::uint16_t>(),
         said.below(2) == 0 ? announcements::any : said.take<std::uint32_t>()};
-    // Waits until all announced uses of `of` have ended. The callback ends the wait earlier when it
-    // returns `give_up`.
+    // Waits until all announced uses of `of` have ended. The callback can end the wait earlier by
+    // returning `give_up`.
     unsigned judged = 0;
     own.wait(of, [&](const announcements::use& what) {
       require(what.pair < 1U << 14 && what.region < 1U << 20);

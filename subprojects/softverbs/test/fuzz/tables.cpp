@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: a peer writes anything to its tables of queue pairs and regions, even while
-/// it changes them. Requests of this process then change only the memory that they have to fill,
-/// and complete at most once.
+/// A libFuzzer target. A peer writes anything to its tables of queue pairs and regions, even
+/// while it changes them. Nevertheless, requests of this process must change only the memory that
+/// they are supposed to fill, and must complete at most once.
 ///
 /// The peer is a child process that is suspended forever. Its memory is the target of the writes.
-/// This process itself fills the memory that the peer shares, and sends its messages.
+/// This process itself fills the memory that the peer shares, and sends the peer's messages.
 
 #include "memory/published_tables.hpp"
 #include "memory/region_table.hpp"
@@ -43,14 +43,14 @@ constexpr std::uint64_t mark = 0x1234'5678'9abc'def0;
 /// The address at which the peer claims to have its device memory.
 constexpr std::uint64_t device_memory_there = std::uint64_t{1} << 40;
 
-/// The peer's memory. The peer is a child process, which has this memory at the same address.
+/// The peer's memory. The peer is a child process, so this memory is at the same address there.
 struct alignas(4096) peer_memory {
   std::array<std::byte, std::size_t{64} * 1024> registered;
   std::uint64_t mark_there;
 };
 peer_memory there;
 
-/// The words of a table, for a writer that ignores the rules of the tables.
+/// The words of a table, for a writer that ignores the rules for writing tables.
 using words = std::span<std::atomic<std::uint64_t>>;
 
 template <typename Place>
@@ -58,7 +58,7 @@ words words_of(Place& place) {
   return {reinterpret_cast<std::atomic<std::uint64_t>*>(&place), sizeof(place) / 8};
 }
 
-/// The peer: a child process, which softverbs treats as an unrelated process.
+/// The peer. It is a child process, but softverbs treats it as an unrelated process.
 class hostile_peer {
  public:
   static hostile_peer& only() {
@@ -72,7 +72,7 @@ class hostile_peer {
 
   /// Publishes correct data about a region, and about a queue pair that is connected to `peer`.
   void be_honest(const ibv_qp& peer, bool in_device_memory);
-  /// Performs the child's part of the handshake when this process connects.
+  /// Performs the child's part of the handshake that takes place when this process connects.
   void answer();
   /// Writes false data to the shared memory.
   void lie(fuzz::input& said);
@@ -118,7 +118,7 @@ hostile_peer::hostile_peer() {
   child_ = ::fork();
   require(child_ >= 0);
   if (child_ == 0) {
-    // The kernel reports the process that has called `listen` as the peer, so the child has to call
+    // The kernel reports the process that called `listen` as the peer, so the child must call
     // `listen` itself.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
@@ -153,7 +153,7 @@ void hostile_peer::be_honest(const ibv_qp& peer, bool in_device_memory) {
   pair.shown.show(
       {hostile_peer::pair(), peer.qp_num, 1, rights, service::of(peer.qp_type), 2, {}, {}, 16, 1});
   pair.expected_psn = fuzz::victim::psn;
-  // The region is at the end of the device memory, so that no memory lies after it.
+  // The region is at the end of the device memory, so there is no memory beyond it.
   const std::uint64_t memory =
       in_device_memory ? device_memory_there + device_memory_bytes - sizeof(there.registered)
                        : reinterpret_cast<std::uintptr_t>(there.registered.data());
@@ -240,7 +240,7 @@ void hostile_peer::take_turns() {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* /*count*/, char*** /*arguments*/) {
-  // The child has to be created before this process has more than one thread.
+  // The child must be created while this process still has a single thread.
   hostile_peer::only();
   return 0;
 }

@@ -52,8 +52,8 @@ device& device::only() {
 }
 
 device::device() {
-  // The layout: unmapped pages, a page that isn't registered, the registered pages, another page
-  // that isn't registered, unmapped pages.
+  // The memory is laid out as follows: unmapped pages, a page that isn't registered, the registered
+  // pages, another page that isn't registered, and unmapped pages.
   void* start =
       ::mmap(nullptr, registered + 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   require(start != MAP_FAILED);

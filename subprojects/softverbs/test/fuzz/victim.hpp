@@ -13,31 +13,31 @@
 
 namespace fuzz {
 
-/// The only device, and its memory. A part of the memory is registered; the pages before and after
-/// that part must never change. Unmapped pages surround the whole memory.
+/// The only device, and its memory. A part of the memory is registered, and the pages before and
+/// after that part must never change. Unmapped pages surround all of it.
 class device {
  public:
   static device& only();
 
-  /// Called before each input, so that all inputs find the same state: fills the registered memory
-  /// with one value, and all other memory with another value.
+  /// Called before each input, so that all inputs start from the same state. Fills the registered
+  /// memory with one value, and all other memory with another.
   void begin();
-  /// Does the same as `begin`, and suspends the device: after that, the device runs only in single
-  /// steps, and sends all requests as packets.
+  /// Does the same as `begin`, and also suspends the device. From then on, the device runs only in
+  /// single steps, and sends all requests as packets.
   void begin_steps(std::uint64_t seed);
-  /// Checks that memory outside of the registered region has not changed.
+  /// Checks that the memory outside the registered region has not changed.
   void check() const;
-  /// Executes up to `steps` steps of the device, so that pending work completes or fails.
+  /// Lets the device execute up to `steps` steps, so that pending work completes or fails.
   static void run(unsigned steps);
 
   std::span<std::byte> memory() const noexcept { return memory_; }
   std::uint32_t slot() const noexcept;
   ibv_sge piece(std::size_t offset, std::uint32_t length) const noexcept;
-  /// The address of the device, for connections to itself.
+  /// Returns the device's own address, for connections to itself.
   ibv_ah_attr way_here() const;
-  /// The multicast group that unconnected queue pairs of this type join.
+  /// Returns the multicast group that unconnected queue pairs of this type join.
   static ibv_gid group(ibv_qp_type type) noexcept;
-  /// False if the user can't create raw packet queue pairs.
+  /// Returns false if the user can't create raw packet queue pairs.
   bool may_send_frames() const noexcept { return may_send_frames_; }
 
   ibv_context* context = nullptr;
@@ -55,8 +55,8 @@ class device {
   bool may_send_frames_ = false;
 };
 
-/// A queue pair of the device, with its own objects. If its type needs a connection, it is
-/// connected to the queue pair with number `peer`, which may not exist.
+/// A queue pair on the device, with its own objects. If queue pairs of its type must be connected,
+/// it is connected to the queue pair with the number `peer`, which may not exist.
 class victim {
  public:
   /// With XRC, receives are shared even if `shares_receives` is false.
@@ -65,27 +65,28 @@ class victim {
   victim& operator=(const victim&) = delete;
   ~victim();
 
-  /// Posts a receive. With XRC, `which` selects one of two shared receive queues.
+  /// Posts a receive. With XRC, `which` selects one of the two shared receive queues.
   void post_receive(std::size_t offset, std::uint32_t length, unsigned which = 0);
   /// The number of a shared receive queue.
   std::uint32_t shared_number(unsigned which) const noexcept;
-  /// Replaces a shared receive queue by a new one.
+  /// Replaces a shared receive queue with a new one.
   void renew_shared(unsigned which);
   /// Binds a window, through which peers can access a part of the registered memory.
   void bind_window();
   std::uint32_t window_key() const noexcept { return window_key_; }
-  /// Adds a rule by which a raw packet queue pair receives frames. The rule may be invalid.
+  /// Adds a rule that selects which frames a raw packet queue pair receives. The rule may be
+  /// invalid.
   void add_rule(ibv_flow_attr& attributes);
   /// Posts a request. Does nothing if the request can't be posted.
   void post(ibv_wr_opcode what, const ibv_sge& piece, std::uint64_t remote, std::uint32_t rkey);
-  /// Takes the completions, and checks that no more requests complete than were posted.
+  /// Polls the completions, and checks that no more requests complete than were posted.
   void poll();
 
   ibv_qp* pair = nullptr;
   static constexpr std::uint32_t psn = 100;
   static constexpr std::uint32_t peer_psn = 200;
   static constexpr std::uint32_t qkey = 0x11111111;
-  // The part of the registered memory that the window covers.
+  // The window covers this part of the registered memory.
   static constexpr std::size_t window_start = 1024;
   static constexpr std::size_t window_length = 2048;
 

@@ -55,10 +55,10 @@ ibv_flow_spec_tcp_udp to_port(std::uint16_t port) {
   return result;
 }
 
-/// One end that sends, and two that receive.
+/// One end that sends, and two ends that receive.
 struct three_ends {
   explicit three_ends(const char* device = "soft0") : first(device), second(device) {}
-  /// Returns a frame to the multicast address own_group(7).
+  /// Returns a frame that is addressed to the multicast address own_group(7).
   static frame to_group(std::uint8_t number) {
     return frame_of(own_group(7), own_mac(1), experimental_type, {number});
   }
@@ -87,14 +87,14 @@ TEST_CASE("flow: a rule matches exactly the frames that it specifies") {
   ethernet.mask.ether_type = 0xffff;
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), plain));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), datagram));
-  // A rule compares the first VLAN tag, and the Ethernet type that follows all VLAN tags.
+  // A rule compares the first VLAN tag, and the Ethernet type that comes after all VLAN tags.
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(tagged(plain, 9), 0x2007)));
   ethernet.val.vlan_tag = htobe16(7);
   ethernet.mask.vlan_tag = htobe16(0xfff);
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2007)));
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(tagged(plain, 9), 0x2007)));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2008)));
-  // A frame without a tag is different from one with tag 0.
+  // A frame without a tag is different from a frame with tag 0.
   ethernet.val.vlan_tag = 0;
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2000)));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), plain));
@@ -149,7 +149,7 @@ TEST_CASE("flow: a rule matches exactly the frames that it specifies") {
                          .with(IBV_FLOW_SPEC_IPV4, from_ipv4("10.0.0.1"))
                          .with(IBV_FLOW_SPEC_UDP, to_port(2000)),
                      datagram));
-  // The bytes of a later fragment are not read as ports.
+  // In a later fragment, the bytes at this position are not ports, so they are not read as such.
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_UDP, to_port(2000)),
                      to_me(ipv4_type, ipv4(IPPROTO_UDP, udp(1000, 2000), 1))));
 
@@ -179,7 +179,8 @@ TEST_CASE("flow: a truncated frame has no headers beyond its end") {
       CHECK_FALSE(is_for(wanted, part));
     }
   }
-  // Frames with wrong lengths, many tags and random bytes are parsed within their bounds as well.
+  // Frames with wrong lengths, with many tags or with random bytes must also be parsed within their
+  // bounds.
   std::minstd_rand random(1);
   for (int round = 0; round < 100'000; ++round) {
     frame noise(random() % 120);
@@ -206,7 +207,7 @@ TEST_CASE("flow: the rule with the lowest priority number gets the frame") {
   ends.send(ends.to(8, 3));
   CHECK(ends.second.next() == ends.to(2, 2));
   CHECK(ends.first.next() == ends.to(8, 3));
-  // A rule with DONT_TRAP passes the frame on to later rules as well.
+  // If a rule has DONT_TRAP, the frame is also passed on to later rules.
   ends.second.stop_hearing();
   ends.second.hear(rule(IBV_FLOW_ATTR_NORMAL, 4, IBV_FLOW_ATTR_FLAGS_DONT_TRAP).to(own_mac(2)));
   ends.send(ends.to(2, 4));
@@ -328,8 +329,8 @@ TEST_CASE("flow: a member of a multicast group that has a tagging rule reads the
   member.hear(rule().to(own_group(7)).tagging(77));
   CHECK(member.send_frame(three_ends::to_group(1)) == IBV_WC_SUCCESS);
   CHECK(member.next_tag() == 77);
-  // The queue pair got the frame only once, although it is a member and had a matching rule: the
-  // next tag belongs to another frame, which no rule matches.
+  // The queue pair is a member of the group and also had a matching rule, but it got the frame only
+  // once: the next tag belongs to another frame, which no rule matches.
   member.stop_hearing();
   CHECK(member.send_frame(three_ends::to_group(2)) == IBV_WC_SUCCESS);
   CHECK(member.next_tag() == 0);
@@ -423,7 +424,7 @@ TEST_CASE("flow: a queue pair with rules can't be destroyed") {
 TEST_CASE("flow: the maximum number of rules can be created and each of them works") {
   if (!may_send_frames()) return;
   frame_end end;
-  // Some benchmarks create this many rules, to measure how fast rules can be created.
+  // Some benchmarks create this many rules to measure how fast that is.
   for (std::uint16_t port = 1; port <= 4000; ++port)
     end.hear(rule().to(own_mac(2)).with(IBV_FLOW_SPEC_UDP, to_port(port)));
   for (const std::uint16_t port : {1, 2000, 4000}) {

@@ -22,7 +22,8 @@ TEST_CASE("reaching the limit of queue pairs per process is reported as such") {
   REQUIRE(said != nullptr);
   const int before = ::dup(STDERR_FILENO);
   ::dup2(::fileno(said), STDERR_FILENO);
-  // Opens contexts until the limit of the process is lower than that of the device.
+  // Opens contexts until the process's own limit, rather than the device's, keeps it from creating
+  // more queue pairs.
   for (int last = 0; contexts.size() < 70; last = granted) {
     granted = 0;
     contexts.push_back(std::make_unique<open_context>());
@@ -54,7 +55,7 @@ TEST_CASE("reaching the limit of queue pairs per process is reported as such") {
 }
 
 TEST_CASE("a process above the maximum number of processes is refused with a message") {
-  // Uses a separate configuration, so that no other processes share the device.
+  // Uses its own configuration, so that no other process shares the device.
   char name[] = "/tmp/softverbs-limits-XXXXXX";
   const int file = ::mkstemp(name);
   REQUIRE(file >= 0);
@@ -63,8 +64,8 @@ TEST_CASE("a process above the maximum number of processes is refused with a mes
   REQUIRE(::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   ::close(file);
   {
-    // SOFTVERBS_DEVICES must not be set together with SOFTVERBS_CONFIG, which also sets the number
-    // of devices.
+    // SOFTVERBS_CONFIG also sets the number of devices, so SOFTVERBS_DEVICES must not be set at the
+    // same time.
     const char* devices = std::getenv("SOFTVERBS_DEVICES");
     const std::string kept = devices == nullptr ? "" : devices;
     ::unsetenv("SOFTVERBS_DEVICES");

@@ -23,11 +23,11 @@
 
 namespace {
 
-/// Options with which an endpoint detects within milliseconds that the process of its peer has
-/// exited.
+/// Returns options with which an endpoint detects within milliseconds that the process of its peer
+/// has exited.
 options watchful() { return {.timeout = 8, .retry_count = 3}; }
 
-/// During its lifetime, all requests are sent as packets, because faults are set.
+/// Sets faults during its lifetime, which makes the device send all requests as packets.
 struct only_packets {
   only_packets() { REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0); }
   only_packets(const only_packets&) = delete;
@@ -140,7 +140,7 @@ TEST_CASE("a peer that dies in the middle of a transfer leaves no call hanging")
   other.kill();
   ibv_wc completion = end.wait();
   std::uint64_t id = 1;
-  // Some writes may complete before the peer is dead, and others are still in flight.
+  // Some writes may complete before the peer dies, while others are still in flight.
   for (; completion.status == IBV_WC_SUCCESS; completion = end.wait()) {
     CHECK(completion.wr_id == id++);
     post();
@@ -184,7 +184,7 @@ TEST_CASE("a peer that dies between one-sided requests is detected and nothing e
     std::uint64_t id = 0;
     do {
       REQUIRE(end.write(++id, {end.piece(0, 1 << 16)}, there) == 0);
-      // The peer dies with a delay. Until then, requests succeed.
+      // It takes a moment for the peer to die. Until then, requests succeed.
       if (id == last) other.kill();
       completion = end.wait();
       CHECK(completion.wr_id == id);
@@ -288,7 +288,7 @@ TEST_CASE("UD: a process that doesn't receive datagrams can't block other proces
   const address there = stopped.meet(end);
   const address_handle handle(end, there);
   stopped.stop();
-  // The rounds send more datagrams than the socket's buffer can hold.
+  // These rounds send more datagrams than fit into the socket's buffer.
   for (int round = 0; round < 10; ++round) {
     for (std::uint64_t id = 0; id < 60; ++id)
       REQUIRE(end.send_to(handle, there.qpn, id, {end.piece(0, 4096)}) == 0);
@@ -333,8 +333,8 @@ TEST_CASE("a send queue is drained once the peer has answered and can't be chang
 #if !defined(NO_THREADS_AFTER_FORK)
 namespace {
 
-/// Returns a completion queue that has overrun, and has caused an asynchronous event. Returns null
-/// if it can't be created.
+/// Returns a completion queue that has overrun and has caused an asynchronous event. Returns null
+/// if the queue can't be created.
 ibv_cq* overrun_queue(ibv_context* verbs) {
   ibv_pd* const domain = ibv_alloc_pd(verbs);
   ibv_cq* const queue = ibv_create_cq(verbs, 1, nullptr, nullptr, 0);
@@ -393,7 +393,7 @@ TEST_CASE("a child of fork can create objects on a device that its parent opened
     ibv_qp_init_attr attributes = pair_with(queue, {1, 1, 1, 1, 0});
     ibv_qp* const pair = well ? ibv_create_qp(domain, &attributes) : nullptr;
     well = well && region != nullptr && pair != nullptr;
-    // The child can't use objects that the parent has created.
+    // The child can't use objects that its parent has created.
     attributes.send_cq = link.left.queue;
     well = well && ibv_create_qp(domain, &attributes) == nullptr && errno == EINVAL;
     well = well && ibv_create_cq(inherited, 4, nullptr, parents, 0) == nullptr && errno == EINVAL;
@@ -427,7 +427,7 @@ TEST_CASE("a child of fork can close an inherited device through the context of 
     domain = ibv_alloc_pd(inherited);
     well = well && domain != nullptr;
     ibv_context* const own = well ? domain->context : nullptr;
-    // The grandchild can close the two contexts independently.
+    // The grandchild can close the two contexts independently of each other.
     if (grandchild == 0) {
       well = well && ibv_close_device(own) == 0 && ibv_close_device(inherited) == 0;
       ::_exit(well ? 0 : 1);
@@ -470,8 +470,8 @@ TEST_CASE("a child of fork gets asynchronous events of its own from an inherited
 TEST_CASE("a child of fork without memory gets an error and leaves nothing behind") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
-  // While a fault is set, the device counts calls, which needs more memory. So the test runs with
-  // and without a fault.
+  // While a fault is set, the device counts calls, which requires more memory. So the test runs
+  // both with and without a fault.
   const bool has_faults = GENERATE(false, true);
   if (has_faults) REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0);
   const forked child([&] {
@@ -489,7 +489,7 @@ TEST_CASE("a child of fork without memory gets an error and leaves nothing behin
     }
     well = well && (count > 1 || !allocations::can_be_limited());
     well = well && ibv_dealloc_pd(domain) == 0 && ibv_close_device(inherited) == 0;
-    // The device's thread ends when the last device is closed.
+    // The device's thread ends once the last device is closed.
     const auto is_alone = [] {
       const std::filesystem::directory_iterator threads("/proc/self/task");
       return std::distance(begin(threads), end(threads)) == 1;

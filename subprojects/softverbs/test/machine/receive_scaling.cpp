@@ -24,7 +24,7 @@ struct example {
   std::uint32_t of_ports_too;
 };
 
-/// Two work queues, and a frame that is received by each of them.
+/// Two work queues, and for each of them a frame that it receives.
 struct two_queues : work_queues {
   explicit two_queues(int completions = 8) : work_queues(2, "soft0", completions) {
     spread(ipv4_addresses);
@@ -50,7 +50,7 @@ TEST_CASE("receive scaling: the hash agrees with the published examples") {
     CHECK(hash_of(stream, ipv4_addresses) == one.of_addresses);
     CHECK(hash_of(stream, ipv4_addresses | tcp_ports) == one.of_ports_too);
     CHECK(hash_of(tagged(stream, 7), ipv4_addresses | tcp_ports) == one.of_ports_too);
-    // Requested fields that a frame doesn't have are ignored.
+    // If the hash should cover fields that a frame doesn't have, these fields are ignored.
     CHECK(hash_of(stream, ipv4_addresses | udp_ports) == one.of_addresses);
     CHECK(hash_of(stream, ipv6_addresses | udp_ports) == 0);
     const frame datagram = ipv4_frame(one.source, one.destination, IPPROTO_UDP,
@@ -83,7 +83,8 @@ TEST_CASE("receive scaling: every frame has a hash") {
   for (int round = 0; round < 5000; ++round) {
     frame any = frame_of(own_mac(2), own_mac(1), round % 2 == 0 ? ipv4_type : ipv6_type,
                          frame(random() % 70));
-    // Random bytes, except for the IP version, which determines how the other bytes are read.
+    // The bytes are random, except for the IP version, which determines how the other bytes are
+    // read.
     for (std::size_t place = 15; place < any.size(); ++place) any[place] = byte();
     if (any.size() > 14) any[14] = round % 2 == 0 ? 0x45 : 0x60;
     any.resize(random() % (any.size() + 1));
@@ -92,7 +93,7 @@ TEST_CASE("receive scaling: every frame has a hash") {
                         hash_of(of, ipv6_addresses | udp_ports)};
     };
     CHECK(hashes(any)[0] == 0);
-    // Bytes after the end of the frame must not change the hash.
+    // Bytes beyond the end of the frame must not change the hash.
     const frame alone(any);
     any.insert(any.end(), 70, byte());
     any.resize(alone.size());
@@ -116,7 +117,7 @@ TEST_CASE("receive scaling: the hash of a frame selects its queue") {
       ++got[found];
     }
     for (const unsigned each : got) CHECK(each > 0);
-    // Frames that do not contain IP have the hash 0.
+    // A frame that does not contain IP has the hash 0.
     const frame other = frame_of(own_mac(2), own_mac(1), 0x88b5, frame(60));
     REQUIRE(sender.send_frame(other) == IBV_WC_SUCCESS);
     CHECK(end.who_gets(other) == 0);
@@ -131,7 +132,7 @@ TEST_CASE("receive scaling: a queue can be in a table more than once and in seve
   ibv_rwq_ind_table_init_attr asked{3, places.data(), 0};
   ibv_rwq_ind_table* const other = ibv_create_rwq_ind_table(end.context, &asked);
   REQUIRE(other != nullptr);
-  // With a single queue, the set of hashed fields may be empty.
+  // With a single queue, it is permitted to hash no fields at all.
   end.spread(0);
   for (const char* source : {"10.0.1.1", "10.0.1.2", "10.0.1.3"}) {
     REQUIRE(sender.send_frame(from(source)) == IBV_WC_SUCCESS);
@@ -177,7 +178,7 @@ TEST_CASE("receive scaling: completions report the rule's tag and can be waited 
   REQUIRE(post(queue, 5, {reinterpret_cast<std::uintptr_t>(memory.data()), 256, region->lkey}) ==
           0);
   REQUIRE(ibv_req_notify_cq(attributes.cq, 0) == 0);
-  // A notification was requested, so the device's own thread has to add the completion to the
+  // A notification was requested, so it is the device's own thread that adds the completion to the
   // queue.
   REQUIRE(sender.send_frame(from("10.0.1.1")) == IBV_WC_SUCCESS);
   ibv_cq* const source = take_event_of(channel);
@@ -231,7 +232,7 @@ TEST_CASE("receive scaling: a queue that fails doesn't affect others and can be 
     CHECK(failed.wr_id == 8);
     CHECK(end.next(0).status == IBV_WC_WR_FLUSH_ERR);
     CHECK(change(end.queues[0], IBV_WQS_RDY) == EINVAL);
-    // The failed queue gets no more frames, but the other queue does.
+    // The queue that failed gets no more frames, but the other one does.
     REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
     REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
     CHECK(end.who_gets(end.second) == 1);
@@ -240,8 +241,8 @@ TEST_CASE("receive scaling: a queue that fails doesn't affect others and can be 
   ibv_sge wrong = end.piece(0, work_queues::room);
   wrong.lkey ^= 1;
   fails_with(IBV_WC_LOC_PROT_ERR, wrong);
-  // The memory belongs to another protection domain than the work queue. The domain of the queue
-  // pair does not matter.
+  // The memory belongs to a different protection domain from the work queue. The queue pair's
+  // domain doesn't matter.
   ibv_pd* const other = ibv_alloc_pd(end.context);
   ibv_mr* const foreign =
       ibv_reg_mr(other, end.memory.data(), end.memory.size(), int{IBV_ACCESS_LOCAL_WRITE});
@@ -263,7 +264,7 @@ TEST_CASE("receive scaling: a frame whose queue has no receive is lost") {
   for (std::uint32_t count = 0; count < work_queues::receives + 3; ++count)
     REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
   REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
-  // When the completion of the last frame has arrived, all earlier frames have been delivered.
+  // Once the completion of the last frame has arrived, all earlier frames have been delivered.
   CHECK(end.next(1).status == IBV_WC_SUCCESS);
   for (std::uint32_t count = 0; count < work_queues::receives; ++count)
     CHECK(end.next(0).status == IBV_WC_SUCCESS);
@@ -284,7 +285,7 @@ TEST_CASE("receive scaling: a queue whose completion is lost raises an event") {
   REQUIRE(ibv_get_async_event(end.context, &event) == 0);
   CHECK(event.event_type == IBV_EVENT_WQ_FATAL);
   CHECK(event.element.wq == end.queues[0]);
-  // A program that reads the event may use the queue until it acknowledges the event.
+  // A program that has read the event may use the queue until it acknowledges the event.
   end.stop_spreading();
   CHECK(returns_only_after([&] { return ibv_destroy_wq(end.queues[0]); },
                            [&] { ibv_ack_async_event(&event); }) == 0);

@@ -29,7 +29,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// The limit for actions that take no noticeable time on an idle machine.
+/// The time limit for actions that take no noticeable time on an idle machine.
 constexpr auto generous = std::chrono::seconds(180);
 
 unsigned long setting(const char* name, unsigned long otherwise) {
@@ -37,7 +37,7 @@ unsigned long setting(const char* name, unsigned long otherwise) {
   return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
 }
 
-/// Memory that this process shares with the workers, which inherit its descriptor under the same
+/// Memory that this process shares with the workers. They inherit its descriptor, which keeps its
 /// number.
 class shared_board {
  public:
@@ -45,7 +45,7 @@ class shared_board {
     const int made = ::memfd_create("soak", 0);
     REQUIRE(made >= 0);
     REQUIRE(::ftruncate(made, sizeof(soak::board)) == 0);
-    // The descriptor gets a number above all others, and no close-on-exec flag.
+    // The descriptor's number is above all others, and it has no close-on-exec flag.
     descriptor = ::fcntl(made, F_DUPFD, 200);
     ::close(made);
     void* memory =
@@ -77,7 +77,7 @@ std::unique_ptr<peer> start(const shared_board& board, std::size_t number, std::
   return std::make_unique<peer>("soaker", said.c_str());
 }
 
-/// The number of pages that a process doesn't share with others.
+/// Returns the number of pages that a process doesn't share with others.
 long own_pages(pid_t process) {
   long total = 0;
   long resident = 0;
@@ -99,7 +99,8 @@ bool listens(std::uint32_t slot) {
   return false;
 }
 
-/// Waits until each worker has made progress with each other worker. False after a timeout.
+/// Waits until each worker has made progress with each of the others. Returns false after a
+/// timeout.
 bool all_go_on(const soak::board& all) {
   soak::board::table<std::uint64_t> before{};
   for (std::size_t one = 0; one < soak::workers; ++one)
@@ -159,8 +160,8 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
     const auto until = begun + std::chrono::seconds(seconds);
     std::ptrdiff_t mappings_before = 0;
     while (steady::now() < until && !all.wrong) {
-      // Worker 0 may be stopped, but is never killed. So its use of resources shows whether the
-      // resources for dead workers are released.
+      // Worker 0 may be stopped, but it is never killed. Its use of resources therefore shows
+      // whether the resources for dead workers are released.
       if (mappings_before == 0 && steady::now() > begun + std::chrono::seconds(seconds) / 4) {
         REQUIRE(all_go_on(all));
         mappings_before = mappings(others[0]->process());
@@ -171,7 +172,7 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
       const bool kill = number != 0 && random() % 2 == 0;
       if (random() % 2 == 0) {
         chosen.stop();
-        // Rarely, a process is stopped for longer than any call waits for a stopped process.
+        // Occasionally, a process is stopped for longer than any call waits for it.
         pause(random() % 20 != 0 ? 20 : seconds > 60 && random() % 8 == 0 ? 7000 : 400);
         if (!kill || random() % 2 == 0) chosen.resume();
         ++stops;
@@ -195,13 +196,13 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
       CHECK(mappings(others[0]->process()) <= mappings_before + 16);
       CHECK(pages_after <= pages_before + 512);
     }
-    // Connections to a killed process are closed shortly after its death.
+    // The connections to a process that was killed are closed shortly after its death.
     const auto kept = [&] { return all.descriptors[0] - all.descriptors_alone[0]; };
     CHECK(eventually([&] { return kept() <= std::ptrdiff_t{2 * (soak::workers - 1) + 1}; }));
     all.stops = true;
     for (const auto& each : others) CHECK(each->wait() == 0);
     for (std::size_t one = 0; one < soak::workers; ++one) {
-      // Another process may occupy the slot of the worker for a while.
+      // For a while, another process may occupy the worker's slot.
       CHECK(eventually([&] { return !listens(all.slots[one]); }));
       for (std::size_t other = 0; other < soak::workers; ++other) {
         CHECK(soak::has_guards(all.lanes[one][other]));
@@ -221,6 +222,6 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
           count(all.total.withdrawn), count(all.total.busy), pages_before, pages_after);
     }
   }
-  // The device may have closed descriptors of peers of an earlier test in the meantime.
+  // In the meantime, the device may have closed descriptors for peers from an earlier test.
   CHECK(eventually([&] { return descriptors_open() <= descriptors_before; }));
 }

@@ -28,7 +28,7 @@ unsigned rights_of(const endpoint& end) {
   return attributes_of(end.pair, IBV_QP_ACCESS_FLAGS).qp_access_flags;
 }
 
-/// Another process that is stopped just before it writes to the endpoint's memory.
+/// Another process, which is stopped just before it writes to the endpoint's memory.
 struct halted_writer {
   explicit halted_writer(endpoint& target) : other("writer"), there(other.meet(target)) {
     // Wait until the other process's requests no longer need packets.
@@ -66,8 +66,8 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   connection stranger;
   halted_writer writer(end);
 
-  // Objects that the stopped process doesn't use can be destroyed. A call that waited for the
-  // stopped process would return EBUSY.
+  // Objects that the stopped process doesn't use can be destroyed. If one of these calls waited for
+  // the stopped process, it would return EBUSY.
   CHECK(ibv_dereg_mr(stranger.right.region) == 0);
   stranger.right.region = nullptr;
   CHECK(take_rights(stranger.right) == 0);
@@ -75,7 +75,7 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   CHECK(ibv_destroy_qp(stranger.right.pair) == 0);
   stranger.right.pair = nullptr;
 
-  // The thread executes the system call. Then the process is stopped, before it can announce that
+  // The thread executes the system call. The process is then stopped before it can announce that
   // the request has finished.
   ::kill(writer.other.process(), SIGSTOP);
   writer.thread->let_go();
@@ -99,7 +99,7 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   REQUIRE(of_pair == EBUSY);
   CHECK(waited >= stopped_wait);
 
-  // The calls that returned EBUSY have changed nothing.
+  // The calls that returned EBUSY must not have changed anything.
   CHECK(end.state() == IBV_QPS_RTS);
   CHECK((rights_of(end) & IBV_ACCESS_REMOTE_WRITE) != 0);
   REQUIRE(beside.right.write(1, {beside.right.piece(0, 8)}, end.here()) == 0);
@@ -123,7 +123,7 @@ TEST_CASE("closing a device waits until requests to it have finished") {
   static endpoint* end = nullptr;
   end = new endpoint(patient());
   halted_writer writer(*end);
-  // The call returns only when the request of the other process has finished.
+  // The call must return only after the other process's request has finished.
   CHECK(returns_only_after([&] { return ibv_close_device(end->context); },
                            [&] { writer.thread->let_go(); }) == 0);
   CHECK(std::count(end->memory.begin(), end->memory.end(), 0x77) == 1 << 16);

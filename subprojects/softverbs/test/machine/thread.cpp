@@ -13,7 +13,8 @@ namespace {
 constexpr int threads = 4;
 constexpr std::uint64_t rounds = 500;
 
-/// Posts whenever the queue has room, and polls in between. Returns the number of completions.
+/// Posts whenever the queue has room, and polls in between. Returns the number of completions that
+/// it polled.
 std::uint64_t write_and_poll(endpoint& end, const address& there, std::atomic<bool>& well) {
   std::uint64_t taken = 0;
   const auto poll = [&] {
@@ -118,7 +119,7 @@ TEST_CASE("destroying a queue pair removes only its own completions from a compl
   endpoint stays(guest);
   REQUIRE(host.initialize() == 0);
   REQUIRE(stays.initialize() == 0);
-  // The queue contains flushed receives of two queue pairs alternately.
+  // In the queue, the flushed receives of two queue pairs alternate.
   for (int round = 0; round < 3; ++round) {
     endpoint goes(guest);
     REQUIRE(goes.initialize() == 0);
@@ -139,7 +140,7 @@ TEST_CASE("destroying a queue pair removes only its own completions from a compl
     ibv_qp* gone = goes.pair;
     goes.pair = nullptr;
     REQUIRE(ibv_destroy_qp(gone) == 0);
-    // The completion queue has room for completions of the remaining queue pair again.
+    // Once more, the completion queue has room for completions of the queue pair that remains.
     for (std::uint64_t id = 7; id < 15; ++id) flush(stays, id);
     for (std::uint64_t id = 0; id < 15; ++id) {
       const ibv_wc completion = host.wait();

@@ -25,7 +25,7 @@ ibv_dm* allocate_device_memory(ibv_context* verbs, std::size_t length,
   return ibv_alloc_dm(verbs, &attributes);
 }
 
-/// Device memory of an endpoint's context. It is freed before the context is closed.
+/// Device memory that belongs to an endpoint's context. It is freed before the context is closed.
 struct registered_device_memory {
   /// Registers `length` bytes, starting at `offset`.
   registered_device_memory(const endpoint& owner, std::size_t length, std::size_t offset = 0)
@@ -50,8 +50,8 @@ struct registered_device_memory {
   ibv_mr* region = nullptr;
 };
 
-/// Receives the rkey of the peer's device memory, and returns the address with which requests
-/// access that memory.
+/// Receives the rkey for the peer's device memory, and returns the address at which requests access
+/// that memory.
 address hear_of(peer& other, address there) {
   there.memory = 0;
   there.rkey = 0;

@@ -59,7 +59,7 @@ struct buffer_region {
   buffer_region(const buffer_region&) = delete;
   buffer_region& operator=(const buffer_region&) = delete;
   ~buffer_region() { CHECK(ibv_dereg_mr(verbs) == 0); }
-  /// The address that a peer uses, which contains the iova of the registration.
+  /// Returns the address that a peer uses, which contains the iova of the registration.
   address at(std::uint64_t iova, const endpoint& owner) const {
     address there = owner.here();
     there.memory = iova;
@@ -102,7 +102,7 @@ TEST_CASE("a dma-buf is accessed by the addresses of its registration") {
     CHECK(file.read(2 * page + 24, 1) == std::string(1, '\0'));
   }
   SECTION("the region can be used as local memory") {
-    // The right end sends from one part of the region, and receives into the other part.
+    // The right end sends from one part of the region, and receives into a different part of it.
     const ibv_sge from{iova, 2, region.verbs->lkey};
     const ibv_sge into{iova + 100, 2, region.verbs->lkey};
     REQUIRE(link.left.post_receive(5, {link.left.piece(0, 2)}) == 0);

@@ -16,7 +16,7 @@ namespace {
 constexpr int on_demand_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
                                  IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND;
 
-/// Two pages that aren't accessible at first.
+/// Two pages that are not accessible at first.
 struct absent_pages {
   absent_pages() {
     REQUIRE(start != MAP_FAILED);
@@ -39,7 +39,7 @@ struct absent_pages {
       ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 };
 
-/// Pages that the right end has registered, for the left end to access.
+/// Pages that the right end has registered so that the left end can access them.
 struct offer {
   offer() : region(ibv_reg_mr(link.right.domain, pages.start, 2 * pages.page, on_demand_rights)) {
     REQUIRE(region != nullptr);
@@ -61,8 +61,8 @@ ibv_mr* register_everything(ibv_pd* domain, int rights = on_demand_rights) {
   return ibv_reg_mr(domain, nullptr, SIZE_MAX, rights);
 }
 
-/// True if the kernel can bring in pages on request. Kernels before version 5.14 can't; with them,
-/// the call for advice returns 0 and has no effect.
+/// Returns true if the kernel can bring in pages on request. Kernels before version 5.14 can't.
+/// With these, the call that gives the advice returns 0 and has no effect.
 bool populates() {
   constexpr int populate_read = 22;
   const absent_pages pages;
@@ -195,7 +195,7 @@ TEST_CASE("advice makes the pages of on-demand regions present") {
   constexpr auto reading = IBV_ADVISE_MR_ADVICE_PREFETCH;
   constexpr auto writing = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   constexpr std::uint32_t waits = IBV_ADVISE_MR_FLAG_FLUSH;
-  // A call that does not wait does not report failures that occur later.
+  // If the call does not wait, it does not report failures that occur later.
   CHECK(advise(end.domain, reading, 0, all) == 0);
   if (populates()) CHECK(advise(end.domain, reading, waits, all) == EFAULT);
   pages.allow(PROT_READ | PROT_WRITE);

@@ -16,7 +16,7 @@
 
 namespace {
 
-/// Options with which the peer can access memory only through windows.
+/// Returns options with which the peer can access memory only through windows.
 options behind_windows(ibv_qp_type type = IBV_QPT_RC) {
   options result = with_atomics();
   result.type = type;
@@ -42,7 +42,7 @@ struct windowed : connection {
   ibv_mw_bind_info part(std::size_t offset, std::size_t length, unsigned access) const {
     return {right.region, right.here().memory + offset, length, access};
   }
-  /// Binds the window with the call for the window's type. Returns the call's result.
+  /// Binds the window with the call that is meant for its type. Returns the result of that call.
   int bind(const ibv_mw_bind_info& info) {
     if (window->type == IBV_MW_TYPE_1) {
       ibv_mw_bind binding{};
@@ -107,7 +107,8 @@ struct windowed : connection {
 constexpr unsigned window_rights =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// True if the thread has used more processor time than a call that doesn't wait would.
+/// Returns true if the thread has used more processor time than it would in a call that doesn't
+/// wait.
 bool works_on(std::thread& thread) {
   clockid_t clock{};
   timespec worked{};
@@ -205,7 +206,7 @@ TEST_CASE("a window of type 2 belongs to its queue pair until it is invalidated"
   CHECK(completed.wr_id == 60);
   ends.must_bind(ends.part(64, 64, window_rights));
   CHECK(ends.write(64, 64) == IBV_WC_SUCCESS);
-  // The window can't be bound again before it is invalidated.
+  // The window can't be bound again until it has been invalidated.
   ends.fails_to_bind(ends.part(0, 64, window_rights));
 
   windowed other(IBV_MW_TYPE_2);
@@ -359,8 +360,8 @@ TEST_CASE("a window is deallocated after a write through it has finished") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(0, 4096, window_rights));
   const held_page source(ends.left.domain);
-  // If the write needed packets, the deallocation would wait for a lock of the device instead of
-  // for the write.
+  // If the write needed packets, the deallocation would not wait for the write, but for a lock that
+  // the device holds.
   if (!source.may_hold() || !becomes_direct(ends.left, ends.there())) {
     SUCCEED("no process can be stopped in the middle of a write here");
     return;
@@ -372,10 +373,11 @@ TEST_CASE("a window is deallocated after a write through it has finished") {
   std::thread remover([&] {
     ibv_dealloc_mw(std::exchange(ends.window, nullptr));
     is_gone = true;
-    // The thread must not exit yet, because the test reads its clock.
+    // The test reads this thread's clock, so the thread must not exit until the test is done with
+    // it.
     while (!may_end) std::this_thread::yield();
   });
-  // The deallocation waits actively, which uses processor time.
+  // The deallocation waits by spinning, which uses processor time.
   CHECK(eventually([&] { return is_gone || works_on(remover); }));
   CHECK_FALSE(is_gone);
   source.let_go(0x5a);

@@ -160,7 +160,8 @@ TEST_CASE("a retransmitted atomic is not executed again") {
       message.header.psn = (link.left.psn + number) & softverbs::psn_mask;
       from.send(&message, sizeof(message));
     }
-  // Each of the four sequence numbers increases the word once; repeated packets have no effect.
+  // Each of the four sequence numbers increases the word once, and packets that are repeated have
+  // no effect.
   CHECK(eventually([&] { return changing_word(link.right, 0) >= 4; }));
   CHECK(link.right.quiet());
   CHECK(word(link.right, 0) == 4);

@@ -23,7 +23,7 @@ options datagrams(std::uint8_t gid_index = 3, const char* device = "soft0") {
   return {.device = device, .type = IBV_QPT_UD, .gid_index = gid_index};
 }
 
-/// Two ends that can send to each other.
+/// Two ends that can send datagrams to each other.
 struct datagram_connection : connection {
   explicit datagram_connection(std::uint8_t gid_index = 3)
       : datagram_connection(datagrams(gid_index)) {}
@@ -46,7 +46,7 @@ struct datagram_connection : connection {
   int receive(std::uint64_t id, std::uint32_t length) {
     return right.post_receive(id, {right.piece(half, header_bytes + length)});
   }
-  /// True if the right end has received the first `length` bytes of the left end's memory.
+  /// Returns true if the right end has received the first `length` bytes of the left end's memory.
   bool arrived(std::uint32_t length) const {
     return std::equal(left.memory.begin(), left.memory.begin() + length,
                       right.memory.begin() + half + header_bytes);
@@ -96,7 +96,7 @@ ibv_gid group_of_process(std::uint8_t number, bool ipv4 = false) {
   return result;
 }
 
-/// Returns the attributes of a group. Only InfiniBand uses the LID.
+/// Returns the attributes of an address handle that sends to a group. Only InfiniBand uses the LID.
 ibv_ah_attr group_address(const ibv_gid& gid, std::uint16_t lid = 0xc001) {
   ibv_ah_attr result{};
   result.port_num = 1;
@@ -209,16 +209,16 @@ TEST_CASE("UD: traffic class, flow label, hop limit and service level are transm
   REQUIRE(ends.receive(1, 5) == 0);
   REQUIRE(ends.left.send_to(handle, ends.right.pair->qp_num, 2, {ends.left.piece(0, 5)}) == 0);
   const ibv_wc received = ends.right.wait();
-  // RoCE has no service level. Its completions report the type of the header in this field: IPv6
-  // with UDP.
+  // RoCE has no service level. Its completions use this field to report the type of the header,
+  // which is IPv6 with UDP here.
   CHECK(received.sl == (on_ethernet() ? 9 : 5));
   CHECK((received.wc_flags & IBV_WC_GRH) != 0);
   const ibv_grh& header = *header_of(ends.right, half);
   CHECK(header.version_tclass_flow == htobe32(0x6ab12345));
   CHECK(header.hop_limit == 7);
   CHECK(header.next_hdr == (on_ethernet() ? 17 : 0x1b));
-  // The total length of the UDP header of RoCE v2, the base and datagram headers, the padded
-  // payload and the checksum.
+  // The length includes the UDP header of RoCE v2, the base and datagram headers, the padded
+  // payload, and the checksum.
   CHECK(be16toh(header.paylen) == 12 + 8 + 8 + 4 + (on_ethernet() ? 8 : 0));
   CHECK(std::memcmp(header.dgid.raw, attributes.grh.dgid.raw, 16) == 0);
 }
@@ -634,7 +634,8 @@ TEST_CASE("all members of a group including the sender receive its messages") {
     CHECK(other_group.end.quiet());
     CHECK(stranger.quiet());
 
-    // Members receive only datagrams with the group's address and the multicast queue pair number.
+    // Members receive only datagrams that are sent both to the group's address and to the multicast
+    // queue pair number.
     REQUIRE(two.end.post_receive(1, {two.end.piece(half, 100)}) == 0);
     REQUIRE(one.end.send_to(handle, two.end.pair->qp_num, 2, {}) == 0);
     CHECK(one.end.wait().status == IBV_WC_SUCCESS);

@@ -110,7 +110,7 @@ TEST_CASE("nothing is written after a region was deregistered") {
     std::atomic<bool> started{false};
     std::thread writer([&] {
       ibv_wc completion{};
-      // Writes until a write fails because the region has been deregistered.
+      // Writes repeatedly until a write fails because the region has been deregistered.
       do {
         if (link.left.write(1, {link.left.piece(0, page.size)}, there) != 0) return;
         started = true;

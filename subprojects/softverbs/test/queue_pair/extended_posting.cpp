@@ -29,7 +29,7 @@ ibv_qp_init_attr_ex wish(const endpoint& end, std::uint64_t operations) {
   return result;
 }
 
-/// An endpoint that is connected to itself. Its requests are built by function calls.
+/// An endpoint that is connected to itself, and that builds its requests with function calls.
 struct builder_endpoint : endpoint {
   explicit builder_endpoint(std::uint64_t operations = everything) : endpoint(with_atomics()) {
     ibv_destroy_qp(pair);
@@ -248,7 +248,7 @@ TEST_CASE("a batch with a mistake isn't posted at all") {
   end.set(0, 8);
   CHECK(ibv_wr_complete(end.build) == EINVAL);
 
-  // The failed batch occupies no place in the queue.
+  // The batch that failed occupies no place in the queue.
   ibv_wr_start(end.build);
   for (std::uint32_t id = 0; id < end.granted.max_send_wr; ++id) end.write(id, 0, 1000, 8);
   CHECK(ibv_wr_complete(end.build) == 0);

@@ -9,7 +9,7 @@
 
 namespace {
 
-/// The same options as impatient(), but with only two RNR retries.
+/// Returns the same options as impatient(), but with only two RNR retries.
 options impatient_sender() {
   options result = impatient();
   result.rnr_retry = 2;
@@ -39,8 +39,8 @@ TEST_CASE("the failed request completes first and the rest is flushed in order")
   REQUIRE(link.left.post_receive(100, {}) == 0);
   REQUIRE(link.left.post_receive(101, {}) == 0);
   REQUIRE(link.right.post_receive(200, {}) == 0);
-  // The requests are posted as one list, so that the device can't fail the second one before the
-  // last one is posted.
+  // The requests are posted as a single list, so that the last one is posted before the device can
+  // fail the second.
   ibv_sge piece = link.left.piece(0, 8);
   std::vector<ibv_send_wr> requests = list_of_writes(4, piece, peer, 0);
   requests[1].wr.rdma.rkey ^= 0x100;
@@ -132,7 +132,7 @@ TEST_CASE("a receive needs writable memory") {
 }
 
 TEST_CASE("a receive that exceeds its region accepts messages that fit in the region") {
-  // The memory of an endpoint has exactly the length of its region.
+  // An endpoint's memory is exactly as long as its region.
   const options wanted{.type = GENERATE(IBV_QPT_RC, IBV_QPT_UC),
                        .shared_receives = GENERATE(false, true)};
   connection link({.type = wanted.type}, wanted);
@@ -160,8 +160,8 @@ TEST_CASE("a message that exceeds the region of its receive fails after the piec
   constexpr std::size_t packet = 32768;
   fill(link.left, 0, half, 5);
   const endpoint untouched;
-  // Only the first packet, and the part of the second packet that fits in the first piece, may be
-  // written.
+  // The device may write only the first packet, and as much of the second one as fits into the
+  // first piece.
   REQUIRE(link.right.post_receive(
               1, {link.right.piece(0, packet + 100), link.right.piece(room - 64, 128)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, packet + 100 + 65)}) == 0);
@@ -209,7 +209,7 @@ TEST_CASE("a remote access must have the right, the key and the bounds of a regi
         REQUIRE(link.left.read(1, {link.left.piece(0, 8)}, peer, each.offset) == 0);
       else
         REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, peer, each.offset) == 0);
-      // The queue pair does not grant the right, whatever the memory grants.
+      // The queue pair does not grant this right, even if the memory does.
       const bool not_taken = each.right.queue_pair_access == IBV_ACCESS_LOCAL_WRITE;
       failed(link.left, 1, not_taken ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
       CHECK(link.right.event().event_type ==

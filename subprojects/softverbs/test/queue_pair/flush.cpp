@@ -100,7 +100,7 @@ TEST_CASE("a persistent flush writes memory to its file") {
   char byte = 0;
   CHECK(::pread(::fileno(file), &byte, 1, 5000) == 1);
   CHECK(byte == 9);
-  // Memory that is no longer mapped can't be flushed to the file.
+  // If memory is no longer mapped, it can't be flushed to the file.
   REQUIRE(::munmap(memory, size) == 0);
   REQUIRE(link.flush(3, there, 5000, 8, newer::flush_persistent) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
@@ -137,7 +137,7 @@ TEST_CASE("an invalid flush fails in the same way as with the kernel's driver") 
           IBV_EVENT_QP_ACCESS_ERR);
   attempt(with_flush(), 0, std::size_t{1} << 63, both, newer::flush_range, IBV_WC_REM_ACCESS_ERR,
           IBV_EVENT_QP_ACCESS_ERR);
-  // Flushes without a placement, with an unknown placement, and with an unknown level.
+  // These flushes have no placement, an unknown placement, and an unknown level.
   attempt(with_flush(), 0, 8, 0, newer::flush_range, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   attempt(with_flush(), 0, 8, 4, newer::flush_range, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   attempt(with_flush(), 0, 8, both, 2, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);

@@ -65,7 +65,7 @@ TEST_CASE("inline data may change as soon as it is posted") {
   fill(link.left, 0, 64, 3);
   const std::vector<unsigned char> before(link.left.memory.begin(), link.left.memory.begin() + 64);
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 64)}) == 0);
-  // Inline data does not need a valid lkey either.
+  // Inline data does not require a valid lkey, either.
   ibv_sge piece = link.left.piece(0, 64);
   piece.lkey = 0;
   REQUIRE(link.left.send(2, {piece}, IBV_SEND_SIGNALED | IBV_SEND_INLINE) == 0);
@@ -170,8 +170,8 @@ TEST_CASE("a send is executed even if its program does not poll") {
   connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   link.left.memory[0] = 1;
-  // The call may return before the message is delivered. The device's thread then delivers it,
-  // although this end never polls.
+  // The call may return before the message has been delivered. In that case, the device's thread
+  // delivers it, because this end never polls.
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
 }
@@ -337,8 +337,8 @@ TEST_CASE("the path can be changed while the send queue is drained") {
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
 
-  // The kernel treats the port as a part of the path, and does not permit a change of the port for
-  // an unreliable connection.
+  // The kernel treats the port as a part of the path, and does not permit an unreliable connection
+  // to change it.
   connection fixed(options{.type = IBV_QPT_UC});
   REQUIRE(fixed.left.change(IBV_QPS_SQD) == 0);
   attributes.ah_attr = fixed.left.address_of(fixed.right.here());

@@ -29,7 +29,7 @@ int change_with(const endpoint& end, ibv_qp_state state, int mask) {
   return ibv_modify_qp(end.pair, &attributes, mask | IBV_QP_STATE);
 }
 
-/// Two ends, the right one of which receives the frames that are sent to its address.
+/// Two ends, of which the right one receives the frames that are sent to its address.
 struct two_frame_ends {
   explicit two_frame_ends(const char* device = "soft0") : right(device) {
     right.hear(rule().to(own_mac(2)));
@@ -75,7 +75,7 @@ TEST_CASE("raw packets: the transitions of a queue pair need only a port") {
 TEST_CASE("raw packets: a frame arrives unchanged") {
   if (!may_send_frames()) return;
   two_frame_ends ends("soft1");
-  // The sizes are below, at and above Ethernet's minimum, and the maximum with a VLAN tag.
+  // These sizes are below, at and above Ethernet's minimum, up to the maximum with a VLAN tag.
   for (const std::size_t bytes : {0, 1, 46, 60, 1500, 4192})
     for (const bool has_tag : {false, true}) {
       const frame plain = ends.to_right(bytes);
@@ -140,7 +140,7 @@ TEST_CASE("raw packets: a frame that is too long for Ethernet stops its sender")
   CHECK(ends.left.state() == IBV_QPS_SQE);
   REQUIRE(ends.left.change(IBV_QPS_RTS) == 0);
   ends.still_work();
-  // Memory with a wrong lkey stops the sender, too.
+  // A piece of memory with a wrong lkey stops the sender, too.
   ibv_sge stranger = ends.left.piece(0, 64);
   stranger.lkey ^= 1;
   REQUIRE(ends.left.send(1, {stranger}) == 0);
@@ -169,12 +169,14 @@ TEST_CASE("raw packets: a frame that is too long for its receive is an error at 
 TEST_CASE("raw packets: a frame without a matching rule or a receive is lost") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
-  // Frames to an address without a rule, and frames to an end without a receive.
+  // Sends frames to an address for which there is no rule, and frames to an end that has no receive
+  // left.
   CHECK(ends.left.send_frame(frame_of(own_mac(9), own_mac(1), experimental_type, {})) ==
         IBV_WC_SUCCESS);
   for (std::uint64_t count = 0; count < frame_end::receives + 3; ++count)
     CHECK(ends.left.send_frame(ends.to_right(count)) == IBV_WC_SUCCESS);
-  // Earlier frames are delivered before the next one is sent, so the three frames above are lost.
+  // A frame is delivered before the next one is sent, so the last three frames above are certainly
+  // lost.
   frame_end other;
   other.hear(rule().to(own_mac(4)));
   const frame last = frame_of(own_mac(4), own_mac(1), experimental_type, {});
@@ -334,7 +336,7 @@ TEST_CASE("raw packets: malformed frames from other processes crash nothing") {
     message.header.key = static_cast<std::uint32_t>(random());
     message.header.source_qpn = ends.left.pair->qp_num;
     message.header.target_qpn = random() % 2 == 0 ? ends.right.pair->qp_num : 0xffffff;
-    // The lengths include some that are too short or too long for a frame.
+    // Some of the lengths are too short or too long for a frame.
     const std::size_t bytes = random() % 4 == 0 ? random() % 5000 : random() % 64;
     message.header.payload = static_cast<std::uint32_t>(bytes);
     for (std::size_t at = 0; at < bytes; ++at)
@@ -354,7 +356,7 @@ TEST_CASE("raw packets: malformed frames from other processes crash nothing") {
                 completion.wr_id,
                 {ends.right.piece(completion.wr_id * frame_end::room, frame_end::room)}) == 0);
   }
-  // All earlier frames that are delivered arrive before this one.
+  // Earlier frames are delivered before this one, if they are delivered at all.
   const frame one = ends.to_right(77);
   CHECK(eventually([&] {
     CHECK(ends.left.send_frame(one) == IBV_WC_SUCCESS);

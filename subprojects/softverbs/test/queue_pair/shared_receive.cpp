@@ -106,7 +106,7 @@ TEST_CASE("UD: datagrams consume shared receives") {
     REQUIRE(host.post_receive(id, {host.piece(id << 10, 100)}) == 0);
   REQUIRE(sender.send_to(handle, guest.pair->qp_num, 1, {sender.piece(0, 60)}) == 0);
   CHECK(host.wait().qp_num == guest.pair->qp_num);
-  // A datagram that doesn't fit makes its receive and its queue pair fail.
+  // If a datagram doesn't fit, both its receive and its queue pair fail.
   REQUIRE(sender.send_to(handle, guest.pair->qp_num, 1, {sender.piece(0, 61)}) == 0);
   const ibv_wc failed = host.wait();
   CHECK(failed.status == IBV_WC_LOC_LEN_ERR);
@@ -192,7 +192,7 @@ TEST_CASE("a queue pair in ERR leaves shared receives to others and reports its 
   REQUIRE(sender.send(1, {sender.piece(0, 8)}) == 0);
   CHECK(host.wait().wr_id == 0);
   CHECK(sender.wait().status == IBV_WC_SUCCESS);
-  // The event is raised at each transition to ERR.
+  // Each transition to ERR raises the event.
   REQUIRE(host.change(IBV_QPS_RESET) == 0);
   host.connect(host.here());
   REQUIRE(host.change(IBV_QPS_ERR) == 0);

@@ -23,7 +23,7 @@ bool arrived(const connection& link, std::size_t length) {
                     link.right.memory.begin() + half);
 }
 
-/// Checks that both ends continue as if nothing had been sent.
+/// Checks that both ends behave as if nothing had been sent.
 void nothing_happened(connection& link) {
   CHECK(link.right.quiet());
   CHECK(link.left.state() == IBV_QPS_RTS);
@@ -213,7 +213,7 @@ TEST_CASE("UC: an incomplete message is not delivered") {
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, half)}) == 0);
   const registered_page page(link.left, 0, 1 << 16);
   page.take_away();
-  // The device detects the missing memory only at the end of the message.
+  // The device doesn't detect that the memory is missing until it reaches the end of the message.
   REQUIRE(link.left.send(2, {link.left.piece(0, 300000), page.piece(1 << 16)}) == 0);
   CHECK(link.left.wait().status == IBV_WC_LOC_PROT_ERR);
   CHECK(link.right.quiet());

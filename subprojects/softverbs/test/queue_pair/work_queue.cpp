@@ -121,7 +121,7 @@ TEST_CASE("receive scaling: invalid work queues and tables are refused") {
   ibv_wq_init_attr odd = end.asked(0);
   odd.max_wr = 5;
   odd.max_sge = 0;
-  // These flags are ignored, because the mask doesn't include them.
+  // The mask doesn't include these flags, so they are ignored.
   odd.create_flags = IBV_WQ_FLAGS_DELAY_DROP;
   ibv_wq* const rounded = ibv_create_wq(end.context, &odd);
   REQUIRE(rounded != nullptr);
@@ -235,7 +235,7 @@ TEST_CASE("receive scaling: objects are busy until their users are destroyed") {
   CHECK(ibv_destroy_wq(end.queues[1]) == EBUSY);
   CHECK(ibv_destroy_rwq_ind_table(end.table) == 0);
   end.table = nullptr;
-  // A queue can be destroyed before its completions have been polled.
+  // A queue can be destroyed even if its completions have not been polled.
   CHECK(change(end.queues[1], IBV_WQS_ERR) == 0);
   CHECK(ibv_destroy_wq(end.queues[1]) == 0);
   end.queues.pop_back();
@@ -267,7 +267,7 @@ TEST_CASE("receive scaling: a forked child cannot use its parent's objects") {
     well = well && ibv_post_wq_recv(end.queues[0], &request, &bad) == EIO && bad == &request;
     well = well && ibv_destroy_wq(end.queues[0]) == EIO;
     well = well && ibv_destroy_rwq_ind_table(end.table) == EIO;
-    // The child can't create objects with the parent's protection domain.
+    // The child can't create objects in the parent's protection domain.
     ibv_wq_init_attr of_parent = end.asked(0);
     well = well && ibv_create_wq(end.context, &of_parent) == nullptr && errno == EINVAL;
     ibv_rwq_ind_table_init_attr parents{1, end.queues.data(), 0};

@@ -115,7 +115,7 @@ TEST_CASE("creating shared receive queues and queue pairs of XRC requires their 
   ibv_srq* other = ibv_create_srq_ex(receiver.end.context, &wanted);
   REQUIRE(other != nullptr);
   CHECK(number_of(other) != number_of(receiver.shared));
-  // Only XRC queue pairs can use this queue.
+  // Only XRC queue pairs can use this shared receive queue.
   ibv_qp_init_attr plain = pair_with(receiver.end.queue, {1, 1, 1, 1, 0});
   plain.srq = other;
   CHECK(refusal([&] { return ibv_create_qp(receiver.end.domain, &plain); }) == EINVAL);
@@ -363,7 +363,7 @@ TEST_CASE("XRC: the rest of a message isn't delivered to another queue with the 
       static_cast<volatile unsigned char*>(&both.receiver.end.memory[packet_bytes - 1]);
   REQUIRE(eventually([&] { return *filled == 0x5a; }));
   REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
-  // Numbers of queues are reused after some time, so this creates queues until the number occurs
+  // After some time, the numbers of queues are reused. Create queues until this number comes up
   // again.
   both.receiver.shared = both.receiver.create_shared();
   while (number_of(both.receiver.shared) != number) {
@@ -373,7 +373,7 @@ TEST_CASE("XRC: the rest of a message isn't delivered to another queue with the 
   REQUIRE(both.receiver.post(both.receiver.shared, 2, 1 << 18, 2 * packet_bytes) == 0);
   send(packet_flag::last, 1);
   CHECK(eventually([&] { return both.receiver.state() == IBV_QPS_ERR; }));
-  // The receive that the packet has consumed is flushed, because the request breaks the connection.
+  // The request breaks the connection, so the receive that the packet has consumed is flushed.
   const ibv_wc flushed = both.receiver.end.wait();
   CHECK(flushed.wr_id == 2);
   CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
@@ -420,7 +420,7 @@ TEST_CASE("XRC: a queue pair is destroyed with the last object that refers to it
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
   CHECK(both.receiver.end.wait().status == IBV_WC_SUCCESS);
-  // Each context that has the queue pair open gets its events.
+  // Every context that has opened the queue pair gets its events.
   REQUIRE(both.sender.send_to(2, 0x123456, 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_REM_INV_REQ_ERR);
   ibv_async_event event{};

@@ -18,7 +18,7 @@ ssize_t send_to(const one_rsocket& from, const std::string& text, sockaddr_in6 a
   return rsendto(from.descriptor, text.data(), text.size(), 0, of_c(address), sizeof(address));
 }
 
-/// Receives a datagram, and returns its text and the address of its sender.
+/// Receives a datagram. Returns its text, and the address from which it was sent.
 std::pair<std::string, sockaddr_in6> receive_from(const one_rsocket& end, int flags = 0) {
   std::array<char, 5000> data{};
   sockaddr_in6 from{};
@@ -81,7 +81,7 @@ TEST_CASE("rsockets: datagrams without a receiver are lost") {
     const one_rsocket second(SOCK_DGRAM);
     CHECK(second.bind("198.18.83.1", port) == -1);
     CHECK(errno == EADDRINUSE);
-    // The sends don't block, although the receiver does not receive the datagrams.
+    // The sends don't block, although the receiver does not take the datagrams.
     for (int sent = 0; sent < 30; ++sent)
       REQUIRE(send_to(client, "x", ip("198.18.83.1", port)) == 1);
     CHECK(receive_from(server).first == "x");
@@ -99,7 +99,7 @@ TEST_CASE("rsockets: a datagram is limited to the size of the port's packets") {
   CHECK(receive_from(server).first == longest);
   CHECK(rsend(client.descriptor, std::string(4097, 'l').data(), 4097, 0) == -1);
   CHECK(errno == EMSGSIZE);
-  // A datagram that is longer than the buffer is truncated.
+  // If a datagram is longer than the buffer, it is truncated.
   client.send("abcdef");
   CHECK(server.receive(3) == "abc");
   client.send("");

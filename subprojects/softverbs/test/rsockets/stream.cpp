@@ -21,7 +21,7 @@
 
 namespace {
 
-/// Sends until there is no more room, and returns the number of bytes sent.
+/// Sends until there is no more room, and returns the number of bytes that were sent.
 std::size_t fill(const one_rsocket& end) {
   const std::vector<char> some(100000, 'x');
   std::size_t sent = 0;

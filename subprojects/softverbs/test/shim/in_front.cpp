@@ -85,7 +85,7 @@ TEST_CASE("in front of a device: a port goes down and up for all of its contexts
   CHECK_FALSE(is_readable(other.context->async_fd));
   CHECK(port_of(other) == IBV_PORT_ACTIVE);
   {
-    // A context that is opened later reports the state, but gets no event.
+    // A context that is opened later also reports that the port is down, but it gets no event.
     endpoint late;
     CHECK(port_of(late) == IBV_PORT_DOWN);
     CHECK_FALSE(is_readable(late.context->async_fd));
@@ -125,7 +125,7 @@ TEST_CASE("in front of a device: a failed request makes its queue pair fail", "[
   completes(link.left, 4, IBV_WC_WR_FLUSH_ERR);
   completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
   CHECK(link.left.state() == IBV_QPS_ERR);
-  // After a reset, the queue pair works again.
+  // Once it has been reset, the queue pair works again.
   REQUIRE(link.left.change(IBV_QPS_RESET) == 0);
   REQUIRE(link.right.change(IBV_QPS_RESET) == 0);
   link.left.connect(link.right.here());
@@ -190,7 +190,8 @@ TEST_CASE("in front of a device: extended completions can fail and be delayed as
   CHECK(ibv_start_poll(end.extended, &nothing) == EBUSY);
   ibv_wc completion{};
   CHECK(ibv_poll_cq(ibv_cq_ex_to_cq(end.extended), 1, &completion) == -EBUSY);
-  // The current completion can be read until the session ends, even if the faults are reset.
+  // The current completion can be read until the session ends, even if the faults are reset before
+  // that.
   softverbs_reset_faults();
   const std::uint64_t id = end.extended->wr_id;
   CHECK(ibv_wc_read_qp_num(end.extended) == end.pair->qp_num);
@@ -233,8 +234,8 @@ TEST_CASE("in front of a device: a waiting thread is notified of a delayed compl
   CHECK(order == "21");
   CHECK(events >= 2);
   CHECK(std::chrono::steady_clock::now() - start >= 80ms);
-  // The endpoint's destructor destroys the queue, which must not hang: some of the acknowledged
-  // events did not come from the device.
+  // At the end, the endpoint's destructor destroys the queue. It must not hang, although some of
+  // the acknowledged events did not come from the device.
 }
 
 TEST_CASE("in front of a device: a batch of built requests fails as a whole", "[.][in front]") {
@@ -297,7 +298,7 @@ TEST_CASE("in front of a device: a child of fork keeps the timer of its parent r
   endpoint end;
   const faults set("after:200ms=port-down");
   const forked child([] {
-    // The child removes its own faults. This must not stop the timer of its parent.
+    // The child removes its own faults, which must not stop its parent's timer.
     softverbs_reset_faults();
     return softverbs_inject("ibv_alloc_pd=ENOMEM") == 0;
   });
@@ -324,7 +325,7 @@ TEST_CASE("in front of a device: closing the device frees everything", "[.][in f
     CHECK(end.quiet());
   }
   {
-    // Objects that the program doesn't destroy are freed with the device.
+    // If the program doesn't destroy these objects, they are freed together with the device.
     open_context device;
     ibv_comp_channel* channel = ibv_create_comp_channel(device.verbs);
     REQUIRE(channel != nullptr);
@@ -359,7 +360,7 @@ TEST_CASE("in front of a device: XRC completions outlive their queue pair", "[.]
   REQUIRE(both.receiver.post(both.receiver.shared, 7, 0, 64) == 0);
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
-  // The completion is taken from the device and held back.
+  // The completion has been taken from the device, and is being held back.
   ibv_wc none{};
   CHECK(ibv_poll_cq(both.receiver.end.queue, 1, &none) == 0);
   CHECK(ibv_destroy_qp(std::exchange(both.receiver.target, nullptr)) == 0);

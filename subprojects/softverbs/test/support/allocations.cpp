@@ -5,7 +5,8 @@
 #include <cstdlib>
 #include <new>
 
-// Sanitizers define all of these operators, and check that allocations and deallocations match.
+// Sanitizers define all of these operators themselves, and check that each deallocation matches its
+// allocation.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define SANITIZER_ALLOCATES
@@ -31,7 +32,7 @@ bool allocations::can_be_limited() noexcept { return true; }
 void* operator new(std::size_t size) {
   if (left == 0) throw std::bad_alloc();
   if (left > 0) --left;
-  // Allocations of zero bytes must have different addresses, too.
+  // Even allocations of zero bytes must have different addresses.
   if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Controls the test program's operator new, which the library calls as well.
+/// Controls the operator new of the test program, which the library calls as well.
 namespace allocations {
 
-/// Only the next `count` allocations of this thread succeed. If the number is negative, all
-/// succeed.
+/// From now on, only the next `count` allocations on this thread succeed. If `count` is negative,
+/// all of them succeed.
 void limit_to(int count) noexcept;
-/// False if a sanitizer defines the operator; then all allocations succeed.
+/// Returns false if a sanitizer defines the operator, in which case all allocations succeed.
 bool can_be_limited() noexcept;
 
 }  // namespace allocations

@@ -10,14 +10,14 @@
 #include <cstdint>
 #include <string>
 
-/// Shared code of the tests of connections by IP address.
+/// Code that is shared by the tests that connect by IP address.
 
-/// Converts an address of a soft device, or a loopback address, from text.
+/// Parses an address of a soft device, or a loopback address.
 sockaddr_in6 ip(const char* text, std::uint16_t port = 0);
 sockaddr* of_c(sockaddr_in6& address);
 std::uint16_t port_of(rdma_cm_id* id);
 std::string text_of(const sockaddr* address);
-/// Returns an address of soft0 that rdma_create_ep accepts.
+/// Returns one of soft0's addresses, in the form that rdma_create_ep accepts.
 rdma_addrinfo* look_up(std::uint16_t port, int flags, rdma_port_space space = RDMA_PS_TCP,
                        ibv_qp_type type = IBV_QPT_RC);
 
@@ -28,10 +28,10 @@ struct event_source {
   event_source& operator=(const event_source&) = delete;
   ~event_source();
 
-  /// Returns a copy of the next event, which is acknowledged. It is valid until the next call. The
-  /// test fails if no event arrives within a minute.
+  /// Returns a copy of the next event, and acknowledges that event. The copy is valid until the
+  /// next call. Fails the test if no event arrives within a minute.
   rdma_cm_event* next();
-  /// Does the same as `next()`, and fails the test if the event has another type.
+  /// Does the same as `next()`, but also fails the test if the event has a different type.
   rdma_cm_event* next(rdma_cm_event_type wanted);
   bool is_readable(int milliseconds = 0) const;
 
@@ -42,10 +42,10 @@ struct event_source {
   std::array<char, 256> private_data_{};
 };
 
-/// An identifier, with a queue pair if requested.
+/// An identifier, which has a queue pair if one is requested.
 struct one_id {
   explicit one_id(event_source& events, rdma_port_space space = RDMA_PS_TCP);
-  /// Takes ownership of the identifier of a request.
+  /// Takes ownership of an identifier that came with a connection request.
   explicit one_id(rdma_cm_id* made) : id(made) {}
   one_id(const one_id&) = delete;
   one_id& operator=(const one_id&) = delete;
@@ -53,15 +53,15 @@ struct one_id {
 
   void destroy();
   void create_queue_pair();
-  /// Requests the connection, with a queue pair. Returns the result of rdma_connect.
+  /// Creates a queue pair, and requests the connection for it. Returns the result of rdma_connect.
   int connect(const void* data = nullptr, std::size_t length = 0);
-  /// Accepts a request, with a queue pair. Returns the result of rdma_accept.
+  /// Creates a queue pair, and accepts a request with it. Returns the result of rdma_accept.
   int accept(const void* data = nullptr, std::size_t length = 0);
 
   rdma_cm_id* id = nullptr;
 };
 
-/// A listener, at an address of soft0 by default.
+/// A listener, which uses an address of soft0 unless another one is given.
 struct cm_listener : one_id {
   explicit cm_listener(event_source& events, const char* address = "198.18.83.1",
                        rdma_port_space space = RDMA_PS_TCP, int backlog = 0);

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <iterator>
 
-/// The number of open descriptors of this process, including the one that is used for counting.
+/// Returns how many descriptors this process has open, including the one that is used for counting.
 inline std::ptrdiff_t descriptors_open() {
   const std::filesystem::directory_iterator open("/proc/self/fd");
   return std::distance(begin(open), end(open));

@@ -15,7 +15,8 @@
 namespace {
 
 std::uint32_t next_psn() {
-  // The numbers start shortly before they wrap around, so that tests cross this point.
+  // The numbers start shortly before the point at which they wrap around, so that tests cross this
+  // point.
   static std::uint32_t last = 0xfffff0;
   return last = (last + 7) & 0xffffff;
 }
@@ -355,8 +356,8 @@ bool endpoint::quiet() {
   ibv_wc result{};
   for (int rounds = 0; rounds < 20 || std::chrono::steady_clock::now() < until; ++rounds) {
     if (ibv_poll_cq(queue, 1, &result) != 0) return false;
-    // While another thread polls, polling has no effect, and that thread may be waiting for a
-    // processor. Allocating a domain waits for that thread.
+    // While another thread polls, polling has no effect, and that thread may itself be waiting for
+    // a processor. Allocating a domain waits for it to finish.
     if (ibv_pd* none = ibv_alloc_pd(context)) ibv_dealloc_pd(none);
   }
   return true;

@@ -10,12 +10,13 @@
 #include <thread>
 #include <vector>
 
-/// Shared code of the tests: an end of a connection, and waits with a limit.
+/// Code that the tests share: one end of a connection, and waits with a time limit.
 
-/// The limit for actions that take no noticeable time on an idle machine.
+/// The time limit for actions that take no noticeable time on an idle machine.
 inline constexpr auto patience = std::chrono::seconds(60);
 
-/// Polls a condition that no event reports. Returns true if it becomes true within `patience`.
+/// Polls a condition, for which there is no event. Returns true if the condition becomes true
+/// within `patience`.
 template <typename Condition>
 bool eventually(const Condition& condition) {
   const auto latest = std::chrono::steady_clock::now() + patience;
@@ -30,7 +31,7 @@ bool eventually(const Condition& condition) {
 /// The time for which tests wait for an event that must not arrive.
 inline constexpr auto a_moment = std::chrono::milliseconds(20);
 
-/// Returns true if there is data to read before the timeout expires.
+/// Returns true if there is data to read, or if some arrives before the timeout expires.
 bool is_readable(int descriptor, std::chrono::milliseconds limit = {});
 
 template <typename Action>
@@ -41,10 +42,10 @@ std::chrono::steady_clock::duration time_of(const Action& action) {
 }
 
 bool on_ethernet();
-/// True if the faults are injected by libsoftverbs-faults, in front of the device.
+/// Returns true if libsoftverbs-faults injects the faults in front of the device.
 bool faults_are_in_front();
 ibv_context* open_device(const char* name);
-/// An opened device. The destructor closes it, with all of its remaining objects.
+/// An opened device. The destructor closes it, together with all objects that still exist on it.
 struct open_context {
   explicit open_context(const char* name = "soft0") : verbs(open_device(name)) {}
   open_context(const open_context&) = delete;
@@ -53,7 +54,7 @@ struct open_context {
   ibv_context* verbs;
 };
 
-/// The number of bytes before each datagram in its receive.
+/// The number of bytes that precede each datagram in the memory of its receive.
 inline constexpr std::uint32_t header_bytes = 40;
 
 /// The data that an end needs about its peer. Processes exchange it as plain bytes.
@@ -95,21 +96,22 @@ struct options {
   std::uint8_t reads = 16;
   bool channel = false;
   bool shared_receives = false;
-  /// If not null, the new endpoint shares the context, domain, completion queue and shared receives
-  /// of this endpoint.
+  /// If this is not null, the new endpoint shares the context, domain, completion queue and shared
+  /// receives of the endpoint to which it points.
   const endpoint* host = nullptr;
 };
 
-/// Options for retrying for seconds, so that each process gets a processor even on a busy machine.
+/// Returns options that retry for seconds, so that each process gets a processor even on a busy
+/// machine.
 options patient();
 
-/// Options for retrying briefly, for peers that don't answer.
+/// Returns options that retry only briefly, for peers that don't answer.
 options impatient();
 
 /// Options that permit remote atomics.
 options with_atomics();
 
-/// A queue pair, initially in RESET, with all objects that it needs.
+/// A queue pair together with all objects that it needs. The queue pair is initially in RESET.
 struct endpoint {
   explicit endpoint(const options& wanted = {});
   endpoint(const endpoint&) = delete;
@@ -146,11 +148,11 @@ struct endpoint {
   int send_to(ibv_ah* handle, std::uint32_t qpn, std::uint64_t id,
               const std::vector<ibv_sge>& pieces, unsigned flags = IBV_SEND_SIGNALED);
 
-  /// Returns the next completion. The test fails if none arrives within `patience`.
+  /// Returns the next completion. Fails the test if none arrives within `patience`.
   ibv_wc wait();
-  /// True if no completion is available, and none arrives within a moment.
+  /// Returns true if no completion is available, and none arrives within a moment.
   bool quiet();
-  /// Returns the next asynchronous event, which is acknowledged.
+  /// Returns the next asynchronous event, and acknowledges it.
   ibv_async_event event();
 
   options wanted;
@@ -166,12 +168,13 @@ struct endpoint {
   std::uint32_t psn = 0;
 };
 
-/// Returns a list of writes of one piece. The list is posted in one call, so that the device can't
-/// execute a write before the last one is posted. The ids start with 1.
+/// Returns a list of writes, each of which sends the same piece. The list is posted with a single
+/// call, so that the last write is posted before the device can execute any of them. The ids start
+/// with 1.
 std::vector<ibv_send_wr> list_of_writes(std::size_t count, ibv_sge& piece, const address& to,
                                         unsigned flags = IBV_SEND_SIGNALED);
 
-/// An address handle for sending datagrams from an endpoint. The endpoint has to outlive it.
+/// An address handle with which an endpoint sends datagrams. The endpoint must outlive it.
 struct address_handle {
   address_handle(const endpoint& from, ibv_ah_attr to);
   address_handle(const endpoint& from, const address& to);
@@ -184,33 +187,34 @@ struct address_handle {
   ibv_ah* handle;
 };
 
-/// The attributes for creating a queue pair whose requests all complete in `queue`.
+/// Returns attributes with which to create a queue pair whose requests all complete in `queue`.
 ibv_qp_init_attr pair_with(ibv_cq* queue, const ibv_qp_cap& capacities = {},
                            ibv_qp_type type = IBV_QPT_RC);
-/// Returns the errno of a call that fails to create an object, or 0 if it creates one.
+/// Returns the errno with which a call fails to create an object, or 0 if it creates one.
 template <typename Call>
 int refusal(Call make) {
   errno = 0;
   return make() == nullptr ? errno : 0;
 }
-/// Waits for the next event of a channel. The caller has to acknowledge it.
-/// \returns the queue of the event
+/// Waits for the next event in a channel. The caller must acknowledge it. \returns the queue that
+/// caused the event
 ibv_cq* take_event_of(ibv_comp_channel* channel);
-/// The attributes of a queue pair that are selected by the mask.
+/// Returns those attributes of a queue pair that the mask selects.
 ibv_qp_attr attributes_of(ibv_qp* pair, int mask = IBV_QP_STATE);
-/// The sequence number of the next packet that an endpoint sends.
+/// Returns the sequence number of the next packet that an endpoint will send.
 std::uint32_t next_psn_of(const endpoint& end);
-/// Returns true if an asynchronous event is available before the timeout expires.
+/// Returns true if an asynchronous event is available, or if one arrives before the timeout
+/// expires.
 bool has_event(const ibv_context* verbs, std::chrono::milliseconds limit = {});
 
-/// Fills a part of an endpoint's memory with a pattern that depends on the seed.
+/// Fills a part of an endpoint's memory with a pattern. The pattern depends on the seed.
 void fill(endpoint& end, std::size_t offset, std::size_t length, unsigned seed);
 bool same(const endpoint& left, std::size_t from, const endpoint& right, std::size_t to,
           std::size_t length);
 
-/// Returns a word of an endpoint's memory.
+/// Returns a word in an endpoint's memory.
 std::uint64_t word(const endpoint& end, std::size_t offset);
-/// Returns a word that the device may change during the call. The offset has to be a multiple of 8.
+/// Returns a word that the device may change during the call. The offset must be a multiple of 8.
 std::uint64_t changing_word(const endpoint& end, std::size_t offset);
 void set_word(endpoint& end, std::size_t offset, std::uint64_t value);
 /// A number whose bytes are all different.
@@ -220,15 +224,15 @@ inline constexpr std::uint64_t large_word = 0xfedcba9876543210;
 struct extended_endpoint : endpoint {
   explicit extended_endpoint(ibv_cq_init_attr_ex asked = {}, const options& wants = {});
 
-  /// Waits for a completion, and leaves the polling session open: the caller has to call
+  /// Waits for a completion, and leaves the polling session open. The caller must call
   /// ibv_end_poll.
   void start();
 
   ibv_cq_ex* extended = nullptr;
 };
 
-/// Replaces the queue pair of an unconnected endpoint by one whose requests are built by function
-/// calls.
+/// Replaces the queue pair of an unconnected endpoint with one whose requests are built with
+/// function calls.
 ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations);
 
 /// Two connected endpoints in this process.
@@ -242,8 +246,8 @@ struct connection {
 /// Checks that messages still arrive from left to right.
 void still_works(connection& link);
 
-/// Two connected endpoints in this process. The requests of the left one are built by function
-/// calls.
+/// Two endpoints in this process that are connected to each other. The requests of the left one are
+/// built with function calls.
 struct building_connection {
   explicit building_connection(std::uint64_t operations, const options& left_wants = {},
                                const options& right_wants = {});

@@ -19,7 +19,8 @@ struct faults {
   static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
 };
 
-/// Holds the device, which then runs only in single steps, until go_on() or the end of the test.
+/// Holds the device until go_on() is called or the test ends. While it is held, the device runs
+/// only in single steps.
 struct standstill {
   explicit standstill(unsigned long long seed = 1) { softverbs_hold(seed); }
   standstill(const standstill&) = delete;
@@ -28,7 +29,7 @@ struct standstill {
   void go_on() { softverbs_go_on(); }
 };
 
-/// The part of a fault that selects the queue pair or work queue with this number.
+/// Returns the part of a fault's text that selects the queue pair or work queue with this number.
 inline std::string at(std::uint32_t number) { return "@" + std::to_string(number); }
 inline std::string at(const endpoint& end) { return at(end.pair->qp_num); }
 

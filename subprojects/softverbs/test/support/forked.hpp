@@ -8,7 +8,7 @@
 
 #include <concepts>
 
-// ThreadSanitizer doesn't support threads in a child of a program with several threads.
+// If a program has several threads, ThreadSanitizer supports no threads in its children.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define NO_THREADS_AFTER_FORK
@@ -20,7 +20,7 @@
 /// A child process, which has a copy of the test's objects.
 class forked {
  public:
-  /// \param body the code of the child; returns true if it succeeds
+  /// \param body the code that the child runs; returns true if it succeeds
   template <std::predicate Body>
   explicit forked(Body body) : process_(::fork()) {
     REQUIRE(process_ >= 0);

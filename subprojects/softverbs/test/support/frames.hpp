@@ -10,29 +10,29 @@
 #include <memory>
 #include <vector>
 
-/// Shared code of the tests of raw packets: frames, rules, and queue pairs that receive frames.
+/// Code that the tests of raw packets share: frames, rules, and queue pairs that receive frames.
 
 using mac = std::array<std::uint8_t, 6>;
 using frame = std::vector<std::uint8_t>;
 
-/// Returns a MAC address of this process. All processes of the host are on one Ethernet, which
-/// carries other frames as well.
+/// Returns a MAC address that belongs to this process. All processes on the host share one
+/// Ethernet, which carries other frames as well.
 mac own_mac(std::uint8_t which);
 /// Returns a multicast address of this process.
 mac own_group(std::uint8_t which);
 /// Returns the GID with which queue pairs join the group.
 ibv_gid gid_of(const mac& group);
 
-/// Returns a frame with these addresses, this type and this content.
+/// Returns a frame with the given addresses, type and content.
 frame frame_of(const mac& to, const mac& from, std::uint16_t type, const frame& content);
-/// Returns the frame with a VLAN tag inserted.
+/// Returns a copy of the frame into which a VLAN tag is inserted.
 frame tagged(const frame& plain, std::uint16_t tag);
 
 frame joined(frame left, const frame& right);
 
 inline constexpr std::uint16_t ipv4_type = 0x0800;
 inline constexpr std::uint16_t ipv6_type = 0x86dd;
-/// The Ethernet type for local experiments, which no other software uses.
+/// The Ethernet type that is reserved for local experiments. No other software uses it.
 inline constexpr std::uint16_t experimental_type = 0x88b5;
 /// Returns an IPv4 packet from 10.0.0.1 to 10.0.0.2, whose header has options.
 frame ipv4(std::uint8_t protocol, const frame& content, std::uint8_t fragment = 0);
@@ -41,10 +41,10 @@ frame ipv6(std::uint8_t next, const frame& content);
 frame udp(std::uint16_t source, std::uint16_t destination);
 frame tcp(std::uint16_t source, std::uint16_t destination);
 
-/// True if this process may create raw packet queue pairs.
+/// Returns true if this process may create raw packet queue pairs.
 bool may_send_frames();
 
-/// During its lifetime, this thread does not have CAP_NET_RAW.
+/// Takes CAP_NET_RAW away from this thread during its lifetime.
 class without_privilege {
  public:
   without_privilege();
@@ -90,23 +90,23 @@ struct frame_end : endpoint {
   /// Creates a rule. The destructor destroys it.
   ibv_flow* hear(rule wanted);
   void stop_hearing();
-  /// Sends a frame, and waits for its completion.
+  /// Sends a frame, and waits until the send has completed.
   ibv_wc_status send_frame(const frame& bytes);
-  /// Waits for the next frame from a process of these tests. Returns it, and posts its receive
+  /// Waits for the next frame from a process in these tests. Returns it, and posts its receive
   /// again.
   frame next();
-  /// Returns the frame in this receive, and posts the receive again.
+  /// Returns the frame that arrived in this receive, and posts the receive again.
   frame taken(std::uint64_t id, std::uint32_t length);
   ~frame_end();
 
   std::vector<ibv_flow*> flows;
 };
 
-/// An endpoint whose receive completions report the tags of rules.
+/// An endpoint whose receive completions report the tags that rules have added.
 struct tag_reader : frame_end {
   explicit tag_reader(const char* device = "soft0");
   ~tag_reader();
-  /// Waits for the next frame from a process of these tests, and returns its tag.
+  /// Waits for the next frame from a process in these tests, and returns the tag of that frame.
   std::uint32_t next_tag();
 
   ibv_cq_ex* tags = nullptr;

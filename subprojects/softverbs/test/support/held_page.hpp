@@ -17,12 +17,14 @@
 #include <cstdint>
 #include <cstring>
 
-/// A page of memory. A thread that reads it is blocked until the test fills the page.
+/// A page of memory that is not present at first. A thread that reads it is blocked until the test
+/// fills the page.
 class held_page {
  public:
   static constexpr std::size_t size = 4096;
 
-  /// `may_hold()` is false if the kernel doesn't permit the process to handle its own page faults.
+  /// Afterwards, `may_hold()` returns false if the kernel doesn't permit the process to handle its
+  /// own page faults.
   explicit held_page(ibv_pd* domain)
       : memory_(static_cast<std::byte*>(
             ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
@@ -30,7 +32,7 @@ class held_page {
     REQUIRE(static_cast<void*>(memory_) != MAP_FAILED);
     region_ = ibv_reg_mr(domain, memory_, size, int{IBV_ACCESS_LOCAL_WRITE});
     REQUIRE(region_ != nullptr);
-    // Registering the memory has brought in the page, so remove it again.
+    // The registration has brought in the page, so it must be removed again.
     REQUIRE(::madvise(memory_, size, MADV_DONTNEED) == 0);
     uffdio_api version{UFFD_API, 0, 0};
     uffdio_register watched{{place(), size}, UFFDIO_REGISTER_MODE_MISSING, 0};
@@ -47,14 +49,14 @@ class held_page {
 
   bool may_hold() const noexcept { return may_hold_; }
   ibv_sge piece(std::uint32_t length) const noexcept { return {place(), length, region_->lkey}; }
-  /// Waits until a thread is blocked at the page.
+  /// Waits until a thread is blocked because it reads the page.
   void wait_for_reader() const {
     REQUIRE(is_readable(faults_, patience));
     uffd_msg fault{};
     REQUIRE(::read(faults_, &fault, sizeof(fault)) == sizeof(fault));
     CHECK(fault.event == UFFD_EVENT_PAGEFAULT);
   }
-  /// Fills the page with this byte, so that the blocked thread continues.
+  /// Fills the page with this byte, which lets the blocked thread continue.
   void let_go(unsigned char content) const {
     std::array<unsigned char, size> bytes{};
     bytes.fill(content);

@@ -36,8 +36,8 @@ namespace {
 using namespace softverbs;
 using steady = std::chrono::steady_clock;
 
-/// The memory that the library shares with other processes. It is mapped a second time here,
-/// because the library may remove its own mapping.
+/// Returns the memory that the library shares with other processes. It is mapped a second time
+/// here, because the library may remove its own mapping.
 std::vector<std::span<std::byte>> shared_memories() {
   std::vector<std::span<std::byte>> all;
   std::ifstream maps("/proc/self/maps");
@@ -70,7 +70,7 @@ published_tables& own_tables() {
   throw std::runtime_error("there are no tables");
 }
 
-/// An entry of a table, for a writer that ignores the rules of the table.
+/// An entry in a table, for a writer that ignores the rules for writing it.
 template <typename Shown>
 struct place {
   std::uint64_t version;
@@ -202,7 +202,7 @@ void chatter(const order& asked) {
   room.what = notice::kind::room_to_write;
   const auto sockets = connections();
   const auto until = steady::now() + std::chrono::milliseconds(asked.milliseconds);
-  // More threads send than the peer has threads to receive.
+  // There are more threads that send than the peer has threads that receive.
   std::vector<std::thread> speakers;
   for (int number = 0; number < 3; ++number)
     speakers.emplace_back([&] {
@@ -214,8 +214,8 @@ void chatter(const order& asked) {
   for (std::thread& each : speakers) each.join();
 }
 
-/// Returns a socket that is connected to the process of a queue pair; negative if the connection
-/// fails.
+/// Returns a socket that is connected to the process to which a queue pair belongs, or a negative
+/// number if the connection fails.
 int connection_to(std::uint32_t qpn) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -293,7 +293,7 @@ int holder() {
   ::getrlimit(RLIMIT_NOFILE, &all);
   all.rlim_cur = all.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &all);
-  // Each process reports when it has opened its connections.
+  // Each of the processes reports that it has opened its connections.
   std::array<int, 2> ready{};
   if (::pipe(ready.data()) != 0) return 2;
   const auto hold = [&] {
@@ -332,7 +332,8 @@ int forger() {
     const int socket = connection_to(header.target_qpn);
     const bool sent = ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) > 0;
     with_test::tell(sent ? 's' : 'n');
-    // Packets that were sent are received even if the socket is closed before they are read.
+    // A packet that was sent is received even if the socket is closed before the packet has been
+    // read.
     ::close(socket);
   }
 }

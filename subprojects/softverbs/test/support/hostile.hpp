@@ -6,22 +6,22 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Malicious processes of the same user, which attack the device of another process.
+/// Malicious processes that belong to the same user, and attack the device of another process.
 namespace hostile {
 
-/// A command of the test to a `liar`.
+/// A command that the test sends to a `liar`.
 struct order {
   enum class kind : std::uint8_t {
     leave,
     /// Writes false data to the liar's own tables. `number` selects the data.
     lie,
-    /// Announces that the liar uses the queue pair and region with these indices in the tables, and
-    /// never ends the announcement.
+    /// Announces that the liar uses the queue pair and the region with these indices in the tables,
+    /// and never revokes the announcement.
     announce,
-    /// For `milliseconds`, writes random data to all memory that the liar shares, and sends notices
-    /// through all connections. `number` is the seed.
+    /// Writes random data to all memory that the liar shares, and sends notices through all
+    /// connections, for `milliseconds`. `number` is the seed.
     scribble,
-    /// For `milliseconds`, continuously sends notices that a ring has room.
+    /// Continuously sends notices that a ring has room, for `milliseconds`.
     chatter,
   };
   kind what;
@@ -34,16 +34,16 @@ struct order {
 /// The number of different false data.
 std::size_t lies();
 
-/// Connects to the test's endpoint correctly, and then executes commands.
+/// Connects to the test's endpoint correctly, and then executes the commands that the test sends.
 int liar();
-/// Opens and closes connections to a process, one after another. The test sends the number of
-/// connections, and the number of a queue pair of that process.
+/// Opens and closes connections to a process, one after the other. The test sends the number of
+/// connections, and the number of a queue pair that belongs to that process.
 int caller();
-/// Opens connections to the process of the queue pair `order::pair`: `order::number` from each of
-/// `order::region` processes. Sends nothing through them, and keeps them open until the test sends
-/// something.
+/// Opens connections to the process to which the queue pair `order::pair` belongs. There are
+/// `order::region` processes, each of which opens `order::number` connections. They send nothing
+/// through these, and keep them open until the test sends something.
 int holder();
-/// Sends packets that the test passes to this process. The packets may name any sender.
+/// Sends packets that the test passes to this process. These packets may name any sender.
 int forger();
 
 }  // namespace hostile

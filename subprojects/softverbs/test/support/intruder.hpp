@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-/// The socket address at which the process of a queue pair listens.
+/// The address of the socket on which the process of a queue pair listens.
 struct process_name {
   explicit process_name(std::uint32_t qpn) noexcept {
     name.sun_family = AF_UNIX;
@@ -38,7 +38,7 @@ struct process_name {
   socklen_t length = 0;
 };
 
-/// A connection to the process of a queue pair, opened without the library.
+/// A connection to the process to which a queue pair belongs. It is opened without the library.
 class intruder {
  public:
   explicit intruder(std::uint32_t qpn)
@@ -51,47 +51,47 @@ class intruder {
   intruder& operator=(const intruder&) = delete;
   ~intruder() { ::close(socket_); }
 
-  /// Connects without waiting to be accepted, and disconnects immediately. Returns false if the
-  /// backlog is full.
+  /// Connects and immediately disconnects, without waiting until the connection is accepted.
+  /// Returns false if the backlog is full.
   static bool takes_a_place(std::uint32_t qpn) {
     const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int error = connect(socket, qpn) == 0 ? 0 : errno;
     ::close(socket);
-    // Other errors do not show that the backlog is full.
+    // Only these two results tell whether the backlog is full.
     INFO(std::strerror(error));
     REQUIRE((error == 0 || error == EAGAIN));
     return error == 0;
   }
 
-  /// Sends a handshake, with a descriptor if it is not negative.
+  /// Sends a handshake, together with `descriptor` unless that is negative.
   void greet(int descriptor) {
     softverbs::notice greeting{};
     greeting.what = softverbs::notice::kind::greeting;
     send_with(&greeting, sizeof(greeting), {descriptor});
   }
-  /// The answer of the device, and the descriptors that came with it.
+  /// The answer that the device sends, and the descriptors that came with it.
   struct answer {
     softverbs::notice notice;
     std::vector<int> descriptors;
   };
   std::optional<answer> hear();
-  /// Waits for the answer, and leaves it unread. Returns false if none arrives.
+  /// Waits for the answer, but does not read it. Returns false if none arrives.
   bool is_answered() const {
     pollfd own{socket_, POLLIN, 0};
     constexpr std::chrono::milliseconds limit = patience;
     return ::poll(&own, 1, limit.count()) == 1 && own.revents == POLLIN;
   }
   void send_with(const void* bytes, std::size_t length, const std::vector<int>& descriptors);
-  /// True if the other end has closed the connection.
+  /// Returns true if the other end has closed the connection.
   bool has_ended() const {
     pollfd own{socket_, 0, 0};
     return ::poll(&own, 1, 0) == 1;
   }
 
-  /// Waits until the socket has room, so that no packet is lost while the connection waits to be
-  /// accepted.
+  /// Waits until the socket has room, so that no packet is lost while the connection is still
+  /// waiting to be accepted.
   void send(const void* bytes, std::size_t length) {
-    // The send may fail, because the device may have closed the connection.
+    // The send may fail because the device may already have closed the connection.
     [[maybe_unused]] const ssize_t sent = ::send(socket_, bytes, length, MSG_NOSIGNAL);
   }
 
@@ -147,9 +147,9 @@ inline std::optional<intruder::answer> intruder::hear() {
   return result;
 }
 
-/// Waits until the device has accepted all earlier connections, and would accept the next one
-/// immediately. This is necessary because connections may still be waiting after their test:
-/// librdmacm keeps devices open once it is used.
+/// Waits until the device has accepted all earlier connections, so that it would accept the next
+/// one immediately. This is necessary because connections from an earlier test may still be
+/// waiting: once librdmacm has been used, it keeps devices open.
 inline void let_everybody_in(std::uint32_t qpn) {
   intruder last(qpn);
   last.greet(-1);

@@ -43,8 +43,8 @@ class listener_to_errors {
   int before_;
 };
 
-/// The name of the socket at which this process listens, without its number. Empty if it doesn't
-/// listen.
+/// Returns the name of the socket on which this process listens, without the number at its end.
+/// Empty if the process doesn't listen.
 std::string own_kind() {
   for (int descriptor = 3; descriptor < 100; ++descriptor) {
     int listens = 0;
@@ -62,14 +62,15 @@ std::string own_kind() {
   return {};
 }
 
-/// Opens the device, and returns the name of the socket at which this process then listens, without
-/// its number. The device must be closed before the call, and is closed after it.
+/// Opens the device, and returns the name of the socket on which this process then listens, without
+/// the number at its end. The device must be closed before the call, and is closed again
+/// afterwards.
 std::string kind_of_this_process() {
   const open_context device;
   return own_kind();
 }
 
-/// Returns the errno of opening the device, or 0 if it succeeds.
+/// Returns the errno with which opening the device fails, or 0 if it succeeds.
 int error_of_opening() {
   int count = 0;
   ibv_device** devices = ibv_get_device_list(&count);
@@ -112,9 +113,9 @@ int latecomer() {
 int without_threads() {
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
-  // Makes the creation of threads fail, because each stack would be larger than the address space.
-  // A limit on the number of threads would not be sufficient, because some users are exempt from
-  // it.
+  // Makes the creation of threads fail by requesting stacks that are larger than the address space.
+  // It would not suffice to limit the number of threads, because some users are exempt from that
+  // limit.
   if (::pthread_attr_setstacksize(&attributes, std::size_t{1} << 47) != 0 ||
       ::pthread_setattr_default_np(&attributes) != 0)
     return 0;
@@ -138,8 +139,9 @@ int seeker() {
     return has_it;
   };
   std::uint32_t slot = 1;
-  // Finds a free slot, and takes its name in this version and in another one. So it looks as if a
-  // process of the other version had the slot, and no process of this version can take it.
+  // Finds a free slot, and takes the slot's name both in this version and in another one. It then
+  // looks as if a process of the other version had the slot, and no process of this version can
+  // take it.
   while (!take(kind + std::to_string(slot)) || !take("softverbs/2/" + std::to_string(slot)))
     if (++slot > 1022) return 3;
   listener_to_errors heard;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Processes that reach a limit. They check that the error reports the limit.
+/// Processes that reach a limit. They check that the error names the limit.
 namespace limits_of_host {
 
-/// Occupies all slots for processes, and opens the device. Succeeds if the error reports the limit.
+/// Occupies all slots for processes, and then opens the device. Succeeds if the error names the
+/// limit.
 int latecomer();
-/// Opens the device while no thread can be started. Succeeds if the error reports this.
+/// Opens the device although no thread can be started. Succeeds if the error says so.
 int without_threads();
-/// Connects to a peer whose slot belongs to a process with another version of softverbs. Succeeds
-/// if the error reports this.
+/// Connects to a peer whose slot belongs to a process that uses a different version of softverbs.
+/// Succeeds if the error says so.
 int seeker();
 
 }  // namespace limits_of_host

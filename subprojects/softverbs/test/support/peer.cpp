@@ -40,8 +40,8 @@ void put(int socket, const void* bytes, std::size_t length) {
     throw std::runtime_error("the other process has exited");
 }
 
-/// Waits without a limit for data of the test. If the test dies, its connection is closed, which
-/// ends the wait.
+/// The time limit for data from the test, which never expires. If the test dies, its connection is
+/// closed, which ends the wait.
 constexpr int without_limit = -1;
 
 void get(int socket, void* bytes, std::size_t length,
@@ -58,7 +58,7 @@ address swap(int socket, endpoint& end) {
   put(socket, &here, sizeof(here));
   get(socket, &there, sizeof(there));
   end.connect(there);
-  // Synchronizes, so that neither end continues before both are connected.
+  // Neither end may continue before both are connected.
   char ready = 'r';
   put(socket, &ready, 1);
   get(socket, &ready, 1);
@@ -71,7 +71,7 @@ char hear_order() {
   return word;
 }
 
-/// Returns each message to its sender, until an empty one arrives.
+/// Returns each message to its sender until an empty one arrives.
 int echo() {
   endpoint end;
   end.initialize();
@@ -88,7 +88,7 @@ int echo() {
   }
 }
 
-/// Returns each datagram to its sender, until an empty one arrives.
+/// Returns each datagram to its sender until an empty one arrives.
 int datagram_echo() {
   endpoint end(options{.type = IBV_QPT_UD});
   end.initialize();
@@ -113,7 +113,7 @@ int datagram_echo() {
   }
 }
 
-/// Joins the test's multicast group, and succeeds if ten messages arrive in order.
+/// Joins the test's multicast group. Succeeds if ten messages arrive in order.
 int member() {
   endpoint end(options{.type = IBV_QPT_UD});
   const ibv_gid group = group_of(::getppid());
@@ -126,7 +126,7 @@ int member() {
   return ibv_detach_mcast(end.pair, &group, lid_of_group) == 0 ? 0 : 4;
 }
 
-/// Exchanges MAC addresses with the test, and returns all frames to the sender.
+/// Exchanges MAC addresses with the test, and then returns each frame to its sender.
 int frame_echo() {
   frame_end end;
   const mac here = own_mac(1);
@@ -163,8 +163,8 @@ int target(ibv_qp_type type) {
   return 0;
 }
 
-/// When the test requests it, deregisters its memory while a peer writes to it. Checks that no
-/// later write arrives.
+/// When the test asks for it, deregisters its memory while a peer is writing to that memory. Checks
+/// that no later write arrives.
 int withdrawer() {
   endpoint end;
   swap(peer_descriptor, end);
@@ -172,7 +172,7 @@ int withdrawer() {
   if (ibv_dereg_mr(end.region) != 0) return 2;
   end.region = nullptr;
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
-  // At this point a write has been refused, and earlier writes are complete.
+  // By now, a write has been refused, and the writes before it are complete.
   if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 4;
   return std::count(end.memory.begin(), end.memory.end(), 2) ==
                  static_cast<std::ptrdiff_t>(end.memory.size())
@@ -189,7 +189,8 @@ int leaver() {
   return end.wait().status == IBV_WC_SUCCESS ? 0 : 2;
 }
 
-/// When the test requests it, writes 64 KiB, without packets if possible, and reports the result.
+/// When the test asks for it, writes 64 KiB, without packets if that is possible, and reports the
+/// result.
 int writer() {
   endpoint end(patient());
   const address there = swap(peer_descriptor, end);
@@ -203,7 +204,7 @@ int writer() {
   }
 }
 
-/// Exits while one of its threads writes. The exit waits for a request of the test.
+/// Exits while one of its threads is writing. The exit itself waits until the test asks for it.
 int hasty_writer() {
   std::atexit([] { hear_order(); });
   endpoint end(patient());
@@ -217,7 +218,7 @@ int hasty_writer() {
   std::exit(0);
 }
 
-/// Adds one to its peer's first word, a thousand times.
+/// Adds one to the first word in its peer's memory, a thousand times.
 int adder() {
   endpoint end(with_atomics());
   const address there = swap(peer_descriptor, end);
@@ -228,8 +229,9 @@ int adder() {
   return 0;
 }
 
-/// Allocates 64 KiB of device memory, and sends its key. When the test requests it, adds one to the
-/// first word a thousand times, or deregisters the memory and checks that no later write arrives.
+/// Allocates 64 KiB of device memory, and sends its key. When the test asks for it, either adds one
+/// to the first word a thousand times, or deregisters the memory and checks that no later write
+/// arrives.
 int hold_device_memory() {
   endpoint end(with_atomics());
   swap(peer_descriptor, end);
@@ -270,7 +272,7 @@ int hold_device_memory() {
       if (ibv_dereg_mr(region) != 0) return 8;
       bytes.assign(bytes.size(), 2);
       if (ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) != 0) return 9;
-      // At this point a write has been refused, and earlier writes are complete.
+      // By now, a write has been refused, and the writes before it are complete.
       if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 12;
       if (ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) != 0) return 10;
       if (std::count(bytes.begin(), bytes.end(), 2) != static_cast<std::ptrdiff_t>(bytes.size()))
@@ -312,8 +314,8 @@ int flood() {
   return 0;
 }
 
-/// Polls a queue within its own polling session, and posts within its own batch, each twice.
-/// Succeeds if each mistake is explained exactly once.
+/// Polls a queue while a polling session on it is open, and posts while a batch is open, each
+/// twice. Succeeds if each of these mistakes is explained exactly once.
 int nester() {
   std::FILE* said = std::tmpfile();
   if (said == nullptr || ::dup2(::fileno(said), STDERR_FILENO) < 0) return 2;
@@ -352,14 +354,14 @@ peer::peer(const char* part, const char* setting) {
     throw std::runtime_error("socketpair");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  // If both numbers are equal, dup2 would do nothing, and leave close-on-exec set.
+  // If the two numbers were equal, dup2 would do nothing, and close-on-exec would stay set.
   const int passed = pair[1] == peer_descriptor ? ::dup(pair[1]) : pair[1];
   ::posix_spawn_file_actions_adddup2(&actions, passed, peer_descriptor);
   char program[] = "/proc/self/exe";
   char option[] = "--peer";
   char* arguments[] = {program, option, const_cast<char*>(part), nullptr};
   std::vector<char*> settings;
-  // If a variable is set twice, the first value is used.
+  // If a variable is set twice, the first value counts.
   if (setting != nullptr) settings.push_back(const_cast<char*>(setting));
   for (char** each = environ; *each != nullptr; ++each) settings.push_back(*each);
   settings.push_back(nullptr);
@@ -392,8 +394,8 @@ char peer::hear() {
 void peer::kill() { ::kill(process_, SIGKILL); }
 void peer::stop() {
   ::kill(process_, SIGSTOP);
-  // Waits until the process has stopped. The signal takes effect with a delay, during which the
-  // process could still work.
+  // Waits until the process has stopped. The signal takes effect only after a delay, during which
+  // the process could still do some work.
   int status = 0;
   ::waitpid(process_, &status, WUNTRACED);
 }

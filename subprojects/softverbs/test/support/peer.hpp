@@ -5,7 +5,8 @@
 
 #include <sys/types.h>
 
-/// Another process, which runs one of the functions in peer.cpp. Such a function is called a part.
+/// Another process, which runs one of the functions in peer.cpp. Each of these functions is called
+/// a part.
 class peer {
  public:
   /// Starts the process. `setting` (NAME=VALUE) is added to its environment.
@@ -14,9 +15,11 @@ class peer {
   peer& operator=(const peer&) = delete;
   ~peer();
 
-  /// Exchanges addresses with the endpoint of the process, and connects both. Returns its address.
+  /// Exchanges addresses with the process's endpoint, and connects both endpoints. Returns the
+  /// address of the other endpoint.
   address meet(endpoint& end);
-  /// `tell` sends a byte to the process, and `hear` receives one from it, for synchronization.
+  /// `tell` sends a byte to the process, and `hear` receives one from it. Both serve to synchronize
+  /// with it.
   void tell(char word);
   void tell(const void* bytes, std::size_t length);
   char hear();
@@ -25,9 +28,9 @@ class peer {
   void kill();
   void stop();
   void resume();
-  /// Waits until the process exits. Returns its exit code.
+  /// Waits until the process exits, and returns its exit code.
   int wait();
-  /// Requests the process to exit, and checks that it succeeds.
+  /// Asks the process to exit, and checks that it succeeds.
   void finish(int line = __builtin_LINE());
 
  private:
@@ -35,20 +38,20 @@ class peer {
   int socket_ = -1;
 };
 
-/// The multicast group of a test and of the processes that it starts. Concurrent tests use other
-/// groups.
+/// Returns the multicast group that a test and the processes that it starts use. Tests that run at
+/// the same time use other groups.
 ibv_gid group_of(pid_t process);
 inline constexpr std::uint16_t lid_of_group = 0xc077;
 
-/// True if processes share memory. Otherwise all traffic goes through sockets.
+/// Returns true if processes share memory. If they don't, all traffic goes through sockets.
 bool shares_memory();
 
-/// Writes to the peer's memory until requests need no packets, which requires shared memory.
+/// Writes to the peer's memory until requests no longer need packets, which requires shared memory.
 /// Returns false if they always need packets.
 bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset = 0,
                     std::uint32_t length = 1);
 
-/// Runs the part with this name in this process. Returns the exit code.
+/// Runs the part with this name in this process, and returns its exit code.
 int play(const char* part);
 
 /// The functions with which parts synchronize with the test.

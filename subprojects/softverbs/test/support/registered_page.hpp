@@ -10,7 +10,8 @@
 #include <cstdint>
 #include <stdexcept>
 
-/// Memory that an endpoint has registered, and that a test can unmap while the region exists.
+/// Memory that an endpoint has registered, and that a test can unmap although the region still
+/// exists.
 class registered_page {
  public:
   static constexpr std::size_t usual_size = 4096;
@@ -29,12 +30,12 @@ class registered_page {
     ::munmap(memory, size);
   }
 
-  /// Unmaps the memory. Keeps its addresses reserved, so that no other mapping gets them.
+  /// Unmaps the memory, but keeps its addresses reserved, so that no other mapping gets them.
   void take_away() const { map(memory, PROT_NONE, MAP_FIXED); }
   void forbid_writes() const {
     if (::mprotect(memory, size, PROT_READ) != 0) throw std::runtime_error("mprotect");
   }
-  /// The address of the memory, for a peer of its owner.
+  /// Returns the address of the memory for a peer that is connected to its owner.
   address there() const {
     address result = owner_.here();
     result.memory = reinterpret_cast<std::uintptr_t>(memory);

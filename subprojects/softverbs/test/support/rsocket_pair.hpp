@@ -23,11 +23,11 @@ struct one_rsocket {
   int bind(const char* address, std::uint16_t port = 0) const;
   int connect(const char* address, std::uint16_t port) const;
   std::uint16_t port() const;
-  /// The address and port of this end, in the form "198.18.83.1 1234".
+  /// Returns the address and the port of this end, in the form "198.18.83.1 1234".
   std::string name() const;
   std::string peer_name() const;
 
-  // `send` and `receive` block until the whole text is sent or received.
+  // `send` and `receive` block until all of the text has been sent or received.
   void send(const std::string& text) const;
   std::string receive(std::size_t length) const;
 
@@ -36,7 +36,7 @@ struct one_rsocket {
   void make_nonblocking() const;
   /// Returns the events that are available now.
   int ready(int events) const;
-  /// Waits for at least one of the events, and returns those that are reported.
+  /// Waits for at least one of the events, and returns those that have occurred.
   int wait_for(int events) const;
 
   int descriptor = -1;
@@ -46,13 +46,13 @@ struct one_rsocket {
   one_rsocket(adopted, int given) noexcept : descriptor(given) {}
 };
 
-/// A listener at a free port. Its options are set before it listens.
+/// A listener on a free port. Its options are set before it starts to listen.
 struct rsocket_listener : one_rsocket {
   explicit rsocket_listener(const char* address = "198.18.83.1", int mappings = 0);
   one_rsocket accept() const;
 };
 
-/// Both ends of a connection. Each end permits the other this number of mappings.
+/// Both ends of a connection. Each of them permits the other to create this number of mappings.
 struct rsocket_pair {
   explicit rsocket_pair(int mappings = 0);
 

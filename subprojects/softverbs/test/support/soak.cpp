@@ -24,8 +24,8 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// The limit for a completion. It allows for an overloaded machine and for processes that are
-/// stopped.
+/// The time limit for a completion. It allows for a machine that is overloaded, and for processes
+/// that are stopped.
 constexpr auto longest_wait = std::chrono::seconds(60);
 
 constexpr std::size_t table_bytes = std::size_t{64} * 1024;
@@ -44,8 +44,8 @@ bool is_all(const unsigned char* from, std::size_t length, unsigned char value) 
   return std::all_of(from, from + length, [value](unsigned char each) { return each == value; });
 }
 
-/// A connection to another worker. Each of the two workers offers memory (a `lane`) to the other
-/// one.
+/// A connection to another worker. Each of the two workers offers memory, which is called a `lane`,
+/// to the other.
 class link {
  public:
   link(board& all, std::size_t self, std::size_t other, std::minstd_rand& random);
@@ -53,12 +53,12 @@ class link {
   link& operator=(const link&) = delete;
   ~link() { withdraw_regions(); }
 
-  /// Continues with the connection. Posts at most one request.
+  /// Takes the next step on this connection. Posts at most one request.
   void step();
-  /// Deregisters a part of this side's lane, checks that no later write arrives, and registers the
-  /// part again. Called by another thread.
+  /// Deregisters a part of this side's lane, checks that no later write arrives, and registers that
+  /// part again. Another thread calls this.
   void withdraw(std::minstd_rand& random);
-  /// The slot of this process, which is a part of its queue pair numbers.
+  /// Returns the slot of this process, which is a part of the numbers of its queue pairs.
   std::uint32_t slot() const { return end_.pair->qp_num >> 14; }
 
  private:
@@ -90,7 +90,7 @@ class link {
   std::uint64_t requests_ = 0;
   bool connected_ = false;
   bool broken_ = true;
-  /// The keys and addresses, as they were read before the request.
+  /// The keys and addresses that were read before the request was posted.
   std::uint32_t area_key_ = 0;
   std::uint32_t counter_key_ = 0;
   std::uint64_t area_at_ = 0;
@@ -100,7 +100,7 @@ class link {
 options of_links() {
   options wanted = with_atomics();
   wanted.memory = area_bytes + 2 * guard_bytes;
-  // The ACK timeout is at least 4 ms. The device waits longer for a process that is stopped.
+  // The ACK timeout is at least 4 ms. If a process is stopped, the device waits longer for it.
   wanted.timeout = 8;
   wanted.retry_count = 5;
   return wanted;
@@ -117,8 +117,8 @@ link::link(board& all, std::size_t self, std::size_t other, std::minstd_rand& ra
       known_(all.known[self][other]),
       end_(of_links()),
       epoch_(here_.epoch) {
-  // The previous process of this worker may have died while the area was withdrawn, so restore the
-  // area. This process may be killed during that as well.
+  // The process that ran this worker before may have died while the area was withdrawn, so restore
+  // the area. This process, too, may be killed while it does so.
   if (offered_.withdrawn != 0) own_.area = offered_.saved;
   offered_.withdrawn = 0;
   offer();
@@ -161,7 +161,7 @@ void link::withdraw(std::minstd_rand& random) {
   ibv_mr*& region = of_area ? area_ : counter_;
   const int error = ibv_dereg_mr(region);
   if (error == EBUSY) {
-    // Expected: the call returns EBUSY while a process is stopped in the middle of a request.
+    // This is expected: the call returns EBUSY if a process was stopped in the middle of a request.
     ++all_.total.busy;
     return;
   }
@@ -277,8 +277,9 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
     ++known_.done;
     return true;
   }
-  // The peer has died, is stopped, or has withdrawn its memory. IBV_WC_WR_FLUSH_ERR means that a
-  // request of the peer failed at this end, because it came after the region was deregistered.
+  // The peer has died, is stopped, or has withdrawn its memory. IBV_WC_WR_FLUSH_ERR means that one
+  // of the peer's requests failed at this end because it arrived after the region had been
+  // deregistered.
   if (completion.status != IBV_WC_RETRY_EXC_ERR && completion.status != IBV_WC_REM_ACCESS_ERR &&
       completion.status != IBV_WC_WR_FLUSH_ERR)
     complain("a request fails with status %d", completion.status);
@@ -332,7 +333,7 @@ void link::read() {
 }
 
 void link::settle() {
-  // Checks a write that may have been executed in part, and that is known to be over.
+  // Checks a write that is known to be over, but that may have been executed only in part.
   const std::uint32_t offset = known_.offset;
   const std::uint32_t length = known_.length;
   if (!read_into_buffer(offset, length)) return;
@@ -348,7 +349,7 @@ void link::settle() {
 
 void link::count() {
   const std::uint32_t doubts = known_.counts.fetch_add(1);
-  // A worker that doesn't know the value of the counter can only add to it.
+  // If a worker doesn't know the value of the counter, it can only add to it.
   const bool swaps = doubts == 0 && below(2) == 0;
   ibv_send_wr request{};
   request.opcode = swaps ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;

@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Several processes (workers) access each other's memory by concurrent one-sided requests, while
-/// the test kills and stops them. A shared board contains all state that has to outlive a process:
-/// the memory of the workers, the data that they have written to it or may have written, and their
-/// progress.
+/// Several processes, which are called workers, access each other's memory with concurrent
+/// one-sided requests, while the test kills and stops them. A shared board holds all state that
+/// must outlive a process: the memory of the workers, the data that they have written to it or may
+/// have written, and their progress.
 namespace soak {
 
 inline constexpr std::size_t workers = 4;
@@ -19,7 +19,8 @@ inline constexpr std::size_t area_bytes = std::size_t{256} * 1024;
 inline constexpr std::size_t guard_bytes = 4096;
 inline constexpr unsigned char guard = 0xa5;
 
-/// The memory that one worker offers to another one, with an area to write to and a counter.
+/// The memory that one worker offers to another. It has an area to which the other worker writes,
+/// and a counter.
 struct lane {
   std::array<unsigned char, guard_bytes> before;
   std::array<unsigned char, area_bytes> area;
@@ -28,29 +29,30 @@ struct lane {
   std::array<unsigned char, guard_bytes - sizeof(std::uint64_t)> end;
 };
 
-/// The address and keys of a lane, which the worker that writes to it reads.
+/// The address and the keys of a lane. The worker that writes to the lane reads them.
 struct keys {
-  /// The number is odd while the address and the keys change.
+  /// This number is odd while the address and the keys are being changed.
   std::atomic<std::uint32_t> version;
   std::uint32_t area;
   std::uint32_t counter;
   std::uint64_t area_at;
   std::uint64_t counter_at;
-  /// Not zero while the owner has withdrawn the area. `saved` is the content of the withdrawn area.
+  /// Not zero while the owner has withdrawn the area. Meanwhile, `saved` holds the content that the
+  /// area had.
   std::atomic<std::uint32_t> withdrawn;
   std::array<unsigned char, area_bytes> saved;
 };
 
-/// The content of a lane, as far as its writer knows it.
+/// The content of a lane, as far as the worker that writes to it knows it.
 struct knowledge {
   std::array<unsigned char, area_bytes> area;
-  /// A write that was started, but is not known to be complete.
+  /// A write that was started but is not known to have completed.
   std::atomic<std::uint32_t> writes;
   std::uint32_t offset;
   std::uint32_t length;
   std::uint64_t number;
   /// The number of atomic operations that were started since the counter was last read, and the
-  /// value that was read.
+  /// value that it had at that time.
   std::atomic<std::uint32_t> counts;
   std::uint64_t counted;
   /// The number of successful requests.
@@ -76,31 +78,31 @@ struct figures {
 
 struct board {
   std::atomic<bool> stops;
-  /// True if a problem was found. `complaint` describes the first one.
+  /// True if a problem was found. `complaint` describes the first problem.
   std::atomic<bool> wrong;
   std::array<char, 200> complaint;
   figures total;
   std::array<std::uint32_t, workers> seeds;
-  /// The values of the current process of each worker.
+  /// These values describe the current process of each worker.
   std::array<std::atomic<std::uint32_t>, workers> slots;
   std::array<std::atomic<std::ptrdiff_t>, workers> descriptors;
   std::array<std::atomic<std::ptrdiff_t>, workers> descriptors_alone;
   template <typename Of>
   using table = std::array<std::array<Of, workers>, workers>;
-  table<side> sides;       ///< indexed by this end and the other end
+  table<side> sides;       ///< indexed by this end, and then by the other end
   table<keys> keys_to;     ///< indexed by owner and writer
   table<lane> lanes;       ///< indexed by owner and writer
   table<knowledge> known;  ///< indexed by writer and owner
 };
 
-/// Returns random data for a whole area, which is always the same for the same number.
+/// Returns random data that fills a whole area. It depends only on the number.
 const unsigned char* data_of(std::uint64_t number);
 
-/// True if the lane agrees with the content that its writer knows.
+/// Returns true if the lane agrees with the content that its writer expects.
 bool agrees(const lane& found, const knowledge& known);
 bool has_guards(const lane& found);
 
-/// Runs a worker, whose number is in SOFTVERBS_SOAKER. Returns its exit code.
+/// Runs the worker whose number is in SOFTVERBS_SOAKER. Returns its exit code.
 int work();
 
 }  // namespace soak

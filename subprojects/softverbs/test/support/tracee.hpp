@@ -11,9 +11,9 @@
 #include <stdexcept>
 #include <string>
 
-/// A thread of another process, which can be stopped at any of its system calls. The destructor
-/// lets the thread continue, unless the thread was killed. All calls have to come from the same
-/// thread of this process.
+/// A thread in another process that can be stopped at any of its system calls. The destructor lets
+/// the thread continue, unless it was killed. All calls must come from the same thread in this
+/// process.
 class tracee {
  public:
   explicit tracee(pid_t thread) : thread_(thread) {
@@ -25,7 +25,7 @@ class tracee {
   tracee& operator=(const tracee&) = delete;
   ~tracee() { let_go(); }
 
-  /// True if this process has the right to trace `thread`. The thread continues.
+  /// Returns true if this process has the right to trace `thread`. The thread continues afterwards.
   static bool may_trace(pid_t thread) {
     try {
       const tracee tried(thread);
@@ -36,7 +36,7 @@ class tracee {
   }
 
   /// Lets the thread continue until it is about to make a system call. Returns false if it exits
-  /// before.
+  /// before that.
   bool reaches_call() {
     for (;;) {
       if (::ptrace(PTRACE_SYSCALL, thread_, nullptr, signal_) != 0 || !stops()) return false;
@@ -56,7 +56,7 @@ class tracee {
   }
 
  private:
-  /// The beginning of the kernel's structure that describes a stop.
+  /// The beginning of the structure in which the kernel describes why a thread has stopped.
   struct stop {
     std::uint8_t kind;
     std::uint8_t unused[3];
@@ -72,7 +72,8 @@ class tracee {
     if (::waitpid(thread_, &status, __WALL) != thread_ || !WIFSTOPPED(status)) return false;
     const int reason = WSTOPSIG(status);
     at_call_ = reason == (SIGTRAP | 0x80);
-    // A signal has to be passed on to the thread. Stops for other reasons concern only the tracer.
+    // A signal must be passed on to the thread, whereas stops for other reasons concern only the
+    // tracer.
     signal_ = at_call_ || status >> 16 != 0 ? 0 : reason;
     return true;
   }
@@ -91,7 +92,7 @@ class tracee {
   std::uint64_t call_ = 0;
 };
 
-/// Returns the thread of the process that has this name, or -1 if there is none.
+/// Returns the thread with this name in the process, or -1 if there is none.
 inline pid_t thread_of(pid_t process, const std::string& name) {
   for (const auto& each :
        std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {

@@ -11,18 +11,18 @@
 #include <string>
 #include <thread>
 
-/// True if this thread of the process sleeps in the kernel.
+/// Returns true if this thread of the process sleeps in the kernel.
 inline bool sleeps(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The state follows the thread's name, which itself may contain parentheses and spaces.
+  // The state comes after the thread's name, which may itself contain parentheses and spaces.
   const auto name_end = line.rfind(") ");
   return name_end != std::string::npos && line.compare(name_end + 2, 1, "S") == 0;
 }
 
-/// Runs `call` on another thread, checks that it sleeps until `end` is called, and returns its
-/// result.
+/// Runs `call` on another thread, and checks that it sleeps until `end` is called. Returns the
+/// result of `call`.
 template <typename Call, typename End>
 int returns_only_after(Call call, End end) {
   std::atomic<pid_t> thread{0};

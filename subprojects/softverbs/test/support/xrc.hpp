@@ -7,26 +7,27 @@
 #include <cstdint>
 #include <vector>
 
-/// Shared code of the tests of XRC. A connection has two halves: a sending queue pair, which
-/// belongs to an endpoint, and a receiving queue pair, which belongs to an XRC domain.
+/// Code that the XRC tests share. A connection has two halves: a sending queue pair, which belongs
+/// to an endpoint, and a receiving queue pair, which belongs to an XRC domain.
 
 ibv_xrcd* open_domain(ibv_context* verbs, int descriptor, int flags);
 ibv_qp* create_target(ibv_xrcd* domain);
 std::uint32_t number_of(ibv_srq* queue);
 /// The attributes for opening this queue pair.
 ibv_qp_open_attr to_open(const ibv_qp* made, ibv_xrcd* domain);
-/// The attributes for creating a shared receive queue.
+/// Returns attributes with which to create a shared receive queue.
 ibv_srq_init_attr_ex to_share(ibv_pd* protection, ibv_xrcd* domain, ibv_cq* queue);
 
-/// The sending half. If `operations` is not 0, its requests can be built by function calls.
+/// The sending half of a connection. If `operations` is not 0, its requests can be built with
+/// function calls.
 struct xrc_sender : endpoint {
   explicit xrc_sender(options wanted = {}, std::uint64_t operations = 0);
   /// Sends to the shared receive queue with this number.
   int send_to(std::uint64_t id, std::uint32_t shared_queue, std::uint32_t length);
 };
 
-/// The receiving half, with a shared receive queue. The protection domain, completion queue and
-/// memory belong to an endpoint.
+/// The receiving half of a connection, with a shared receive queue. Its protection domain,
+/// completion queue and memory belong to an endpoint.
 struct xrc_receiver {
   /// If a descriptor is given, the XRC domain belongs to that file.
   explicit xrc_receiver(const options& wanted = {}, int descriptor = -1);
@@ -49,7 +50,7 @@ struct xrc_receiver {
   ibv_qp* target = nullptr;
 };
 
-/// Both halves of a connection, in this process and connected to each other.
+/// Both halves of a connection. They are in this process, and connected to each other.
 struct xrc_connection {
   explicit xrc_connection(const options& wanted = {}, std::uint64_t operations = 0,
                           int descriptor = -1);

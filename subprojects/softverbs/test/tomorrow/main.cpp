@@ -47,7 +47,8 @@ int main() {
   check(ibv_tomorrow_query(context, &value) == EOPNOTSUPP, "a number that is an errno: query");
   check(ibv_tomorrow_change(pair) == EOPNOTSUPP, "a number that is an errno: change");
   ibv_tomorrow_release(region);
-  // If libibverbs' own operations are not available, all of these verbs return the same number.
+  // If the operations of libibverbs itself are not available, all of these verbs return the same
+  // number.
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with != nullptr && std::strcmp(with, "with") == 0) {
     errno = 0;

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
-/// The table of operations of the new verbs, with other operations before and between them. No
-/// release has this layout.
+/// The table that holds the operations of the new verbs, with other operations before and between
+/// them. No release has this layout.
 struct verbs_ex_private {
   std::uint64_t bits[5];
   void (*others_before[90])();

@@ -3,9 +3,9 @@
 
 #include <infiniband/verbs.h>
 
-/// Verbs that no libibverbs has. stand_in.cpp defines them in the way in which libibverbs defines
-/// its own verbs: each calls an operation in a table behind `verbs_context::priv`, which has its
-/// own layout.
+/// Verbs that no version of libibverbs has. stand_in.cpp defines them in the same way as libibverbs
+/// defines its own verbs: each of them calls an operation in a table behind `verbs_context::priv`.
+/// This table has a layout of its own.
 extern "C" {
 int ibv_tomorrow_query(ibv_context* context, int* value);
 int ibv_tomorrow_export(ibv_pd* domain);

@@ -112,7 +112,7 @@ TEST_CASE("completion counters: each counts the kinds of operations for which it
     right.connect(sender.here());
     CHECK(bytes.attach(sender.pair, of_receives) == EINVAL);
     REQUIRE(right.post_receive(1, {right.piece(0, 1000)}) == 0);
-    // Two of the requests are unsignaled, but are counted.
+    // Two of these requests are unsignaled, but they are counted nevertheless.
     REQUIRE(sender.send(2, {sender.piece(0, 300)}, 0) == 0);
     REQUIRE(sender.write(3, {sender.piece(0, 8)}, there, 0, 0) == 0);
     REQUIRE(sender.read(4, {sender.piece(0, 8)}, there) == 0);

@@ -34,7 +34,7 @@ ibv_td* thread_domain_of(ibv_context* context) {
   return thread;
 }
 
-/// Replaces the queue pair of an unconnected endpoint by one in another protection domain.
+/// Replaces the queue pair of an unconnected endpoint with one in another protection domain.
 void move_to(endpoint& end, ibv_pd* domain) {
   REQUIRE(ibv_destroy_qp(end.pair) == 0);
   ibv_qp_init_attr attributes{};
@@ -47,21 +47,22 @@ void move_to(endpoint& end, ibv_pd* domain) {
   CHECK(end.pair->pd == domain);
 }
 
-/// Writes from the endpoint's memory to its own memory, over a connection to itself.
+/// Writes from one part of the endpoint's memory to another, over a connection that leads back to
+/// the endpoint itself.
 ibv_wc_status write_to_itself(endpoint& end) {
   REQUIRE(end.write(1, {end.piece(0, 8)}, end.here(), 64) == 0);
   return end.wait().status;
 }
 
-/// An allocator of the program for the memory of queues. It records the address and type of each
-/// allocation.
+/// An allocator that the program provides for the memory of queues. It records the address and the
+/// type of each allocation.
 struct program_memory {
   ibv_pd* domain = nullptr;
   std::map<void*, std::uint64_t> pieces;
   std::set<std::uint64_t> contents;
   bool is_used_up = false;
   bool leaves_it_to_device = false;
-  /// A function that is called once, during the next allocation, unless it is empty.
+  /// Unless it is empty, this function is called once, during the next allocation.
   std::function<void()> meanwhile;
   int mistakes = 0;
 };
@@ -73,7 +74,7 @@ void* allocate(ibv_pd* domain, void* context, std::size_t size, std::size_t alig
   if (all.leaves_it_to_device) return IBV_ALLOCATOR_USE_DEFAULT;
   if (all.domain != nullptr && domain != all.domain) ++all.mistakes;
   if (const auto happens = std::exchange(all.meanwhile, nullptr)) happens();
-  // Calls a verb, because allocators are permitted to do that.
+  // An allocator may call verbs, so this one does.
   ibv_device_attr attributes{};
   ibv_pd* other = ibv_alloc_pd(domain->context);
   if (ibv_query_device(domain->context, &attributes) != 0 || ibv_dealloc_pd(other) != 0)
@@ -99,7 +100,7 @@ void give_back(ibv_pd* domain, void* context, void* memory, std::uint64_t conten
   ::free(memory);
 }
 
-/// Creates a parent domain that uses the program's allocator.
+/// Creates a parent domain that uses the allocator of the program.
 ibv_pd* allocating_parent_of(ibv_pd* domain, program_memory& context) {
   ibv_parent_domain_init_attr attributes{};
   attributes.pd = domain;
@@ -113,7 +114,7 @@ ibv_pd* allocating_parent_of(ibv_pd* domain, program_memory& context) {
   return context.domain;
 }
 
-/// Memory for queues, which the program provides. Access to all of it can be revoked at once.
+/// Memory that the program provides for queues. Access to all of it can be revoked at once.
 class arena {
  public:
   arena()

@@ -175,8 +175,8 @@ TEST_CASE("the handle of a parent domain imports the domain below") {
   REQUIRE(grandparent != nullptr);
   ibv_mr* const through_two = ibv_reg_mr(grandparent, memory.data(), memory.size(), rights);
   REQUIRE(through_two != nullptr);
-  // The parent domains end with their context. Their regions move to the remaining object of the
-  // domain below them.
+  // The parent domains end together with their context. Their regions move to the object that
+  // remains for the domain below them.
   other.close();
   CHECK(region->pd == same);
   CHECK(through_two->pd == same);
@@ -259,7 +259,7 @@ TEST_CASE("an imported region has the same keys and no address") {
 }
 
 TEST_CASE("queue pairs of an imported context serve the regions of the other context") {
-  // Programs do this: one process has the memory, and others have the queue pairs.
+  // Some programs work in this way: one process has the memory, and others have the queue pairs.
   endpoint owner;
   const imported_context imported(owner.context);
   ibv_pd* const domain = ibv_import_pd(imported.verbs, owner.domain->handle);
@@ -282,7 +282,7 @@ TEST_CASE("queue pairs of an imported context serve the regions of the other con
     REQUIRE(client.write(1, {client.piece(0, 8)}, owner.here()) == 0);
     CHECK(client.wait().status == IBV_WC_SUCCESS);
     CHECK(owner.memory[0] == 'c');
-    // Sends from the same memory, using the lkey of an imported region.
+    // Sends from the same memory, with the lkey of a region that was imported.
     ibv_mr* const region = ibv_import_mr(domain, owner.region->handle);
     REQUIRE(region != nullptr);
     REQUIRE(client.post_receive(2, {client.piece(100, 8)}) == 0);
@@ -315,7 +315,8 @@ TEST_CASE("the objects of a command file exist until its last context is closed"
     REQUIRE(same != nullptr);
     ibv_pd* const imported = ibv_import_pd(other.verbs, domain->handle);
     REQUIRE(imported != nullptr);
-    // The window is created in the context that is closed, but in the domain that remains.
+    // The context in which the window is created is closed, but the domain to which it belongs
+    // remains.
     REQUIRE(ibv_alloc_mw(domain, IBV_MW_TYPE_1) != nullptr);
     first.reset();
 
@@ -389,9 +390,9 @@ TEST_CASE("importing and destroying through the imported object leaks nothing") 
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(end.context, &device) == 0);
   const imported_context imported(end.context);
-  // There are more rounds than objects that may exist at once, so a leak would make a round fail.
-  // Each round unimports the original object, alternately before and after the imported one is
-  // destroyed.
+  // There are more rounds than objects that may exist at the same time, so if one leaked in each
+  // round, a round would fail. Each round unimports the original object, in turn before and after
+  // the imported one is destroyed.
   for (int round = 0; round < device.max_pd + 10; ++round) {
     ibv_pd* const domain = ibv_alloc_pd(end.context);
     ibv_pd* const same =
@@ -506,7 +507,7 @@ TEST_CASE("the domains of a closed context belong to the remaining context") {
     ibv_pd* const domain = ibv_alloc_pd(other.verbs);
     REQUIRE(domain != nullptr);
     domains.push_back(domain->handle);
-    // Half of the domains are imported into another context.
+    // Half of the domains are also imported into another context.
     if (each % 2 == 0) twins.push_back(ibv_import_pd(opened.verbs, domain->handle));
     ibv_mr* const region = ibv_reg_mr(domain, memory.data(), memory.size(), rights);
     REQUIRE(region != nullptr);

@@ -52,7 +52,7 @@ TEST_CASE("a thread can't poll the queue that it is reading") {
   end.start();
   CHECK(ibv_poll_cq(end.queue, 1, &completion) == -EBUSY);
   CHECK(ibv_start_poll(end.extended, &nothing) == EBUSY);
-  // The session continues, and other queues aren't affected.
+  // The session continues, and other queues are not affected.
   CHECK(end.extended->wr_id == 0);
   other.start();
   ibv_end_poll(other.extended);
@@ -64,7 +64,7 @@ TEST_CASE("a thread can't poll the queue that it is reading") {
   end.start();
   CHECK(end.extended->wr_id == 3);
   ibv_end_poll(end.extended);
-  // A poll that finds no completion does not begin a session.
+  // If a poll finds no completion, it does not begin a session.
   CHECK(ibv_start_poll(end.extended, &nothing) == ENOENT);
   CHECK(ibv_poll_cq(end.queue, 1, &completion) == 0);
 }
@@ -115,7 +115,7 @@ TEST_CASE("a thread can't post to the queue pair for which it is building reques
   const std::uint32_t key = window->rkey;
   CHECK(ibv_bind_mw(end.pair, window, &binding) == EBUSY);
   CHECK(window->rkey == key);
-  // Receives have a separate queue, and other queue pairs aren't affected.
+  // Receives use a different queue, and other queue pairs are not affected.
   CHECK(end.post_receive(9, {}) == 0);
   CHECK(other.write(2) == 0);
   end.add(3);

@@ -31,7 +31,7 @@ TEST_CASE("newer verbs: a region can be registered with the attributes in a stru
   const open_context device;
   ibv_pd* const domain = ibv_alloc_pd(device.verbs);
   alignas(64) std::array<std::byte, 64> memory{};
-  // The device can translate addresses only by whole pages.
+  // The device can only translate addresses by whole pages.
   const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(memory.data()) % 4096;
   auto* const extended = verb<register_extended>("ibv_reg_mr_ex");
   const auto attempt = [&](std::uint64_t fields) {
@@ -109,7 +109,7 @@ TEST_CASE("newer verbs: a port's attributes have a wider field for the speed of 
   const open_context device;
   verbs_context* const extended = verbs_get_ctx(device.verbs);
   REQUIRE(extended != nullptr);
-  // The structure as it is defined in newer headers.
+  // The structure in the form in which newer headers define it.
   struct attributes {
     alignas(ibv_port_attr) std::array<std::byte, newer::port_speed_offset> known;
     std::uint32_t speed;
@@ -119,7 +119,7 @@ TEST_CASE("newer verbs: a port's attributes have a wider field for the speed of 
   const auto query = [&](std::size_t size) {
     return extended->query_port(device.verbs, 1, reinterpret_cast<ibv_port_attr*>(&found), size);
   };
-  // The structure of older headers ends before this field.
+  // In older headers, the structure ends before this field.
   CHECK(query(sizeof(found.known)) == 0);
   CHECK(found.speed == ~std::uint32_t{0});
   CHECK(query(offsetof(attributes, more)) == 0);

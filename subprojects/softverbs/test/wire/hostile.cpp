@@ -22,8 +22,8 @@ using hostile::order;
 
 namespace {
 
-/// Simulates an overloaded machine: a thread that yields gets a processor only after all other
-/// threads. Applies to the thread that creates the object, and to the threads that it starts.
+/// Simulates an overloaded machine, on which a thread that yields gets a processor back only after
+/// all other threads. Affects the thread that creates the object, and the threads that it starts.
 class busy_processor {
  public:
   busy_processor() {
@@ -54,12 +54,12 @@ class busy_processor {
   std::vector<std::thread> others_;
 };
 
-/// A connection to a process that executes commands of the test, such as to write false data.
+/// A connection to a process that executes commands from the test, such as writing false data.
 struct connection_to_liar {
   explicit connection_to_liar(const options& wanted = {}) : end(wanted) {
     there = other.meet(end);
     REQUIRE(other.hear() == 'r');
-    // After several writes, the requests no longer need packets.
+    // After some writes, the requests no longer need packets.
     for (int round = 0; round < 10; ++round) {
       REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
       REQUIRE(end.wait().status == IBV_WC_SUCCESS);
@@ -67,13 +67,14 @@ struct connection_to_liar {
   }
   void tell(const order& what) { other.tell(&what, sizeof(what)); }
 
-  // The other process causes a data race on purpose, so ThreadSanitizer must not report it.
+  // The other process causes data races on purpose, so ThreadSanitizer must not report them.
   peer other{"liar", "TSAN_OPTIONS=report_bugs=0"};
   endpoint end;
   address there{};
 };
 
-/// A connection to another process, and one within this process. Both have to work all the time.
+/// A connection to another process, and one within this process. Both of them must keep working all
+/// the time.
 class healthy {
  public:
   healthy() : there_(other_.meet(end_)) {}
@@ -131,7 +132,7 @@ TEST_CASE("a process that writes false data to shared memory breaks only its own
     REQUIRE(link.other.hear() == 'd');
     auto& memory = link.end.memory;
     std::fill(memory.begin(), memory.end(), static_cast<unsigned char>(0x22));
-    // Posts requests while the connection works. The connection may fail in any way.
+    // Posts requests as long as the connection works. It may fail in any way.
     for (std::uint64_t id = 1; id <= 6; ++id) {
       const int error = id % 2 == 0 ? link.end.read(id, {link.end.piece(4096, 1 << 16)}, link.there)
                                     : link.end.write(id, {link.end.piece(0, 4096)}, link.there);
@@ -146,7 +147,7 @@ TEST_CASE("a process that writes false data to shared memory breaks only its own
     CHECK(all_are(0, 4096));
     CHECK(all_are(4096 + (1 << 16), memory.size()));
     friendly.check();
-    // If the call waited in vain for the peer, it would return EBUSY.
+    // If this call waited for the peer in vain, it would return EBUSY.
     CHECK(link.end.change(IBV_QPS_RESET) == 0);
     link.other.kill();
   }
@@ -230,8 +231,9 @@ TEST_CASE("a process may write anything to shared memory without affecting other
       REQUIRE(link.end.write(id, {link.end.piece(0, 5000)}, link.there) == 0);
       REQUIRE(link.end.wait().wr_id == id);
       REQUIRE(link.end.send(id, {link.end.piece(0, 100)}) == 0);
-      // The send may take long: the peer may have no receive, or be in an invalid state. So the
-      // loop below polls for its completion only a limited number of times.
+      // The send may take a long time, because the peer may have no receive or may be in an invalid
+      // state. For this reason, the loop below polls for the completion only a limited number of
+      // times.
       friendly.check();
       ibv_wc completion{};
       for (int tries = 0; tries < 100 && ibv_poll_cq(link.end.queue, 1, &completion) == 0; ++tries)
@@ -247,7 +249,7 @@ TEST_CASE("a process may write anything to shared memory without affecting other
     }
     link.other.kill();
   }
-  // Newly allocated device memory contains zeros, although the peers may have written to it before.
+  // Newly allocated device memory contains zeros, even if peers have written to it before.
   ibv_alloc_dm_attr all{4 << 20, 0, 0};
   ibv_dm* const memory = ibv_alloc_dm(friendly.end().context, &all);
   REQUIRE(memory != nullptr);

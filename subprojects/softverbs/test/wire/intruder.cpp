@@ -14,7 +14,8 @@
 namespace softverbs {
 namespace {
 
-/// Returns shared memory as it is sent with a handshake, with this size and these seals.
+/// Returns shared memory of the kind that is sent with a handshake. It has the given size and
+/// seals.
 int memory_of(std::size_t size, int seals) {
   const int made = ::memfd_create("intruder", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(made >= 0);
@@ -45,7 +46,7 @@ TEST_CASE("a handshake that offers memory that could be truncated is answered wi
     if (descriptor >= 0) ::close(descriptor);
   }
   CHECK(link.right.quiet());
-  // The device itself detects that the connections are closed.
+  // The device detects on its own that the connections are closed.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
@@ -62,14 +63,14 @@ TEST_CASE("unexpected file descriptors in messages are closed") {
     const auto answer = from.hear();
     REQUIRE(answer);
     for (const int each : answer->descriptors) ::close(each);
-    // Descriptors are permitted only with the first message.
+    // Only the first message may carry descriptors.
     from.send_with(&greeting, sizeof(greeting), std::vector<int>(60, good));
     CHECK_FALSE(from.hear());
     ::close(good);
     still_works(link);
   }
   CHECK(link.right.quiet());
-  // The device itself detects that the connections are closed.
+  // The device detects on its own that the connections are closed.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
@@ -210,7 +211,7 @@ TEST_CASE("UC: a message with a gap is dropped as a whole") {
   const ibv_wc received = link.right.wait();
   CHECK(received.wr_id == 1);
   CHECK(received.byte_len == whole);
-  // An incomplete message is dropped when the next one begins.
+  // If a message is incomplete, it is dropped when the next one begins.
   send(packet_flag::first, 23, 0);
   send(packet_flag::first | packet_flag::last, 40, 0);
   CHECK(link.right.wait().byte_len == packet_bytes);

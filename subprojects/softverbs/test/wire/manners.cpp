@@ -25,7 +25,7 @@
 
 namespace {
 
-/// During its lifetime, the process can't open more descriptors.
+/// Prevents the process from opening more descriptors during its lifetime.
 class no_more_descriptors {
  public:
   no_more_descriptors() {
@@ -59,8 +59,7 @@ double processor_seconds_of(const Action& action) {
   return processor_seconds() - before;
 }
 
-/// A listener that looks like another process of softverbs, and accepts connections only on
-/// request.
+/// A listener that looks like another softverbs process, but accepts connections only on request.
 class closed_door {
  public:
   closed_door() : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
@@ -75,15 +74,15 @@ class closed_door {
   closed_door& operator=(const closed_door&) = delete;
   ~closed_door() { ::close(socket_); }
 
-  /// The number of a queue pair that belongs to this process.
+  /// Returns the number of a queue pair that seems to belong to this process.
   std::uint32_t qpn() const { return qpn_; }
   /// Connects until the backlog is full.
   void fill() const {
     while (intruder::takes_a_place(qpn_)) {
     }
   }
-  /// Accepts the next connection that is still open. Returns its descriptor; negative if there is
-  /// none.
+  /// Accepts the next connection that is still open. Returns its descriptor, or a negative number
+  /// if there is none.
   int let_in() const {
     pollfd own{socket_, POLLIN, 0};
     constexpr std::chrono::milliseconds limit = patience;
@@ -109,8 +108,8 @@ TEST_CASE("no resources are kept for peers that have exited") {
     REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
     CHECK(end.wait().status == IBV_WC_SUCCESS);
   };
-  // This peer stays connected, so that the resources that the device allocates for its first peer
-  // are not counted.
+  // This peer stays connected, so that the count does not include the resources that the device
+  // allocates for its first peer.
   peer first("target");
   endpoint end_of_first;
   const address at_first = first.meet(end_of_first);
@@ -124,14 +123,14 @@ TEST_CASE("no resources are kept for peers that have exited") {
     other.kill();
     other.wait();
   }
-  // The program neither polls nor sends, so the device's own thread has to detect that the peers
-  // have exited.
+  // The program neither polls nor sends, so the device's own thread must detect that the peers have
+  // exited.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
   first.finish();
 }
 
-// SOFTVERBS_CLIENTS sets the number of clients, and SOFTVERBS_DESCRIPTORS the limit, for example
-// 4100 and 1024.
+// SOFTVERBS_CLIENTS sets the number of clients, and SOFTVERBS_DESCRIPTORS sets the limit on
+// descriptors. Values such as 4100 and 1024 are suitable.
 TEST_CASE("a server can serve more clients over time than its limit of descriptors") {
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
@@ -148,7 +147,7 @@ TEST_CASE("a server can serve more clients over time than its limit of descripto
   unsigned long served = 0;
   for (; served < clients; ++served) {
     peer other("target");
-    // Waits patiently, because descriptors of earlier clients may still be open.
+    // This waits patiently, because descriptors that belong to earlier clients may still be open.
     endpoint end(patient());
     const address there = other.meet(end);
     if (end.read(1, {end.piece(0, 100)}, there) != 0 || end.wait().status != IBV_WC_SUCCESS) break;
@@ -179,7 +178,7 @@ TEST_CASE("a message is received even if its sender exits without reading the an
     intruder from(link.right.pair->qp_num);
     from.greet(-1);
     REQUIRE(from.is_answered());
-    // The sender disconnects before the message is received.
+    // The sender disconnects before its message is received.
     softverbs_hold(1);
     from.send(&message, sizeof(message));
   }
@@ -193,8 +192,8 @@ TEST_CASE("connections that lack descriptors wait without using processor time")
   endpoint end(patient());
   other.meet(end);
   REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
-  // Sanitizers need descriptors for their checks, so the results are checked after this process can
-  // open descriptors again.
+  // Sanitizers need descriptors for their own checks, so the results are checked only after this
+  // process can open descriptors again.
   int posted = -1;
   double used = 0;
   bool quiet = false;
@@ -217,8 +216,8 @@ TEST_CASE("connections that lack descriptors wait without using processor time")
 TEST_CASE("a live peer that lacks descriptors isn't considered dead") {
   peer other("echo");
   endpoint end(patient());
-  // In the first round, this process lacks descriptors for a while, so it can't accept the peer's
-  // connection.
+  // In the first round, this process has no descriptors left for a while, so it can't accept the
+  // connection from its peer.
   other.meet(end);
   for (int round = 0; round < 3; ++round) {
     REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
@@ -321,7 +320,7 @@ TEST_CASE("two thousand silent connections don't exclude another client") {
 TEST_CASE("connections are accepted at a rate that leaves time for others") {
   connection link;
   constexpr int count = 300;
-  // The device keeps some connections of a process, possibly including its connection to itself,
+  // The device keeps some of a process's connections, which may include the connection to itself,
   // and closes all others.
   constexpr int kept = 4;
   std::vector<std::unique_ptr<intruder>> strangers;
@@ -340,8 +339,8 @@ TEST_CASE("connections are accepted at a rate that leaves time for others") {
     CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
   const auto still_there = count - have_ended();
   CHECK((still_there == kept || still_there == kept - 1));
-  // Sixteen connections are accepted per millisecond. The first and the last ones may have been
-  // accepted just before and after the measured time.
+  // Sixteen connections are accepted per millisecond. The first and the last few may have been
+  // accepted just before or after the time that is measured.
   CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds((count - 50) / 16));
 }
 
@@ -353,10 +352,10 @@ TEST_CASE("a peer whose answer waits to be accepted is not considered dead") {
   endpoint end(wanted);
   const address there = other.meet(end);
   let_everybody_in(end.pair->qp_num);
-  // The connections below are accepted before that of the peer, which has to connect in order to
+  // The connections below are accepted before the one from the peer, which must connect in order to
   // send its answer. The device accepts 16 connections per millisecond.
   standstill held;
-  // The backlog has less room if connections of an earlier test are still in it.
+  // The backlog has less room if it still holds connections from an earlier test.
   int in_line = 0;
   while (in_line < 2000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
   held.go_on();
@@ -370,7 +369,7 @@ TEST_CASE("a process that finds the backlog full waits for room") {
   endpoint end(patient());
   const address there = other.meet(end);
   other.stop();
-  // A closed connection still occupies a place in the backlog.
+  // A connection that was closed still occupies a place in the backlog.
   int in_line = 0;
   while (in_line < 1'000'000 && intruder::takes_a_place(there.qpn)) ++in_line;
   CAPTURE(in_line);
@@ -389,7 +388,7 @@ TEST_CASE("a new process that finds the backlog full is served eventually") {
   int in_line = 0;
   while (in_line < 1'000'000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
   CAPTURE(in_line);
-  // The newcomer sends packets, so its connection has to be accepted.
+  // The newcomer sends packets, so the device must accept its connection.
   peer newcomer("writer", "SOFTVERBS_SHARED_MEMORY=no");
   newcomer.meet(end);
   newcomer.tell('w');
@@ -422,7 +421,7 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
   message.header.address = end.here().memory;
   message.payload.fill(0x5a);
   intruder from(end.pair->qp_num);
-  // This connection is accepted before the device is held.
+  // The device accepts this connection before it is held.
   from.greet(-1);
   REQUIRE(from.is_answered());
   other.fill();
@@ -432,7 +431,7 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
     while (softverbs_step() != 0) {
     }
   }
-  // The process waits for room in the backlog, without needing another packet, and then identifies
+  // Without needing another packet, the process waits for room in the backlog, and then identifies
   // the sender.
   const int found = other.let_in();
   REQUIRE(found >= 0);
@@ -444,8 +443,8 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
   ::close(found);
 }
 
-// SOFTVERBS_CALLS sets the number of connections, for example 330000. The test then prints by how
-// much other processes are delayed, which is meaningful on an idle machine.
+// SOFTVERBS_CALLS sets the number of connections, for example to 330000. The test then also prints
+// by how much other processes are delayed, which means something only on an idle machine.
 TEST_CASE("a client that reconnects repeatedly doesn't keep others from being served") {
   const char* said = std::getenv("SOFTVERBS_CALLS");
   const auto calls =
@@ -485,7 +484,7 @@ TEST_CASE("a client that reconnects repeatedly doesn't keep others from being se
 }
 
 TEST_CASE("a peer with another version of softverbs is reported as such") {
-  // Uses a new process, because a process checks for other versions only once per second, and
+  // This uses a new process, because a process checks for other versions only once per second, and
   // reports them only once.
   peer seeker("seeker");
   CHECK(seeker.wait() == 0);
@@ -496,7 +495,7 @@ TEST_CASE("a posted request is executed without further polling") {
   ibv_wc completion{};
   const auto* arrived = static_cast<volatile unsigned char*>(&link.right.memory[7]);
   for (int round = 1; round <= 20; ++round) {
-    // Polls often enough that the device relies on the program to make progress.
+    // Polls so frequently that the device relies on the program to make progress.
     const auto start = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(3))
       CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);

@@ -28,7 +28,7 @@ ring_state& state_of(std::span<std::byte> memory) {
   return *reinterpret_cast<ring_state*>(memory.data());
 }
 
-/// An intruder that the device has accepted as a peer, and that shares memory with it.
+/// An intruder that the device has accepted as a peer, and with which it shares memory.
 class sharing_intruder : public intruder {
  public:
   explicit sharing_intruder(std::uint32_t qpn) : intruder(qpn) {
@@ -227,7 +227,8 @@ TEST_CASE("random data in shared memory breaks only its own connection") {
       header.key =
           random() % 2 == 0 ? link.right.region->rkey : static_cast<std::uint32_t>(random());
       header.address = random() % 2 == 0 ? link.right.here().memory : random();
-      // The target is not an end of this connection, because such a packet may break it.
+      // The target is not one of the ends of this connection, because such a packet may break that
+      // end.
       header.target_qpn = random() % 2 == 0 ? header.target_qpn + 1 : 0xffffff;
       const std::uint32_t length =
           random() % 10 == 0 ? static_cast<std::uint32_t>(random())
