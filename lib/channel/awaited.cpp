@@ -36,7 +36,7 @@ condition::state awaited_message::test_arrival(condition& self) noexcept {
   if (mine->is_shared) mine->is_short = mine->core.take_shared_messages();
   if (!mine->arrived.is_empty()) return state::met;
   if (inbox::refusal(*mine)) return state::met;
-  // No thread is woken when a place returns to the pool, so the pool has to be checked again soon.
+  // Returning a place to the pool wakes no thread, so the pool has to be checked again soon.
   return mine->is_due() ? state::unmet_so_far : state::unmet;
 }
 
@@ -70,7 +70,7 @@ void awaited_revocation::proceed(continuation& self) noexcept {
 
 result<void> awaited_revocation::await_resume() noexcept {
   if (!has_expired()) return lease_.revoke(call_limit::of_channel());
-  // Without the request, a system call revokes the lease.
+  // If the request was not posted, `revoke` uses a system call.
   if (!was_posted_) return lease_.revoke(limit());
   const std::optional<error> root = core_->root_of_failure();
   const result<void> done = lease_.revoke(call_limit::of_channel());
@@ -84,7 +84,8 @@ void awaited_scope::proceed(continuation& self) noexcept {
 }
 
 scope_result<void> awaited_scope::await_resume() noexcept {
-  // If the limit was reached, `failure` breaks the channel instead of waiting.
+  // If this wait's limit was reached, `failure` breaks the channel at once, because that limit
+  // becomes the scope's limit here.
   const call_limit usual = state_.limit;
   if (has_expired()) state_.limit = call_limit::from(&limit());
   const auto failed = scope_.failure(false);

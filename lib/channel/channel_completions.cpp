@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Completions of a channel's requests, and their results.
+/// The completions of a channel's requests, and the results of the requests.
 #include "channel/hub_state.hpp"
 #include "channel/inbox_state.hpp"
 #include "channel/lease_book.hpp"
@@ -61,8 +61,8 @@ bool channel_core::collect_with_care() noexcept {
     const one_thread only(users_);
     return connection_.poll(completions);
   }();
-  // The usual case is one successful request of the send queue. Unlike the requests that `collect`
-  // handles in this way, the request may keep memory alive.
+  // The usual case is one successful request in the send queue. `collect` has a similar path, but
+  // only for requests that keep no memory alive; this one may.
   if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
     const one_thread only(users_);
     sends_.complete(completions->wr_id, guard_);
@@ -130,8 +130,8 @@ void channel_core::take_hang_up() noexcept {
     give_up(wait_end::file_descriptor, reason_of(wait_end::file_descriptor, wait_limit::forever()));
 }
 
-/// Processes the completions of one poll. The callers handle a single successful request of the
-/// send queue themselves.
+/// Processes the completions that one poll has returned. If that is a single successful request in
+/// the send queue, the callers handle it themselves.
 /// \returns true if there may be more completions
 bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noexcept {
   if (filled < 0) {
@@ -142,7 +142,7 @@ bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noe
   const ibv_wc* const end = completions + filled;
   const ibv_wc* next = completions;
   while (next != end && next->status == IBV_WC_SUCCESS && !is_receive(next->wr_id)) ++next;
-  // The last of several successful requests of the send queue completes all requests before it.
+  // The last of several successful requests in the send queue completes all requests before it.
   if (next != completions) sends_.complete(next[-1].wr_id, guard_);
   for (; next != end; ++next) complete(*next);
   return end == std::end(completions);
@@ -158,7 +158,8 @@ void channel_core::complete_failed(const ibv_wc& completion) noexcept {
   }
   const std::uint64_t number = completion.wr_id & below_operation;
   if (sends_.is_done(number)) return;
-  // The earlier requests have succeeded: a failure would have been reported before this one.
+  // The earlier requests have succeeded, since their failures would have been reported before this
+  // one.
   sends_.complete_until(number, guard_);
   fail_send(number, static_cast<work_operation>(completion.wr_id >> operation_at), status,
             completion.vendor_err);
@@ -254,7 +255,8 @@ transport_result<completed_work> channel_core::take_with_care(request one,
     return error(error_kind::invalid_input, "result of a request",
                  "the scope in which it was posted has ended, and has reported the outcome");
   if (!failure) return done;
-  // Returns the cause: the limit of the wait has closed the connection, which flushed the request.
+  // Returns the cause of the flush: the wait for the request reached its limit, which closed the
+  // connection.
   if (root) return *root;
   if (was_orphan)
     return error(error_kind::not_connected, "result of a request",
@@ -267,8 +269,8 @@ void channel_core::drop_with_care(request one, bool must_wait) noexcept {
   if (is_done(one)) {
     if (one.is_receive()) receives_.release(*one.slot);
   } else if ((scope != nullptr || one.keeps) && !must_wait) {
-    // There is no need to wait here: either the scope waits for the request, or the request does
-    // not use memory that the program could free.
+    // There is no need to wait here: either the scope waits for the request, or the request uses no
+    // memory that the program could free.
     if (one.is_receive()) one.slot->notes |= receive_slot::unheld;
   } else {
     const auto ended = wait_for(one, scope != nullptr ? scope->limit : call_limit::of_channel());

@@ -21,7 +21,7 @@ namespace verbspp::detail {
 
 namespace {
 
-// Explanations of why a request was flushed, for a root error without a hint.
+// Explanations of why a request was flushed, for use if the root error has no hint.
 constexpr const char* broken_off =
     "the device moved the queue pair to the error state, usually because the peer requested an "
     "operation that is not allowed here";
@@ -135,7 +135,7 @@ void channel_connection::stop() noexcept {
   if (native_ == nullptr) return;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // A failure can be ignored, because the queue pair is destroyed later.
+  // A failure of this call can be ignored, because the queue pair is destroyed later.
   static_cast<void>(ibv_modify_qp(native_, &attributes, IBV_QP_STATE));
   if (!stopped_at_) stopped_at_ = std::chrono::steady_clock::now();
 }
@@ -208,7 +208,7 @@ result<wait_end> channel_connection::wait(const looking& look, const wait_limit&
 bool channel_connection::watched_has_ended() const noexcept { return has_ended(watched_); }
 
 error channel_connection::heard() noexcept {
-  // If no failure is found, the port has recovered in the meantime.
+  // If no failure is found, a port was down, but has recovered in the meantime.
   return failure_told_to(listener_).value_or(
       error(error_kind::driver, waiting_on_channel, "a port was down for a moment"));
 }
@@ -251,15 +251,15 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
 }
 
 void channel_connection::wake_loop() const noexcept {
-  // If there is no descriptor, no wakeup is needed: the program polls, or calls `deadline` before
-  // it sleeps.
+  // If there is no descriptor, no event loop needs to be woken: the program polls, or calls
+  // `deadline` before it sleeps.
   const int signal = __atomic_load_n(&loop_signal_, __ATOMIC_SEQ_CST);
   if (signal >= 0) raise(signal);
 }
 
 void channel_connection::take_loop_events() noexcept {
   const result<bool> has_ended = loop_->take(queue());
-  // The error can be ignored: if the device no longer exists, the next call on the queue fails,
+  // An error can be ignored here: if the device no longer exists, the next call on the queue fails,
   // too.
   if (!has_ended.has_value() || !has_ended.assume_value()) return;
   watched_ends_at_ = std::chrono::steady_clock::now();

@@ -18,8 +18,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The time in which a device has to flush all requests of a queue pair that has entered ERR. A
-/// working device needs microseconds. After this time, the queue pair is destroyed.
+/// The time within which a device has to flush all requests once their queue pair has entered ERR.
+/// A working device needs microseconds. After this time, the queue pair is destroyed.
 constexpr auto time_to_flush = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -62,7 +62,7 @@ result<channel_core*> channel_core::create(const channel_settings& settings) noe
   return made;
 }
 
-/// Allocates the state of all requests that can be outstanding.
+/// Allocates the records for all requests that can be outstanding.
 result<void> channel_core::allocate() noexcept {
   const queue_pair_capacities& granted = connection_.capacities();
   VERBSPP_TRYV(receives_.allocate());
@@ -149,8 +149,8 @@ result<void> channel_core::prepare() noexcept {
   const std::uint32_t granted_receives = has_receives ? granted.max_receive_work_requests : 0;
   const std::uint64_t all_granted =
       std::uint64_t{granted.max_send_work_requests} + granted_receives;
-  // The granted capacities may exceed those requested. They are used if the completion queue has
-  // room for them.
+  // The granted capacities may exceed the requested ones. They are used if the completion queue has
+  // enough room.
   bool is_as_granted = all_granted <= connection_.queue().capacity();
   if (member_) {
     // If the hub has no room for the channel's requests, the queue pair is destroyed.
@@ -175,8 +175,8 @@ result<void> channel_core::prepare() noexcept {
   return success();
 }
 
-/// Completes a handshake. After a success, the channel also accepts sends; after a failure, it is
-/// broken.
+/// Completes a handshake. If it succeeded, the channel accepts sends from now on; if it failed, the
+/// channel is broken.
 result<void> channel_core::settle(const result<void>& connected) noexcept {
   if (!connected.has_value()) {
     end_connection(connected.assume_error());
@@ -188,7 +188,7 @@ result<void> channel_core::settle(const result<void>& connected) noexcept {
 
 result<void> channel_core::connect(const endpoint& remote) noexcept {
   VERBSPP_TRYV(connection_.check_prepared());
-  // An endpoint of an earlier connection is refused, and leaves the channel unchanged.
+  // If the endpoint is from an earlier connection, it is refused, and the channel stays unchanged.
   VERBSPP_TRYV(connection_.check_newer(remote));
   return settle(connection_.connect(remote));
 }
@@ -252,8 +252,8 @@ void channel_core::destroy_queue_pair() noexcept {
     if (had_one) member_->hub->detach(*member_.get(), !guard_.is_lost());
     collect();
   }
-  // Processes completions that the device had reported before. The other requests are flushed
-  // below.
+  // Processes the completions that the device has already reported. The remaining requests are
+  // flushed below.
   for (std::uint32_t before = ~0U; !is_idle() && before != outstanding();) {
     before = outstanding();
     collect();
@@ -266,7 +266,7 @@ void channel_core::destroy_queue_pair() noexcept {
 }
 
 result<void> channel_core::renew(const wait_limit& limit) noexcept {
-  // The socket stays open, since the peer renews its channel over it, too.
+  // The socket stays open, since the peer needs it to renew its channel, too.
   tied_socket socket = std::move(connection_.socket());
   const result<void> closed = close(limit);
   connection_.socket() = std::move(socket);
@@ -296,7 +296,7 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
 
 void channel_core::abandon() noexcept {
   static_cast<void>(close(time_to_flush));
-  // If the queue pair still exists, tries again to destroy it, and reports a failure.
+  // If the queue pair still exists, tries once more to destroy it, and reports a failure.
   connection_.drop_queue_pair();
   is_orphan_ = true;
   sends_.set_suspect(true);

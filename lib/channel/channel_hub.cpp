@@ -17,7 +17,7 @@ bool has_objection(const detail::hub_state* hub, std::span<arrival> into) noexce
   return hub == nullptr || into.empty() || hub->has_table();
 }
 
-/// The reason why no arrivals can be returned.
+/// Returns the error for a call that cannot return arrivals.
 error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
   if (hub == nullptr) return {error_kind::invalid_input, polling, "this hub was moved from"};
   if (into.empty()) return detail::no_slots(polling);

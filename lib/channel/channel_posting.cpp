@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Posting of an inbox's receives, and marks of guarded memory.
+/// Posting an inbox's receives, and marking guarded memory.
 #include "channel/hub_state.hpp"
 #include "channel/inbox_state.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
@@ -88,8 +88,8 @@ void channel_core::hide(std::uint64_t number, const native_elements& elements) n
 }
 
 void channel_core::note_batch_memory(const ibv_send_wr* requests, std::uint32_t count) noexcept {
-  // Stops when all places that the guard has for the send queue are in use. These are more places
-  // than the queue can hold requests, so a batch that reaches this end is refused later.
+  // Stops when all of the guard's places for the send queue are in use. The guard has more such
+  // places than the queue can hold requests, so a batch that is stopped here is refused later.
   const std::uint64_t end =
       std::min<std::uint64_t>(sends_.next() + count, sends_.completed() + sends_.places());
   for (std::uint64_t number = sends_.next(); number < end; ++number, ++requests) {

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint64_t default_limit_flag = std::uint64_t{1} << 32;
 
-/// Reads the number of the peer's queue pair from the facts of a wait's error. There are three
-/// facts: the number of outstanding requests of the send queue, the number of outstanding receives,
+/// Reads the number of the peer's queue pair from the facts in a wait's error. There are three
+/// facts: the number of outstanding requests in the send queue, the number of outstanding receives,
 /// and the number of the peer's queue pair combined with `default_limit_flag`.
 constexpr std::uint32_t peer_of(const error_access::words& facts) noexcept {
   return static_cast<std::uint32_t>(facts[2]);

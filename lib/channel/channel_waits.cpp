@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Waits of a channel: for room, requests, scopes and news.
+/// The ways in which a channel waits: for room, for requests, for scopes and for news.
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/work/operations.hpp>
@@ -10,7 +10,7 @@
 
 namespace verbspp::detail {
 
-/// A write of 0 bytes, which needs no memory of the peer. Its completion shows that all earlier
+/// A write of 0 bytes, which needs none of the peer's memory. Its completion shows that all earlier
 /// requests have completed.
 struct marker_operation {};
 
@@ -94,7 +94,8 @@ result<void> channel_core::wait_for_send_room(std::uint32_t wanted, call_limit l
 
 result<void> channel_core::make_send_room(const char* operation, bool waits,
                                           call_limit limit) noexcept {
-  // Does not wait on an empty channel, so that the error names the operation instead of the wait.
+  // There is no wait on an empty channel, so that the error names the operation rather than the
+  // wait.
   if (waits && state() != channel_state::empty) return wait_for_send_room(1, limit);
   if (sends_.is_open()) collect();
   if (sends_.has_room()) return success();
@@ -181,8 +182,8 @@ void channel_core::mark_end(const scope_state& stream) noexcept {
   if (!has_open_end(stream)) return;
   if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
-  // If the marker cannot be posted, breaking the connection is the only way to finish the requests
-  // before it.
+  // If the marker cannot be posted, breaking the connection is the only way to finish the stream's
+  // requests.
   request marker;
   if (const auto marked = post(marker_operation(), marker); !marked.has_value())
     return break_off(marked.assume_error());

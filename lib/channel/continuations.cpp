@@ -11,8 +11,8 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// The time of the next alarm. A default limit starts only at an alarm, so it may be exceeded by
-/// the time between two alarms.
+/// The time of the next alarm. A default limit starts to run only at an alarm, so it may be
+/// exceeded by the time between two alarms.
 clock::time_point next_tick(std::chrono::nanoseconds usual_limit) noexcept {
   return wait_limit(usual_limit / 4 + std::chrono::nanoseconds(1)).deadline();
 }
@@ -24,7 +24,8 @@ void continuations::end_subject(const void* subject) noexcept {
     auto& of = static_cast<condition&>(one);
     if (of.subject() != subject) return;
     of.forget_subject();
-    // No completion will cause the program to call `poll`, so an alarm for the current time does.
+    // There will be no completion to make the program call `poll`, so an alarm for the current time
+    // is set instead.
     alarm_ = std::min(alarm_, clock::now());
   });
 }

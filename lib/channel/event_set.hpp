@@ -13,7 +13,7 @@
 namespace verbspp::detail {
 
 /// A set of descriptors with tags, and a signal. Its epoll descriptor is readable while a
-/// descriptor of the set is ready or the signal is raised. Thread-safe once the set is open.
+/// descriptor in the set is ready, or the signal is raised. Thread-safe once the set is open.
 class event_set {
  public:
   event_set() noexcept = default;
@@ -34,8 +34,8 @@ class event_set {
   [[nodiscard]] int add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept;
   /// Removes a descriptor. A no-op for a negative one.
   void remove(int descriptor) noexcept;
-  /// Clears the signal, and calls `take` with the tag and the events of each ready descriptor, up
-  /// to 16 of them.
+  /// Clears the signal, and calls `take` with the tag and the events of each ready descriptor, for
+  /// at most 16 descriptors.
   template <class Take>
   void take(Take take) noexcept {
     epoll_event ready[16];

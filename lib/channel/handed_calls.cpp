@@ -16,7 +16,8 @@ void handed_calls::withdraw(continuation& call) noexcept {
 }
 
 void handed_calls::run() noexcept {
-  // The lock also guards the list `now`, since a call may withdraw another call from it.
+  // The lock also guards the list `now`, because a call that is being made may withdraw another one
+  // from it.
   continuation_list now;
   {
     const brief_guard guard(lock_);

@@ -32,12 +32,12 @@
 
 namespace verbspp::detail {
 
-/// The part of a channel that its hub accesses. It has a ring of the completions that polls of the
-/// hub have found for the channel, and that the channel has not processed yet.
+/// The part of a channel that its hub accesses. It has a ring buffer of completions that polls of
+/// the hub have found for the channel, but that the channel has not processed yet.
 ///
 /// A thread that holds the hub's lock adds completions; the channel removes them without the lock.
-/// The ring has room for a completion of each request that can be outstanding, and for one failed
-/// shared receive.
+/// The ring has room for one completion for each request that can be outstanding, and for one
+/// failed shared receive.
 struct [[gnu::visibility("hidden")]] hub_member {
   /// Calls `take` with each completion, and removes it. Only the channel may call this.
   template <class Take>
@@ -47,12 +47,13 @@ struct [[gnu::visibility("hidden")]] hub_member {
       take(completions_.get()[first_ & mask_]);
   }
 
-  /// Returns true once after each event of the descriptor that the channel watches.
+  /// Returns true once after each event on the descriptor that the channel watches.
   [[nodiscard]] bool take_hang_up() noexcept {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }
 
-  /// The time at which the hub will report the channel; the maximum if no alarm is set.
+  /// The alarm, which is the time at which the hub will report the channel; the maximum if none is
+  /// set.
   [[nodiscard]] std::chrono::steady_clock::time_point alarm() const noexcept {
     return std::chrono::steady_clock::time_point(
         std::chrono::nanoseconds(__atomic_load_n(&alarm_, __ATOMIC_ACQUIRE)));
@@ -71,7 +72,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
   void put(const ibv_wc& completion) noexcept;
 
   // Guarded by the hub's lock.
-  std::uint32_t number_ = 0;    ///< the queue pair's number; 0 without a queue pair
+  std::uint32_t number_ = 0;    ///< the queue pair's number; 0 if there is none
   std::uint64_t expected_ = 0;  ///< the number of completions that are reserved in the queue
   bool knows_failure_ = false;  ///< true if a failed shared receive was passed to the channel
   std::int64_t alarm_ = no_alarm;
@@ -115,20 +116,20 @@ class [[gnu::visibility("hidden")]] hub_state {
     return __atomic_load_n(&lost_, __ATOMIC_RELAXED) != 0;
   }
   /// Processes the available completions before a queue pair is destroyed. `stopped_at` is the time
-  /// at which the queue pair entered ERR. With a pool, processes completions until a short time
-  /// after that, because completions of shared receives may arrive late.
+  /// at which the queue pair entered ERR. With a pool, continues until a short time after
+  /// `stopped_at`, because completions of shared receives may arrive late.
   void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;
   /// Removes the queue pair of the channel, and drops the messages that were received through it.
   void detach(hub_member& member, bool is_destroyed) noexcept;
-  /// Removes the channel. Its index may be reused once no turn uses it.
+  /// Removes the channel. Its index may be reused once no turn uses that index.
   void leave(hub_member& member) noexcept;
-  /// Holds back arrivals of the channel until `release`.
+  /// Holds back the channel's arrivals until `release` is called.
   void hold(const hub_member& member) noexcept;
   /// Ends `hold`, and reports the arrivals that were held back. A no-op if the hub has a table of
-  /// clients, which releases its channels by `admit`.
+  /// clients, which uses `admit` instead.
   void release(const hub_member& member) noexcept;
-  /// Reports the channel when the watched descriptor has an event. Replaces the descriptor that was
-  /// watched before. A negative number means that there is no descriptor.
+  /// From now on, reports the channel when `watched` has an event. This replaces the descriptor
+  /// that was watched before. A negative number means that there is no descriptor.
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
 
@@ -150,17 +151,17 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   /// Reports that the channel has news, if it still exists. Any thread may call this.
   void report(channel_id id) noexcept;
-  /// Passes this call to a thread that polls or waits, and that then makes the call.
+  /// Passes this call to a thread that polls or waits. That thread then makes the call.
   void hand_over(continuation& call) noexcept;
 
   // Functions for the table of clients.
 
   /// Takes ownership of the table. From now on, the arrivals of each new channel are held back
-  /// until `admit`.
+  /// until `admit` is called for it.
   [[nodiscard]] result<void> keep(owned<hub_table> table) noexcept;
   [[nodiscard]] bool has_table() const noexcept { return static_cast<bool>(table_); }
-  /// Ends the hold of a channel that was added to the table, and reports the channel, so that it
-  /// gets a turn.
+  /// Stops holding back the arrivals of a channel that was added to the table, and reports the
+  /// channel, so that its client gets a turn.
   void admit(std::uint32_t index) noexcept;
   /// From now on, `end_turn` returns false until the channel of the turn is destroyed.
   void close_table() noexcept;
@@ -171,8 +172,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
   /// Returns the next message that arrived before the turn; empty if there is none.
   [[nodiscard]] message next_message(hub_turn& turn) noexcept;
-  /// \returns false if the table is closed: the caller has to destroy the channel, and call this
-  /// again
+  /// \returns false if the table is closed: the caller then has to destroy the channel, and call
+  /// this function again
   [[nodiscard]] bool end_turn(hub_turn& turn) noexcept;
 
   // Functions for the hub's handles.
@@ -202,8 +203,8 @@ class [[gnu::visibility("hidden")]] hub_state {
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  /// An entry of the table of channels: the channel with this index, and its arrivals. A row that
-  /// has arrivals to report is *ready*, and is in a list of ready rows.
+  /// An entry in the table of channels, which contains the channel with this index, and its
+  /// arrivals. A row that has arrivals to report is *ready*, and is in the list of ready rows.
   struct alignas(64) row {
     hub_member* member = nullptr;
     channel_id id{};  ///< the id of the current or last channel
@@ -212,7 +213,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     message_list messages{};
     bool has_news = false;
     bool is_ready = false;  ///< true if it is in the list of ready rows
-    // The flags of `keeps`: reasons not to report the channel's arrivals.
+    // The flags in `keeps`, which are reasons not to report the channel's arrivals.
     static constexpr std::uint8_t held = 1;       ///< until `release`
     static constexpr std::uint8_t in_turn = 2;    ///< until `end_turn`
     static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
@@ -227,7 +228,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
   };
   /// Maps the number of a queue pair (24 bits) to the index of its channel, in two levels. An array
-  /// of the second level is allocated when a channel first needs it.
+  /// on the second level is allocated when the first channel needs it.
   class number_table {
    public:
     number_table() noexcept = default;
@@ -257,10 +258,10 @@ class [[gnu::visibility("hidden")]] hub_state {
   struct found {
     std::uint32_t count = 0;
     bool is_short = false;  ///< the pool has too few free places for the receives
-    /// There are arrivals for other threads, or calls that were handed over.
+    /// True if there are arrivals for other threads, or calls that were handed over.
     bool has_more = false;
   };
-  /// The error with which looking for arrivals has failed, if it has.
+  /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;
   /// Takes arrivals, and refills the shared receive queue.
   [[gnu::always_inline]] inline found take_arrivals(std::span<arrival> into) noexcept;
@@ -271,8 +272,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] channel_core* next_with_news() noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
-  /// Returns the arrivals that `find` has found. Otherwise, returns the failure of `find`, or a
-  /// failure of the device that no poll has returned yet.
+  /// Returns the arrivals that `find` has found. If it has found none, returns the failure of
+  /// `find`, or a failure of the device that no poll has returned yet.
   template <class Find>
   [[nodiscard]] result<found> poll_with(Find find, bool takes_events = true) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
@@ -296,7 +297,7 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   // The caller of the following functions holds the lock.
 
-  /// The slots of the caller that are still empty.
+  /// The caller's slots that are still empty.
   struct empty_slots {
     arrival* next = nullptr;
     arrival* end = nullptr;
@@ -308,9 +309,9 @@ class [[gnu::visibility("hidden")]] hub_state {
     }
   };
   /// Processes available completions until the slots are full; without slots, processes all of
-  /// them. A message is stored in the next slot. It is appended to the list of its channel instead
-  /// if that list contains earlier messages, or if the channel's arrivals are held back. A thread
-  /// that will sleep has to process all completions, since only new completions wake it.
+  /// them. A message is stored in the next slot. But if the list of its channel contains earlier
+  /// messages, or the channel's arrivals are held back, the message is appended to that list. A
+  /// thread that will sleep has to process all completions, since only new completions wake it.
   [[gnu::always_inline]] inline void take_completions(empty_slots& into) noexcept;
   void take_all_completions() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
@@ -321,7 +322,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   void take_listed(empty_slots& into) noexcept;
   /// Removes and returns the first ready row. \pre there is a ready row
   [[nodiscard]] row& take_ready() noexcept;
-  /// The result if no arrivals were found. \param failed set to the error, if there is one
+  /// Returns the result for the case that no arrivals were found. \param failed set to the error,
+  /// if there is one
   [[nodiscard]] found found_none(cause& failed) const noexcept;
   void note_news(row& of) noexcept;
   /// Appends a row that has arrivals to the list of ready rows, unless the row is in the list
@@ -397,16 +399,16 @@ class [[gnu::visibility("hidden")]] hub_state {
   loop_events loop_{};               ///< for event loops of the program
   bool has_loop_ = false;            ///< true once `loop_` is completely set up
   async_listener listener_;          ///< for failures of the device
-  std::uint32_t failures_told_ = 0;  ///< `times_heard()` at the last failure that a poll returned
-  /// Wakeups other than completions, for all waiting threads: `wake` was called, a watched
-  /// descriptor was hung up, or the timer has expired. The tags are ids of channels, and
+  std::uint32_t failures_told_ = 0;  ///< `times_heard()` when a poll last returned a failure
+  /// The events other than completions that wake all waiting threads: a call of `wake`, the hang-up
+  /// of a watched descriptor, and the expiry of the timer. The tags are ids of channels, and
   /// `of_timer`.
   event_set events_{};
   bool is_watching_ = false;  ///< true once any descriptor was watched; accessed atomically
-  int timer_ = -1;            ///< expires at the earliest alarm of a channel; in `events_`
+  int timer_ = -1;            ///< expires at the earliest alarm of any channel; in `events_`
   std::int64_t next_alarm_ = hub_member::no_alarm;
   std::uint32_t waiting_threads_ = 0;  ///< accessed atomically
-  bool loops_wait_ = false;  ///< an event loop may sleep, and needs a wakeup; accessed atomically
+  bool loops_wait_ = false;  ///< an event loop may be asleep, to be woken; accessed atomically
 };
 
 }  // namespace verbspp::detail

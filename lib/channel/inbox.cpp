@@ -21,7 +21,7 @@ error moved_from() noexcept {
 }  // namespace
 
 inbox::inbox(detail::owned<detail::inbox_state>&& state) noexcept : state_(std::move(state)) {
-  // The inbox is counted as a handle, since it may outlive the channel.
+  // The inbox counts as a handle, since it may outlive the channel.
   state_->core.open_inbox();
 }
 
@@ -136,7 +136,7 @@ VERBSPP_DATA_PATH std::uint32_t inbox::take_arrived(detail::inbox_state& mine) n
   const std::uint32_t place = mine.arrived.take_first(*mine.pool.places());
   --mine.messages;
   mine.core.note_message_taken();
-  // If posting fails, `next` returns the error after the last message.
+  // If posting fails, `next` returns the error once there are no more messages.
   if (mine.is_due()) [[unlikely]]
     static_cast<void>(fill(mine));
   return place;
@@ -188,12 +188,12 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   const auto look = [&] {
     place = take(mine);
     if (place != nothing) return detail::sight::enough;
-    // If there is nothing to post, only the channel can fail.
+    // If no receives have to be posted, only the channel itself can fail.
     if (!mine.is_due() && !mine.is_shared) [[likely]]
       return detail::sight::nothing;
     refused = mine.is_shared ? refusal(mine) : next(mine);
     if (refused) return detail::sight::enough;
-    // No thread is woken when a place returns to the pool, so the sleep has to be short.
+    // Returning a place to the pool wakes no thread, so the sleep has to be short.
     return mine.is_due() || mine.is_short ? detail::sight::nothing_yet : detail::sight::nothing;
   };
   VERBSPP_TRY(end, mine.core.wait_for_message(look, until));

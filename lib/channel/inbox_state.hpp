@@ -17,14 +17,15 @@ namespace verbspp::detail {
 inline constexpr const char* taking_message = "next message of an inbox";
 inline constexpr const char* opening_inbox = "inbox::open";
 
-/// The state of an inbox. It is allocated separately, because the slots of its receives point to
-/// it.
+/// The state of an inbox. It is allocated separately from the inbox, because the slots of the
+/// inbox's receives point to it.
 struct [[gnu::visibility("hidden")]] inbox_state {
-  /// True if receives should be posted: there is room for a whole batch, or no place is in use.
+  /// True if receives should be posted, because there is room for a whole batch, or no place is in
+  /// use.
   [[nodiscard]] bool is_due() const noexcept {
     return !is_shared && (depth - in_use() >= refill || in_use() == 0);
   }
-  /// The number of places that are posted, or contain messages that were not taken.
+  /// The number of places that are posted, or that contain messages that have not been taken.
   [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
 
   channel_core& core;

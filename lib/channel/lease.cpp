@@ -39,7 +39,7 @@ namespace {
 constexpr const char* granting = "lease memory";
 constexpr const char* revoking = "revoke a lease";
 
-/// The error for an operation that needs memory windows if they are not available.
+/// The error for an operation that needs memory windows when none are available.
 error without_windows(const char* operation, int errnum = 0) noexcept {
   constexpr const char* hint =
       "memory windows that requests can bind and invalidate are not available here: choose another "
@@ -49,8 +49,9 @@ error without_windows(const char* operation, int errnum = 0) noexcept {
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
 
-/// The failure of a wait that was ended by its limit; empty for other failures. Other failures have
-/// broken the connection, which ends the access of the peer, so revoking the lease has succeeded.
+/// Returns the failure if it says that a wait was ended by its limit; otherwise empty. Any other
+/// failure has broken the connection, which ends the peer's access, so revoking the lease has
+/// succeeded.
 std::optional<error> end_by_limit(const error* failure) noexcept {
   const bool is_limit = failure != nullptr &&
                         (*failure == error_kind::timed_out || *failure == error_kind::cancelled);
@@ -104,7 +105,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
   pending<> binding(&core, record->bind);
   const auto bound = binding.wait(until);
   if (bound.has_value()) return record;
-  // The current key of the window is unknown, so the window is not reused.
+  // The window's current key is unknown, so the window is not reused.
   if (record->core != nullptr) book.close(*record);
   delete record;
   return error(bound.assume_error());
@@ -162,15 +163,16 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
   return error(error_kind::invalid_input, granting, "this value of lease_by is unknown");
 }
 
-/// True if a request can revoke the lease: the window is bound, and the connection exists.
+/// True if the lease can be revoked with a request, because its window is bound, and the connection
+/// exists.
 /// \pre the lease has not ended
 bool is_revoked_by_request(const lease_record& record) noexcept {
   return record.granted.by == lease_by::window && !record.is_void &&
          record.core->leases()->invalidates() && record.core->state() == channel_state::connected;
 }
 
-/// Invalidates the window with a request. \returns the failure of the wait if its limit ended the
-/// wait and broke the connection; otherwise empty
+/// Invalidates the window with a request. \returns the failure if the wait was ended by its limit,
+/// which broke the connection; otherwise empty
 std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit& until) noexcept {
   if (!record.is_invalidating && !core.sends().has_room()) {
@@ -185,8 +187,8 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
 
-/// Revokes the access through a window. \returns the failure of a wait that its limit ended;
-/// otherwise empty
+/// Revokes the peer's access through a window. \returns the failure if a wait was ended by its
+/// limit; otherwise empty
 std::optional<error> close_window(lease_record& record, const wait_limit& until,
                                   bool by_request) noexcept {
   channel_core& core = *record.core;
@@ -227,11 +229,12 @@ std::optional<error> take_back(lease_record& record, call_limit limit, bool by_r
   return ended;
 }
 
-/// The records whose memory the device may still access. The records and their memory are never
-/// freed.
+/// The records of leases whose memory the device may still access. These records and their memory
+/// are never freed.
 lease_record* all_never_freed = nullptr;
 
-/// Disposes of the record of an ended lease. \returns true if the program may reuse the memory
+/// Disposes of the record after the lease has ended. \returns true if the program may reuse the
+/// memory
 bool finish(lease_record& record, lease_book* book) noexcept {
   const bool is_free = record.outcome.has_value();
   if (is_free) record.memory.let_go();
@@ -309,8 +312,8 @@ result<lease_record*> lease_book::take_window(const protection_domain& domain) n
   }
   auto* const fresh = new (std::nothrow) lease_record(std::move(window));
   if (fresh == nullptr) return error::from_errno(ENOMEM, granting);
-  // The old window is deallocated only now: otherwise, the device could assign its number, and so
-  // its keys, to the new window.
+  // The old window is deallocated only now. Otherwise, the device could assign the old window's
+  // number, and so its keys, to the new window.
   if (last != nullptr) {
     idle_ = last->next;
     delete last;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The leases of a channel. Each ends with its connection at the latest.
+/// The leases of a channel. Each of them ends with its connection at the latest.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -19,15 +19,15 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// The record of one lease, which the handle of the lease owns. Between leases, the book keeps
-/// records whose windows can be bound again.
+/// The record of one lease, which belongs to the lease's handle. Between leases, the book keeps
+/// those records whose windows can be bound again.
 struct [[gnu::visibility("hidden")]] lease_record {
   explicit lease_record(memory_window_owner own_window) noexcept : window(std::move(own_window)) {}
 
-  /// True if the window must not be used for another lease, because it has had all of its keys
+  /// True if the window must not be used for another lease, because it has used up all of its keys
   /// except the one with which it was allocated.
   [[nodiscard]] bool is_worn() const noexcept { return binds >= 255; }
-  /// Closes the window by deallocating it, without a request.
+  /// Closes the window by deallocating it, so that no request is needed.
   void deallocate_window() noexcept;
   /// True if the bind is in flight. \pre the lease has not ended
   [[nodiscard]] bool is_binding() const noexcept {
@@ -48,7 +48,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   std::uint32_t binds = 0;                   ///< the number of binds of this window
   request bind{};                            ///< the last bind
   request invalidation{};                    ///< valid if `is_invalidating`
-  bool is_invalidating = false;              ///< the request was posted, and its result not taken
+  bool is_invalidating = false;              ///< an invalidation was posted, its result not taken
   bool is_void = false;                      ///< the window is currently not bound
   std::optional<memory_registration> own{};  ///< for a lease by registration
   kept_memory memory{};                      ///< released when the lease has ended
@@ -64,7 +64,8 @@ class [[gnu::visibility("hidden")]] lease_book {
   /// \pre no lease is open
   ~lease_book();
 
-  /// Checks that the device has suitable windows. The device is queried only at the first call.
+  /// Checks that the device supports suitable windows. The device is queried only at the first
+  /// call.
   [[nodiscard]] result<void> check_windows(const channel_core& core) noexcept;
   /// True if requests may invalidate windows.
   [[nodiscard]] bool invalidates() const noexcept { return invalidates_; }
@@ -77,7 +78,7 @@ class [[gnu::visibility("hidden")]] lease_book {
   void close(lease_record& record) noexcept;
 
   /// Releases windows and registrations before the queue pair is destroyed, because some drivers do
-  /// not destroy a queue pair as long as windows that it has bound exist.
+  /// not destroy a queue pair while there are windows that it has bound.
   void before_destruction() noexcept;
   void after_destruction(int errnum) noexcept;
   /// Notes that the peer has invalidated a key.

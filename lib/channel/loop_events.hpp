@@ -21,9 +21,9 @@
 
 namespace verbspp::detail {
 
-/// The events for which an event loop of the program waits on behalf of the owner of this object, a
-/// channel or a hub: the completions of a queue, the asynchronous events of its device, and the
-/// events of one descriptor of the owner.
+/// The events for which the program's event loop waits on behalf of the owner of this object, which
+/// is a channel or a hub. They are the completions of a queue, the asynchronous events of its
+/// device, and the events of one descriptor that the owner adds.
 class [[gnu::visibility("hidden")]] loop_events {
  public:
   /// Creates the descriptor, unless it exists. \pre the queue is waitable
@@ -42,8 +42,8 @@ class [[gnu::visibility("hidden")]] loop_events {
     has_queue_ = true;
     return success();
   }
-  /// Makes the next `open` add the descriptor of a new queue, because the owner has replaced its
-  /// queue.
+  /// To be called when the owner has replaced its queue: makes the next `open` add the new queue's
+  /// descriptor.
   void forget_queue() noexcept { has_queue_ = false; }
 
   /// The descriptor for the event loop; -1 if it was not created.
@@ -52,14 +52,14 @@ class [[gnu::visibility("hidden")]] loop_events {
   [[nodiscard]] int signal() const noexcept { return set_.signal(); }
   void wake() const noexcept { set_.wake(); }
 
-  /// Adds a descriptor of the owner; `take` returns true when it is ready.
+  /// Adds the owner's descriptor. `take` returns true when that descriptor is ready.
   [[nodiscard]] result<void> add_own(int descriptor, std::uint32_t events) noexcept {
     return add(descriptor, events, of_owner);
   }
   void remove_own(int descriptor) noexcept { set_.remove(descriptor); }
 
   /// Reads the events that have made the descriptor readable, so that it is no longer readable.
-  /// \returns true if the descriptor of the owner is ready
+  /// \returns true if the owner's descriptor is ready
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<bool> take(const completion_queue& queue) noexcept {
     completion_queue_state& state = *completion_queue_access::state_of(queue);

@@ -8,8 +8,8 @@
 namespace verbspp::detail {
 
 result<void> receive_slots::allocate() noexcept {
-  // One slot for each receive that can be outstanding, and more for results that were not taken
-  // yet.
+  // One slot for each receive that can be outstanding, and more for results that have not been
+  // taken yet.
   size_ = std::min(capacity_ + std::clamp(capacity_, 16U, 1024U), no_slot);
   owner_ = owned<receive_slot[]>(new (std::nothrow) receive_slot[size_]);
   slots_ = owner_.get();

@@ -19,8 +19,8 @@ work_error lost_sends::error_of(const request& one) const noexcept {
 }
 
 result<void> send_window::allocate() noexcept {
-  // Twice the capacity, because the requests of a batch get numbers while the queue may still be
-  // full.
+  // There is room for twice the capacity, because the requests in a batch are numbered while the
+  // queue may still be full.
   const std::size_t count = 2 * std::bit_ceil(std::size_t{std::max(capacity_, 1U)});
   records_owner_ = owned<record[]>(new (std::nothrow) record[count]);
   records_ = records_owner_.get();
@@ -47,8 +47,8 @@ void send_window::close() noexcept {
   end_ = completed_;
 }
 
-/// Begins another run of the scope's requests, because other requests were posted after the scope's
-/// last one.
+/// Begins another run of the scope's requests, because requests outside of the scope were posted
+/// after its last one.
 void send_window::begin_run(scope_state& scope) noexcept {
   if (scope.has_sends() && scope.sends_end > completed_) {
     record& last = record_of(scope.sends_end - 1);

@@ -16,7 +16,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// A spinning loop checks the clock, the stop token and the descriptors once in this many rounds.
+/// The number of rounds after which a spinning loop checks the clock, the stop token and the
+/// descriptors.
 constexpr unsigned rounds_between_checks = 64;
 
 /// The interval at which a spinning loop polls for asynchronous events, which takes a system call.
@@ -41,12 +42,13 @@ result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
   return std::optional<wait_end>();
 }
 
-/// Looks once more, and then sleeps until a completion or another event arrives. \returns the event
-/// that ended the wait; empty if the caller has to look for completions again
+/// Looks for completions once more, and then sleeps until a completion or another event arrives.
+/// \returns the event that ended the wait; empty if the caller has to look for completions again
 result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noexcept {
   completion_queue_state& queue = *completion_queue_access::state_of(terms.queue);
   VERBSPP_TRY(events, queue.stay_wakeable());
-  // Completions that arrived before `stay_wakeable` wake no thread, so this looks once more.
+  // Completions that arrived before `stay_wakeable` was called wake no thread, so this looks once
+  // more.
   const sight seen = look();
   if (seen == sight::enough) return std::optional(wait_end::completions);
   const bool is_nap = seen == sight::nothing_yet;
@@ -102,11 +104,12 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       if (*ended == wait_end::file_descriptor && terms.descriptor.what == watch_for::hang_up &&
           has_ended(terms.descriptor))
         return look_on(terms, look);
-      // Completions that arrived together with the limit are in time.
+      // Completions that arrived just as the limit was reached still count.
       return look() == sight::enough ? wait_end::completions : *ended;
     }
     if (sleeps) {
-      // If there are still not enough completions, the thread sleeps again at once.
+      // If there are still not enough completions, the next round begins with the checks, so the
+      // thread sleeps again at once.
       round = rounds_between_checks - 1;
       continue;
     }
@@ -116,14 +119,14 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       VERBSPP_TRYV(terms.listener.look());
       events_at = time_between_events;
     }
-    // The thread whose response is awaited may need this processor.
+    // The thread that will send the awaited response may need this processor.
     if (round != 0) sched_yield();
   }
 }
 
 std::optional<error> failure_told_to(async_listener& listener, const wait_limit& until) noexcept {
-  // An error from reading the events is ignored, since it is only another consequence of the
-  // failure.
+  // If the events cannot be read, that error is ignored, since it is only another consequence of
+  // the failure.
   static_cast<void>(listener.look(until));
   const std::optional<async_event> event = listener.heard();
   if (!event) return std::nullopt;

@@ -27,9 +27,9 @@ enum class sight : std::uint8_t {
   nothing_yet,
 };
 
-/// A reference to the function by which a wait looks for its completions. The function processes
-/// the available completions, and returns whether the wait is over. The function is not called
-/// again after it has returned `enough`.
+/// A reference to the function with which a wait looks for its completions. The function processes
+/// the available completions, and returns whether the wait is over. It is not called again after it
+/// has returned `enough`.
 class looking {
  public:
   template <class Look>
@@ -45,7 +45,7 @@ class looking {
   sight (*call_)(const void*) noexcept;
 };
 
-/// How to wait, and the events other than the awaited completions that end the wait.
+/// How a thread waits, and which events other than the awaited completions end the wait.
 struct wait_terms {
   wait_mode mode;
   const completion_queue& queue;  ///< must be waitable if the mode sleeps
@@ -55,8 +55,9 @@ struct wait_terms {
   watched_descriptor another{};
 };
 
-/// The time for which completions may still arrive after a watched socket was hung up. A peer's
-/// last acknowledgements do not travel over that socket, so they may arrive after its end.
+/// The time during which completions may still arrive after a watched socket has been hung up. A
+/// peer's last acknowledgements do not travel over that socket, so they may arrive later than its
+/// hang-up.
 inline constexpr std::chrono::milliseconds time_of_completions{50};
 
 /// The longest sleep while a thread waits for an event that does not wake it.
@@ -65,21 +66,21 @@ inline constexpr std::chrono::milliseconds longest_nap{1};
 /// True if the descriptor would end a wait now. \pre the descriptor is open
 [[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 
-/// Waits until `look` returns `enough`, or another event ends the wait. All waits for completions
-/// of channels use this function. No event is lost between a call of `look` and a sleep. The limit,
-/// the descriptors and the listener's events end the wait in every mode.
+/// Waits until `look` returns `enough`, or another event ends the wait. Whenever a channel waits
+/// for completions, it uses this function. No event that arrives between a call of `look` and a
+/// sleep is lost. The limit, the descriptors and the listener's events end the wait in every mode.
 /// \returns the event that ended the wait: `completions` if `look` has returned `enough`
 /// \errors `invalid_input` if a file descriptor is not open; `driver` if the device no longer
 /// exists; `resource_exhausted` if no file descriptor is left
 [[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;
 
-/// The time to wait for the asynchronous event that reports a failure, after completions that the
-/// failure has flushed.
+/// How long to wait for the asynchronous event that reports a failure, once the failure has flushed
+/// completions.
 inline constexpr std::chrono::milliseconds time_of_events{20};
 
-/// The failure that the device reported to the listener. It is the cause; a failed completion or
-/// poll is only a consequence of it. Reads the available events, and waits for one until the limit.
-/// Empty if there is no failure.
+/// Returns the failure that the device has reported to the listener. That failure is the cause; a
+/// failed completion or poll is only a consequence of it. Reads the available events, and waits for
+/// one until the limit is reached. Empty if there is no failure.
 [[nodiscard]] std::optional<error> failure_told_to(
     async_listener& listener, const wait_limit& until = (wait_limit::time_point::min)()) noexcept;
 

@@ -27,7 +27,8 @@ class kept_elements;
 
 namespace detail {
 
-/// A request that a coroutine awaits. The specializations in awaited_work.hpp cover all arguments.
+/// A request that a coroutine awaits. The specializations for all arguments are in
+/// awaited_work.hpp, so this definition is used only if that header is missing.
 template <class Operation, class Memory>
 class awaited_work {
   static_assert(sizeof(Operation) == 0,
@@ -36,8 +37,8 @@ class awaited_work {
 
 class awaited_room;
 
-/// Memory that an awaited request can keep alive. If the device writes to the memory, the memory
-/// must also be writable, and so have `scatter`.
+/// Memory that an awaited request can keep alive. If the device writes to the memory, it must also
+/// be writable, which is why it must have `scatter`.
 template <class Element, class Memory>
 concept CanBeKept =
     HasKeep<Memory> && (std::is_same_v<Element, gather_element> || HasScatter<Memory>);
@@ -119,7 +120,7 @@ class VERBSPP_VIEW kept_elements {
   error (*refusal_)(const void* memory) noexcept = nullptr;
 };
 
-// The operations of awaited calls. They have the same members as the operations of
+// The operations for awaited calls. They have the same members as the operations in
 // work/operations.hpp, except that the request keeps their memory alive.
 
 /// A `send_operation` whose memory the request keeps alive.
@@ -167,8 +168,8 @@ struct async_fetch_and_add_operation {
 
 namespace detail {
 
-// `plain` converts an awaited operation to the operation that is posted, whose elements describe
-// the kept memory.
+// `plain` converts the operation of an awaited call to the operation that is posted. Its `elements`
+// describe the memory that the request keeps alive.
 
 [[nodiscard]] VERBSPP_DATA_PATH send_operation plain(const async_send_operation& from,
                                                      const gather_list& elements) noexcept {
@@ -218,19 +219,20 @@ plain(const async_fetch_and_add_operation& from, const scatter_list& result) noe
 ///     VERBSPP_CO_TRYV(co_await link.async_write({.elements = shared, .remote = theirs}));
 ///     auto [read, buffer] = co_await link.async_read(std::move(mine), {.remote = theirs});
 ///
-/// `channel::poll` resumes the coroutine, on the thread that polls; so the event loop of the
-/// program has to poll the channel (see `channel::file_descriptor`). If the queue is full, the
-/// request waits for room, in the order in which requests were awaited.
+/// `channel::poll` resumes the coroutine, on the thread that polls; so the program's event loop has
+/// to poll the channel (see `channel::file_descriptor`). If the queue is full, requests wait for
+/// room in the order in which they were awaited.
 ///
 /// The request keeps its memory alive, so the coroutine may be destroyed at any time: this ends the
-/// wait, and the memory is released when the device no longer uses it. Shared memory is named as
-/// the `.elements` of the operation, or passed as an object. Memory with a single owner is moved;
-/// the result, a `finished`, returns it. A message of a pool belongs to the request that sends or
-/// writes it. Borrowed memory does not compile.
+/// wait, and the memory is released when the device no longer uses it. Pass shared memory as the
+/// operation's `.elements`, or as an object. Memory with a single owner is moved into the call, and
+/// is returned with the result, in a `finished`. A message from a pool belongs to the request that
+/// sends or writes it. Borrowed memory does not compile.
 ///
 /// Without a limit, the channel's default limit applies, and may be exceeded by a quarter. If the
-/// limit is reached, the channel breaks, as in all waits for requests. But if the queue had no room
-/// until then, nothing was posted, and the channel is not affected.
+/// limit is reached, the channel breaks, as it does in all waits for requests. The exception is a
+/// request that was still waiting for room in the queue: it is not posted, and the channel is not
+/// affected.
 ///
 /// Await the returned object in the expression that creates it, because it refers to the arguments
 /// and to inline bytes without copying them. `Poster` provides `core()`, which returns the
@@ -240,8 +242,9 @@ template <class Poster>
 class async_operations {
   template <class Operation, class Memory = void>
   using awaited = detail::dependent_on<detail::awaited_work<Operation, Memory>, Poster>;
-  /// The awaitable for a memory object. The request keeps alive shared memory, and a message that
-  /// it sends or writes. Other memory is owned by the awaitable, which returns it with the result.
+  /// The awaitable for a memory object. If the memory is shared, or is a message to be sent or
+  /// written, the request keeps it alive. Other memory is owned by the awaitable, which returns it
+  /// with the result.
   template <class Operation, class Memory>
   using awaited_with =
       awaited<Operation, std::conditional_t<SharedMemory<Memory> || (detail::GivenAway<Memory> &&
@@ -308,8 +311,8 @@ class async_operations {
     return {core(), limit, rest, std::forward<Memory>(memory)};
   }
 
-  /// Awaits room for a number of requests in the send queue, without posting. Other coroutines that
-  /// wait for room may use it first.
+  /// Waits until the send queue has room for this number of requests, without posting anything.
+  /// Other coroutines that wait for room may use it first.
   /// \errors `invalid_input` if the queue cannot hold that many requests; `timed_out`, `cancelled`:
   /// the channel is not affected; those of the channel, if it is broken or closed
   [[nodiscard]] detail::dependent_on<detail::awaited_room, Poster> async_room(

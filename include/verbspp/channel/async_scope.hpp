@@ -37,7 +37,8 @@ class [[nodiscard]] awaited_scope : awaited {
   [[nodiscard]] scope_result<void> await_resume() noexcept;
 
  private:
-  /// The end of a stream has to be marked, for which the queue needs room.
+  /// True if the end of the stream has to be marked with a signaled request, and the queue has room
+  /// for that request.
   [[nodiscard]] bool may_mark() const noexcept {
     return core_.has_open_end(state_) && core_.sends().has_room();
   }
@@ -58,17 +59,18 @@ class [[nodiscard]] awaited_scope : awaited {
 
 }  // namespace detail
 
-/// Requests of a coroutine that borrow their memory. The destructor waits until the device no
-/// longer accesses that memory, so declare the scope after the memory that its requests use.
+/// A scope for the requests of a coroutine that borrow their memory. The destructor waits until the
+/// device no longer accesses that memory, so declare the scope after the memory that its requests
+/// use.
 ///
 ///     async_scope scope(link);
 ///     VERBSPP_CO_TRYV(co_await scope.async_write({.elements = from.gather(), .remote = theirs}));
 ///     ...
 ///     VERBSPP_CO_TRYV(co_await scope.async_finish());
 ///
-/// The scope has the awaited calls of a channel, with borrowed elements. The functions `post_write`
-/// and so on never wait: if the queue is full, they fail (`would_block`). Their handles need not be
-/// kept.
+/// The scope has the same awaited calls as a channel, but their elements are borrowed. The
+/// functions `post_write` and so on never wait: if the queue is full, they fail (`would_block`).
+/// Their handles need not be kept.
 ///
 /// If the coroutine is destroyed, so is the scope: this blocks the thread until the requests have
 /// finished, at most for the channel's default limit, after which the channel breaks. That is the
@@ -113,7 +115,7 @@ class [[nodiscard]] async_scope : public detail::scope_base,
     return {core_, limit, operation, state_};
   }
 
-  /// Awaits the end of all requests that were posted since the scope began, and reports the
+  /// Waits until all requests that were posted since the scope began have finished, and reports the
   /// failures of those whose results were not taken. If the limit is reached, the channel breaks.
   /// More requests may be posted afterwards.
   /// \errors as `channel::scope`
@@ -133,8 +135,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
   }
 };
 
-/// Requests of a coroutine without handles, whose memory is borrowed, and of which only one out of
-/// every `stream_options::signal_every` is signaled: for many requests in a row.
+/// A scope for a coroutine that posts many requests in a row. The requests have no handles and
+/// borrow their memory, and only one out of every `stream_options::signal_every` is signaled.
 ///
 ///     async_stream stream(link);
 ///     for (const piece& each : pieces) {
@@ -145,11 +147,11 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 ///
 /// The functions `post_write` and so on never wait: if the queue is full, they fail
 /// (`would_block`). Unsignaled requests keep their places in the queue until the next signaled
-/// request of the channel has finished, or `async_finish` has marked the end.
+/// request on the channel has finished; if necessary, `async_finish` posts one at the end.
 ///
-/// Otherwise like `async_scope`: the destructor waits for the requests, and blocks the thread if
-/// they have not finished; the object can be neither copied nor moved. Thread rule: as for the
-/// channel.
+/// In all other respects, it behaves like an `async_scope`: the destructor waits for the requests,
+/// and blocks the thread if they have not finished; the object can be neither copied nor moved.
+/// Thread rule: as for the channel.
 class [[nodiscard]] async_stream : public detail::stream_base<async_stream> {
  public:
   explicit async_stream(channel& link, const stream_options& options = {}) noexcept

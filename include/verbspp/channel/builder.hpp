@@ -18,9 +18,9 @@ namespace verbspp {
 /// Collects the parameters of a channel: the optional parameters of a queue pair, and some that
 /// only channels have.
 ///
-/// `domain.build_channel()` starts a builder. Every parameter has a default, so it can build at
-/// once. Unless `access` specifies otherwise, the peer may send messages, and may read and write
-/// memory that is registered for that. To permit atomics, set `access`.
+/// `domain.build_channel()` returns a new builder. Every parameter has a default, so `build` can be
+/// called at once. Unless `access` specifies otherwise, the peer may send messages, and may read
+/// and write memory that is registered for remote access. To permit atomics, set `access`.
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class channel_builder : public queue_pair_parameters<channel_builder, Transport, Given> {
  public:
@@ -30,8 +30,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
                   "build_queue_pair<transport::ud>()");
   }
 
-  /// The limit of waits for which the program gives no limit; 30 seconds by default. The largest
-  /// duration means `wait_limit::forever`.
+  /// Sets the limit for waits to which the program passes no limit; 30 seconds by default. The
+  /// largest duration means `wait_limit::forever`.
   [[nodiscard]] channel_builder default_limit(std::chrono::nanoseconds length) const noexcept {
     channel_builder next = *this;
     next.own_.default_limit = length;
@@ -39,8 +39,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   }
 
   /// Makes the channel use the hub's completion queue instead of a separate one. If the hub has a
-  /// pool, the channel also receives messages into the places of that pool. The channel keeps the
-  /// hub alive.
+  /// message pool, the channel also receives its messages into that pool. The channel keeps the hub
+  /// alive.
   [[nodiscard]] channel_builder hub(const channel_hub& hub) const noexcept {
     channel_builder next = *this;
     next.own_.hub = hub.state_;
@@ -48,14 +48,15 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
     return next;
   }
 
-  /// The way in which the channel waits; spinning by default.
+  /// Sets the way in which the channel waits. By default, it spins.
   [[nodiscard]] channel_builder waiting(wait_mode mode) const noexcept {
     channel_builder next = *this;
     next.own_.waiting = mode;
     return next;
   }
 
-  /// Used by the library only: the options of a hub that has room for this number of channels.
+  /// Used by the library only: returns the options for a hub that has room for this number of
+  /// channels.
   [[nodiscard]] hub_options hub_for(std::uint64_t channels) const noexcept {
     constexpr std::uint64_t most = UINT32_MAX;
     const std::uint64_t each = std::uint64_t{this->settings().max_send_work_requests.value()} +
@@ -103,7 +104,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   template <transport, queue_pair_parameter_set>
   friend class channel_builder;
 
-  /// Copies the parameters of a builder that has fewer parameters.
+  /// Copies the parameters from a builder in which fewer parameters have been set.
   template <queue_pair_parameter_set Fewer>
   explicit channel_builder(const channel_builder<Transport, Fewer>& other) noexcept
       : queue_pair_parameters<verbspp::channel_builder, Transport, Given>(other),
@@ -116,7 +117,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   bool hub_is_empty_ = false;
 };
 
-/// Starts the builder of a channel with this transport: RC or UC.
+/// Returns a builder for channels that use this transport: RC or UC.
 template <transport Transport>
 [[nodiscard]] channel_builder<Transport> build_channel(const protection_domain& domain) noexcept {
   return channel_builder<Transport>(domain);

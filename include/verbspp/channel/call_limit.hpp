@@ -11,7 +11,8 @@ namespace verbspp {
 
 namespace detail {
 
-/// The functions of a limit whose type is erased. They take a pointer to the original limit.
+/// The operations on a limit whose type has been erased. Each takes a pointer to the original
+/// limit.
 struct limit_source {
   wait_limit (*make)(const void* source) noexcept;
   bool (*has_passed)(const void* source) noexcept;
@@ -27,8 +28,8 @@ inline constexpr limit_source limit_source_of = {
     },
 };
 
-/// A duration begins only when the call waits, so a positive one cannot have expired before the
-/// call, and the clock is not read.
+/// A duration begins only when the call waits. So a positive duration cannot have expired before
+/// the call, and there is no need to read the clock.
 template <class Number, class Period>
 inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Period>> = {
     .make = [](const void* source) noexcept -> wait_limit {
@@ -40,8 +41,8 @@ inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Peri
     },
 };
 
-/// The default argument of functions that have a `wait_limit` parameter. It stands for the
-/// channel's default limit, and is recognized by its address.
+/// The default argument for `wait_limit` parameters. It stands for the channel's default limit, and
+/// is recognized by its address.
 inline constexpr wait_limit default_limit = wait_limit::forever();
 /// Returns a pointer to the limit, or null if it is the default argument. The function is inlined
 /// into its caller, where the compiler evaluates the comparison.
@@ -77,12 +78,12 @@ class call_limit {
 
   /// Used by the library only: true for the channel's default limit.
   [[nodiscard]] bool is_of_channel() const noexcept { return source_ == nullptr; }
-  /// Used by the library only: true if the limit has expired before the call; false for a positive
-  /// duration.
+  /// Used by the library only: true if the limit had already expired before the call; false for a
+  /// positive duration.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_passed() const noexcept {
     return source_ != nullptr && how_->has_passed(source_);
   }
-  /// Used by the library only: the limit; if it is a duration, it begins now.
+  /// Used by the library only: returns the limit. If it is a duration, the duration begins now.
   [[nodiscard]] wait_limit begin(std::chrono::nanoseconds of_channel) const noexcept {
     return source_ != nullptr ? how_->make(source_) : wait_limit(of_channel);
   }

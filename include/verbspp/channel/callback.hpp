@@ -13,12 +13,13 @@
 
 namespace verbspp {
 
-/// A handle of a request that a function can follow: `pending`, `kept_pending`, `scoped_pending`.
+/// A handle to a request whose result can be passed to a function: `pending`, `kept_pending`,
+/// `scoped_pending`.
 template <class Work>
 concept FollowableWork = std::derived_from<Work, detail::pending_request>;
 
 /// A function that can be called with the result of a request: a `transport_result<completed_work>`
-/// or, if the request owns its memory, a `finished`, which has the memory as well.
+/// or, if the request owns its memory, a `finished`, which also contains the memory.
 template <class Function, class Work>
 concept CallbackOf = std::move_constructible<Function> && FollowableWork<Work> &&
                      requires(Function& function, Work& work) { function(work.wait()); };
@@ -59,9 +60,9 @@ class followed_work : public continuation {
 /// closed or is destroyed, the result is an error.
 ///
 /// The program owns the object. Destroying it before the call cancels the call, and drops the
-/// handle, as if there were no function: the handle of borrowed or owned memory waits, and the
-/// handle of shared memory does not. It can be neither copied nor moved. Thread rule: as for the
-/// channel.
+/// handle to the request. If the request borrows or owns its memory, this waits for the request; if
+/// the memory is shared, it does not. The object can be neither copied nor moved. Thread rule: as
+/// for the channel.
 template <class Work, class Function>
 class callback {
  public:
@@ -113,8 +114,8 @@ result<void> then(Work&& posted, Function called) noexcept
   if (!made->begin()) made->call();
   return success();
 }
-/// As above, for the result of a function that posts.
-/// \errors as above; those of posting, and then the function is never called
+/// As above, but takes the result of a function that posts, such as `post_write`.
+/// \errors as above; those of posting, in which case the function is never called
 template <FollowableWork Work, CallbackOf<Work> Function>
 result<void> then(result<Work>&& posted, Function called) noexcept {
   if (!posted.has_value()) return posted.assume_error();

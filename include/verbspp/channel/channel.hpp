@@ -45,7 +45,7 @@ class core_owner {
   core_owner(const core_owner&) = delete;
   core_owner& operator=(const core_owner&) = delete;
 
-  /// The endpoint of this end, which the program sends to the peer; empty if there is no channel.
+  /// This side's endpoint, which the program sends to the peer; empty if there is no channel.
   [[nodiscard]] struct endpoint endpoint() const noexcept;
   /// The capacities that the device granted.
   [[nodiscard]] queue_pair_capacities capacities() const noexcept;
@@ -54,15 +54,15 @@ class core_owner {
   [[nodiscard]] ibv_qp* native_handle() const noexcept;
 
   /// Used by the library only: makes the hub hold back the channel's arrivals until
-  /// `release_arrivals`.
+  /// `release_arrivals` is called.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
   /// Used by the library only: moves the queue pair to ERR. An owner of several channels calls this
   /// for each of them before it destroys the first: the device then returns the shared receives of
   /// all of them within the same short time.
   void stop() const noexcept;
-  /// Used by the library only: watches the socket of an exchange, over which the peer is notified
-  /// when the channel ends.
+  /// Used by the library only: watches the socket over which the endpoints were exchanged, and
+  /// notifies the peer over it when the channel ends.
   void tie(tied_socket&& socket) noexcept;
 
   friend std::ostream& operator<<(std::ostream& out, const core_owner& owner) {
@@ -87,7 +87,7 @@ class core_owner {
   ~core_owner() { abandon(); }
 
   [[nodiscard]] bool is_empty() const noexcept { return core_ == nullptr; }
-  /// The core of an empty owner refuses all operations.
+  /// Returns the channel's core. For an empty owner, this is a core that refuses all operations.
   [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept {
     return core_ != nullptr ? *core_ : channel_core::empty();
   }
@@ -155,8 +155,8 @@ class channel : public detail::core_owner,
     channel_scope opened(core(), detail::given(limit));
     return detail::run(opened, function, false);
   }
-  /// As `scope`, for functions that take the result of every request themselves: a result that was
-  /// not taken is an error.
+  /// As `scope`, but for functions that take the result of every request themselves: a result that
+  /// was not taken counts as an error.
   template <class Function>
   VERBSPP_DATA_PATH auto manual_scope(Function&& function,
                                       const wait_limit& limit = detail::default_limit) {
@@ -185,12 +185,12 @@ class channel : public detail::core_owner,
   void poll() noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that was not taken from its handle,
   /// a message that the inbox has not returned, or the failure of the channel. It returns
-  /// immediately as long as there is such an event, even if another call has collected the
+  /// immediately as long as such an event is pending, even if another call has collected the
   /// completion. While requests are outstanding, it also returns once for completions whose results
-  /// were taken already, or that have no handle. Reaching the limit does not break the channel; an
-  /// event of the descriptor that the channel watches does.
-  /// \param file_descriptor a file descriptor that belongs to the program. The wait also ends when
-  /// this descriptor is readable or hung up, without any other effect. A negative number means none
+  /// were taken already, or that have no handle. Reaching the limit does not break the channel, but
+  /// an event on the descriptor that the channel watches does.
+  /// \param file_descriptor one of the program's own descriptors, which also ends the wait when it
+  /// becomes readable or is hung up, without any other effect; a negative number means none
   /// \returns the cause of the wait's end, which is `completions` if the channel broke
   /// \errors `not_connected` if the channel is empty; `invalid_input` if a descriptor is not open;
   /// `driver` if the device no longer exists; `resource_exhausted`
@@ -208,24 +208,25 @@ class channel : public detail::core_owner,
   /// this descriptor is readable, or until the `deadline`. 3. Call `poll`, check the handles, and
   /// start over.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// Arms the descriptor, so that it becomes readable at the next event. Also reads the earlier
-  /// events.
+  /// Arms the descriptor, so that it becomes readable at the next event. Events that are already
+  /// pending are read.
   /// \returns true if there already is an event for which `wait` would return immediately; the
   /// descriptor does not always become readable for such an event
   /// \errors `not_supported` if the channel only spins, or belongs to a hub; `not_connected` if the
   /// channel is empty; `invalid_input` if epoll does not accept the watched descriptor;
   /// `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() noexcept;
-  /// The latest time to call `poll`; the maximum if there is no such time. `poll` then checks the
-  /// limits of continuations. After the watched socket was hung up, the deadline is at most 50 ms
-  /// later: until then, completions may still arrive; after that, `poll` breaks the channel.
+  /// The time by which the program has to call `poll`, which then checks the limits of
+  /// continuations; the maximum if there is no such time. Once the watched socket has been hung up,
+  /// the deadline is at most 50 ms later. Until then, completions may still arrive; after that,
+  /// `poll` breaks the channel.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
-  /// Watches a file descriptor that belongs to the program, such as the TCP socket over which the
-  /// endpoints were exchanged: when the descriptor becomes readable, or is hung up, waits end and
-  /// the channel breaks (`cancelled`). If the program still reads from the socket, watch for
-  /// `hang_up` only. The program keeps the ownership of the descriptor, which must stay open while
-  /// it is watched. A negative number means none, which is the default. After an exchange, the
-  /// channel watches its own duplicate of the socket (`exchange_options::ties_socket`).
+  /// Watches one of the program's own descriptors, such as the TCP socket over which the program
+  /// found the peer. When the descriptor becomes readable, or is hung up, waits end and the channel
+  /// breaks (`cancelled`). If the program still reads from the socket, watch for `hang_up` only.
+  /// The program still owns the descriptor, and must keep it open while it is watched. A negative
+  /// number means none, which is the default. After an exchange, the channel watches its own
+  /// duplicate of the socket (`exchange_options::ties_socket`).
   void watch(int file_descriptor, watch_for what = watch_for::data_or_hang_up) noexcept;
 
   /// Closes the connection: brings the queue pair to ERR, collects all outstanding requests, and
@@ -236,8 +237,8 @@ class channel : public detail::core_owner,
   /// requests is never freed
   result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;
   /// Prepares the next connection: closes this one, and creates a queue pair with the same
-  /// parameters. After that, the channel accepts receives, and has a new endpoint, whose generation
-  /// lets the peer recognize that it is newer.
+  /// parameters. After that, the channel accepts receive requests. It also has a new endpoint,
+  /// whose generation shows the peer that the endpoint is newer than the last one.
   /// \errors as `close` and `channel_builder::build`
   [[nodiscard]] result<struct endpoint> renew() noexcept;
   /// Connects a prepared channel, which may be new or renewed. If the queue pair's handshake fails,
@@ -245,17 +246,17 @@ class channel : public detail::core_owner,
   /// \errors as `queue_pair::handshake`; `mismatch` for an endpoint of an earlier connection;
   /// `busy` if the channel is connected; `not_connected` if it was not renewed
   [[nodiscard]] result<void> handshake(const struct endpoint& remote) noexcept;
-  /// As above, for a peer found by a connection manager.
+  /// As above, but connects to a peer that a connection manager has found.
   [[nodiscard]] result<void> handshake(const managed_attributes& by) noexcept;
 
   [[nodiscard]] channel_state state() const noexcept {
     return is_empty() ? channel_state::empty : core().state();
   }
-  /// The id of the channel in its hub, which the hub's arrivals contain; its generation is 0 if the
-  /// channel is in no hub.
+  /// The channel's id in its hub, which the hub's arrivals also contain. The generation of the id
+  /// is 0 if the channel is in no hub.
   [[nodiscard]] channel_id id() const noexcept { return core().id(); }
   [[nodiscard]] bool is_connected() const noexcept { return state() == channel_state::connected; }
-  /// The cause of the failure of a broken channel, or of the end of a closed one; empty otherwise.
+  /// The reason why the channel is broken or closed; empty if it is neither.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
   /// The number of requests that are not known to have finished. It is 0 once a handle or a
   /// blocking call has returned the failure of a posted request, since these collect all
@@ -278,8 +279,8 @@ class channel : public detail::core_owner,
   using core_owner::core;
 };
 
-/// A channel before its first handshake. It has an endpoint for the peer, and accepts receives, so
-/// that they are ready for the peer's first messages.
+/// A channel before its first handshake. It has an endpoint for the peer, and accepts receive
+/// requests, so that they are ready for the peer's first messages.
 ///
 /// A move-only owner. Thread rule: as for a channel.
 class prepared_channel : public detail::core_owner,
@@ -292,7 +293,7 @@ class prepared_channel : public detail::core_owner,
   /// its receives, whose handles then return an error.
   /// \errors as `queue_pair::handshake`
   [[nodiscard]] result<channel> handshake(const struct endpoint& remote) && noexcept;
-  /// As above, for a peer found by a connection manager.
+  /// As above, but connects to a peer that a connection manager has found.
   [[nodiscard]] result<channel> handshake(const managed_attributes& by) && noexcept;
   template <class Nothing = void>
       result<channel> handshake(const struct endpoint&) &

@@ -14,9 +14,9 @@ namespace verbspp {
 /// The state of a channel.
 enum class channel_state : std::uint8_t {
   empty,      ///< default constructed, or moved from
-  prepared,   ///< has an endpoint, and accepts receives
+  prepared,   ///< has an endpoint, and accepts receive requests
   connected,  ///< after the handshake
-  broken,     ///< after a failure: `failure` has the cause, `renew` prepares a new connection
+  broken,     ///< after a failure, see `failure`; `renew` prepares a new connection
   closed,     ///< after `close`; `renew` prepares a new connection
 };
 
@@ -24,14 +24,14 @@ enum class channel_state : std::uint8_t {
 
 /// The cause of the failure of a channel.
 ///
-/// One failure ends all outstanding requests. It is the root; the requests that were flushed
+/// A single failure, the root, ends all outstanding requests. The requests that were flushed
 /// because of it are only counted.
 class channel_failure {
  public:
   explicit channel_failure(const error& root) noexcept : root_(root) {}
 
-  /// The first failure: a request (`work_error::from` has the details), the limit of a wait, or the
-  /// device.
+  /// The first failure: that of a request (`work_error::from` has the details), of a wait that
+  /// reached its limit, or of the device.
   [[nodiscard]] const error& root() const noexcept { return root_; }
   /// The number of requests that were flushed because of the root.
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }

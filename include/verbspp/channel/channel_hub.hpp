@@ -26,8 +26,8 @@ namespace verbspp {
 struct hub_options {
   /// The maximum number of channels at a time: 1 to 65,535.
   std::uint32_t channels = 64;
-  /// The capacity of the hub's completion queue. It limits the total number of requests of all
-  /// channels, and of shared receives, that can be outstanding.
+  /// The capacity of the hub's completion queue. It limits how many requests can be outstanding at
+  /// once, counting those of all channels and the shared receives.
   std::uint32_t completions = 4096;
   /// With a pool: the number of receives that the hub keeps posted.
   std::uint32_t receives = 256;
@@ -38,14 +38,14 @@ struct hub_options {
   wait_mode waiting = wait_mode::spin();
 };
 
-/// A message or a notification of one channel of a hub.
+/// A message or a notification for one channel of a hub.
 struct arrival {
   /// The id of the channel. Compare it with the `id()` of the channel that the program has stored
   /// at this index: the hub reuses indexes.
   channel_id source{};
-  /// The message that the channel received. Empty for a notification: call the channel's `poll`. It
-  /// processes completions, which return the places of sends to the pool, or show that the channel
-  /// is broken.
+  /// The message that the channel received. Empty for a notification: in that case, call the
+  /// channel's `poll`. It processes completions, which may return the places of sent messages to
+  /// the pool, or show that the channel is broken.
   verbspp::message message{};
 };
 
@@ -65,31 +65,31 @@ struct arrival {
 /// own requests as usual. A thread that polls passes each completion to the channel that it belongs
 /// to.
 ///
-/// Messages of one channel are returned in order. If several threads take them, these threads
-/// determine the order in which the messages are processed. Messages of a channel that were not
-/// returned yet are dropped when the channel is closed, renewed or destroyed. If the pool is empty,
+/// The messages of one channel are returned in order. If several threads take them, it is up to
+/// those threads in which order they process the messages. When a channel is closed, renewed or
+/// destroyed, its messages that have not been returned yet are dropped. If the pool is empty,
 /// receives are posted again at the first poll after places were returned to it; until then,
 /// senders are delayed (RNR).
 ///
-/// A `hub_scheduler` (`<verbspp/sender.hpp>`) runs code of the program in the polls and waits of
-/// the hub.
+/// A `hub_scheduler` (`<verbspp/sender.hpp>`) runs the program's own code within the polls and
+/// waits of the hub.
 ///
-/// The queue can't overrun: building a channel fails if the queue has no room for its requests. The
-/// hub's lock is taken by polls, not by posting.
+/// The queue can't overrun: building a channel fails if the queue has no room for its requests.
+/// Polling takes the hub's lock; posting does not.
 ///
-/// A shared handle, which is cheap to copy, and which its channels keep alive. It keeps its
-/// protection domain and its pool alive. A handle that was moved from is empty, and refuses all
+/// A shared handle, which is cheap to copy. The channels of a hub keep the hub alive, and the hub
+/// keeps its protection domain and its pool alive. A moved-from handle is empty, and refuses all
 /// operations (`invalid_input`). Thread-safe.
 class channel_hub {
  public:
-  /// Creates a hub whose channels have their own receives (see `inbox`).
+  /// Creates a hub whose channels each post their own receives (see `inbox`).
   /// \errors `invalid_input` if an option is out of range, or above the device's limits;
   /// `resource_exhausted`; as `completion_queue::create`
   [[nodiscard]] static result<channel_hub> create(const class protection_domain& domain,
                                                   const hub_options& options = {}) noexcept;
   /// Creates a hub whose channels receive into the places of a pool, from one shared receive queue.
   /// \errors as above; as `shared_receive_queue::create`; `invalid_input` if the pool belongs to
-  /// another protection domain, or was moved from
+  /// another protection domain, or is a moved-from handle
   [[nodiscard]] static result<channel_hub> create(const class protection_domain& domain,
                                                   const message_pool& pool,
                                                   const hub_options& options = {}) noexcept;
@@ -97,21 +97,21 @@ class channel_hub {
   /// Takes the available arrivals, at most one for each slot; never blocks.
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
   /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if the
-  /// completion queue is broken, which breaks all channels of the hub. A failure of the device (see
-  /// `wait`) that another call, such as `request_notification`, has read is returned once
-  /// (`driver`)
+  /// completion queue is broken, which breaks all channels of the hub. If another call, such as
+  /// `request_notification`, has read that the device failed (see `wait`), this call returns the
+  /// failure once (`driver`)
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
-  /// Calls `channel::poll` of each channel that has news, for an event loop whose channels have
-  /// coroutines or continuations. One call makes no more polls than the hub has channels, so a busy
-  /// channel does not block the rest of the loop.
+  /// Calls `channel::poll` on each channel that has completions or other news, for an event loop
+  /// whose channels have coroutines or continuations. One call makes no more polls than the hub has
+  /// channels, so a busy channel does not block the rest of the loop.
   ///
   ///     VERBSPP_TRY(has_news, hub.request_notification());
   ///     if (!has_news) ... sleep until the descriptor is readable, or the deadline
   ///     VERBSPP_TRYV(hub.poll());
   ///
-  /// The messages of a channel that has an inbox go to the inbox; other messages wait for `poll`
-  /// with slots. A continuation may destroy the hub or its channels. Thread rule: no other thread
-  /// may use a channel of the hub during the call.
+  /// The messages of a channel that has an inbox go to the inbox. Other messages stay in the hub
+  /// until `poll` is called with slots. A continuation may destroy the hub or its channels. Thread
+  /// rule: no other thread may use a channel of the hub during the call.
   /// \errors as `poll` with slots; `invalid_input` if the hub has a table (`hub_clients`)
   [[nodiscard]] result<void> poll() const noexcept;
   /// As `poll` with slots, but waits for at least one arrival. A failure of the device, of the
@@ -124,9 +124,9 @@ class channel_hub {
                                                 call_limit limit) const noexcept;
 
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
-  /// readable when `poll` may find something: an arrival, the hang-up of a descriptor that a
-  /// channel watches, or a failure. -1 if the hub only spins or was moved from, or if the
-  /// descriptor cannot be created.
+  /// readable when there may be something for `poll` to find: an arrival, the hang-up of a
+  /// descriptor that a channel watches, or a failure. -1 if the hub only spins or was moved from,
+  /// or if the descriptor cannot be created.
   ///
   /// The descriptor is created at the first call, and uses two descriptors of the process. Several
   /// threads may each run an event loop with it. Each arrival goes to one thread; other threads may
@@ -139,13 +139,14 @@ class channel_hub {
   /// \errors `not_supported` if the hub only spins; `invalid_input` if it was moved from; `driver`
   /// if the device no longer exists; `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() const noexcept;
-  /// The latest time to call `poll`. While the pool has too few free places for the receives, this
-  /// is 1 ms from now, because returning a place wakes no thread. Otherwise it is the maximum.
+  /// The time by which the program has to call `poll`. While the pool has too few free places for
+  /// the hub's receives, this is 1 ms from now, because returning a place to the pool wakes no
+  /// thread. Otherwise it is the maximum.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   /// The number of channels.
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// The maximum number of channels at a time; their indexes are below it.
+  /// The maximum number of channels at a time. The indexes of channels are below this number.
   [[nodiscard]] std::uint32_t capacity() const noexcept;
   /// The number of places in the completion queue that are not reserved for requests.
   [[nodiscard]] std::uint64_t room() const noexcept;

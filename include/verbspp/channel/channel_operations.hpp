@@ -11,16 +11,17 @@
 
 namespace verbspp {
 
-/// The type of the tag argument of a channel's operations. It is empty: for a queue pair, the
-/// program tags its requests to recognize their completions; a channel does this itself.
+/// The type of the tag argument of a channel's operations. With a plain queue pair, the program
+/// tags its requests in order to recognize their completions. A channel does this itself, so this
+/// tag is empty.
 struct channel_tag {};
 
 /// All operations of a channel, shared by the channel, its scopes and its streams. An operation
 /// that a UC channel does not support fails at run time (`not_supported`), since channels of all
 /// transports have the same type.
 ///
-/// `Poster` has `take(operation, channel_tag)` for operations of both queues. In a `State` before
-/// `ready_to_send`, it accepts receives only.
+/// `Poster` has a function `take(operation, channel_tag)`, which is called for operations of both
+/// queues. In a `State` before `ready_to_send`, only receive requests are accepted.
 template <class Poster, queue_pair_state State = queue_pair_state::ready_to_send>
 class channel_operations
     : public send_queue_operations<Poster, transport::rc, State, posting_interface::extended,

@@ -31,14 +31,14 @@ class continuation_list;
 /// memory of the request belongs to the program again. Continuations of one queue are called in the
 /// order of their requests. If the channel breaks, requests finish as failures, and `poll` calls
 /// their continuations; `channel::close`, `channel::renew` and the destructor of the channel call
-/// all that are left. Functions that wait don't call continuations.
+/// all those that are left. Functions that wait don't call continuations.
 ///
 /// The function may do anything that the thread may do with the channel: post, give a handle a
 /// continuation, wait, destroy the channel, or destroy the continuation itself.
 ///
 /// A limit that is a duration begins when the object is constructed. Without a limit, the channel's
-/// default limit applies from the time that a request gets the continuation, and may be exceeded by
-/// a quarter. If the limit is reached first, the channel breaks, as in `pending::wait`.
+/// default limit applies from the time when the continuation is added to a request, and may be
+/// exceeded by a quarter. If the limit is reached first, the channel breaks, as in `pending::wait`.
 /// `channel::deadline` returns the time by which `poll` has to be called to detect that.
 ///
 /// The program owns the object, and has to keep it until the call. Destroying it cancels only the
@@ -57,7 +57,7 @@ class continuation : detail::list_links {
 
   /// True after `pending::then` has accepted the continuation, until it is called or cancelled.
   [[nodiscard]] bool is_waiting() const noexcept { return is_linked(); }
-  /// Prevents the call. A no-op if it is not waiting.
+  /// Prevents the call. A no-op if the continuation is not waiting.
   VERBSPP_DATA_PATH void cancel() noexcept { unlink(); }
 
   /// Used by the library only.
@@ -76,7 +76,7 @@ class continuation : detail::list_links {
     limit_ = end;
     has_limit_ = is_default_ = true;
   }
-  /// Used by the library only: true if the limit was reached before the request had finished.
+  /// Used by the library only: true if the limit was reached before the request finished.
   [[nodiscard]] bool has_expired() const noexcept { return has_expired_; }
   void expire() noexcept { has_expired_ = true; }
 
@@ -100,7 +100,8 @@ class continuation : detail::list_links {
 
 namespace detail {
 
-/// A list of waiting continuations, sorted by their keys.
+/// A list of waiting continuations, sorted by their keys. A key is the number of a request, or 0
+/// for a condition.
 class continuation_list {
  public:
   continuation_list() noexcept : head_{&head_, &head_} {}
@@ -111,7 +112,7 @@ class continuation_list {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return head_.next == &head_; }
   /// The continuation with the lowest key. \pre the list is not empty
   [[nodiscard]] VERBSPP_DATA_PATH continuation& first() const noexcept { return of(head_.next); }
-  /// True if the list has a continuation with a key below this one.
+  /// True if the list has a continuation whose key is below this one.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_below(std::uint64_t key) const noexcept {
     return !is_empty() && first().key_ < key;
   }

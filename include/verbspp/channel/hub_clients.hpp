@@ -71,8 +71,8 @@ class hub_clients {
   };
 
  public:
-  /// The turn of a thread with one client. The turn ends when this object is destroyed, which may
-  /// be after the destruction of the table.
+  /// A thread's turn with one client. The turn ends when this object is destroyed, which may be
+  /// after the destruction of the table.
   ///
   /// A move-only owner. After a move, the old object has no client: only `operator bool`,
   /// assignment and destruction are allowed.
@@ -138,7 +138,7 @@ class hub_clients {
     table* table_;
   };
 
-  /// Creates the table of a hub.
+  /// Creates the table of a hub's clients.
   /// \errors `busy` if the hub has channels, or has or had a table; `invalid_input` if the hub was
   /// moved from; `resource_exhausted`
   [[nodiscard]] static result<hub_clients> create(channel_hub hub) noexcept {
@@ -237,7 +237,7 @@ class hub_clients {
   }
   /// Calls `function` with the turn of each client in the table, one after the other.
   /// \errors as `find`, if another thread keeps a client's turn until the limit; `function` is then
-  /// not called for the clients that follow
+  /// not called for the remaining clients
   template <class Function>
   result<void> for_each(Function&& function, const wait_limit& limit) noexcept(
       std::is_nothrow_invocable_v<Function&, turn&>) {

@@ -46,7 +46,7 @@ class schedule_operation : continuation {
 
 }  // namespace detail
 
-/// A scheduler of the thread that polls a hub: the senders of `schedule()` complete in
+/// A scheduler for the thread that polls a hub: senders that `schedule()` returns complete in
 /// `channel_hub::poll` or `channel_hub::wait`, or in the `wait` or `poll` of its `hub_clients`. If
 /// several threads poll or wait, one of them completes the sender.
 ///
@@ -56,7 +56,7 @@ class schedule_operation : continuation {
 /// `schedule` and `start` may be called on any thread, and wake the hub. The sender completes with
 /// `set_value()`, or with `set_stopped()` if a stop was requested before that.
 ///
-/// A value that is cheap to copy; it keeps the hub alive. A sender that is started after the last
+/// A value that is cheap to copy. It keeps the hub alive. A sender that is started after the last
 /// poll of the hub never completes. \pre the hub was not moved from
 class hub_scheduler {
  public:

@@ -24,7 +24,7 @@ struct inbox_state;
 
 /// The options of an inbox.
 struct inbox_options {
-  /// The number of receives that the inbox keeps posted; 0 for the capacity of the channel's
+  /// The number of receives that the inbox keeps posted; 0 means the capacity of the channel's
   /// receive queue.
   std::uint32_t depth = 0;
   /// The number of receives that are posted together, with one doorbell. Limited to the range from
@@ -39,11 +39,11 @@ struct inbox_options {
 ///     ... handshake
 ///     VERBSPP_TRY(request, inbox.wait());
 ///
-/// If the inbox is opened before the handshake, receives are ready for the peer's first message. It
-/// does not allocate memory for messages; a message that is dropped, or was forwarded, makes room
-/// for another. If the pool has no free place, the inbox continues with the receives that are
-/// posted, and fills the queue again at a later call of `next` or `wait`, once places were returned
-/// to the pool.
+/// If the inbox is opened before the handshake, receives are ready for the peer's first message.
+/// The inbox does not allocate memory for messages: each message that is dropped or forwarded makes
+/// room for another. If the pool has no free place, the inbox continues with the receives that are
+/// already posted. Once places have been returned to the pool, a later call of `next` or `wait`
+/// fills the queue again.
 ///
 /// When the channel breaks, messages that had arrived are still returned, and all other places
 /// return to the pool. After that, `next` and `wait` return the cause. After `channel::renew`, the
@@ -56,16 +56,16 @@ struct inbox_options {
 /// `wait` and `async_wait` work as usual.
 ///
 /// A move-only owner. It may outlive its channel. If it is destroyed before the channel, its
-/// receives stay posted, and the messages that they receive are dropped; messages that arrive in a
-/// hub's pool are returned by the hub again. Thread rule: as for its channel.
+/// receives stay posted, and the messages that they receive are dropped. Messages that arrive in a
+/// hub's pool are from then on returned by the hub. Thread rule: as for its channel.
 class inbox {
  public:
-  /// Opens the inbox of a channel.
-  /// \errors `invalid_input` if the channel uses a shared receive queue other than that of a hub,
-  /// if the pool was moved from or belongs to another protection domain, if the hub of the channel
-  /// has another pool, or if the depth is above the capacity of the receive queue; `busy` if a
-  /// channel of a hub with a pool has an inbox already; `not_connected` if the channel is empty,
-  /// broken or closed; `resource_exhausted`; as `channel::post_receive`
+  /// Opens an inbox for a channel.
+  /// \errors `invalid_input` if the channel uses a shared receive queue that is not a hub's, if the
+  /// pool was moved from or belongs to another protection domain, if the channel's hub has a
+  /// different pool, or if the depth is above the capacity of the receive queue; `busy` if the
+  /// channel's hub has a pool, and the channel has an inbox already; `not_connected` if the channel
+  /// is empty, broken or closed; `resource_exhausted`; as `channel::post_receive`
   [[nodiscard]] static result<inbox> open(channel& of, const message_pool& pool,
                                           inbox_options options = {}) noexcept;
   [[nodiscard]] static result<inbox> open(prepared_channel& of, const message_pool& pool,
@@ -77,15 +77,15 @@ class inbox {
   inbox& operator=(inbox&& other) noexcept;
   ~inbox();
 
-  /// The next message, if one has arrived; never blocks.
-  /// \errors the cause for which the channel is broken; `invalid_input` if the inbox was moved from
+  /// Returns the next message if one has arrived; never blocks.
+  /// \errors the reason why the channel is broken; `invalid_input` if the inbox was moved from
   [[nodiscard]] std::optional<result<message>> next() noexcept;
   /// Waits for the next message. If no limit is given, the channel's default limit applies. The
   /// limit only ends this call: the receives stay posted, since the pool owns their memory.
   /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 
-  /// Awaits the next message in a coroutine, as `wait`; include `<verbspp/coroutine.hpp>`.
+  /// As `wait`, but awaits the next message in a coroutine; include `<verbspp/coroutine.hpp>`.
   /// `channel::poll` resumes the coroutine. If several coroutines wait, they get messages in the
   /// order in which they began to wait. The coroutine may be destroyed at any time, and the inbox
   /// may be moved; if the inbox is destroyed, the coroutine gets an error (`invalid_input`).
@@ -98,9 +98,9 @@ class inbox {
   [[nodiscard]] int file_descriptor() const noexcept;
   /// As `channel::request_notification`.
   [[nodiscard]] result<bool> request_notification() noexcept;
-  /// The latest time to call `next`, and then `request_notification`: the channel's deadline, or 1
-  /// ms from now while the pool has too few free places for the receives, because returning a place
-  /// wakes no thread.
+  /// The time by which the program has to call `next`, and then `request_notification`. This is the
+  /// channel's deadline, or, while the pool has too few free places for the receives, 1 ms from
+  /// now, because returning a place to the pool wakes no thread.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   /// The number of receives that are posted now; 0 if the hub posts them.
@@ -123,7 +123,8 @@ class inbox {
   /// Posts receives in batches while the receive queue has room for a batch, and the pool has free
   /// places.
   [[nodiscard]] static result<void> fill(detail::inbox_state& mine) noexcept;
-  /// Posts receives. \returns the error, if there are neither receives nor messages
+  /// Posts receives. \returns the error if this fails while the inbox has neither receives nor
+  /// messages
   [[nodiscard]] static std::optional<result<message>> refusal(detail::inbox_state& mine) noexcept;
   [[nodiscard]] static std::optional<result<message>> next(detail::inbox_state& mine) noexcept;
   /// As `next`, but does not poll for completions.

@@ -26,19 +26,20 @@ namespace verbspp {
 
 /// The way in which a lease is granted and revoked.
 enum class lease_by : std::uint8_t {
-  /// By a type 2 memory window, bound to the part for this lease, which admits only the peer of
-  /// this channel. Revoked by a work request, without a system call. RC only; the memory has to be
-  /// registered with `access::window_bind`.
+  /// Binds a type 2 memory window to the leased part. The window admits only the peer of this
+  /// channel, and is revoked by a work request, without a system call. RC only; the memory has to
+  /// be registered with `access::window_bind`.
   window,
-  /// By a separate registration of the part. Any peer of a queue pair of the protection domain has
-  /// access if it knows the key. Granted and revoked by system calls, which take longer than a work
-  /// request, and longer for more bytes. The memory's own registration need not grant the rights.
+  /// Registers the leased part separately. The peer of any queue pair in the protection domain has
+  /// access if it knows the key. The lease is granted and revoked by system calls, which take
+  /// longer than a work request, and longer for more bytes. The memory's own registration need not
+  /// grant the rights.
   registration,
-  /// By the key of the memory's own registration. With it, the peers of all queue pairs of the
-  /// protection domain can access all of the memory, for as long as it is registered; the next
-  /// lease has the same key. Granting it costs nothing, and it is revoked by closing the connection
-  /// of this channel. For trusted peers that respect the bounds of their lease, and for devices
-  /// that support no better way.
+  /// Uses the key of the memory's own registration. With this key, the peers of all queue pairs in
+  /// the protection domain can access all of the memory, for as long as it is registered, and the
+  /// next lease has the same key. Granting such a lease costs nothing, and closing the channel's
+  /// connection revokes it. Use this way for trusted peers that respect the bounds of their lease,
+  /// and on devices that support no better way.
   connection,
 };
 
@@ -79,7 +80,7 @@ concept KeptByLease =
 template <access_flags Rights, class Memory = void>
 class lease;
 
-/// The result of revoking a lease that owns its memory, and the memory.
+/// The result of revoking a lease that owns its memory, together with that memory.
 ///
 ///     auto [result, buffer] = std::move(lease).revoke();
 template <class Memory>
@@ -102,7 +103,7 @@ struct lease_record;
 struct lease_request {
   ibv_mr* registered;     ///< null if the registration no longer exists
   std::uint64_t address;  ///< the first byte, as peers address it
-  std::byte* memory;      ///< the first byte, as the program addresses it
+  std::byte* memory;      ///< the program's address of the first byte
   std::uint64_t length;
   access_flags rights;
   lease_by by;
@@ -130,10 +131,12 @@ class lease_owner {
   /// The channel that has to be polled until a request has revoked the lease; null if `revoke` does
   /// not wait for a request.
   [[nodiscard]] channel_core* polled() noexcept;
-  /// Posts the request that revokes the lease, whose result `revoke` then takes.
+  /// Posts the request that revokes the lease, and adds the continuation to it. `revoke` then takes
+  /// the result of that request.
   /// \returns false, without adding the continuation, if no request is in flight
   [[nodiscard]] bool revoke_and_then(continuation& next) noexcept;
-  /// Revokes the lease without returning an error; a failure is reported as a destructor's failure.
+  /// Revokes the lease. A failure is not returned, but is reported to the handler of
+  /// `set_destroy_failure_handler`.
   /// \returns true if the program may reuse the memory
   bool drop() noexcept;
   [[nodiscard]] bool is_open() const noexcept;
@@ -150,10 +153,10 @@ class lease_owner {
  private:
   explicit lease_owner(lease_record* record) noexcept : record_(record) {}
 
-  lease_record* record_ = nullptr;  ///< null if there is no lease, or it was moved from or revoked
+  lease_record* record_ = nullptr;  ///< null if empty, moved from or revoked
 };
 
-/// The request to lease all of the memory that a lease keeps.
+/// Returns the request for a lease of all of this memory, which the lease will keep.
 template <access_flags Rights, class Memory>
 [[nodiscard]] lease_request whole_of(const Memory& memory, lease_by by) noexcept {
   // Requests may write to the memory, even if the type of the program's handle is const.
@@ -167,7 +170,7 @@ template <access_flags Rights, class Memory>
           .by = by};
 }
 
-/// The request to lease a part of a region, which the caller keeps alive.
+/// Returns the request for a lease of a part of a region. The caller keeps the region alive.
 template <access_flags Rights, access_flags OfRegion>
 [[nodiscard]] result<lease_request> part_of(const memory_region<OfRegion>& region,
                                             std::size_t offset, std::size_t length,
@@ -193,7 +196,7 @@ class VERBSPP_CONSUMABLE lease_base {
  public:
   static constexpr access_flags rights = Rights;
 
-  /// The remote memory to give to the peer.
+  /// Returns the leased memory as remote memory, to be given to the peer.
   /// \errors `invalid_input` if the lease was revoked or moved from; `not_connected` if it ended
   /// with its connection, or was returned by the peer
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<remote_memory<Rights>> remote() const noexcept {
@@ -204,8 +207,8 @@ class VERBSPP_CONSUMABLE lease_base {
   /// the connection, and after the channel has received the message by which the peer invalidated
   /// the key. A channel of a hub with a pool does not notice that message: see `note_invalidated`.
   [[nodiscard]] bool is_open() const noexcept { return owner_.is_open(); }
-  /// Notifies the lease that the peer has invalidated a key, if the channel was not informed:
-  /// `lease.note_invalidated(*message.received()->invalidated_rkey())`.
+  /// Informs the lease that the peer has invalidated a key, in case the channel could not notice
+  /// it: `lease.note_invalidated(*message.received()->invalidated_rkey())`.
   /// \returns true if it is the key of this lease, which the peer has thereby returned
   bool note_invalidated(remote_key key) noexcept { return owner_.note_invalidated(key); }
   /// \pre the lease was neither revoked nor moved from
@@ -215,7 +218,7 @@ class VERBSPP_CONSUMABLE lease_base {
     return owner_.has_lease() ? owner_.window() : nullptr;
   }
 
-  lease_base& operator=(lease_base&&) = delete;  // each class has its own order of destruction
+  lease_base& operator=(lease_base&&) = delete;  // derived classes destroy in different orders
 
   friend std::ostream& operator<<(std::ostream& out, const lease_base& lease) {
     lease.owner_.print(out, Rights);
@@ -233,8 +236,8 @@ class VERBSPP_CONSUMABLE lease_base {
 
 }  // namespace detail
 
-/// The access of a channel's peer to a part of this side's memory, under a separate key, until it
-/// is revoked.
+/// Gives a channel's peer access to a part of this side's memory, under a separate key, until the
+/// lease is revoked.
 ///
 ///     VERBSPP_TRY(part, region.window_part<access::remote_write>(0, 4096));
 ///     VERBSPP_TRY(lease, channel.lease(part));
@@ -280,13 +283,13 @@ class VERBSPP_CONSUMABLE lease_base {
 /// owned buffer, or a part of one, owns it: `lease<Rights, Memory>`, whose `revoke` returns it. If
 /// the device does not release the memory, a lease that shares or owns the memory never frees it.
 ///
-/// A move-only owner; assigning to a lease revokes the previous one. A default constructed lease is
-/// empty, like one that was moved from. Thread rule: one thread at a time for the lease and its
+/// A move-only owner; assigning to a lease revokes the previous one. A lease that was default
+/// constructed or moved from is empty. Thread rule: one thread at a time for the lease and its
 /// channel.
 template <access_flags Rights>
 class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::lease_base<Rights> {
  public:
-  /// An empty lease, like one that was moved from.
+  /// Creates an empty lease.
   lease() noexcept = default;
   /// Used by the library only.
   explicit lease(detail::lease_owner owner) noexcept
@@ -301,8 +304,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
   lease& operator=(const lease&) = delete;
   ~lease() = default;
 
-  /// Revokes the lease. Blocks until the device has confirmed it. After that the lease is over,
-  /// whatever this returns.
+  /// Revokes the lease, and blocks until the device has confirmed this. After the call, the lease
+  /// is over, whatever the result.
   /// \errors `timed_out`, `cancelled` if the limit ended the wait and broke the connection: the
   /// peer has no access in either case; `driver` if the device did not revoke the access;
   /// `invalid_input` if the lease was revoked before or moved from
@@ -340,7 +343,7 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   lease(const lease&) = delete;
   lease& operator=(const lease&) = delete;
   ~lease() {
-    // The object is destroyed only if revoking has succeeded, or if the memory was moved from it to
+    // The memory object is destroyed only if revoking has succeeded, or if its memory was moved to
     // the list of memory that is never freed.
     if (this->owner_.drop() || keeps_for_ever()) memory_.~Memory();
   }
@@ -360,8 +363,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   void async_revoke(const wait_limit& = detail::default_limit) & =
       delete;  // std::move(lease).async_revoke()
 
-  /// The memory, which the peer can access at the same time: for data that both sides use, such as
-  /// words that the peer changes by atomics.
+  /// The memory, which the peer can access at the same time. This is for data that both sides use,
+  /// such as words that the peer changes with atomics.
   [[nodiscard]] Memory& memory() & noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
   [[nodiscard]] const Memory& memory() const& noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
   void memory() const&& = delete;  // a temporary lease ends here: store it in a variable
@@ -387,8 +390,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   };
 };
 
-/// The functions by which a channel grants leases of memory: of a window part, of a part of a
-/// region, of a buffer that the lease then owns, or of a shared buffer.
+/// The functions by which a channel grants leases: for a window part, for a part of a region, for a
+/// buffer that the lease then owns, or for a shared buffer.
 ///
 ///     channel.lease(region.window_part<access::remote_write>(0, 64).value());
 ///     channel.lease<access::remote_write>(region, 0, 64);
@@ -407,8 +410,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
 /// expired before; `not_supported` if the device or the transport can't revoke a window: the
 /// message names the other ways; `permission` if the channel's access flags do not allow the
-/// rights; `invalid_input` for 0 bytes, and for memory that was deregistered, or is of another
-/// protection domain; by registration, as `register_memory`
+/// rights; `invalid_input` for 0 bytes, and for memory that was deregistered or belongs to another
+/// protection domain; for a lease by registration, those of `register_memory`
 template <class Channel>
 class lease_operations {
  public:
@@ -455,8 +458,8 @@ class lease_operations {
                              "this region is a temporary, which is destroyed before the lease "
                              "ends: store it in a variable, and keep it until the lease ends");
 
-  /// Leases a buffer, or a part of one. An owner of its memory is moved into the lease; a handle
-  /// that shares it is copied.
+  /// Leases a buffer, or a part of one. A buffer that owns its memory is moved into the lease; a
+  /// handle to shared memory is copied.
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
     requires KeptByLease<Memory> && LeaseRights<Rights> &&
              LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>

@@ -21,7 +21,7 @@
 
 namespace verbspp {
 
-/// A place of a pool, and the message in it, which is to be sent or was received.
+/// A place in a message pool, together with the message in it, which is to be sent or was received.
 ///
 ///     VERBSPP_TRY(greeting, pool.take());
 ///     VERBSPP_TRYV(greeting.assign(bytes));
@@ -39,8 +39,8 @@ namespace verbspp {
 class [[nodiscard]] message {
  public:
   message() noexcept = default;
-  /// Used by the library only: takes ownership of a place that was taken, or that a receive has
-  /// filled.
+  /// Used by the library only: takes ownership of a place that was taken from the pool, or that a
+  /// receive has filled.
   message(detail::pool_places* places, std::uint32_t place, std::uint32_t size) noexcept
       : places_(places), place_(place), size_(size) {}
   message(const message&) = delete;
@@ -100,16 +100,16 @@ class [[nodiscard]] message {
     return success();
   }
 
-  /// The message as an element for the device to read. Borrowed: the message has to outlive the
-  /// request.
+  /// Returns the message as an element that the device can read. The memory is borrowed: the
+  /// message has to outlive the request.
   /// \errors `invalid_input` if it is empty
   [[nodiscard]] VERBSPP_DATA_PATH result<gather_element> gather() const noexcept {
     if (places_ == nullptr) [[unlikely]]
       return has_no_place("message::gather");
     return gather_element::from_native(places_->element(place_, size_));
   }
-  /// The whole place as an element for the device to write. Borrowed: the message has to outlive
-  /// the request.
+  /// Returns the whole place as an element that the device can write. The memory is borrowed: the
+  /// message has to outlive the request.
   /// \errors `invalid_input` if it is empty
   [[nodiscard]] VERBSPP_DATA_PATH result<scatter_element> scatter() const noexcept {
     if (places_ == nullptr) [[unlikely]]
@@ -125,8 +125,8 @@ class [[nodiscard]] message {
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
     return is_filled() ? places_->record(place_).work.immediate() : std::nullopt;
   }
-  /// The id of the channel that received the message, if it arrived in the pool of a hub;
-  /// otherwise, the generation of the id is 0.
+  /// The id of the channel that received the message, if the message arrived in a hub's pool;
+  /// otherwise, an id whose generation is 0.
   [[nodiscard]] channel_id source() const noexcept {
     return is_filled() ? places_->record(place_).source : channel_id();
   }
@@ -136,7 +136,7 @@ class [[nodiscard]] message {
     size_ = 0;
     return {.keeper = std::exchange(places_, nullptr), .place = place_};
   }
-  /// Used by the library only: records the extent to which a request has filled the place.
+  /// Used by the library only: records how far a request has filled the place.
   VERBSPP_DATA_PATH void note_filled(const completed_work& work) noexcept {
     size_ = work.bytes_filled(size_);
     places_->fill(place_, work, {});

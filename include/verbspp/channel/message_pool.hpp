@@ -12,15 +12,16 @@
 
 namespace verbspp {
 
-/// Registered places of one size, for messages to send and to receive.
+/// A pool of registered places, all of one size, for messages that are to be sent or received.
 ///
-/// A place is taken as a `message`, is passed to a request, and returns to the pool automatically,
-/// on any thread: no place is lost, however the request ends. Taking and returning places does not
-/// allocate memory, and uses no atomic operations while the process has only one thread.
+/// The program takes a place as a `message`, and passes it to a request. The place then returns to
+/// the pool automatically, on any thread, so no place is lost, however the request ends. Taking and
+/// returning places does not allocate memory, and uses no atomic operations while the process has
+/// only one thread.
 ///
 /// A shared handle, which is cheap to copy. The places and the protection domain exist until the
-/// last handle is destroyed and the last message has returned. A handle that was moved from is
-/// empty: it has no places, and `take` fails (`invalid_input`). Thread-safe.
+/// last handle has been destroyed and the last message has returned. A moved-from handle is empty:
+/// it has no places, and `take` fails (`invalid_input`). Thread-safe.
 class message_pool {
  public:
   /// Allocates and registers `count` places of `size` bytes each, in one buffer. Each place begins
@@ -46,8 +47,8 @@ class message_pool {
     if (places_ != nullptr) places_->drop_handle();
   }
 
-  /// Takes a place. The message is as long as the place, and contains the bytes of its previous
-  /// use.
+  /// Takes a place. The message is as long as the place, and still contains the bytes from the
+  /// previous use of the place.
   /// \errors `would_block` if all places are in use; `invalid_input` if the handle is empty
   [[nodiscard]] result<message> take() const noexcept {
     std::uint32_t taken = 0;

@@ -36,7 +36,8 @@ namespace detail {
 template <class Handle>
 class awaited_result;
 
-/// A handle of a request whose memory it does not own; may be empty.
+/// The common part of all handles to requests. It does not own the request's memory, and may be
+/// empty.
 class pending_request {
  public:
   /// An empty handle.
@@ -66,7 +67,7 @@ class pending_request {
   /// Used by the library only: the channel of the request; null if the handle is empty.
   [[nodiscard]] channel_core* polled() const noexcept { return core_; }
 
-  /// The result, if it is available; does not wait for it.
+  /// Returns the result if it is available; does not wait for it.
   /// \errors those of the request; those of the channel, if it was destroyed
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
     if (!has_request()) [[unlikely]]
@@ -82,10 +83,10 @@ class pending_request {
     return take(limit);
   }
 
-  /// Makes `channel::poll` call `next` when the result is available; the function then takes the
-  /// result from this handle. It is called even if the handle was dropped.
-  /// \returns false if the result is available already, or the handle is empty; the function is
-  /// then not called
+  /// Makes `channel::poll` call `next` when the result is available; `next` can then take the
+  /// result from this handle. `next` is called even if the handle was dropped.
+  /// \returns false if the result is available already, or the handle is empty; `next` is then not
+  /// called
   [[nodiscard]] VERBSPP_DATA_PATH bool then(continuation& next) noexcept {
     return has_request() && core_->continue_with(request_, next);
   }
@@ -110,8 +111,8 @@ class pending_request {
     if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_, must_wait);
   }
   [[nodiscard]] static error no_request() noexcept;
-  /// Drops a request in flight, and makes it keep this memory alive until it has finished. \pre
-  /// `has_request()`
+  /// Drops a request in flight, and makes the request keep this memory alive until it has finished.
+  /// \pre `has_request()`
   void leave_with(kept_memory memory) noexcept;
 
  private:
@@ -122,7 +123,7 @@ class pending_request {
 
 }  // namespace detail
 
-/// A request in flight, as returned by the functions that post to a channel.
+/// A handle to a request in flight, as returned by the functions that post to a channel.
 ///
 /// The result is taken once, by `poll` or `wait`. Asking again is an error (`invalid_input`), and
 /// so is asking a handle that was moved from or default constructed.
@@ -149,8 +150,8 @@ class [[nodiscard]] pending<void> : public detail::pending_request {
   void detach() = delete;  // memory is borrowed: the handle must wait; post owned or shared memory
 };
 
-/// A request in flight that finishes before its scope ends, as returned by the functions that post
-/// in a scope.
+/// A handle to a request in flight that finishes before its scope ends, as returned by the
+/// functions that post in a scope.
 ///
 /// Like a `pending`, but it need not be kept: dropping it does not wait, and the scope reports the
 /// request if it fails. After the end of the scope, asking for the result is an error
@@ -165,8 +166,8 @@ class scoped_pending : public detail::pending_request {
       const wait_limit& limit = detail::default_limit) noexcept;
 };
 
-/// A request in flight that keeps its memory alive, as returned by functions that post a shared
-/// buffer, or a message of a pool.
+/// A handle to a request in flight that keeps its memory alive, as returned by the functions that
+/// post a shared buffer, or a message from a pool.
 ///
 /// Like a `pending`, but it need not be kept: dropping it does not wait, since the memory stays
 /// until the device no longer accesses it. If the request fails after that, the error is in the
@@ -186,7 +187,7 @@ template <class Memory>
 concept NotesFilling =
     requires(Memory& memory, const completed_work& work) { memory.note_filled(work); };
 
-/// Memory of a detached request, destroyed when the device no longer accesses it.
+/// The memory of a detached request, destroyed when the device no longer accesses it.
 template <class Memory>
 struct left_memory : memory_keeper {
   explicit left_memory(Memory&& left) noexcept
@@ -199,7 +200,8 @@ struct left_memory : memory_keeper {
 
 }  // namespace detail
 
-/// A request that owns its memory, which is returned with the result, even on failure.
+/// A handle to a request, which owns the request's memory, and returns it with the result, even on
+/// failure.
 ///
 /// Like a `pending<>`, it waits if it is destroyed while the request is in flight. Use `detach` if
 /// neither the result nor the memory is needed.
@@ -227,18 +229,18 @@ class [[nodiscard]] pending : public detail::pending_request {
   pending& operator=(const pending&) = delete;
   VERBSPP_DATA_PATH ~pending() { drop(true); }  // waits, because its memory is destroyed next
 
-  /// The result and the memory, if the request has finished; does not wait for it.
+  /// Returns the result and the memory if the request has finished; does not wait for it.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {
     if (has_request() && !look()) return std::nullopt;
     return finish(call_limit::of_channel());
   }
-  /// Waits for the result, as `pending<>::wait`, and returns it with the memory.
+  /// Waits for the result as `pending<>::wait` does, and returns it with the memory.
   VERBSPP_DATA_PATH finished<Memory> wait(call_limit limit = call_limit::of_channel()) noexcept {
     return finish(limit);
   }
 
-  /// Awaits the result in a coroutine, as `scoped_pending::async_wait`. Destroying the handle waits
-  /// for the request, even if that happens because the coroutine is destroyed.
+  /// Awaits the result in a coroutine, as `scoped_pending::async_wait` does. Destroying the handle
+  /// waits for the request, even if that happens because the coroutine is destroyed.
   [[nodiscard]] detail::awaited_result<pending> async_wait(
       const wait_limit& limit = detail::default_limit) noexcept;
 

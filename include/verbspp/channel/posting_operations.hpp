@@ -44,7 +44,7 @@ concept GivenAway = requires(Memory&& memory) { std::move(memory).give().let_go(
 template <class Operation>
 inline constexpr bool fills = std::is_same_v<decltype(Operation::elements), scatter_list>;
 
-/// The whole memory as an element of the operation, or an error.
+/// Returns an element for the operation that covers the whole memory, or an error.
 template <class Operation, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH auto element_for(Memory& memory) noexcept {
   if constexpr (fills<Operation>)
@@ -53,7 +53,7 @@ template <class Operation, class Memory>
     return memory.gather();
 }
 
-/// Sets the whole memory as the operation's elements.
+/// Makes the operation's elements cover the whole memory.
 /// \returns false if that is not possible; `element_for` then returns the error
 template <class Operation, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, Memory& memory) noexcept {
@@ -74,7 +74,7 @@ template <class Operation, class Memory>
 
 }  // namespace detail
 
-// The messages of the overloads that refuse unsuitable memory.
+// The messages that the compiler prints if the memory that is passed to a call is unsuitable.
 #define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
   VERBSPP_DETAIL_REFUSED(detail::LeftBehind<Memory>,                                              \
                          "a request takes ownership of its memory: write std::move(buffer); the " \
@@ -85,22 +85,22 @@ template <class Operation, class Memory>
                          "the device writes to this memory: only memory that was " \
                          "registered with access::local_write can be filled")
 
-/// The operations that channels and their scopes post, and return handles for. The memory of a
-/// request is given as elements, or as an object. All of the object is sent, written or filled, and
-/// the operation names no elements. A part of a buffer is an object, too
+/// The operations that channels and their scopes post. Each returns a handle to the request. The
+/// memory of a request is given as elements, or as an object. All of the object is sent, written or
+/// filled, and the operation names no elements. A part of a buffer is an object, too
 /// (`registered_buffer::part`).
 ///
 /// - Memory with a single owner, such as a `registered_buffer`, is moved into the handle, and is
 /// returned with the result, even on failure. If posting fails, it stays with the caller.
 /// - Shared memory, such as a `shared_buffer`, is kept alive until the request has finished,
 /// whether the handle is kept or not.
-/// - A `message` of a pool belongs to the request that sends or writes it, which returns its place
-/// to the pool, whether the handle is kept or not. A handle of a request that fills a message owns
-/// the message. If posting fails, the message stays with the caller.
+/// - A `message` from a pool belongs to the request that sends or writes it, which returns its
+/// place to the pool, whether the handle is kept or not. A handle to a request that fills a message
+/// owns that message. If posting fails, the message stays with the caller.
 ///
 /// `Poster` has the functions `core()` and `terms()`, and two types of handles: `borrowing_handle`
 /// for requests that borrow their memory, and `keeping_handle` for requests that keep it alive. In
-/// a `State` before `ready_to_send`, it accepts receives only.
+/// a `State` before `ready_to_send`, only receive requests are accepted.
 /// \errors for memory that is given as an object: as for the operation with elements;
 /// `invalid_input` if the memory was moved from, or has more than 2^32 - 1 bytes
 template <class Poster, queue_pair_state State = queue_pair_state::ready_to_send>

@@ -30,7 +30,7 @@ namespace verbspp {
 
 /// The object that `channel_scope::post_batch` passes to its function. It accepts the operations of
 /// a scope, which are posted together when the function returns. The data that an operation refers
-/// to must stay valid only until the call that adds it returns.
+/// to has to stay valid only until the call that adds the operation returns.
 template <std::size_t Requests, class List>
 class channel_batch : public send_queue_operations<channel_batch<Requests, List>, transport::rc,
                                                    queue_pair_state::ready_to_send,
@@ -43,8 +43,8 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
   channel_batch& operator=(const channel_batch&) = delete;
   ~channel_batch() = default;
 
-  /// Used by the library only: refuses the batch if something else was posted while it was filled.
-  /// The requests of a batch get their numbers before they are posted.
+  /// Used by the library only: refuses the batch if something else was posted while the batch was
+  /// being filled, because its requests have been numbered already.
   VERBSPP_DATA_PATH void check_first() noexcept {
     if (core_.sends().next() != first_) [[unlikely]]
       list_.refuse(detail::channel_core::posted_within_batch());
@@ -92,7 +92,8 @@ class scope_base {
     core_.close_scope(state_);
   }
 
-  /// Waits for all requests. \returns the failure of that wait; empty if all requests have finished
+  /// Waits for all requests. \returns the error if that wait has failed; empty if all requests have
+  /// finished
   VERBSPP_DATA_PATH std::optional<error> finish() noexcept {
     std::optional<error> ended;
     if (!core_.has_finished(state_)) {
@@ -102,8 +103,8 @@ class scope_base {
     }
     return ended;
   }
-  /// The failures to report if the function has succeeded; empty if all requests have succeeded,
-  /// too.
+  /// The failures to report if the program's function has succeeded; empty if all requests have
+  /// succeeded, too.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<scope_error> failure(bool is_manual) noexcept {
     const std::optional<error> ended = finish();
     const std::uint32_t left = is_manual ? state_.left() : 0;
@@ -111,7 +112,7 @@ class scope_base {
       return std::nullopt;
     return describe(ended, left);
   }
-  /// The failures to report if the function has returned an error.
+  /// The failures to report if the program's function has returned an error.
   [[nodiscard]] scope_error failure_besides(const error& own, bool is_manual) noexcept {
     scope_error all = failure(is_manual).value_or(scope_error());
     all.add_own(own);
@@ -147,8 +148,8 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   using scope_base::scope_base;
 
   /// Posts up to `Requests` requests with one doorbell. Calls `fill` with a `channel_batch&`, to
-  /// which `fill` adds the requests. If the queue has no room for all of them, waits for it, at
-  /// most until the limit of the scope.
+  /// which `fill` adds the requests. If the queue has no room for all of them, waits for room, at
+  /// most until the scope's limit is reached.
   /// \errors as for single requests, with the number of requests that were posted; `invalid_input`
   /// for more requests than the storage or the send queue can hold
   template <std::size_t Requests, std::size_t Elements = Requests,
@@ -249,8 +250,8 @@ class channel_stream : public detail::stream_base<channel_stream> {
 
 namespace detail {
 
-/// Calls the function with the scope, and returns its result, or the failures of the function and
-/// of the scope's requests.
+/// Calls the function with the scope. Returns the function's result, or the failures of the
+/// function and of the scope's requests.
 template <class Scope, class Function>
 [[nodiscard]] VERBSPP_DATA_PATH auto run(Scope& scope, Function& function, bool is_manual) {
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;

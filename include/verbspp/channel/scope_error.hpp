@@ -16,24 +16,24 @@ namespace verbspp {
 class scope_error {
  public:
   constexpr scope_error() noexcept = default;
-  /// The failure of a scope before its function was called.
+  /// The failure of a scope that failed before its function was called.
   scope_error(const error& own) noexcept : own_(own) {}
 
   /// The error that the function returned; empty if it succeeded.
   [[nodiscard]] const std::optional<error>& own() const noexcept { return own_; }
-  /// The failure of requests whose results were not taken; empty if none has failed. It is the
+  /// The failure of requests whose results were not taken; empty if none has failed. This is the
   /// root: the first failure on the channel (`work_error::from` has the details), or the limit that
-  /// ended the wait for them.
+  /// ended the wait for these requests.
   [[nodiscard]] const std::optional<error>& work() const noexcept { return work_; }
-  /// The number of these requests that failed by themselves, and the number of those that were
+  /// How many of the requests whose results were not taken failed by themselves, and how many were
   /// flushed because of another failure.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
   [[nodiscard]] std::uint32_t flushed() const noexcept { return flushed_; }
   /// The number of requests of a manual scope whose results were not taken.
   [[nodiscard]] std::uint32_t left() const noexcept { return left_; }
 
-  /// Converts to the function's error, or else to that of the requests, or else to an error for the
-  /// results that were not taken.
+  /// Converts to the function's error if there is one; otherwise to the requests' error, if there
+  /// is one; otherwise to an error that reports the results that were not taken.
   operator error() const noexcept;
   operator transport_error() const noexcept { return static_cast<error>(*this); }
   /// The complete description, on one line.

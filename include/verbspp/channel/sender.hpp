@@ -20,7 +20,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// How a sender of a call with this result completes.
+/// Specifies how a sender completes if its call has this type of result.
 template <class Result>
 struct completion_of {
   template <class Value, class Error>
@@ -168,7 +168,7 @@ class sender_operation : resumable {
     if constexpr (is_stoppable) {
       if (work_->core == nullptr) return;
       work_->registered.reset();
-      // A stop request may have queued the call for the polling thread, which has not made it yet.
+      // A stop request may have queued a call that the polling thread has not made yet.
       if (work_->is_waiting()) work_->core->withdraw(*work_);
       work_->core->stop_expecting();
     }
@@ -238,8 +238,8 @@ class call_sender {
 ///       return link.async_read(std::move(mine), {.remote = theirs});
 ///     });
 ///
-/// It completes on the thread that polls the channel, in `channel::poll`; in `start` if the result
-/// is available by then. It calls one of these functions of the receiver:
+/// It completes on the thread that polls the channel, in `channel::poll`, or in `start` if the
+/// result is already available there. It calls one of these functions of the receiver:
 ///  - `set_value(value)`: the value of the call's result. A request that owns its memory returns it
 ///    with `set_value(completed_work, memory)`.
 ///  - `set_error(error)`: the error of the call's result. A request that owns its memory returns it
@@ -249,10 +249,10 @@ class call_sender {
 ///
 /// A stop may be requested on any thread. It ends only the wait: the channel stays connected, a
 /// request that was posted continues, and its memory is released when the device no longer uses it
-/// (see `async_operations`). The loop is woken if it sleeps on the descriptor of the channel or its
-/// hub, or in `channel_hub::wait`. `channel::wait` does not end, so a program that sleeps in it
-/// completes the stopped operation after that wait. If the token has no callbacks, a stop request
-/// is detected in `start` only.
+/// (see `async_operations`). A stop request wakes a loop that sleeps on the descriptor of the
+/// channel or its hub, or in `channel_hub::wait`. It does not end `channel::wait`, so a program
+/// that sleeps there completes the stopped operation only after that wait. If the token has no
+/// callbacks, a stop request is detected in `start` only.
 ///
 /// The operation state keeps the function, with all that it has captured, until it is destroyed.
 /// The function makes the call in `start`, so the call's arguments may be temporaries. The
@@ -265,8 +265,8 @@ class call_sender {
 ///
 /// The sender can be copied if the function can. An operation state that is destroyed before
 /// `start` has posted nothing. Destroying the channel completes its operations with errors; only
-/// `start` requires that the channel exists. Thread rule of `start`: like the channel; use a
-/// `hub_scheduler` to change to its thread.
+/// `start` requires that the channel exists. Thread rule of `start`: as for the channel; use a
+/// `hub_scheduler` to switch to the thread that polls its hub.
 template <detail::MakesAwaitedCall Function>
 [[nodiscard]] detail::call_sender<Function> as_sender(Function begin) noexcept(
     std::is_nothrow_move_constructible_v<Function>) {

@@ -12,8 +12,8 @@ namespace verbspp {
 ///     domain.build_channel().waiting(wait_mode::spin_then_sleep(20us))
 ///
 /// A sleeping channel is woken by its completions, by failures of its queues, its port or the
-/// device (asynchronous events, which the program still receives), and by a descriptor of the
-/// program (`channel::watch`).
+/// device (asynchronous events, which the program still receives), and by a descriptor that the
+/// program has given to `channel::watch`.
 class wait_mode {
  public:
   /// Polls until the wait ends; the default.
@@ -24,8 +24,8 @@ class wait_mode {
     return wait_mode(std::chrono::nanoseconds::zero());
   }
   /// Polls for `length`, and then sleeps. A good length is about the time that it takes to go to
-  /// sleep and wake up, a few microseconds: then the cost is at most twice that of the better of
-  /// the two modes.
+  /// sleep and wake up, a few microseconds. With this length, the cost is at most twice that of
+  /// whichever mode would have been better.
   [[nodiscard]] static constexpr wait_mode spin_then_sleep(
       std::chrono::nanoseconds length) noexcept {
     return wait_mode(length);

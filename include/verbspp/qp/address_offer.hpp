@@ -14,8 +14,8 @@
 
 namespace verbspp {
 
-/// An address by which peers may reach a RoCE port, and the data from which a peer determines
-/// whether it can reach the address.
+/// An address at which peers may reach a RoCE port, and the data from which a peer determines
+/// whether it can reach that address.
 struct offered_address {
   /// The prefix length if the subnet of the address is unknown.
   static constexpr std::uint8_t unknown_prefix = 0;
@@ -74,13 +74,13 @@ class address_offer {
   std::uint8_t size_ = 0;
 };
 
-/// The numbers of entries of a port's GID table that no peer can use, by reason.
+/// The numbers of entries in a port's GID table that no peer can use, counted by reason.
 struct unusable_addresses {
   unsigned loopback = 0;  ///< 127.0.0.0/8, ::1, or an address of a loopback interface
-  /// The entry names no network interface, although other entries do.
+  /// The entry names no network interface, although other entries in the table do.
   unsigned without_interface = 0;
-  /// The network interface is in another network namespace; in a container, this applies to the
-  /// entries of the host.
+  /// The network interface is in another network namespace. In a container, this is the case for
+  /// the host's entries.
   unsigned foreign = 0;
   unsigned stale = 0;  ///< the network interface no longer has the address
   unsigned down = 0;   ///< the network interface is down
@@ -96,10 +96,10 @@ struct unusable_addresses {
                                      std::span<const interface_address> interfaces,
                                      unusable_addresses* unusable = nullptr) noexcept;
 
-/// The ways in which two addresses can reach each other, the worst first.
+/// The ways in which two addresses can reach each other, from the worst to the best.
 enum class address_reach : std::uint8_t {
   link_local,   ///< reachable only without a router between the ports
-  routed,       ///< reachable through a router, or the subnets are unknown
+  routed,       ///< reachable through a router, or a subnet is unknown
   same_subnet,  ///< each is in the subnet of the other
 };
 
@@ -110,8 +110,8 @@ struct address_pair {
   offered_address local;
   offered_address remote;
   address_reach reach;
-  /// True if both addresses are link-local although both ports have addresses of a wider scope,
-  /// none of which fit together. In that case, there is probably a router between the ports, and
+  /// True if both addresses are link-local, although both ports have addresses of a wider scope, of
+  /// which no two fit together. In that case, there is probably a router between the ports, and
   /// routers do not forward packets between link-local addresses.
   bool is_doubtful = false;
 };
@@ -123,7 +123,7 @@ struct address_pair {
 /// (link-local, unique local, global). RoCE v1 is not routed, and addresses that are tagged with
 /// different VLANs can't be on the same link. The best of the possible pairs is selected: same
 /// subnet before routed before link-local; same VLAN before different VLANs; v2 before v1; then the
-/// pair whose addresses have the lowest positions in both offers.
+/// pair whose addresses come first in the two offers.
 /// \errors `mismatch` with the reason if no pair is possible
 [[nodiscard]] result<address_pair> choose_addresses(const address_offer& local,
                                                     const address_offer& remote) noexcept;

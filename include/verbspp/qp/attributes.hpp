@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The attributes of a transition, collected by a builder. The type of the builder lists the
-/// attributes that were given; the transition table determines the attributes that it accepts and
-/// requires, and the mask of `ibv_modify_qp`.
+/// The attributes of a transition, collected by a builder. The builder's type lists the attributes
+/// that were given. The transition table determines which attributes the builder accepts and
+/// requires, and which mask it passes to `ibv_modify_qp`.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -63,13 +63,13 @@ using queue_pair_attribute_set = flags<queue_pair_attribute>;
 /// The states of automatic path migration, with the values of `ibv_mig_state`.
 enum class path_migration_state : std::uint8_t {
   migrated = IBV_MIG_MIGRATED,
-  rearm = IBV_MIG_REARM,  ///< the device arms migration as soon as the peer is in this state, too
+  rearm = IBV_MIG_REARM,  ///< the device arms migration once the peer is in this state, too
   armed = IBV_MIG_ARMED,
 };
 
 [[nodiscard]] const char* to_string(path_migration_state state) noexcept;
 
-/// The path that automatic migration falls back to; InfiniBand only.
+/// The path to which automatic migration switches; InfiniBand only.
 struct alternate_path {
   class path way;
   port_number port{};
@@ -79,7 +79,7 @@ struct alternate_path {
 
 namespace detail {
 
-/// The entry of the transition table; empty if the table has no such transition.
+/// The transition table's entry for this transition; empty if the table has no such transition.
 template <transport Transport, queue_pair_state From, queue_pair_state To>
 inline constexpr std::optional<transition_attributes> transition_of =
     transition(static_cast<ibv_qp_type>(Transport), static_cast<ibv_qp_state>(From),
@@ -99,7 +99,7 @@ inline constexpr bool lacks =
     (transition_of<Transport, From, To>->required & static_cast<int>(Attribute)) != 0 &&
     !Given.contains(Attribute);
 
-/// Specifies for a setter whether the transition requires the attribute.
+/// Determines, for a setter, whether the transition requires its attribute.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Attribute>
 struct need_of_attribute {
@@ -183,12 +183,13 @@ concept NoAttributeMissing =
 /// given.
 ///
 /// Start with `attributes_for<transport::rc, queue_pair_state::init,
-/// queue_pair_state::ready_to_receive>()`. A setter exists for each attribute that the transition
-/// accepts. It returns a set that also contains the attribute, and does not change the set on which
-/// it was called. `queue_pair::modify` accepts a set that contains all required attributes.
+/// queue_pair_state::ready_to_receive>()`. There is a setter for each attribute that the transition
+/// accepts. A setter returns a new set that also contains its attribute, and leaves the set on
+/// which it was called unchanged. `queue_pair::modify` accepts a set that contains all required
+/// attributes.
 ///
-/// Setters of optional attributes also accept a `std::optional`. If it is empty, the attribute of
-/// the queue pair stays unchanged, but counts as given.
+/// Setters of optional attributes also accept a `std::optional`. If that is empty, the queue pair's
+/// attribute stays unchanged, but counts as given.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given = queue_pair_attribute_set{}>
 class queue_pair_attributes {
@@ -212,7 +213,7 @@ class queue_pair_attributes {
         [](auto& v, auto from) { v.native.cur_qp_state = static_cast<ibv_qp_state>(from); });
   }
   /// Specifies whether the device reports the asynchronous event `IBV_EVENT_SQ_DRAINED` when all
-  /// requests that had been started have finished.
+  /// requests that it had started have finished.
   [[nodiscard]] auto notify_when_drained(
       setting<queue_pair_attribute::notify_when_drained, bool> wanted = true) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::notify_when_drained> &&
@@ -221,7 +222,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::notify_when_drained>(
         wanted, [](auto& v, const auto& value) { v.native.en_sqd_async_notify = value ? 1 : 0; });
   }
-  /// The rights of the peer through this queue pair.
+  /// The rights that the peer has through this queue pair.
   [[nodiscard]] auto access(
       setting<queue_pair_attribute::access, access_flags> rights) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::access> &&
@@ -329,7 +330,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::min_rnr_timer>(
         timer, [](auto& v, const auto& value) { v.native.min_rnr_timer = value.code(); });
   }
-  /// The maximum number of RDMA reads and atomics of this side that are outstanding at once.
+  /// The maximum number of RDMA reads and atomics that this side may have outstanding at once.
   [[nodiscard]] auto max_reads_as_initiator(
       setting<queue_pair_attribute::max_reads_as_initiator, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_initiator> &&
@@ -338,7 +339,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::max_reads_as_initiator>(
         depth, [](auto& v, const auto& value) { v.native.max_rd_atomic = value.value(); });
   }
-  /// The maximum number of RDMA reads and atomics of the peer that are outstanding at once.
+  /// The maximum number of RDMA reads and atomics that the peer may have outstanding at once.
   [[nodiscard]] auto max_reads_as_target(
       setting<queue_pair_attribute::max_reads_as_target, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_target> &&
@@ -347,7 +348,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::max_reads_as_target>(
         depth, [](auto& v, const auto& value) { v.native.max_dest_rd_atomic = value.value(); });
   }
-  /// The path that automatic migration falls back to. Linux accepts it only on InfiniBand ports.
+  /// The path to which automatic migration switches. Linux accepts it only on InfiniBand ports.
   [[nodiscard]] auto alternate_path(
       setting<queue_pair_attribute::alternate_path, struct alternate_path> other) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::alternate_path> &&
@@ -388,7 +389,7 @@ class queue_pair_attributes {
   template <transport, queue_pair_state, queue_pair_state, queue_pair_attribute_set>
   friend class queue_pair_attributes;
 
-  /// Returns the set that also contains `Added`. Stores the value if there is one.
+  /// Returns a set that also contains `Added`. Stores the value if there is one.
   template <queue_pair_attribute Added, class Setting, class Set>
   [[nodiscard]] auto with(const Setting& given_value, Set set) const noexcept {
     queue_pair_attributes<Transport, From, To, Given | Added> next;

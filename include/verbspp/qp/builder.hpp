@@ -21,7 +21,7 @@ namespace verbspp {
 // g++ warns that an enumerator of a scoped enumeration shadows a declaration outside of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-/// The parameters of a queue pair builder, one bit for each.
+/// The parameters that a queue pair builder accepts, with one bit for each.
 enum class queue_pair_parameter : std::uint32_t {
   protection_domain = 1U << 0,
   send_completion_queue = 1U << 1,
@@ -110,8 +110,8 @@ concept NothingToCreate = detail::because(
     "a queue pair that was created elsewhere has fixed sizes: leave out max_send_work_requests and "
     "similar parameters, and signal_all_sends");
 
-/// True if the required access flags or queue key are given. They are required in RESET, where the
-/// queue pair must still be brought to INIT; in later states, the device reports their values.
+/// True if the required access flags or queue key are given. They are required in RESET, because
+/// the queue pair has yet to be brought to INIT. In later states, the device reports their values.
 template <transport Transport, queue_pair_state State, queue_pair_parameter_set Given>
 concept PreparationGiven =
     detail::because(State != queue_pair_state::reset || !Connects<Transport> ||
@@ -166,8 +166,7 @@ struct queue_pair_settings {
 /// Creates the queue pair, in RESET.
 [[nodiscard]] result<queue_pair_data> create(transport type,
                                              const queue_pair_settings& settings) noexcept;
-/// Adopts a queue pair that was created elsewhere, after checking that it has the specified
-/// properties.
+/// Checks that a queue pair that was created elsewhere has the specified properties, and adopts it.
 [[nodiscard]] result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* native,
                                             ownership whose, const queue_pair_settings& settings,
                                             queue_pair_parameter_set given) noexcept;
@@ -181,13 +180,13 @@ template <transport Transport, queue_pair_parameter_set Given = queue_pair_param
 class queue_pair_builder;
 
 /// The setters of all parameters of a queue pair except its protection domain and completion
-/// queues. Each class that builds queue pairs (`Builder`) inherits them. The type of the builder
-/// lists the parameters that were given: each setter returns a builder whose type also lists its
-/// parameter, and does not change the builder on which it was called.
+/// queues. Each class that builds queue pairs (`Builder`) inherits them. The builder's type lists
+/// the parameters that were given: each setter returns a new builder whose type also lists the
+/// setter's parameter, and leaves the builder on which it was called unchanged.
 ///
-/// Setters of parameters with a default also accept a `std::optional`. If it is empty, the default
-/// is used, but the parameter counts as given. This does not apply to a shared receive queue and to
-/// extended posting, because they determine the type of the queue pair.
+/// Setters of parameters with a default also accept a `std::optional`. If that is empty, the
+/// default is used, but the parameter counts as given. This does not apply to a shared receive
+/// queue or to extended posting, because they determine the type of the queue pair.
 template <template <transport, queue_pair_parameter_set> class Builder, transport Transport,
           queue_pair_parameter_set Given>
 class queue_pair_parameters {
@@ -196,7 +195,7 @@ class queue_pair_parameters {
   using setting = optional_setting<detail::dependent<Value, Transport>>;
 
  public:
-  /// Required on RC and UC. The rights of the peer through this queue pair: local write (for
+  /// Required on RC and UC. The rights that the peer has through this queue pair: local write (for
   /// messages that fill receives), remote read, remote write, remote atomic. The memory must grant
   /// them as well.
   [[nodiscard]] auto access(access_flags rights) const noexcept
@@ -204,14 +203,14 @@ class queue_pair_parameters {
   {
     return with<queue_pair_parameter::access>([&](auto& s) { s.connection.access = rights; });
   }
-  /// Required on UD. The key that a datagram must carry to be accepted. Peers receive it in the
+  /// Required on UD. The key that a datagram must carry to be accepted. Peers learn it from the
   /// endpoint.
   [[nodiscard]] auto qkey(queue_key key) const noexcept
     requires SendsDatagrams<Transport> && NotGivenYet<Given, queue_pair_parameter::qkey>
   {
     return with<queue_pair_parameter::qkey>([&](auto& s) { s.connection.qkey = key; });
   }
-  /// Uses receives of this queue; the queue pair then has no `post_receive`.
+  /// Takes receives from this shared queue. The queue pair itself then has no `post_receive`.
   [[nodiscard]] auto shared_receive_queue(const class shared_receive_queue& queue) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::shared_receive_queue> && NoOwnReceives<Given>
   {
@@ -252,24 +251,24 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_receive_elements>(
         [&](auto& s) { count.replace(s.max_receive_elements); });
   }
-  /// The maximum number of inline bytes of a send; 0 by default. Verbs do not report the device's
-  /// limit.
+  /// The maximum number of inline bytes in a send; 0 by default. Verbs offer no way to query the
+  /// device's limit.
   [[nodiscard]] auto max_inline_data(setting<inline_size> size) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_inline_data>
   {
     return with<queue_pair_parameter::max_inline_data>(
         [&](auto& s) { size.replace(s.max_inline_data); });
   }
-  /// Posts batches by the extended interface (`ibv_wr_start` to `ibv_wr_complete`), which writes
-  /// directly into the device's queue, without an intermediate list. On a device without this
-  /// interface, building fails (`not_supported`). `post_batch` accepts the same requests with
+  /// Posts batches through the extended interface (`ibv_wr_start` to `ibv_wr_complete`), which
+  /// writes directly into the device's queue, without an intermediate list. On a device without
+  /// this interface, building fails (`not_supported`). `post_batch` accepts the same requests with
   /// either interface.
   [[nodiscard]] auto extended_posting() const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::extended_posting>
   {
     return with<queue_pair_parameter::extended_posting>([](auto& s) { s.extended_posting = true; });
   }
-  /// Makes every request of the send queue signaled, regardless of its own setting; off by default.
+  /// Makes every request in the send queue signaled, regardless of its own setting; off by default.
   [[nodiscard]] auto signal_all_sends(setting<bool> all = true) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::signal_all_sends>
   {
@@ -297,7 +296,8 @@ class queue_pair_parameters {
   {
     return with<queue_pair_parameter::gid_index>([&](auto& s) { index.replace(s.gid_index); });
   }
-  /// The number of retransmissions if the peer has no receive posted; unlimited by default.
+  /// The number of times that a request is retransmitted if the peer has no receive posted;
+  /// unlimited by default.
   [[nodiscard]] auto rnr_retry_count(
       optional_setting<verbspp::rnr_retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::rnr_retry_count>
@@ -305,8 +305,8 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::rnr_retry_count>(
         [&](auto& s) { count.replace(s.connection.rnr_retries); });
   }
-  /// The number of retransmissions after an ACK timeout; 7 by default. On Linux's software driver,
-  /// rxe, 7 means forever, so 6 is used instead.
+  /// The number of times that a request is retransmitted after an ACK timeout; 7 by default. On
+  /// Linux's software driver, rxe, 7 means forever, so 6 is used instead.
   [[nodiscard]] auto ack_retry_count(setting<retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_retry_count>
   {
@@ -322,7 +322,7 @@ class queue_pair_parameters {
         [&](auto& s) { timer.replace(s.connection.min_rnr_timer); });
   }
   /// The time to wait for an acknowledgement; code 14 (67.1 ms) by default. A dead peer is detected
-  /// after about ACK timeout x (ACK retry count + 1), and at most after four times that.
+  /// after about ACK timeout x (ACK retry count + 1), and at the latest after four times that.
   [[nodiscard]] auto ack_timeout(setting<verbspp::ack_timeout> timeout) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_timeout>
   {
@@ -351,7 +351,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::receive_psn>(
         [&](auto& s) { psn.replace(s.connection.receive_psn); });
   }
-  /// The maximum number of RDMA reads and atomics of this side that are outstanding at once; by
+  /// The maximum number of RDMA reads and atomics that this side may have outstanding at once; by
   /// default, the smallest of 16 and the limits of both devices.
   [[nodiscard]] auto max_reads_as_initiator(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
@@ -360,7 +360,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_reads_as_initiator>(
         [&](auto& s) { depth.replace(s.max_reads_as_initiator); });
   }
-  /// The maximum number of RDMA reads and atomics of the peer that are outstanding at once; by
+  /// The maximum number of RDMA reads and atomics that the peer may have outstanding at once; by
   /// default, the smallest of 16 and the limits of both devices.
   [[nodiscard]] auto max_reads_as_target(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
@@ -404,13 +404,13 @@ class queue_pair_parameters {
 
  protected:
   queue_pair_parameters() noexcept = default;
-  /// Copies the settings of a builder with fewer parameters.
+  /// Copies the settings from a builder in which fewer parameters have been set.
   template <queue_pair_parameter_set Fewer>
   explicit queue_pair_parameters(
       const queue_pair_parameters<Builder, Transport, Fewer>& other) noexcept
       : settings_(other.settings_) {}
 
-  /// Returns the builder whose type also lists `Added`.
+  /// Returns a builder whose type also lists `Added`.
   template <queue_pair_parameter_set Added, class Set>
   [[nodiscard]] auto with(Set set) const noexcept {
     using larger = Builder<Transport, Given | Added>;
@@ -442,28 +442,28 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   static constexpr receive_queue_kind receives =
       Given.contains(queue_pair_parameter::shared_receive_queue) ? receive_queue_kind::shared
                                                                  : receive_queue_kind::own;
-  /// The interface by which batches will be posted.
+  /// The interface through which batches will be posted.
   static constexpr posting_interface posting =
       Given.contains(queue_pair_parameter::extended_posting) ? posting_interface::extended
                                                              : posting_interface::standard;
 
   queue_pair_builder() noexcept = default;
 
-  /// Required. The protection domain of the queue pair, and thus of the memory that it uses.
+  /// Required. The protection domain for the queue pair, and thus for the memory that it uses.
   [[nodiscard]] auto protection_domain(const class protection_domain& domain) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::protection_domain>
   {
     return this->template with<queue_pair_parameter::protection_domain>(
         [&](auto& s) { s.domain = domain; });
   }
-  /// Required. The completion queue of sends, writes and reads.
+  /// Required. The completion queue for sends, writes and reads.
   [[nodiscard]] auto send_completion_queue(const class completion_queue& queue) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue>
   {
     return this->template with<queue_pair_parameter::send_completion_queue>(
         [&](auto& s) { s.send_queue = queue; });
   }
-  /// Required. The completion queue of receives; may be the same as the send completion queue.
+  /// Required. The completion queue for receives; may be the same as the send completion queue.
   [[nodiscard]] auto receive_completion_queue(const class completion_queue& queue) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::receive_completion_queue>
   {
@@ -482,10 +482,10 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
-  /// device does not have, or a domain and queues of different devices; `not_found` if the given
-  /// port is inactive, no port is active or no GID is usable; `resource_exhausted`; `not_supported`
-  /// for extended posting; `permission` for a queue key with its highest bit set, without
-  /// CAP_NET_RAW
+  /// device does not have, or a domain and queues that belong to different devices; `not_found` if
+  /// the given port is inactive, no port is active or no GID is usable; `resource_exhausted`;
+  /// `not_supported` for extended posting; `permission` for a queue key with its highest bit set,
+  /// without CAP_NET_RAW
   [[nodiscard]] result<prepared_queue_pair<Transport, receives, posting>> build() const noexcept
     requires NoParameterMissing<Transport, Given>
   {
@@ -494,7 +494,7 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   }
 
   /// Creates the queue pair and leaves it in RESET, for programs that drive the state machine
-  /// themselves; `queue_pair::prepare` then continues like `build`.
+  /// themselves; `queue_pair::prepare` then does the rest of what `build` does.
   /// \errors those of `build`
   [[nodiscard]] result<queue_pair<Transport, queue_pair_state::reset, receives, posting>> create()
       const noexcept
@@ -505,16 +505,16 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   }
 
   /// Takes over or borrows a queue pair that was created elsewhere, by librdmacm (`rdma_create_qp`)
-  /// or C code, in the state that the device reports (`ibv_query_qp`).
+  /// or by C code. The queue pair has to be in `State` according to the device (`ibv_query_qp`).
   ///
   /// The builder must be given the objects from which the queue pair was created. It also accepts
-  /// the parameters that are used later, for instance those of a handshake. In INIT and later
-  /// states, the defaults for port, pkey index, access flags and queue key are the values of the
-  /// queue pair. Access flags or queue key are required only in RESET, since the queue pair must
-  /// then still be prepared. A borrowing handle must be destroyed before the creator destroys the
-  /// queue pair; the destructor detaches the queue pair from the multicast groups that were joined
-  /// through the handle. In the meantime, no other code may change the state of the queue pair,
-  /// unless the type is adapted (`assume_state_unchecked`).
+  /// parameters that are used later, for instance in a handshake. In INIT and later states, the
+  /// defaults for port, pkey index, access flags and queue key are the values of the queue pair.
+  /// Access flags or a queue key are required only in RESET, since the queue pair has yet to be
+  /// prepared. A borrowing handle must be destroyed before the creator destroys the queue pair. The
+  /// handle's destructor detaches the queue pair from the multicast groups that were joined through
+  /// the handle. In the meantime, no other code may change the state of the queue pair, unless the
+  /// type is adapted (`assume_state_unchecked`).
   /// \errors `mismatch` if the queue pair has another transport, state or port, or was created from
   /// other objects; `invalid_input` for a null pointer; `not_supported` if extended posting is
   /// requested, but the queue pair was created without it; those of `build` for the parameters. On
@@ -534,7 +534,7 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
             queue_pair_parameter_set>
   friend class queue_pair_parameters;
 
-  /// Copies the settings of a builder with fewer parameters.
+  /// Copies the settings from a builder in which fewer parameters have been set.
   template <queue_pair_parameter_set Fewer>
   explicit queue_pair_builder(const queue_pair_builder<Transport, Fewer>& other) noexcept
       : queue_pair_parameters<verbspp::queue_pair_builder, Transport, Given>(other) {}

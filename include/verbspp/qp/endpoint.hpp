@@ -24,7 +24,8 @@ namespace verbspp {
 /// A plain value. The caller sends it to the peer by any means, as encoded by `encode`.
 struct endpoint {
   static constexpr std::size_t encoded_size = 368;
-  /// The size of format version 2. The length of every version follows from its first 44 bytes.
+  /// The size in format version 2. In every version, the length can be determined from the first 44
+  /// bytes.
   static constexpr std::size_t former_encoded_size = 44;
 
   transport type = transport::rc;
@@ -32,23 +33,24 @@ struct endpoint {
   verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
   verbspp::lid lid{};  ///< 0 on Ethernet
   /// On Ethernet, the address in use: the first one of `addresses`, until the handshake has
-  /// selected one of them. If `addresses` does not contain it, as in format version 2, it is the
-  /// only address, and is treated as if it had been set by hand.
+  /// selected one of them. If `addresses` does not contain it, which is the case in format version
+  /// 2, it is the only address, and is treated as if it had been set by hand.
   gid address{};
   verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
   /// True if the GID index was set by hand. In that case, if each end has only one address, the two
   /// are used even if their scope, subnet or VLAN differ.
   bool is_address_set_by_hand = false;
-  /// The largest path MTU that this end accepts: the port's active one, or less if requested.
+  /// The largest path MTU that this end accepts: the port's active MTU, or a smaller one if that
+  /// was requested.
   path_mtu mtu{};
   /// True if the MTU was requested, so that this end accepts no smaller one.
   bool is_mtu_asked_for = false;
-  /// The traffic class of this end's packets; 0 to adopt the peer's. Ends with different traffic
-  /// classes do not connect, because packets would then get another quality of service than their
-  /// acknowledgements.
+  /// The traffic class of this end's packets; 0 means to adopt the peer's. Ends with different
+  /// traffic classes do not connect, because packets would then get a different quality of service
+  /// from their acknowledgements.
   verbspp::traffic_class traffic_class{};
-  /// The service level of this end's packets; 0 to adopt the peer's. Ends with different service
-  /// levels do not connect.
+  /// The service level of this end's packets; 0 means to adopt the peer's. Ends with different
+  /// service levels do not connect.
   verbspp::service_level service_level{};
   packet_sequence_number send_psn{};
   /// The maximum number of reads and atomics that this end wants to have outstanding at the peer.
@@ -60,9 +62,9 @@ struct endpoint {
   /// renewed, and differs from the peer's number; 0 for a plain queue pair.
   std::uint32_t owner{};
   /// The number of the connection, counted from 1 for each owner; 0 for a plain queue pair.
-  /// `check_newer` detects an endpoint of an earlier connection.
+  /// `check_newer` detects an endpoint from an earlier connection.
   std::uint32_t generation{};
-  /// On Ethernet, the addresses by which this end can be reached. The handshake selects the pair of
+  /// On Ethernet, the addresses at which this end can be reached. The handshake selects the pair of
   /// addresses that fits best. If the GID index was set by hand, its address is the only one. Empty
   /// on InfiniBand.
   address_offer addresses{};
@@ -109,9 +111,9 @@ struct endpoint {
   /// or the reverse; `mismatch` if they have another format version, whatever their length
   [[nodiscard]] static result<endpoint> decode(std::span<const std::byte> bytes) noexcept;
 
-  /// For readers of streams: returns the encoded size of the endpoint that begins with these bytes.
-  /// If no endpoint begins with them, returns the number of these bytes, for which `decode` then
-  /// reports the error.
+  /// For programs that read endpoints from a stream: returns the encoded size of the endpoint that
+  /// begins with these bytes. If no endpoint begins with them, returns the number of bytes that
+  /// were passed, for which `decode` then reports the error.
   [[nodiscard]] static std::size_t encoded_size_of(
       std::span<const std::byte, former_encoded_size> beginning) noexcept;
 
@@ -120,16 +122,17 @@ struct endpoint {
 
 std::ostream& operator<<(std::ostream& out, const endpoint& end);
 
-/// Checks that the two ends can be connected: transport, link layer, MTU, traffic class, service
-/// level, and on Ethernet a pair of addresses that fit. Both ends get the same result.
-/// \errors `mismatch` with the field and both values; those of `choose_addresses`; `invalid_input`
-/// for an endpoint to which no queue pair can be connected
+/// Checks that the two ends can be connected: that their transports, link layers, MTUs, traffic
+/// classes and service levels match, and, on Ethernet, that they have a pair of addresses that fit
+/// together. Both ends get the same result.
+/// \errors `mismatch` with the field and both values, or as reported by `choose_addresses`;
+/// `invalid_input` for an endpoint to which no queue pair can be connected
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
 
-/// Selects the addresses for a connection between two ends on Ethernet, by the rules of
-/// `choose_addresses` for offers. There is one exception: if each end has a single address, and one
-/// of the two was set by hand, both are used if they have the same RoCE version and family, even if
-/// scope, subnet or VLAN differ.
+/// Selects the addresses for a connection between two ends on Ethernet, by the same rules as for
+/// two offers (see `address_offer.hpp`). There is one exception: if each end has a single address,
+/// and one of the two was set by hand, both are used if they have the same RoCE version and family,
+/// even if scope, subnet or VLAN differ.
 /// \errors those of `check_compatible`
 [[nodiscard]] result<address_pair> choose_addresses(const endpoint& local,
                                                     const endpoint& remote) noexcept;

@@ -69,7 +69,8 @@ using packet_sequence_number = bounded<detail::packet_sequence_number_traits>;
 using retry_count = bounded<detail::retry_count_traits>;
 /// The number of RDMA reads and atomics that may be outstanding at once.
 using read_depth = bounded<detail::read_depth_traits>;
-/// The number of times a request is retransmitted if the receiver is not ready: 0..6, or unlimited.
+/// The number of times a request is retransmitted if the receiver is not ready: 0 to 6, or
+/// unlimited.
 class rnr_retry_count {
   // The same as result<rnr_retry_count>, but instantiated only where it is used.
   template <class Argument>
@@ -101,7 +102,7 @@ class rnr_retry_count {
   }
 
   [[nodiscard]] constexpr bool is_unlimited() const noexcept { return code_ == unlimited_code; }
-  /// The code in verbs; 7 stands for unlimited.
+  /// The code for this number in verbs; 7 stands for unlimited.
   [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
   friend constexpr bool operator==(rnr_retry_count, rnr_retry_count) noexcept = default;
 

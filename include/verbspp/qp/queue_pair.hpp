@@ -62,21 +62,21 @@ concept KeepsState =
 /// A queue pair of one transport, in the state that its type names.
 ///
 /// `queue_pair_builder` creates a *prepared* queue pair (INIT), which has an endpoint for the peer,
-/// and accepts receives. Its handshake (on UD, `activate`) returns the *connected* queue pair
-/// (RTS), which also sends. `modify` performs every other transition of the state machine, whose
-/// diagram is in docs/queue_pair_states.md. The type reflects only the program's own calls: after a
-/// failure, the device itself moves the queue pair to ERR or SQE. `query_state` reports that state,
-/// and later requests complete with an error.
+/// and accepts receive requests. Its handshake (on UD, `activate`) returns the *connected* queue
+/// pair (RTS), which can also send. `modify` performs every other transition of the state machine,
+/// whose diagram is in docs/queue_pair_states.md. The type reflects only the program's own calls:
+/// after a failure, the device itself moves the queue pair to ERR or SQE. `query_state` reports
+/// that state, and later requests complete with an error.
 ///
-/// There is one rule for failures: if a call that consumes the queue pair fails, the queue pair has
-/// been destroyed, together with the work posted to it; a call that does not consume it leaves it
+/// There is one rule for failures: if a call that consumes the queue pair fails, it destroys the
+/// queue pair, together with the work posted to it. If any other call fails, the queue pair is
 /// unchanged. A borrowed queue pair (`queue_pair_builder::from_native`) is never destroyed: it
 /// remains with its creator, in the state in which the failure left it.
 ///
 /// A move-only owner: destroying it, or assigning to it, destroys the queue pair and aborts
 /// outstanding work, without completions. It keeps its protection domain and completion queues
-/// alive, but not the memory of outstanding work. Thread rule: as for `ibv_qp`, posting is safe
-/// from several threads; moving, handshake and destruction need exclusive access.
+/// alive, but not the memory of outstanding work. Thread rule: as with an `ibv_qp`, several threads
+/// may post at the same time; moving, handshake and destruction need exclusive access.
 template <transport Transport, queue_pair_state State,
           receive_queue_kind Receives = receive_queue_kind::own,
           posting_interface Posting = posting_interface::standard>
@@ -133,8 +133,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// posted.
   ///
   /// Consumes the queue pair: on success, it is moved into the result; on failure, it is destroyed,
-  /// with the receives posted to it, before this call returns. To try again, build a new queue
-  /// pair.
+  /// together with the receives posted to it, before this call returns. To try again, build a new
+  /// queue pair.
   /// \errors `mismatch` if the two ends are incompatible (detected before the device is called);
   /// `invalid_input`, `timed_out` (the peer's address does not resolve) and others from the device,
   /// with the transition's name; `invalid_input` if this queue pair was moved from
@@ -146,10 +146,10 @@ class VERBSPP_CONSUMABLE queue_pair
     return taken<queue_pair_state::ready_to_send>(
         [&](auto& data) { return detail::connect(data, remote); });
   }
-  /// Connects to a peer found by a connection manager, with the attributes that the manager
+  /// Connects to a peer that a connection manager has found, with the attributes that the manager
   /// supplies.
-  /// \errors `mismatch` if the builder was given a path MTU other than the one that both ends
-  /// agreed on; `invalid_input` with the attribute that is missing or not accepted, or if this
+  /// \errors `mismatch` if the builder was given a path MTU that differs from the one on which both
+  /// ends agreed; `invalid_input` with the attribute that is missing or not accepted, or if this
   /// queue pair was moved from; those of the device, with the transition's name
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
@@ -166,8 +166,8 @@ class VERBSPP_CONSUMABLE queue_pair
                               "std::move(queue_pair).handshake(remote_endpoint)"))
   void handshake(struct endpoint) &;
 
-  /// Brings a datagram queue pair to RTS, in which it can send to any peer. Consumes the queue pair
-  /// like the handshake.
+  /// Brings a datagram queue pair to RTS, in which it can send to any peer. Like the handshake,
+  /// this consumes the queue pair.
   /// \errors `invalid_input` if this queue pair was moved from; those of the device
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
@@ -189,7 +189,7 @@ class VERBSPP_CONSUMABLE queue_pair
   ///
   /// Consumes the queue pair, which is destroyed on failure. The endpoint is updated if the
   /// attributes change the port, its addresses, or the send PSN.
-  /// \errors `mismatch` for a path of another link layer than the port's; `invalid_input`,
+  /// \errors `mismatch` if the path is for a link layer other than the port's; `invalid_input`,
   /// `timed_out` (the path's address does not resolve) and others from the device, with the
   /// transition's name; `invalid_input` if this queue pair was moved from
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
@@ -201,7 +201,7 @@ class VERBSPP_CONSUMABLE queue_pair
     return taken<To>([&](auto& data) { return detail::modify(data, attributes); });
   }
   /// Changes attributes without changing the state. On failure, the attributes are unchanged.
-  /// \errors those of the transitions
+  /// \errors as for a transition to another state
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
             queue_pair_attribute_set Given>
     requires ForThisQueuePair<Theirs, From, Transport, State> &&
@@ -214,8 +214,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Performs the transition to `To` with attributes that are known only at run time, such as those
   /// of librdmacm's `rdma_init_qp_attr`; IBV_QP_STATE in the mask is optional.
   ///
-  /// The attributes are checked against the transition table before the device is called. Consumes
-  /// the queue pair, and updates the endpoint, like `modify`.
+  /// The attributes are checked against the transition table before the device is called. Like
+  /// `modify`, this consumes the queue pair, and updates the endpoint.
   /// \errors `invalid_input` with the attribute that is missing or not accepted, or if the
   /// attributes are for another state; those of the device, with the transition's name
   template <queue_pair_state To>
@@ -252,9 +252,9 @@ class VERBSPP_CONSUMABLE queue_pair
   {
     return without_attributes<queue_pair_state::error>();
   }
-  /// Changes from RESET to INIT with the parameters of the builder, like `build` after it has
-  /// created the queue pair. Unless the builder was given a send PSN, the endpoint gets a new one,
-  /// so that no packet of an earlier connection is mistaken for a packet of the new connection.
+  /// Changes from RESET to INIT with the builder's parameters, as `build` does after it has created
+  /// the queue pair. Unless the builder was given a send PSN, the endpoint gets a new one, so that
+  /// no packet of an earlier connection is mistaken for a packet of the new connection.
   /// \errors those of `to_reset`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::init>>
@@ -272,8 +272,8 @@ class VERBSPP_CONSUMABLE queue_pair
   assume_state() && noexcept {
     return in_state<Actual>(std::move(data_));
   }
-  /// Returns the queue pair in any state. It is for a queue pair whose state was changed without
-  /// changing its type, by C code that was given the `native_handle`.
+  /// Returns the queue pair with the type for any state. This is for a queue pair whose state was
+  /// changed by C code, through the `native_handle`, so that its type no longer matches.
   ///
   /// The given state is not checked, and the type then allows all operations of that state. The
   /// kernel rejects transitions that are impossible from the actual state, but it may perform one
@@ -285,15 +285,15 @@ class VERBSPP_CONSUMABLE queue_pair
     return in_state<Claimed>(std::move(data_));
   }
 
-  /// Returns the path to another queue pair, with the hop limit, traffic class and similar
-  /// parameters of the builder.
+  /// Returns the path to another queue pair. The hop limit, traffic class and similar parameters
+  /// come from the builder.
   /// \errors `mismatch`, `invalid_input` if the endpoint is not suitable for this queue pair
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<path> path_to(
       const struct endpoint& remote) const noexcept {
     return detail::path_to(data_, remote);
   }
   /// Creates an address handle for datagrams to the queue pair of an endpoint. The maximum length
-  /// of the datagrams is the smaller MTU of both ends; longer ones are rejected when they are
+  /// of a datagram is the smaller MTU of the two ends. Longer datagrams are rejected when they are
   /// posted.
   /// \errors those of `path_to` and `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of(
@@ -368,12 +368,12 @@ class VERBSPP_CONSUMABLE queue_pair
   /// which it adds the requests.
   ///
   /// The requests form a linked list on the stack (`ibv_post_send`), with room for `Elements`
-  /// elements and `InlineBytes` bytes of inline data, by default 256 per request but at most 16
-  /// KiB. If the queue pair was built with `extended_posting`, the requests are posted by calls
-  /// from `ibv_wr_start` to `ibv_wr_complete` instead, which post all of them or none. If `fill`
-  /// throws, nothing is posted. `fill` must not post other requests to the queue pair, because
-  /// drivers hold the queue pair's lock from `ibv_wr_start` to `ibv_wr_complete`. It must neither
-  /// move nor destroy the queue pair, which posts the batch after `fill` has returned.
+  /// elements and `InlineBytes` bytes of inline data. The default is 256 inline bytes per request,
+  /// but at most 16 KiB in all. If the queue pair was built with `extended_posting`, the requests
+  /// are posted by calls from `ibv_wr_start` to `ibv_wr_complete` instead, which post all of them
+  /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the queue
+  /// pair, because drivers hold the queue pair's lock from `ibv_wr_start` to `ibv_wr_complete`. It
+  /// must neither move nor destroy the queue pair, which posts the batch after `fill` has returned.
   /// \errors those of the single requests, with the number of requests that were posted;
   /// `invalid_input` for more requests, elements or inline bytes than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,
@@ -406,7 +406,7 @@ class VERBSPP_CONSUMABLE queue_pair
   }
 
   /// Queries the state from the device (`ibv_query_qp`), which may have moved the queue pair to ERR
-  /// or SQE by itself.
+  /// or SQE on its own.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_state> query_state() const noexcept {
     VERBSPP_TRY(status, detail::query(native_handle()));
     return status.state();
@@ -416,8 +416,9 @@ class VERBSPP_CONSUMABLE queue_pair
     return detail::query(native_handle());
   }
 
-  // The objects from which the queue pair was created, as shared handles: copy them if they must
-  // outlive the queue pair. They are empty if the queue pair was moved from.
+  // The objects from which the queue pair was created. These are shared handles: copy one to keep
+  // its object alive for longer than the queue pair. They are empty if the queue pair was moved
+  // from.
 
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()
       const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -443,7 +444,7 @@ class VERBSPP_CONSUMABLE queue_pair
   receive_completion_queue() const&& noexcept {
     return data_.owner.receive_queue();
   }
-  /// The shared receive queue whose receives the queue pair uses.
+  /// The shared receive queue from which the queue pair takes its receives.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class shared_receive_queue& shared_receive_queue()
       const& noexcept VERBSPP_LIFETIMEBOUND
     requires(Receives == receive_queue_kind::shared)
@@ -485,8 +486,8 @@ class VERBSPP_CONSUMABLE queue_pair
     return data_.owner.native_extended();
   }
 
-  /// Consumes the queue pair: moves it to the result, in state `To`, if `change` succeeds;
-  /// otherwise destroys it.
+  /// Consumes the queue pair. If `change` succeeds, moves the queue pair to the result, in state
+  /// `To`; otherwise destroys it.
   template <queue_pair_state To, class Change>
   result<in_state<To>> taken(Change change) noexcept {
     auto taken = std::move(data_);

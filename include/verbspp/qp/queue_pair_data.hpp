@@ -36,10 +36,10 @@ struct multicast_group {
   owned<multicast_group> next;
 };
 
-/// Owns or borrows an `ibv_qp`, and keeps alive the objects that it was created from.
+/// Owns or borrows an `ibv_qp`, and keeps alive the objects from which it was created.
 class queue_pair_owner {
  public:
-  /// \param extended the same queue pair if it has the extended posting interface, otherwise null
+  /// \param extended the same queue pair if it has the extended posting interface; otherwise null
   queue_pair_owner(ibv_qp* native, ibv_qp_ex* extended, ownership whose, protection_domain domain,
                    completion_queue send_queue, completion_queue receive_queue,
                    std::optional<shared_receive_queue> receives) noexcept
@@ -70,8 +70,8 @@ class queue_pair_owner {
     return receives_;
   }
 
-  // Joins or leaves a multicast group. The owner records the groups, because the kernel does not
-  // destroy a queue pair that is in a group.
+  // Joins or leaves a multicast group. The owner records the groups that it has joined, because the
+  // kernel does not destroy a queue pair that is still in a group.
   [[nodiscard]] result<void> join(const gid& group, lid multicast_lid) noexcept;
   [[nodiscard]] result<void> leave(const gid& group, lid multicast_lid) noexcept;
 
@@ -93,7 +93,7 @@ struct connection_parameters {
   gid_index local_gid_index{};
   access_flags access{};          ///< RC and UC
   queue_key qkey{};               ///< UD
-  std::optional<path_mtu> mtu{};  ///< the requested MTU; by default, the smaller of the two ends'
+  std::optional<path_mtu> mtu{};  ///< the requested MTU; by default, the smaller of both
   std::optional<packet_sequence_number> send_psn{};     ///< random by default
   std::optional<packet_sequence_number> receive_psn{};  ///< by default, the peer's send PSN
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
@@ -106,8 +106,8 @@ struct connection_parameters {
   verbspp::flow_label flow_label{};
 };
 
-/// A queue pair in any state; only the type of the object that contains it specifies the state. All
-/// members are empty if it was moved from.
+/// A queue pair in any state. The state is known only from the type of the object that contains
+/// this. All members are empty if the queue pair was moved from.
 struct queue_pair_data {
   queue_pair_data(queue_pair_owner made, const endpoint& end, const queue_pair_capacities& granted,
                   const connection_parameters& given) noexcept
@@ -148,16 +148,16 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
 [[nodiscard]] result<void> prepare_again(queue_pair_data& queue_pair) noexcept;
 /// Connects to the peer: changes from INIT to RTR and RTS.
 [[nodiscard]] result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept;
-/// Connects to a peer found by a connection manager.
+/// Connects to a peer that a connection manager has found.
 [[nodiscard]] result<void> connect(queue_pair_data& queue_pair,
                                    const managed_attributes& by) noexcept;
 /// Changes a UD queue pair from INIT to RTR and RTS.
 [[nodiscard]] result<void> activate(queue_pair_data& queue_pair) noexcept;
-/// The path to the peer, with the builder's parameters.
+/// Returns the path to the peer, with the builder's parameters.
 [[nodiscard]] result<path> path_to(const queue_pair_data& queue_pair,
                                    const endpoint& remote) noexcept;
-/// Returns `cause`, the error of a call that had to reach the peer. Adds the reason of the failure
-/// if it can be determined.
+/// Returns `cause`, the error that was reported by a call that had to reach the peer. Adds the
+/// reason why the peer could not be reached, if that can be determined.
 [[nodiscard]] error explained(const error& cause, const endpoint& local,
                               const endpoint& remote) noexcept;
 [[nodiscard]] result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,

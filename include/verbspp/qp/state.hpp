@@ -21,15 +21,15 @@ concept Reset = detail::because(State == queue_pair_state::reset,
                                 "only a queue pair in RESET can be prepared: see to_reset()");
 
 namespace detail {
-/// True if a failed send stops the send queue: on UC and UD, in the two states that process sends,
-/// RTS and SQD.
+/// True if a failed send stops the send queue. This is the case on UC and UD, in the two states in
+/// which sends are processed, RTS and SQD.
 template <transport Transport, queue_pair_state State>
 inline constexpr bool stops_sending =
     Transport != transport::rc &&
     (State == queue_pair_state::ready_to_send || State == queue_pair_state::send_queue_drained);
 }  // namespace detail
 
-/// True for the states to which a device itself may move a queue pair.
+/// True for the states to which a device may move a queue pair on its own.
 template <transport Transport, queue_pair_state State, queue_pair_state Actual>
 concept EntersByItself =
     detail::because(

@@ -26,7 +26,7 @@ class queue_pair_status {
   [[nodiscard]] queue_pair_state state() const noexcept {
     return static_cast<queue_pair_state>(detail::number_of(attributes_.qp_state));
   }
-  /// True in SQD while requests that were started have not finished.
+  /// True in SQD while requests that the device has started have not finished.
   [[nodiscard]] bool is_draining() const noexcept {
     return state() == queue_pair_state::send_queue_drained && attributes_.sq_draining != 0;
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The state machine of queue pairs as one table: the existing transitions, and the attributes that
-/// each requires and allows. Masks, checks and documentation are derived from it.
+/// The state machine of queue pairs as one table, which lists the transitions that exist, and the
+/// attributes that each of them requires and allows. Masks, checks and documentation are derived
+/// from the table.
 #pragma once
 
 #include <verbspp/qp/state.hpp>
@@ -14,12 +15,13 @@
 
 namespace verbspp {
 
-/// The attributes that a transition accepts, as masks of `ibv_qp_attr_mask`, besides IBV_QP_STATE.
+/// The attributes that a transition accepts in addition to IBV_QP_STATE, as masks of
+/// `ibv_qp_attr_mask` values.
 struct transition_attributes {
   int required = 0;
   int optional = 0;
 
-  /// True if `mask` has all required attributes and none that is not accepted.
+  /// True if `mask` has all required attributes, and only attributes that are accepted.
   [[nodiscard]] constexpr bool accept(int mask) const noexcept {
     return (mask & required) == required && (mask & ~(required | optional | IBV_QP_STATE)) == 0;
   }
@@ -27,7 +29,7 @@ struct transition_attributes {
                                    const transition_attributes&) noexcept = default;
 };
 
-/// A transition, with the attributes of each type of queue pair.
+/// A transition, with the attributes for each type of queue pair.
 struct transition_row {
   queue_pair_state from;
   queue_pair_state to;
@@ -127,7 +129,7 @@ inline constexpr std::array transition_table = [] {
   });
 }();
 
-/// The attributes of a transition of one type of queue pair; empty if there is no such transition,
+/// The attributes of a transition for one type of queue pair; empty if there is no such transition,
 /// or the library does not support the type.
 [[nodiscard]] constexpr std::optional<transition_attributes> transition(ibv_qp_type type,
                                                                         ibv_qp_state from,
@@ -160,10 +162,10 @@ inline constexpr std::array transition_table = [] {
 }
 
 /// True if the kernel accepts `ibv_modify_qp` from state `from` to state `to` with these
-/// attributes, as far as that depends on the presence of attributes.
+/// attributes. Only the presence of attributes is checked, not their values.
 ///
-/// IBV_QP_CUR_STATE may be given only in RTR, RTS, SQD and SQE: the entries of other states do not
-/// contain it.
+/// IBV_QP_CUR_STATE may be given only in RTR, RTS, SQD and SQE; the table's entries for other
+/// states do not contain it.
 [[nodiscard]] constexpr bool modify_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                                              int attr_mask) noexcept {
   const auto attributes = transition(type, from, to);

@@ -15,31 +15,31 @@
 
 namespace verbspp {
 
-/// The channel by which completion queues report that there are completions to poll.
+/// The channel through which completion queues report that there are completions to poll.
 ///
-/// An event is a hint that completions have arrived in a queue since a notification was requested;
-/// each request causes at most one event. One channel can serve several queues, and the event
-/// identifies its queue. A program that waits for a single queue does not need this class: see
-/// `completion_queue_with::wait`.
+/// An event is a hint that completions have arrived in a queue since a notification was requested.
+/// Each requested notification causes at most one event. One channel can serve several queues, and
+/// the event identifies its queue. A program that waits for a single queue does not need this
+/// class: see `completion_queue_with::wait`.
 ///
-/// In an event loop of the program:
+/// In the program's own event loop:
 /// 1. Watch whether `file_descriptor()` is readable, with epoll or poll.
 /// 2. When it is readable, and before the first sleep: call `poll` until it returns no more queues.
 /// 3. For each of these queues: call `request_notification`, *then* poll completions until there
 ///    are no more. The order matters: completions that arrived before the request cause no event.
 ///
-/// A queue's `wait` reads the events of all queues of the channel, and keeps those of other queues
-/// for `poll`. A loop that called it must therefore return to step 2 before it sleeps again. Other
-/// threads should not wait on a channel whose file descriptor a loop watches.
+/// A queue's `wait` reads the events of all queues of the channel, and keeps those for other queues
+/// until `poll` is called. A loop that has called `wait` must therefore return to step 2 before it
+/// sleeps again. Other threads should not wait on a channel whose file descriptor a loop watches.
 ///
 /// The library acknowledges events, several at a time, so destroying a queue never waits for an
-/// event. A shared handle, cheap to copy; its queues keep it alive, and it keeps its context alive.
-/// Thread-safe. Each event is returned to one caller of `poll` or `wait`, and wakes all threads in
-/// the `wait` of its queue.
+/// event. A shared handle, which is cheap to copy. The channel's queues keep it alive, and it keeps
+/// its context alive. Thread-safe: each event is returned to one caller of `poll` or `wait`, and
+/// wakes all threads in the `wait` of its queue.
 ///
-/// A handle that was moved from is empty: its file descriptor is -1, its native handle is null, and
-/// calls that need the device return `invalid_input`. Calling its `context` is an error, for which
-/// debug builds have an assertion.
+/// A moved-from handle is empty: its file descriptor is -1, its native handle is null, and calls
+/// that need the device return `invalid_input`. Calling its `context` is an error, for which debug
+/// builds have an assertion.
 class completion_channel {
  public:
   /// Creates a channel (`ibv_create_comp_channel`), whose file descriptor is non-blocking.
@@ -48,16 +48,16 @@ class completion_channel {
 
   /// Takes over or borrows a channel of this context that was created elsewhere. Its file
   /// descriptor is made non-blocking, and from then on only the library may read its events. Events
-  /// of queues that were not created for, or adopted with, this channel are acknowledged and
+  /// for queues that were neither created for this channel nor adopted with it are acknowledged and
   /// dropped.
-  /// \errors `invalid_input` for null, or a channel of another context; `resource_exhausted`
+  /// \errors `invalid_input` for null, or for a channel of another context; `resource_exhausted`
   [[nodiscard]] static result<completion_channel> from_native(const class context& parent,
                                                               ibv_comp_channel* native,
                                                               ownership whose) noexcept;
   /// Releases the channel, with a non-blocking file descriptor, to the caller, which must destroy
   /// it before the context is closed.
-  /// \errors `busy` if other handles of the channel or queues that report to it exist; this handle
-  /// then keeps the channel. `invalid_input` if this handle was moved from
+  /// \errors `busy` if there are other handles to the channel, or queues that report to it; this
+  /// handle then keeps the channel. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_comp_channel*> release() && noexcept;
 
   completion_channel(const completion_channel&) noexcept;
@@ -66,11 +66,12 @@ class completion_channel {
   completion_channel& operator=(completion_channel&&) noexcept;
   ~completion_channel();
 
-  /// Returns the queue of the next event, if one is available; never blocks (`ibv_get_cq_event`).
+  /// Returns the queue for which the next event was reported, if an event is available; never
+  /// blocks (`ibv_get_cq_event`).
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> poll() const noexcept;
-  /// Waits for the next event and returns its queue. The result is empty only if the limit expires.
-  /// Signals do not end the wait.
+  /// Waits for the next event and returns its queue. The result is empty only if the limit has
+  /// expired. Signals do not end the wait.
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(
       const wait_limit& until) const noexcept;

@@ -15,8 +15,8 @@ namespace verbspp {
 #pragma GCC diagnostic ignored "-Wshadow"
 /// The features that a completion queue can have in addition to polling for `work_completion`s.
 enum class completion_feature : std::uint64_t {
-  // The fields that can be read in addition to `wr_id`, status and operation, if completions are
-  // read field by field. They have the values of `ibv_create_cq_wc_flags`.
+  // If completions are read field by field, the fields that can be read in addition to `wr_id`,
+  // status and operation. They have the values of `ibv_create_cq_wc_flags`.
   byte_count = IBV_WC_EX_WITH_BYTE_LEN,
   immediate = IBV_WC_EX_WITH_IMM,  ///< the immediate data, and the invalidated rkey
   queue_pair_number = IBV_WC_EX_WITH_QP_NUM,
@@ -52,7 +52,7 @@ inline constexpr completion_features all_completion_fields =
     completion_feature::source_lid | completion_feature::service_level |
     completion_feature::timestamp | completion_feature::wall_clock;
 
-/// Returns the features, and those that they imply.
+/// Returns these features, together with those that they imply.
 [[nodiscard]] constexpr completion_features with_implied(completion_features features) noexcept {
   return features.intersects(all_completion_fields) ? features | completion_feature::extended
                                                     : features;

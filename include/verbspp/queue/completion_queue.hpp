@@ -36,12 +36,12 @@ enum class notify_for : int {
   solicited_only = 1,
 };
 
-/// The cause that ended a wait, which may watch a completion queue and other objects.
+/// The event that ended a wait for a completion queue and possibly for other objects.
 enum class wait_end : std::uint8_t {
   completions,      ///< completions have arrived
   file_descriptor,  ///< the program's descriptor is readable, hung up or in error
   async_event,      ///< the queue or the device has failed
-  limit,            ///< the time was reached, or a stop was requested
+  limit,            ///< the limit was reached, or a stop was requested
 };
 
 [[nodiscard]] const char* to_string(wait_end end) noexcept;
@@ -49,7 +49,7 @@ enum class wait_end : std::uint8_t {
 /// The conditions of a watched file descriptor that end a wait. An error of the descriptor always
 /// ends it.
 enum class watch_for : std::uint8_t {
-  data_or_hang_up,  ///< there is data to read, or the other end was closed
+  data_or_hang_up,  ///< data to read, or the other end was closed
   hang_up,          ///< the other end was closed; data does not end the wait
 };
 
@@ -65,7 +65,7 @@ struct watched_descriptor {
   watch_for what = watch_for::data_or_hang_up;
 };
 
-/// The objects that a sleep watches besides a completion queue.
+/// The objects that a sleeping thread watches besides a completion queue.
 struct also_watched {
   watched_descriptor descriptor{};
   watched_descriptor another{};
@@ -96,31 +96,33 @@ struct completion_queue_state : counted {
       const completion_channel& channel, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
 
-  /// Registers the queue with its channel, if it has one, and listens for failures.
+  /// Registers the queue with its completion channel, if it has one, and listens for failures.
   /// \param is_stranger true if the queue was created elsewhere
   /// \pre `native` is set
   void begin_reporting(bool is_stranger) noexcept;
 
   // A wait polls for completions, requests an event, polls again, and then sleeps. The second poll
-  // is needed because completions that arrived before the request cause no event.
+  // is needed because completions that arrived before the event was requested cause no event.
 
   /// Requests an event for the next completion.
   /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
   /// As `ask_to_be_woken` with `every_completion`, but for a queue whose events are read only by
-  /// the library's waits. It requests no event if an earlier requested event has not been read,
-  /// because that event will wake the thread. The queue therefore has at most one unread event.
+  /// the library's waits. If an event that was requested earlier has not been read yet, this
+  /// requests no other one, because that event will wake the thread. The queue therefore has at
+  /// most one unread event.
   [[nodiscard]] result<std::uint64_t> stay_wakeable() noexcept;
-  /// Called if a wait need not sleep. Reads the events that have arrived, so that they do not
-  /// accumulate.
+  /// Called when a wait does not need to sleep. Reads the events that have arrived, so that they do
+  /// not accumulate.
   void stay_awake() noexcept;
   /// Sleeps until the number of events exceeds `events`, until another watched object ends the
-  /// wait, or until the limit expires. Poll again in each of these cases, because several can occur
-  /// together. After an event, the result is `completions`, although another thread may already
-  /// have polled them. Available asynchronous events are read, and kept for the program.
+  /// wait, or until the limit expires. The caller has to poll again in each of these cases, because
+  /// several of them can occur together. After an event, the result is `completions`, although
+  /// another thread may already have polled those completions. Available asynchronous events are
+  /// read, and kept for the program.
   /// \errors `invalid_input` if the file descriptor is not open; `driver` if the device no longer
-  /// exists and the listener has no event about that; `resource_exhausted` if no file descriptor is
-  /// left
+  /// exists, and the listener has not read an event that says so; `resource_exhausted` if no file
+  /// descriptor is left
   [[nodiscard]] result<wait_end> sleep(std::uint64_t events, const wait_limit& until,
                                        const also_watched& also = {}) noexcept;
 
@@ -146,14 +148,14 @@ struct completion_queue_state : counted {
   } events;
 };
 
-/// The error for a failed `ibv_poll_cq`. Not inline, because a healthy queue never fails.
+/// The error for a failed `ibv_poll_cq`. Not inline, because polling a healthy queue never fails.
 [[nodiscard]] error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error moved_from_queue(const char* operation) noexcept;
 [[nodiscard]] error queue_without_features() noexcept;
 
-/// The queue of this thread's polling session, for assertions. Always null if assertions are
-/// disabled.
+/// The queue on which this thread has a polling session, for assertions. Always null if assertions
+/// are disabled.
 inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 
 }  // namespace detail
@@ -161,23 +163,23 @@ inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 /// The queue in which the device reports finished work.
 ///
 /// A queue with more features, such as waiting or timestamps, is a
-/// `completion_queue_with<features>`. That class is derived from this one, so its objects are
-/// accepted by every function with a parameter of this class, such as those of a queue pair's
-/// builder; `with` converts back.
+/// `completion_queue_with<features>`. That class is derived from this one, so its objects can be
+/// passed wherever a `completion_queue` is expected, for instance to a queue pair's builder; `with`
+/// converts back.
 ///
-/// A shared handle, cheap to copy; keeps its context alive. Any thread may poll, unless the queue
-/// has the feature `completion_feature::single_threaded`; each completion is returned to one
-/// thread. An overrun is reported by an asynchronous event of the context.
+/// A shared handle, which is cheap to copy, and keeps its context alive. Any thread may poll,
+/// unless the queue has the feature `completion_feature::single_threaded`; each completion is
+/// returned to one thread. An overrun is reported by an asynchronous event of the context.
 ///
-/// A handle that was moved from is empty: its native handle is null, its capacity is 0, and calls
-/// that need the device return `invalid_input`. Polling it, or calling its `context`, is an error,
-/// for which debug builds have an assertion.
+/// A moved-from handle is empty: its native handle is null, its capacity is 0, and calls that need
+/// the device return `invalid_input`. Polling it, or calling its `context`, is an error, for which
+/// debug builds have an assertion.
 class completion_queue {
  public:
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`).
   ///
-  /// It must have room for all work that can be outstanding at once on the queue pairs that use it.
-  /// A queue that overruns becomes unusable, and so do its queue pairs.
+  /// The queue must have room for all work that can be outstanding at once on the queue pairs that
+  /// use it. If the queue overruns, it becomes unusable, and so do its queue pairs.
   /// \errors `invalid_input` if the capacity is 0, above the device's limit or above INT_MAX;
   /// `resource_exhausted`
   [[nodiscard]] static result<completion_queue> create(const context& parent,
@@ -185,16 +187,16 @@ class completion_queue {
 
   /// Takes over or borrows a queue of this context that was created elsewhere (`ibv_create_cq`,
   /// librdmacm). It can be polled; to wait for it, see `completion_queue_with::from_native`.
-  /// Asynchronous events that were read before this call count as events of another queue.
-  /// \errors `invalid_input` for null, or a queue of another context; `resource_exhausted`
+  /// Asynchronous events that were read before this call are not attributed to this queue.
+  /// \errors `invalid_input` for null, or for a queue of another context; `resource_exhausted`
   [[nodiscard]] static result<completion_queue> from_native(const class context& parent,
                                                             ibv_cq* native,
                                                             ownership whose) noexcept;
   /// Releases the queue to the caller, which must destroy it before its completion channel, if it
-  /// has one, and its context. If the library created the channel, keep a handle of it, or release
+  /// has one, and its context. If the library created that channel, keep a handle to it, or release
   /// it, too.
-  /// \errors `busy` if other handles of the queue exist, such as that of a queue pair; this handle
-  /// then keeps the queue. `invalid_input` if this handle was moved from
+  /// \errors `busy` if there are other handles to the queue, such as that of a queue pair; this
+  /// handle then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_cq*> release() && noexcept;
 
   /// Polls for completions, and writes them to the slots of `into`; never blocks.
@@ -227,8 +229,8 @@ class completion_queue {
   template <completion_features Features>
   [[nodiscard]] result<completion_queue_with<Features>> with() const noexcept;
 
-  // These are declared only for their constraints, which are never satisfied here. A call does not
-  // compile, and the message names the feature that the queue needs.
+  // These functions are declared only for their constraints, which are never satisfied here. So a
+  // call does not compile, and the compiler's message names the feature that the queue lacks.
   template <completion_features Features = completion_features()>
   void wait(...) const
     requires Waitable<Features>;
@@ -252,7 +254,8 @@ class completion_queue {
   }
   ~completion_queue() = default;
 
-  /// The number of completions that the queue has room for, which is at least the requested number.
+  /// The number of completions for which the queue has room, which is at least the requested
+  /// number.
   [[nodiscard]] std::size_t capacity() const noexcept {
     return native_ != nullptr ? static_cast<std::size_t>(native_->cqe) : 0;
   }
@@ -284,7 +287,7 @@ class completion_queue {
 };
 
 namespace detail {
-/// Gives higher layers access to the state of a queue, for waits that they implement themselves.
+/// Gives higher layers access to a queue's state, so that they can implement their own waits.
 struct completion_queue_access {
   /// Null if the handle was moved from.
   [[nodiscard]] static completion_queue_state* state_of(const completion_queue& queue) noexcept {

@@ -34,11 +34,12 @@ struct watched_completions {
 
 namespace detail {
 
-/// The attributes of all polls, which request no additional data. Drivers only read them.
+/// The attributes that all polls pass to the driver. They request no additional data, and drivers
+/// only read them.
 inline constinit ibv_poll_cq_attr no_poll_attributes{};
 
-/// Returns the error for a call of `poll_each` within a polling session of the same thread, and
-/// undoes the decrement of `free_polling_sessions`.
+/// Returns the error for a call of `poll_each` within another polling session of the same thread,
+/// and undoes that call's decrement of `free_polling_sessions`.
 [[nodiscard]] error nested_polling() noexcept;
 [[nodiscard]] error start_poll_failure(int returned) noexcept;
 /// Returns the error for a failed call of `ibv_next_poll`, and ends the session.
@@ -84,7 +85,8 @@ class polling_session {
     free_polling_sessions = 1;
     note_session(nullptr);
   }
-  /// Ends the session after `ibv_next_poll` has failed with this value, and returns the error.
+  /// Ends the session after `ibv_next_poll` has failed and returned this value, and returns the
+  /// error.
   [[nodiscard]] VERBSPP_DATA_PATH error fail(int returned) noexcept {
     note_session(nullptr);
     return next_poll_failure(std::exchange(queue_, nullptr), returned);
@@ -94,8 +96,8 @@ class polling_session {
   ibv_cq_ex* queue_;
 };
 
-/// Passes the current completion to a visitor, as a constant or as a temporary, depending on the
-/// type of the visitor's parameter.
+/// Passes the current completion to a visitor, either as a constant or as a temporary, depending on
+/// the type of the visitor's parameter.
 template <completion_features Features, class Visit>
 VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
   using completion = extended_completion<Features>;
@@ -118,7 +120,7 @@ VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
 ///     VERBSPP_TRY(queue, timed_queue::create(context, 64));
 ///     VERBSPP_TRY(count, queue.wait_each([](const auto& completion) { ... }, 100ms));
 ///
-/// Like every completion queue, it is a shared handle that is cheap to copy. It converts to a
+/// Like every completion queue, this is a shared handle that is cheap to copy. It converts to a
 /// `completion_queue`, and to a queue with fewer features. Thread rule: any thread may poll and
 /// wait, unless the queue is `single_threaded`. While one thread reads completions field by field,
 /// other threads that poll are blocked.
@@ -135,7 +137,7 @@ class completion_queue_with : public completion_queue {
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`, or `ibv_create_cq_ex` if
   /// the features require it). A waitable queue gets a separate completion channel.
   /// \errors those of `completion_queue::create`, and `not_supported` if the device has no queues
-  /// with all of the features
+  /// with all of these features
   [[nodiscard]] static result<completion_queue_with> create(const class context& parent,
                                                             std::size_t capacity) noexcept {
     VERBSPP_TRY(created, state_type::create(parent, capacity, Features));
@@ -157,8 +159,8 @@ class completion_queue_with : public completion_queue {
 
   /// Takes over or borrows a queue of this context that was created elsewhere with these features.
   /// A waitable queue must be adopted with its channel.
-  /// \errors those of `completion_queue::from_native`, and `invalid_input` if it lacks one of the
-  /// fields
+  /// \errors those of `completion_queue::from_native`, and `invalid_input` if the queue lacks one
+  /// of the fields
   [[nodiscard]] static result<completion_queue_with> from_native(const class context& parent,
                                                                  native_type* native,
                                                                  ownership whose) noexcept
@@ -169,7 +171,7 @@ class completion_queue_with : public completion_queue {
     return completion_queue_with(std::move(adopted));
   }
   /// Takes over or borrows a queue that reports to this channel.
-  /// \errors as above, and `invalid_input` if it reports to another channel, or to none
+  /// \errors as above, and `invalid_input` if the queue reports to another channel, or to none
   [[nodiscard]] static result<completion_queue_with> from_native(
       const class completion_channel& channel, native_type* native, ownership whose) noexcept
     requires Waitable<Features>
@@ -191,8 +193,8 @@ class completion_queue_with : public completion_queue {
   ///
   /// `visit` must not poll, because drivers may hold a lock during the session.
   /// \returns the number of completions; 0 if none are available
-  /// \errors `busy` if it is called by `visit`, because two sessions could deadlock; `driver` if
-  /// the queue is broken, usually because it overran
+  /// \errors `busy` if `visit` calls this, because two sessions could deadlock; `driver` if the
+  /// queue is broken, usually because it overran
   template <class Visit>
   VERBSPP_DATA_PATH result<std::size_t> poll_each(Visit&& visit, std::size_t most = SIZE_MAX) const
     requires PolledByField<Features>
@@ -206,7 +208,7 @@ class completion_queue_with : public completion_queue {
     // libibverbs uses the same cast between the two types.
     auto* const queue = reinterpret_cast<ibv_cq_ex*>(native_handle());
     int returned = ibv_start_poll(queue, &detail::no_poll_attributes);
-    // Empty polls are frequent, but the path with work to do is the one to optimize.
+    // Polls that find nothing are frequent, but the path with work to do is the one to optimize.
     if (returned != 0) [[unlikely]] {
       detail::free_polling_sessions = 1;
       if (returned == ENOENT) [[likely]]
@@ -219,7 +221,7 @@ class completion_queue_with : public completion_queue {
     std::ptrdiff_t count = 1;
     for (;; ++count) {
       detail::show<Features>(visit, queue);
-      // If there is no limit, the compiler knows this here, and omits the test.
+      // If the caller sets no maximum, the compiler knows this here, and omits the test.
       if (most != SIZE_MAX && static_cast<std::size_t>(count) == most) break;
       returned = ibv_next_poll(queue);
       if (returned == 0) continue;
@@ -235,15 +237,15 @@ class completion_queue_with : public completion_queue {
   ///
   /// No completion is missed: the queue is polled, an event is requested, and the queue is polled
   /// again before the thread sleeps. Several threads may wait for one queue, or for several queues
-  /// of one channel; each completion is returned to one of them. Does not allocate. With
-  /// `solicited_only`, a completion that is not solicited does not end the sleep. The wait still
-  /// returns all available completions.
+  /// of one channel; each completion is returned to one of them. The wait does not allocate memory.
+  /// With `solicited_only`, a completion that is not solicited does not end the sleep. The wait
+  /// still returns all available completions.
   ///
   /// \returns the filled slots, which are the first ones of `into`; empty only if the limit
   /// expires, which includes a stop request. Signals do not end the wait.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
-  /// no longer exists. A thread that sleeps on a queue is not woken when the queue fails. An
-  /// asynchronous event of the context reports the failure, and `wait_watching` ends.
+  /// no longer exists. A thread that sleeps in this function is not woken when the queue fails. The
+  /// failure is reported by an asynchronous event of the context, which also ends `wait_watching`.
   [[nodiscard]] result<std::span<const work_completion>> wait(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
       notify_for which = notify_for::every_completion) const noexcept
@@ -302,8 +304,8 @@ class completion_queue_with : public completion_queue {
   }
 
   /// Requests one event for the next completion that arrives after this call (`ibv_req_notify_cq`).
-  /// Completions that have already arrived cause no event, so poll after the call. This is for
-  /// event loops; `wait` does it itself.
+  /// Completions that have already arrived cause no event, so poll after the call. This function is
+  /// for event loops; `wait` does this itself.
   /// \errors `driver`
   [[nodiscard]] result<void> request_notification(
       notify_for which = notify_for::every_completion) const noexcept

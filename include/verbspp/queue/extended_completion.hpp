@@ -49,8 +49,8 @@ class extended_completed_work {
     return static_cast<work_operation>(opcode_);
   }
   [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
-  /// The number of bytes that arrived, by a receive or an RDMA read; empty for requests that only
-  /// send, for which devices do not define a count.
+  /// The number of bytes that a receive or an RDMA read has delivered. Empty for requests that only
+  /// send data, for which devices define no byte count.
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept
     requires HasCompletionFields<Fields, completion_feature::byte_count>
   {
@@ -64,14 +64,14 @@ class extended_completed_work {
     if ((flags_ & IBV_WC_WITH_IMM) == 0) return std::nullopt;
     return immediate_data::from_network(immediate_);
   }
-  /// The rkey of this side that the peer's send invalidated; empty if it did not invalidate any.
+  /// This side's rkey that the peer's send invalidated; empty if the send invalidated none.
   [[nodiscard]] std::optional<remote_key> invalidated_rkey() const noexcept
     requires HasCompletionFields<Fields, completion_feature::immediate>
   {
     if ((flags_ & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return remote_key(immediate_);
   }
-  /// The queue pair that sent a datagram; undefined unless a datagram was received.
+  /// The queue pair that sent the datagram. Undefined if the request did not receive a datagram.
   [[nodiscard]] queue_pair_number source() const noexcept
     requires HasCompletionFields<Fields, completion_feature::source>
   {
@@ -114,8 +114,8 @@ class extended_completed_work {
 
 /// The current completion of a polling session: success or error.
 ///
-/// Valid only during the call to which it is passed, and can't be copied. The value that `get`
-/// returns can be copied, and remains valid.
+/// This object is valid only during the call to which it is passed, and can't be copied. The value
+/// that `get` returns can be copied, and remains valid.
 template <completion_features Features>
 class extended_completion {
  public:
@@ -125,7 +125,8 @@ class extended_completion {
   extended_completion& operator=(const extended_completion&) = delete;
 
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t wr_id() const noexcept { return queue_->wr_id; }
-  /// The queue pair of the request, in case several share the completion queue.
+  /// The queue pair of the request, for programs in which several queue pairs share the completion
+  /// queue.
   [[nodiscard]] VERBSPP_DATA_PATH verbspp::queue_pair_number queue_pair_number() const noexcept
     requires HasCompletionFields<Features, completion_feature::queue_pair_number>
   {
@@ -150,7 +151,7 @@ class extended_completion {
   }
 
  private:
-  // Inline, so that neither the completion nor the result has to be in memory.
+  // Inline, so that neither the completion nor the result has to be stored in memory.
   [[nodiscard]] VERBSPP_DATA_PATH work_error failure() const noexcept {
     std::uint32_t number = 0;
     if constexpr (Features.contains(completion_feature::queue_pair_number))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Bookkeeping for the owner of a queue pair and its completion queue, without calling the driver:
-/// whether there is room, and when a request must be signaled.
+/// Bookkeeping for the owner of a queue pair and its completion queue. It determines, without
+/// calling the driver, whether there is room, and when a request must be signaled.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -14,10 +14,10 @@ namespace verbspp {
 
 /// Counts the free places in a send queue. A request occupies one place.
 ///
-/// The place of a request is free again when its own completion, or that of a later signaled
-/// request, has been polled: unsignaled requests occupy the queue until then. A queue with only
-/// unsignaled requests would remain full forever, so this class determines when a request must be
-/// signaled.
+/// A request's place becomes free again when its own completion, or that of a later signaled
+/// request, has been polled. Until then, even an unsignaled request occupies the queue. A queue
+/// with only unsignaled requests would remain full forever, so this class determines when a request
+/// must be signaled.
 ///
 ///     const auto ticket = room.take(request.signaled);
 ///     if (!ticket) ...                        // full: poll completions first
@@ -42,8 +42,8 @@ class send_queue_accounting {
   [[nodiscard]] constexpr std::optional<ticket> take(bool signaled) noexcept {
     if (is_full()) return std::nullopt;
     const std::uint64_t position = posted_++;
-    // Requires a signaled request when half of the queue is filled with unsignaled ones, so that
-    // the other half is available until the completion arrives.
+    // A request that would make unsignaled ones fill half of the queue has to be signaled, so that
+    // the other half is available until its completion arrives.
     const bool must = position - signaled_up_to_ + 1 >= longest_unsignaled_;
     if (signaled || must) {
       before_last_signal_ = signaled_up_to_;
@@ -51,7 +51,7 @@ class send_queue_accounting {
     }
     return ticket{.position = position, .signaled = signaled || must};
   }
-  /// Undoes the last `take`, if its request was not posted.
+  /// Undoes the last `take`, for a request that could not be posted.
   constexpr void give_back(const ticket& last) noexcept {
     assert(last.position + 1 == posted_ && "only the last ticket can be returned");
     --posted_;
@@ -89,8 +89,8 @@ class completion_queue_accounting {
   constexpr explicit completion_queue_accounting(std::uint64_t capacity) noexcept
       : capacity_(capacity) {}
 
-  /// Reserves places for `completions` more completions. Returns false, and reserves none, if fewer
-  /// are free.
+  /// Reserves places for `completions` more completions. If fewer places are free, returns false,
+  /// and reserves none.
   [[nodiscard]] constexpr bool take(std::uint64_t completions = 1) noexcept {
     if (completions > capacity_ - expected_) return false;
     expected_ += completions;

@@ -30,7 +30,7 @@ struct shared_receive_queue_capacities {
 /// The result of querying a shared receive queue.
 struct shared_receive_queue_status {
   shared_receive_queue_capacities capacities;
-  /// The limit that `arm_limit` has set; 0 if no event is requested.
+  /// The limit that was set by `arm_limit`; 0 if no event is requested.
   std::uint32_t limit = 0;
 };
 
@@ -56,12 +56,13 @@ struct shared_receive_queue_state : counted {
 /// A queue of receives that several queue pairs share. A message to any of them uses the oldest
 /// receive.
 ///
-/// A shared handle, cheap to copy; keeps its protection domain alive, and queue pairs keep it
-/// alive. Thread rule: as for `ibv_srq`, posting is safe from several threads.
+/// A shared handle, which is cheap to copy. The queue keeps its protection domain alive, and queue
+/// pairs keep the queue alive. Thread rule: as with an `ibv_srq`, several threads may post at the
+/// same time.
 ///
-/// A handle that was moved from is empty: its native handle is null, its capacities are 0, and
-/// calls that need the device return `invalid_input`. Posting to it, or calling its
-/// `protection_domain`, is an error, for which debug builds have an assertion.
+/// A moved-from handle is empty: its native handle is null, its capacities are 0, and calls that
+/// need the device return `invalid_input`. Posting to it, or calling its `protection_domain`, is an
+/// error, for which debug builds have an assertion.
 class shared_receive_queue {
  public:
   /// Creates a queue (`ibv_create_srq`) for at least `max_work_requests` receives, each with up to
@@ -74,18 +75,19 @@ class shared_receive_queue {
 
   /// Takes over or borrows a queue of this protection domain that was created elsewhere, and
   /// queries its size (`ibv_query_srq`).
-  /// \errors `invalid_input` for null, or a queue of another protection domain;
+  /// \errors `invalid_input` for null, or for a queue of another protection domain;
   /// `resource_exhausted`, `driver`
   [[nodiscard]] static result<shared_receive_queue> from_native(
       const class protection_domain& domain, ibv_srq* native, ownership whose) noexcept;
   /// Releases the queue to the caller, which must destroy it before its protection domain.
-  /// \errors `busy` if other handles of the queue exist, such as that of a queue pair; this handle
-  /// then keeps the queue. `invalid_input` if this handle was moved from
+  /// \errors `busy` if there are other handles to the queue, such as that of a queue pair; this
+  /// handle then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_srq*> release() && noexcept;
 
   /// Provides memory for a message to any of the queue pairs (`ibv_post_srq_recv`). The memory
-  /// belongs to the device until the completion, which arrives in the queue pair's completion
-  /// queue. If UD queue pairs use the queue, the first 40 bytes are for the global route header.
+  /// belongs to the device until the completion arrives, in the completion queue of the queue pair
+  /// that got the message. If UD queue pairs use the queue, the first 40 bytes are for the global
+  /// route header.
   /// \errors `would_block` if the queue is full, `invalid_input` for too many elements, `driver`
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post_receive(const receive_operation& what,
                                                             receive_tag tag = {}) const noexcept {

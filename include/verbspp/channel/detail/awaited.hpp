@@ -11,8 +11,8 @@
 
 namespace verbspp::detail {
 
-/// A coroutine that waits for a request, or for a condition of a channel: the basis of the objects
-/// that `co_await` is applied to.
+/// A coroutine that waits for a request, or for a condition on a channel. This is the base class of
+/// the objects to which `co_await` is applied.
 class awaited : public condition {
  protected:
   /// \param about see `condition`
@@ -24,8 +24,8 @@ class awaited : public condition {
   }
   ~awaited() = default;
 
-  /// The function for awaited objects that do nothing but resume the coroutine once the condition
-  /// is met.
+  /// The function for awaited objects that only have to resume the coroutine once the condition is
+  /// met.
   static void resume(continuation& self) noexcept { static_cast<awaited&>(self).waiting_.resume(); }
 
   std::coroutine_handle<> waiting_{};

@@ -32,7 +32,8 @@ namespace verbspp::detail {
 template <class Operation>
 class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_request {
  public:
-  /// For memory that is given as elements; the request keeps alive the buffer that they belong to.
+  /// The constructor for memory that is given as elements. The request keeps alive the buffer to
+  /// which they belong.
   template <class Source, class Element>
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Source& source,
                                  const kept_elements<Element>& memory) noexcept
@@ -42,7 +43,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
     else
       refused_ = memory.refusal();
   }
-  /// For memory that is given as an object: a shared buffer, or a message to be sent or written.
+  /// The constructor for memory that is given as an object: a shared buffer, or a message to be
+  /// sent or written.
   template <class Source>
     requires GoesWithWork<Source>
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
@@ -56,7 +58,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
     else
       start(operation, std::forward<Source>(memory).give());
   }
-  /// For borrowed memory, which must stay valid until the end of the scope.
+  /// The constructor for borrowed memory, which must stay valid until the end of the scope.
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit,
                                  const Operation& operation, scope_state& scope) noexcept
       : awaited_work(core, limit) {
@@ -212,8 +214,8 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
   }
 
  private:
-  /// Lets the request in flight own the memory, because the coroutine is being destroyed. If no
-  /// memory can be allocated for that, waits until the request has finished.
+  /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
+  /// the record that this needs cannot be allocated, waits until the request has finished.
   [[gnu::cold]] void leave() noexcept {
     if (this->look()) return this->drop();
     auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_));

@@ -43,9 +43,10 @@ struct channel_settings {
 /// the failure. It also has the other sources of events that end waits: asynchronous events of the
 /// device, and the watched descriptor.
 ///
-/// It is prepared, then connected, then broken or closed; `make_queue_pair` and `begin` prepare it
-/// again. The root of its failure is the first failure that is certain to be a cause. A flushed
-/// request is only a consequence: it is an uncertain root, which a certain one replaces.
+/// The connection is prepared, then connected, then broken or closed; `make_queue_pair` and `begin`
+/// prepare it again. The root of its failure is the first failure that is certain to be a cause. A
+/// flushed request is only a consequence of some other failure, so it is an uncertain root, which
+/// is replaced as soon as a certain one is known.
 class channel_connection {
  public:
   explicit channel_connection(channel_settings settings) noexcept;
@@ -57,10 +58,10 @@ class channel_connection {
 
   [[nodiscard]] channel_state state() const noexcept { return state_; }
   void set_state(channel_state state) noexcept { state_ = state; }
-  /// The endpoint of this end, which the peer needs to connect.
+  /// This side's endpoint, which the peer needs in order to connect.
   [[nodiscard]] const endpoint& local() const noexcept { return local_; }
-  /// The `owner` in the endpoint of the last peer; 0 before the first handshake, and if that
-  /// endpoint has no owner.
+  /// The `owner` in the last peer's endpoint; 0 before the first handshake, or if that endpoint has
+  /// no owner.
   [[nodiscard]] std::uint32_t peer_owner() const noexcept { return peer_owner_; }
   /// The number of the peer's queue pair; 0 if it is unknown.
   [[nodiscard]] std::uint32_t peer_number() const noexcept {
@@ -126,17 +127,18 @@ class channel_connection {
   [[nodiscard]] std::optional<channel_failure>& failure() noexcept { return failure_; }
   /// Records a failure. A certain failure replaces an uncertain root.
   void fail(const error& root, bool is_certain) noexcept;
-  /// Returns the failure of a request. If the request was flushed, adds the cause of the flush.
+  /// Returns `failure`, which a request has reported. If the request was flushed, adds the cause of
+  /// the flush.
   [[nodiscard]] work_error explained(const work_error& failure) noexcept;
-  /// The cause of a flush for which no completion gives a cause: an asynchronous event of the
-  /// device. Waits for that event for a short time; empty if there is none, or if the root is
-  /// already certain.
+  /// Returns the cause of a flush that no completion explains. Such a cause is an asynchronous
+  /// event of the device, for which this waits a short time. Empty if no event arrives, or if the
+  /// root is already certain.
   [[nodiscard]] std::optional<error> reason_of_flush() noexcept;
   /// Records that polling the completion queue has failed, and the value that it returned. \returns
   /// false if it had failed before
   [[nodiscard]] bool lose_queue(int returned) noexcept;
   [[nodiscard]] bool queue_is_lost() const noexcept { return queue_is_lost_; }
-  /// The error with which `operation` is refused in this state.
+  /// The error to return because `operation` is not possible in the current state.
   [[nodiscard]] error refusal(const char* operation) const noexcept;
 
   // Completions, and waiting for them.
@@ -156,10 +158,10 @@ class channel_connection {
   [[nodiscard]] bool watched_has_ended() const noexcept;
   /// The socket over which the peer is notified when this end closes the connection; may be empty.
   [[nodiscard]] tied_socket& socket() noexcept { return socket_; }
-  /// The failure that the device has reported by an asynchronous event.
+  /// Returns the failure that the device has reported with an asynchronous event.
   [[nodiscard]] error heard() noexcept;
 
-  // Event loops of the program. The descriptor is created when it is first needed.
+  // Support for the program's event loops. The descriptor is created when it is first needed.
 
   [[nodiscard]] bool has_loop() const noexcept { return loop_ != nullptr; }
   /// The descriptor; -1 if it cannot be created.

@@ -43,7 +43,7 @@ class lease_book;
 struct posting_terms {
   scope_state* scope = nullptr;                 ///< the scope that waits for the request, if any
   bool waits_for_room = false;                  ///< waits, instead of failing, if the queue is full
-  call_limit limit = call_limit::of_channel();  ///< the limit of that wait, if there is no scope
+  call_limit limit = call_limit::of_channel();  ///< the limit of that wait, outside of scopes
   bool is_signaled = true;                      ///< requests a completion; ignored by receives
   bool has_handle = true;                       ///< a handle will take the result
 };
@@ -86,7 +86,7 @@ class channel_core {
 
   /// Posts one request to the send queue, and fills `posted`, which must have its default value.
   /// `posted` is not part of the result, so that it can stay in registers. The caller then makes a
-  /// handle from it, or waits for it. If posting fails, `memory` is released.
+  /// handle from `posted`, or waits for the request. If posting fails, `memory` is released.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
                                                     const posting_terms& terms = {},
@@ -126,7 +126,7 @@ class channel_core {
     return success();
   }
 
-  /// Posts one receive. The parameters have the same meaning as for a request of the send queue.
+  /// Posts one receive. The parameters have the same meaning as for a request to the send queue.
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const receive_operation& operation,
                                                     request& posted,
                                                     const posting_terms& terms = {},
@@ -156,7 +156,7 @@ class channel_core {
     return success();
   }
 
-  /// Posts up to `wanted` receives of an inbox with one doorbell. These receives have no handles.
+  /// Posts up to `wanted` receives for an inbox with one doorbell. These receives have no handles.
   /// \returns the number posted
   [[nodiscard]] result<std::uint32_t> post_receives(inbox_state& inbox,
                                                     std::uint32_t wanted) noexcept;
@@ -178,7 +178,7 @@ class channel_core {
   /// Records the memory to which the device will write for the requests of a batch, before the
   /// batch is posted. \pre `watches`
   void note_batch_memory(const ibv_send_wr* requests, std::uint32_t count) noexcept;
-  /// Counts the requests of a scope's batch that were posted. All of them are signaled.
+  /// Counts the requests from a scope's batch that were posted, all of which are signaled.
   VERBSPP_DATA_PATH void commit_batch(std::uint32_t posted, scope_state& scope) noexcept {
     if (posted == 0) return;
     if (guard_.is_active()) [[unlikely]]
@@ -187,8 +187,8 @@ class channel_core {
   }
   [[nodiscard]] static error posted_within_batch() noexcept;
 
-  /// Makes a posted request keep this memory alive until it has finished. \pre the request is not
-  /// done
+  /// Makes a posted request keep this memory alive until the request has finished. \pre the request
+  /// is not done
   VERBSPP_DATA_PATH void keep(request& posted, const kept_memory& memory) noexcept {
     posted.keeps = true;
     if (posted.is_receive()) return receive_slots::keep(*posted.slot, memory);
@@ -237,24 +237,24 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done(const request& one) const noexcept {
     return one.is_receive() ? one.slot->is_done() : sends_.is_done(one.number);
   }
-  /// Counts a handle of a request, or another object that refers to the core.
+  /// Counts a handle to a request, or another object that refers to the core.
   VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
   /// Counts an inbox.
   void open_inbox() noexcept {
     ++inboxes_;
     open_handle();
   }
-  /// Removes an inbox from the count. Its receives stay posted, and keep their places of the pool.
+  /// Removes an inbox from the count. Its receives stay posted, and keep their places in the pool.
   /// This may destroy the core.
   void drop_inbox(inbox_state& inbox) noexcept;
-  /// True if messages for the channel arrive in the pool of its hub.
+  /// True if messages for the channel arrive in its hub's pool.
   [[nodiscard]] bool has_shared_messages() const noexcept;
-  /// Makes `inbox` the inbox for the channel's messages in the hub's pool.
+  /// Makes `inbox` the one that gets the channel's messages from the hub's pool.
   [[nodiscard]] result<void> open_shared_inbox(inbox_state& inbox) noexcept;
   /// Moves the channel's messages in the hub's pool to the inbox of `open_shared_inbox`.
   /// \returns true if the pool has too few places for the hub's receives
   bool take_shared_messages() noexcept;
-  /// Notes that a message of an inbox was taken.
+  /// Records that a message was taken from an inbox.
   VERBSPP_DATA_PATH void note_message_taken() noexcept { --inbox_messages_; }
   /// Removes a handle from the count. This may destroy the core.
   VERBSPP_DATA_PATH void drop_handle() noexcept {
@@ -289,7 +289,7 @@ class channel_core {
     }
     return success_of(one);
   }
-  /// Drops the handle of a request. Waits for the request if it borrows memory and has no scope, or
+  /// Drops a handle to a request. Waits for the request if it borrows memory and has no scope, or
   /// if `must_wait` is true.
   VERBSPP_DATA_PATH void drop(const request& one, bool must_wait) noexcept {
     if (!one.is_receive() && !sends_.is_suspect() &&
@@ -340,7 +340,8 @@ class channel_core {
   // Calls that other threads hand over, such as the effects of stop requests. `poll` checks for
   // them only while an operation expects one, so programs without such operations pay nothing.
 
-  /// Lets `poll` check for calls that are handed over, and make them, until `stop_expecting`.
+  /// From now on, makes `poll` check for calls that other threads have handed over, and execute
+  /// them, until `stop_expecting` is called.
   void expect_call() noexcept;
   void stop_expecting() noexcept;
   /// Makes the next `poll` execute this call, and wakes the event loop that polls the channel or
@@ -368,9 +369,9 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_finished(const scope_state& scope) const noexcept {
     return (sends_.is_done(scope.sends_end - 1) || !scope.has_sends()) && scope.receives == 0;
   }
-  /// Makes an open scope a stream, which posts unsignaled requests.
+  /// Turns an open scope into a stream, which posts unsignaled requests.
   void open_stream(scope_state& stream) noexcept;
-  /// True if the last requests of the stream are unsignaled, so that `mark_end` has to follow them.
+  /// True if the last requests of the stream are unsignaled, so that `mark_end` has to be called.
   [[nodiscard]] bool has_open_end(const scope_state& stream) const noexcept {
     return stream.is_stream && sends_.signaled_end() < stream.sends_end && sends_.is_open();
   }
@@ -400,15 +401,15 @@ class channel_core {
                                                   const wait_limit& limit) noexcept;
   /// Sets the descriptor whose events end waits and break the connection.
   void watch(const watched_descriptor& watched) noexcept;
-  /// Watches a socket, over which the peer is notified when the channel is closed. Replaces the
-  /// previous socket. Both may be empty.
+  /// Watches a socket, and notifies the peer over it when the channel is closed. Replaces the
+  /// previous socket. Either socket may be empty.
   void tie(tied_socket&& socket) noexcept;
-  /// Makes the hub hold back the channel's arrivals until `release_arrivals`. A no-op without a
-  /// hub.
+  /// Makes the hub hold back the channel's arrivals until `release_arrivals` is called. A no-op if
+  /// the channel is in no hub.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
-  /// Requests an event for the next completion, for event loops. \returns true if the channel has
-  /// news already
+  /// Requests an event for the next completion, so that an event loop can sleep until then.
+  /// \returns true if the channel has news already
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
   /// Implements `channel::deadline`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
@@ -459,8 +460,8 @@ class channel_core {
             (traits::flags(operation) & IBV_SEND_FENCE) == 0) ||
            connection_.type() == transport::rc;
   }
-  /// True if the device accesses no memory of the program once a request with these elements was
-  /// posted: there are no elements, or their bytes were copied into the request.
+  /// True if the device accesses none of the program's memory after a request with these elements
+  /// was posted: there are no elements, or their bytes were copied into the request.
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
       const native_elements& elements) noexcept {
     return elements.size == 0 || elements.is_inline;
@@ -495,7 +496,8 @@ class channel_core {
     if (!one.is_receive()) return sends_.has_succeeded(one.number);
     return one.slot->is_done() && !sends_.is_suspect();
   }
-  /// The result of a request that has succeeded. This frees the slot of a receive.
+  /// Returns the result of a request that has succeeded. If the request is a receive, this also
+  /// frees its slot.
   [[nodiscard]] VERBSPP_DATA_PATH completed_work success_of(const request& one) noexcept {
     if (!one.is_receive()) return {number_of(one.operation), one.bytes, 0, 0};
     const completed_work done = one.slot->work();
@@ -541,7 +543,8 @@ class channel_core {
   void lose_queue(int returned) noexcept;
   [[nodiscard]] bool call_continuations() noexcept;
   void make_handed_calls() noexcept;
-  /// Asks the hub to report the channel when the earliest limit of its continuations is reached.
+  /// Asks the hub to report the channel when the earliest limit of the channel's continuations is
+  /// reached.
   void pass_alarm() noexcept;
   void give_up_expired() noexcept;
 
@@ -565,8 +568,8 @@ class channel_core {
   /// The number of completed requests that are not news: those that a wait has reported, or all of
   /// them if no request is outstanding.
   [[nodiscard]] std::uint64_t known() const noexcept { return is_idle() ? completed() : known_; }
-  /// True if the channel has news for the program: the result of a handle or a message of an inbox
-  /// is available and was not taken, the channel is broken, or more requests than `known` have
+  /// True if the channel has news for the program: a handle's result or an inbox's message is
+  /// available and has not been taken, the channel is broken, or more requests than `known` have
   /// completed.
   [[nodiscard]] bool has_news(std::uint64_t known) const noexcept;
   template <class Done>
@@ -576,9 +579,9 @@ class channel_core {
   [[nodiscard]] error reason_of(wait_end end, const wait_limit& until,
                                 bool is_default = false) noexcept;
   error give_up(wait_end end, const error& why) noexcept;
-  /// The error for a wait that a limit ended, with the number of outstanding requests.
+  /// The error for a wait that was ended by its limit. Contains the number of outstanding requests.
   [[nodiscard]] error ended_by(const wait_limit& limit, bool is_default) const noexcept;
-  /// The error for a wait that the watched descriptor ended.
+  /// The error for a wait that was ended by the watched descriptor.
   [[nodiscard]] error ended_by_descriptor() const noexcept;
   /// If `ended` was made by `ended_by`, returns the corresponding error for a dropped handle;
   /// otherwise returns nothing.
@@ -592,7 +595,7 @@ class channel_core {
   [[nodiscard]] error uncarried(const char* operation, bool is_for_its_fence) const noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
 
-  // Guarded memory. In the guard, the places of receives follow those of the send queue.
+  // Guarded memory. In the guard, the places for receives come after those for the send queue.
   [[nodiscard]] std::size_t place_of(const receive_slot& slot) const noexcept {
     return sends_.places() + receive_slots::index_of(slot);
   }
@@ -607,7 +610,7 @@ class channel_core {
   std::uint32_t inbox_receives_ = 0;     ///< outstanding receives of inboxes
   std::uint32_t inbox_messages_ = 0;     ///< messages of inboxes that were not taken
   inbox_state* shared_inbox_ = nullptr;  ///< for messages that arrive in the pool of the hub
-  unsigned users_ = 0;                   ///< threads in functions of the channel, for assertions
+  unsigned users_ = 0;                   ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
   continuations continuations_{};

@@ -15,8 +15,8 @@ class condition : public continuation {
  public:
   enum class state : std::uint8_t {
     met,
-    unmet,         ///< a completion may meet it
-    unmet_so_far,  ///< an event that wakes no thread may meet it: check again soon
+    unmet,         ///< may be met by a completion
+    unmet_so_far,  ///< may be met by an event that wakes no thread: check again soon
   };
   using test = state (*)(condition& self) noexcept;
 
@@ -46,13 +46,13 @@ class continuations {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept {
     return sends_.is_empty() && receives_.is_empty() && conditions_.is_empty();
   }
-  /// Adds a continuation of a request of the send queue.
+  /// Adds a continuation for a request in the send queue.
   /// \param usual_limit the channel's default limit, for a continuation without a limit
   VERBSPP_DATA_PATH void add_send(continuation& one, std::uint64_t number,
                                   std::chrono::nanoseconds usual_limit) noexcept {
     add(sends_, one, number, usual_limit);
   }
-  /// Adds a continuation of a receive.
+  /// Adds a continuation for a receive.
   /// \param number the number of the receive; receives are numbered in the order of posting
   VERBSPP_DATA_PATH void add_receive(continuation& one, std::uint64_t number,
                                      std::chrono::nanoseconds usual_limit) noexcept {
@@ -69,8 +69,8 @@ class continuations {
   /// \param sends, receives the numbers below which all requests have finished
   [[nodiscard]] VERBSPP_DATA_PATH continuation* take_due(std::uint64_t sends,
                                                          std::uint64_t receives) noexcept {
-    // Conditions first, since a continuation of a request could post another request, which takes
-    // the room that a condition waits for.
+    // Conditions come first, because the continuation of a request could post another request,
+    // which would take the room that a condition waits for.
     if (!conditions_.is_empty())
       if (continuation* const met = take_met()) return met;
     if (sends_.has_below(sends)) return take_first(sends_);

@@ -26,7 +26,7 @@ struct scheduler_tag {};
 struct set_value_t {};
 struct set_error_t {};
 struct set_stopped_t {};
-/// The functions of a receiver, such as `set_value_t(int)`, one of which a sender calls.
+/// Lists the functions of a receiver, such as `set_value_t(int)`. A sender calls one of them.
 template <class... Functions>
 struct completion_signatures {};
 struct get_stop_token_t {};
@@ -42,7 +42,7 @@ struct no_stop_token {
   [[nodiscard]] static constexpr bool stop_requested() noexcept { return false; }
 };
 
-/// The stop token of the receiver's environment.
+/// Returns the stop token that the receiver's environment provides.
 template <class Receiver>
 [[nodiscard]] auto stop_token_of(const Receiver& receiver) noexcept {
   if constexpr (requires { receiver.get_env().query(execution::get_stop_token_t()); })

@@ -14,8 +14,8 @@ class handed_calls {
   handed_calls& operator=(const handed_calls&) = delete;
   ~handed_calls() = default;
 
-  /// Adds a call, which has to live until it is called or withdrawn. After this, the caller has to
-  /// wake the thread that polls. \pre the call is in no list
+  /// Adds a call, whose object has to exist until the call has been made or withdrawn. After this,
+  /// the caller of `push` has to wake the thread that polls. \pre the call is in no list
   void push(continuation& call) noexcept;
   /// Removes a call, unless it was already made.
   void withdraw(continuation& call) noexcept;
@@ -23,8 +23,8 @@ class handed_calls {
   [[nodiscard]] bool has_some() const noexcept {
     return __atomic_load_n(&has_some_, __ATOMIC_SEQ_CST);
   }
-  /// Makes all calls that were added before `run`. Calls that are added during `run` wait for the
-  /// next `run`.
+  /// Makes all calls that were added before this function was called. Calls that are added while it
+  /// is running wait until it is called again.
   void run() noexcept;
 
  private:

@@ -15,7 +15,7 @@ class hub_state;
 class hub_reference {
  public:
   hub_reference() noexcept = default;
-  /// Adopts the one reference that a new hub counts from the start.
+  /// Adopts the reference that a new hub already counts when it is created.
   explicit hub_reference(hub_state* adopted) noexcept : state_(adopted) {}
   hub_reference(const hub_reference& other) noexcept;
   hub_reference(hub_reference&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
@@ -28,8 +28,8 @@ class hub_reference {
   [[nodiscard]] hub_state* get() const noexcept { return state_; }
   hub_state* operator->() const noexcept { return state_; }
   explicit operator bool() const noexcept { return state_ != nullptr; }
-  /// Passes this call to a thread that polls the hub, and that then makes the call. Any thread may
-  /// call this. \pre not empty
+  /// Passes this call to a thread that polls the hub. That thread then makes the call. Any thread
+  /// may call this. \pre not empty
   void hand_over(continuation& call) const noexcept;
   friend bool operator==(const hub_reference& one, const hub_reference& other) noexcept {
     return one.state_ == other.state_;

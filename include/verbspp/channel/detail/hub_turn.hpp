@@ -17,7 +17,7 @@ class channel;
 
 namespace detail {
 
-/// The base class of a table of clients (`hub_clients`), which the hub owns.
+/// The base class of tables of clients (`hub_clients`). A hub owns its table.
 class hub_table {
  public:
   hub_table() noexcept = default;
@@ -26,7 +26,7 @@ class hub_table {
   virtual ~hub_table();
 };
 
-/// The turn of a thread with one channel of a hub: until the turn ends, no other thread gets that
+/// A thread's turn with one channel of a hub: until the turn ends, no other thread gets that
 /// channel. A turn without a hub is empty.
 struct hub_turn {
   hub_reference hub{};
@@ -42,12 +42,12 @@ struct hub_turn {
   [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub, call_limit limit) noexcept;
   /// As `wait`, but never blocks: the turn is empty if no channel has arrivals.
   [[nodiscard]] static result<hub_turn> poll(const hub_reference& hub) noexcept;
-  /// Takes the turn of the client with this index. If a thread already has that turn, the result
-  /// has only the channel's id. If there is no such client, the result is empty.
+  /// Takes the turn of the client with this index. If another thread already has that turn, the
+  /// result contains only the channel's id. If there is no such client, the result is empty.
   [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] message next_message() noexcept;
-  /// \returns false if the table is closed: the caller has to destroy the channel, and call this
-  /// again
+  /// \returns false if the table is closed: the caller then has to destroy the channel, and call
+  /// this function again
   [[nodiscard]] bool end() noexcept;
 };
 

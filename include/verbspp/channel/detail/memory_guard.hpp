@@ -15,15 +15,17 @@ namespace verbspp::detail {
 ///
 /// It releases the memory that finished requests have kept, unless a queue pair could not be
 /// destroyed. Under AddressSanitizer or Valgrind, it also marks the memory that the program must
-/// not access. For this, each request that can be outstanding has a place, which contains the
-/// ranges of its memory. Without these tools `is_active` is false, and the guard allocates nothing.
+/// not access. For this purpose, there is a place for each request that can be outstanding, which
+/// records the ranges of memory that the request uses. Without these tools `is_active` is false,
+/// and the guard allocates nothing.
 class memory_guard {
  public:
   /// Detects AddressSanitizer and Valgrind.
   memory_guard() noexcept;
 
   [[nodiscard]] bool is_active() const noexcept { return is_active_; }
-  /// Allocates the places, each for this number of elements, if the guard is active.
+  /// If the guard is active, allocates this number of places, each with room for this number of
+  /// elements.
   [[nodiscard]] result<void> allocate(std::size_t places, std::uint32_t elements) noexcept;
 
   /// Records the memory of a request before it is posted.

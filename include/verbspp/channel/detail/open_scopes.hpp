@@ -9,7 +9,7 @@
 
 namespace verbspp::detail {
 
-/// The requests that a scope or stream waits for.
+/// The state of a scope or stream, which records the requests for which it has to wait.
 struct scope_state {
   call_limit limit = call_limit::of_channel();
   scope_state* outer = nullptr;  ///< the scope that was innermost when this one was opened
@@ -36,7 +36,7 @@ class open_scopes {
  public:
   [[nodiscard]] VERBSPP_DATA_PATH scope_state* innermost() const noexcept { return innermost_; }
 
-  /// \param next_send the number of the next request of the send queue
+  /// \param next_send the number that the next request to the send queue will have
   VERBSPP_DATA_PATH void open(scope_state& scope, std::uint64_t next_send) noexcept {
     serials_ = (serials_ + 1) % scope_serials;
     if (serials_ == 0) [[unlikely]]

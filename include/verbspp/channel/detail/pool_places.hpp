@@ -20,7 +20,7 @@
 
 namespace verbspp::detail {
 
-/// The record of one place of a pool. The owner of the place accesses it without a lock; the pool
+/// The record of one place in a pool. The owner of the place accesses it without a lock; the pool
 /// accesses it, with its lock, while the place is free.
 struct alignas(32) place_record {
   // Values of `next` that are not indexes of places.
@@ -92,7 +92,8 @@ class pool_places : public memory_keeper {
   [[nodiscard]] VERBSPP_DATA_PATH place_record& record(std::uint32_t place) noexcept {
     return records_[place];
   }
-  /// Records the work that has filled a place, and the channel that received it.
+  /// Records the result of the request that has filled a place, and the channel that received the
+  /// message.
   VERBSPP_DATA_PATH void fill(std::uint32_t place, const completed_work& work,
                               channel_id source) noexcept {
     place_record& filled = records_[place];
@@ -137,7 +138,7 @@ class pool_places : public memory_keeper {
   std::uint32_t lkey_;
   std::uint32_t count_;
   std::uint32_t size_;    ///< the requested size of a place
-  std::size_t distance_;  ///< bytes from one place to the next; no two share a cache line
+  std::size_t distance_;  ///< bytes from one place to the next, which share no cache line
   bool is_watched_;
   place_record* records_;
   owned<place_record[]> records_owner_;
@@ -149,7 +150,7 @@ class pool_places : public memory_keeper {
   std::uint32_t handles_ = 1;
 };
 
-/// A list of messages in places of one pool, in order, which is linked through the records of the
+/// An ordered list of messages in the places of one pool, linked through the records of those
 /// places.
 struct message_list {
   static constexpr std::uint32_t none = place_record::end_of_list;

@@ -96,7 +96,7 @@ class receive_slots {
   /// Accepts no more requests.
   void close() noexcept { is_open_ = false; }
   [[nodiscard]] VERBSPP_DATA_PATH bool is_open() const noexcept { return is_open_; }
-  /// Notes that all receives have left the queue.
+  /// Records that all receives have left the queue.
   void empty_queue() noexcept {
     completed_ += outstanding();
     room_ = capacity_;
@@ -110,11 +110,11 @@ class receive_slots {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_room() const noexcept {
     return room_ != 0 && free_ != no_slot;
   }
-  /// The number of receives that can be posted, up to `wanted`.
+  /// The number of receives that can be posted now, but at most `wanted`.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t room_for(std::uint32_t wanted) const noexcept {
     return std::min({wanted, room_, free_count_});
   }
-  /// The slot for the next receive, which stays free until `commit`. \pre `has_room`
+  /// The slot for the next receive. The slot stays free until `commit` is called. \pre `has_room`
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& next() noexcept { return slots_[free_]; }
   /// Marks as posted the slot that `next` returned. \param is_held true if the receive has a handle
   VERBSPP_DATA_PATH void commit(receive_slot& slot, scope_state* scope, bool is_held) noexcept {
@@ -129,7 +129,7 @@ class receive_slots {
     slot.notes |= receive_slot::in_scope;
     ++scope->receives;
   }
-  /// Takes the next free slot for a receive of an inbox, which fills this place of the inbox's
+  /// Takes the next free slot for an inbox's receive, which is to fill this place in the inbox's
   /// pool.
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& commit(inbox_state& inbox,
                                                        std::uint32_t place) noexcept {
@@ -148,7 +148,7 @@ class receive_slots {
     ++room_;
     release(slot);
   }
-  /// Makes a posted receive keep this memory alive until it has finished.
+  /// Makes a posted receive keep this memory alive until the receive has finished.
   VERBSPP_DATA_PATH static void keep(receive_slot& slot, const kept_memory& memory) noexcept {
     slot.memory = memory;
     slot.notes |= receive_slot::keeping;
@@ -165,7 +165,7 @@ class receive_slots {
       return nullptr;
     return &slots_[index];
   }
-  /// Notes that a receive has left the queue.
+  /// Records that a receive has left the queue.
   VERBSPP_DATA_PATH void note_left() noexcept {
     ++room_;
     ++completed_;
@@ -177,7 +177,7 @@ class receive_slots {
     return completed_ + (slot.number - static_cast<std::uint32_t>(completed_));
   }
   /// Marks the slot as done, after the result was stored in it.
-  /// \param place its place in the memory guard
+  /// \param place the receive's place in the memory guard
   VERBSPP_DATA_PATH void complete(receive_slot& slot, std::size_t place,
                                   memory_guard& guard) noexcept {
     slot.is = receive_slot::state::done;

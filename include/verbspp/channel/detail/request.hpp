@@ -10,7 +10,8 @@ namespace verbspp::detail {
 struct receive_slot;
 
 /// The serials of scopes are below this number; 0 stands for no scope. A channel reuses serials, so
-/// a handle that is kept for millions of scopes is mistaken for a handle of a newer scope.
+/// a handle that is kept while millions of scopes are opened may be mistaken for a handle from a
+/// newer scope.
 inline constexpr std::uint32_t scope_serials = std::uint32_t{1} << 23;
 
 /// The part of a handle that identifies its request. It has two words, so that it can be passed in

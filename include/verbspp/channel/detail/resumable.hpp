@@ -8,8 +8,9 @@
 
 namespace verbspp::detail {
 
-/// An object with a `coroutine_handle`. Resuming the handle calls a function. So the object can
-/// wait for everything that a coroutine can await, at no cost for other coroutines.
+/// An object that has a `coroutine_handle`, and that calls a function when the handle is resumed.
+/// So the object can wait for everything that a coroutine can await, at no cost to other
+/// coroutines.
 ///
 /// The handle belongs to a coroutine, whose frame is a part of the object; a frame is allocated
 /// only if the compiler needs a larger one.
@@ -24,7 +25,8 @@ class resumable {
     if (caller_) caller_.destroy();
   }
 
-  /// The handle. The function that it calls may destroy the object.
+  /// Returns the handle. The function that is called when the handle is resumed may destroy the
+  /// object.
   [[nodiscard]] std::coroutine_handle<> handle() noexcept {
     if (!caller_) caller_ = call_when_resumed(*this).handle;
     return caller_;

@@ -16,8 +16,7 @@
 
 namespace verbspp::detail {
 
-/// The failed requests of one connection's send queue. They are recorded for handles that still
-/// exist.
+/// Records which requests in one connection's send queue have failed, for handles that still exist.
 struct lost_sends {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   std::uint64_t first = none;
@@ -45,11 +44,12 @@ struct lost_sends {
 
 /// The requests of a channel's send queue.
 ///
-/// Requests are numbered in the order of posting, in which they also finish. So all requests with
-/// numbers below `completed` have finished, signaled or not; a success needs no other information.
-/// A failure ends the connection, so it is enough to record the number of the first failed request.
-/// Only two kinds of requests have a record: those that keep memory, and the last request of each
-/// earlier run of a scope.
+/// Requests are numbered in the order in which they are posted, which is also the order in which
+/// they finish. So all requests with numbers below `completed` have finished, whether they are
+/// signaled or not, and no other information is needed for requests that succeed. A failure ends
+/// the connection, so it is enough to record the number of the first failed request. Only two kinds
+/// of requests have a record: those that keep memory, and the last request of each earlier run of a
+/// scope.
 class send_window {
  public:
   send_window() noexcept = default;
@@ -84,7 +84,7 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t room() const noexcept {
     return has_room() ? end_ - next_ : 0;
   }
-  /// Counts requests that were posted, all of them in `scope`; if `scope` is null, in no scope.
+  /// Counts `count` requests that were posted in `scope`, or in no scope if it is null.
   VERBSPP_DATA_PATH void advance(std::uint32_t count, scope_state* scope) noexcept {
     if (scope != nullptr) {
       if (scope->sends_end != next_) [[unlikely]]
@@ -93,7 +93,7 @@ class send_window {
     }
     next_ += count;
   }
-  /// Makes a posted request keep this memory alive until it has finished.
+  /// Makes a posted request keep this memory alive until the request has finished.
   VERBSPP_DATA_PATH void keep(std::uint64_t number, const kept_memory& memory) noexcept {
     record_of(number).memory = memory;
     ++care_;
@@ -106,9 +106,9 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH bool may_have_unsignaled(std::uint64_t count) const noexcept {
     return signaled_end_ + count <= next_;
   }
-  /// Notes that a stream begins, or has posted a signaled request.
+  /// Records that a stream has begun, or has posted a signaled request.
   VERBSPP_DATA_PATH void note_signaled() noexcept { signaled_end_ = next_; }
-  /// One more than the number of the last signaled request of a stream.
+  /// One more than the number of a stream's last signaled request.
   [[nodiscard]] std::uint64_t signaled_end() const noexcept { return signaled_end_; }
   /// The largest value of `stream_options::signal_every`: half the queue. The other half stays
   /// available until the signaled request completes.
@@ -133,13 +133,13 @@ class send_window {
       end_ = completed_ + usable_;
     }
   }
-  /// Completes all requests up to the one with this `wr_id`, and releases the memory that they
-  /// keep.
+  /// Completes all requests up to the one with this `wr_id`, and releases the memory that those
+  /// requests keep.
   void complete(std::uint64_t wr_id, memory_guard& guard) noexcept {
     const std::uint32_t earlier = distance_to(wr_id);
     if (is_new(earlier)) complete_until(completed_ + earlier + 1, guard);
   }
-  /// Completes all requests below this number. \pre `number` >= `completed`
+  /// Completes all requests whose numbers are below `number`. \pre `number` >= `completed`
   void complete_until(std::uint64_t number, memory_guard& guard) noexcept {
     if (care_ != 0) [[unlikely]]
       release_memory(number, guard);
@@ -165,15 +165,16 @@ class send_window {
 
   /// Begins a connection.
   /// \param has_handles true if handles of earlier connections, or inboxes, exist
-  /// \param has_send_handles true if some of these handles belong to requests of the send queue, so
-  /// that failures have to be kept for them
+  /// \param has_send_handles true if some of these handles belong to requests in the send queue, so
+  /// that failures have to be kept for those handles
   [[nodiscard]] result<void> begin_connection(bool has_handles, bool has_send_handles) noexcept;
   void set_queue_pair(std::uint32_t number) noexcept { lost_->queue_pair = number; }
   /// Forgets the failures of earlier connections.
   void forget_earlier() noexcept { lost_->earlier = {}; }
-  /// Records that this request has failed, and with it all later ones.
+  /// Records that this request has failed, and that all later ones have failed because of it.
   void fail(std::uint64_t number, std::uint32_t status, std::uint32_t vendor_code) noexcept;
-  /// The failed requests to which this request belongs; null if it has succeeded.
+  /// Returns the record of failed requests that includes this request; null if the request has
+  /// succeeded.
   [[nodiscard]] const lost_sends* failure_of(std::uint64_t number) const noexcept;
   /// The number of connections whose failures are kept, including the current one.
   [[nodiscard]] std::uint32_t kept_connections() const noexcept;
@@ -189,7 +190,7 @@ class send_window {
   /// from the request's number is stale.
   struct record {
     std::uint64_t number = 0;
-    scope_state* scope = nullptr;  ///< the scope whose run ends with this number, if any
+    scope_state* scope = nullptr;  ///< the scope that has a run ending with this request, if any
     std::uint64_t run_first = 0;
     kept_memory memory{};
   };
@@ -202,8 +203,8 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t distance_to(std::uint64_t wr_id) const noexcept {
     return static_cast<std::uint32_t>(wr_id) - static_cast<std::uint32_t>(completed_);
   }
-  /// False for a request that has already been completed, such as one of an earlier queue pair of
-  /// the channel.
+  /// False for a request that has already been completed, such as a request to one of the channel's
+  /// earlier queue pairs.
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_new(std::uint32_t distance) noexcept {
     return static_cast<std::int32_t>(distance) >= 0;
   }
@@ -211,7 +212,7 @@ class send_window {
   void release_memory(std::uint64_t end, memory_guard& guard) noexcept;
 
   std::uint64_t next_ = 1;
-  std::uint64_t end_ = 1;  ///< the first number for which there is no room
+  std::uint64_t end_ = 1;  ///< the first request number for which there is no room
   std::uint64_t completed_ = 1;
   std::uint64_t succeeded_ = 1;     ///< as `completed_`, but 0 while results are suspect
   std::uint64_t signaled_end_ = 1;  ///< valid while streams are open
@@ -219,9 +220,9 @@ class send_window {
   std::uint32_t care_ = 0;          ///< the number of reasons for `needs_care`
   std::uint32_t capacity_ = 0;
   bool is_open_ = false;
-  record* records_ = nullptr;  ///< a ring, indexed by the lower bits of the numbers
+  record* records_ = nullptr;  ///< a ring, indexed by the lower bits of request numbers
   std::uint64_t mask_ = 0;
-  std::uint64_t runs_end_ = 0;  ///< one more than the last number whose record ends a run
+  std::uint64_t runs_end_ = 0;  ///< one more than the highest number that ends a run
   owned<record[]> records_owner_{};
   /// The failed requests of the current connection, linked to those of earlier connections.
   owned<lost_sends> lost_{};

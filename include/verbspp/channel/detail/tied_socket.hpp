@@ -7,8 +7,9 @@ namespace verbspp::detail {
 
 struct tied_channels;
 
-/// A duplicate of the socket that a channel was connected over. The channel of the peer watches the
-/// other end of the socket. Destroying this closes the duplicate without notifying the peer.
+/// A duplicate of the socket over which a channel was connected. The peer's channel watches the
+/// other end of that socket. Destroying this object closes the duplicate without notifying the
+/// peer.
 class tied_socket {
  public:
   tied_socket() noexcept = default;

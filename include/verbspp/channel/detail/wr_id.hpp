@@ -7,23 +7,24 @@
 
 namespace verbspp::detail {
 
-/// The id of a receive's slot: its lowest bits are the index of the slot, and the bits above them
+/// The id of a receive's slot. Its lowest bits are the index of the slot, and the bits above them
 /// count the uses of the slot.
 inline constexpr unsigned slot_index_bits = 20;
 inline constexpr std::uint32_t no_slot = (1U << slot_index_bits) - 1;
 inline constexpr std::uint64_t one_use = std::uint64_t{1} << slot_index_bits;
 
-/// The highest byte of a `wr_id` is the operation, since failed completions do not report it; the
-/// operation of a receive sets the sign bit. The other bytes are the id of the receive's slot, or
-/// the number of a request of the send queue. A number never becomes so large that it needs the
-/// highest byte.
+/// The highest byte of a `wr_id` is the operation, because failed completions do not report the
+/// operation. If the operation is a receive, it sets the sign bit. The other bytes are the id of
+/// the receive's slot, or the number of a request in the send queue. Such a number never becomes so
+/// large that it needs the highest byte.
 inline constexpr unsigned operation_at = 56;
 inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_at) - 1;
 [[nodiscard]] constexpr std::uint64_t wr_id_of(work_operation operation,
                                                std::uint64_t id) noexcept {
   return static_cast<std::uint64_t>(operation) << operation_at | id;
 }
-/// True if the `wr_id` belongs to a receive, of the channel itself or of a hub.
+/// True if the `wr_id` belongs to a receive, whether it was posted by the channel itself or by its
+/// hub.
 [[nodiscard]] constexpr bool is_receive(std::uint64_t wr_id) noexcept {
   return static_cast<std::int64_t>(wr_id) < 0;
 }
