@@ -251,6 +251,7 @@ class VERBSPP_CONSUMABLE lease_base {
 /// The same applies if a lease is destroyed while requests are in the send queue, since a
 /// destructor should not wait for them. If a lease is destroyed before its bind has been carried
 /// out, the destructor waits for the bind; if that takes more than one second, the channel breaks.
+/// It waits in the same way for an invalidation that `async_revoke` has posted.
 /// The peer may still have access only if `revoke` returns `driver`; the memory must not be freed
 /// in that case. Other errors report how the wait ended.
 ///
