@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queue pairs and channels by IP address, through librdmacm's connection manager. This is a
-/// separate library, `verbspp-cm`.
+/// Connects queue pairs and channels by IP address, through librdmacm's connection manager. This is
+/// part of a separate library, `verbspp-cm`.
 #pragma once
 
 #include <verbspp/channel.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Connects channels and queue pairs over a socket: exchanges their endpoints, and other data that
-/// both ends need. An exchange succeeds at one end only after the other end is ready, too.
+/// Connects channels and queue pairs over a socket, by exchanging their endpoints and any other
+/// data that both ends need. An exchange succeeds at one end only after the other end is ready,
+/// too.
 #pragma once
 
 #include <verbspp/channel.hpp>

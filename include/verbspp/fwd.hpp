@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Forward declarations of verbspp's types, for headers that need only their names: for pointers,
+/// Forward declarations of verbspp's types, for headers that need only their names, in pointers,
 /// references, and the parameters and return types of declarations.
 ///
 /// Templates have no default arguments here, because the definitions have them: write

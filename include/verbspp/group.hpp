@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Groups: several channels as one object, with one completion queue, and operations on several
-/// peers.
+/// Groups, which combine several channels in one object that has one completion queue, and that
+/// offers operations on several peers.
 #pragma once
 
 #include <verbspp/channel.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Worlds: numbered processes that are connected to each other, with barriers and small collective
-/// operations. This is a separate library, `verbspp-ranks`.
+/// Worlds, which consist of numbered processes that are connected to each other. They offer
+/// barriers and small collective operations. This is part of a separate library, `verbspp-ranks`.
 #pragma once
 
 #include <verbspp/group.hpp>

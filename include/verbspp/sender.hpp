@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Senders for requests and messages, and a scheduler of the thread that polls a hub. They follow
-/// `std::execution` of C++26 (P2300).
+/// Senders for requests and messages, and a scheduler for the thread that polls a hub. They conform
+/// to `std::execution` of C++26 (P2300).
 ///
 ///     stdexec::sender auto writing =
 ///         as_sender([&] { return link.async_write({.elements = shared, .remote = theirs}); });
 ///
-/// The header depends on no other library. Any receiver that has the functions named by the
-/// standard (`set_value`, `set_error`, `set_stopped`, and optionally `get_env`) can be connected.
-/// For programs that use stdexec (https://github.com/NVIDIA/stdexec, a version of 2026 or newer),
-/// define `VERBSPP_STDEXEC` for the whole program: the header then includes
+/// The header depends on no other library. Its senders can be connected to any receiver that has
+/// the functions that the standard names: `set_value`, `set_error`, `set_stopped`, and optionally
+/// `get_env`. For programs that use stdexec (https://github.com/NVIDIA/stdexec, a version of 2026
+/// or newer), define `VERBSPP_STDEXEC` for the whole program: the header then includes
 /// `<stdexec/execution.hpp>`, and the senders and the scheduler satisfy its concepts.
 #pragma once
 

@@ -12,17 +12,17 @@
 namespace verbspp {
 
 namespace detail {
-/// Deliberately not constexpr: a constant expression that calls it does not compile, and the
-/// diagnostic shows its name. It has a definition because clang 14 evaluates the constants in
-/// default member initializers at run time.
+/// This function is deliberately not constexpr, so that a constant expression that calls it does
+/// not compile. The diagnostic then shows the function's name. It has a definition because clang 14
+/// evaluates the constants in default member initializers at run time.
 void value_is_out_of_range();
 }  // namespace detail
 
 /// An integer that is always within its range.
 ///
-/// A literal converts implicitly, and does not compile if it is out of range. A value known only at
-/// run time is converted by `from`, which checks it. `Traits` defines `value_type`, `minimum`,
-/// `maximum`, and `name`, the text for error messages, which includes the range.
+/// A literal converts implicitly, and a literal that is out of range does not compile. For a value
+/// that is known only at run time, call `from`, which checks it. `Traits` defines `value_type`,
+/// `minimum`, `maximum` and `name`. Error messages show the name, which includes the range.
 template <class Traits>
 class bounded {
  public:
@@ -38,13 +38,14 @@ class bounded {
   }
   VERBSPP_DETAIL_NUMBERS_ONLY(bounded);
 
-  /// \errors `invalid_input` with the name, the range and the value
+  /// \errors `invalid_input` if the value is out of range; the message shows the name, the range
+  /// and the value
   template <detail::Number Integer>
   [[nodiscard]] static constexpr result<bounded> from(Integer value) noexcept {
     if (!in_range(value)) return error::out_of_range("parameter", Traits::name, value);
     return assume(static_cast<value_type>(value));
   }
-  /// Converts `value`, which must be in range, without a check.
+  /// Converts `value` without checking that it is in range. The caller must ensure that it is.
   [[nodiscard]] static constexpr bounded assume(value_type value) noexcept {
     bounded result;
     result.value_ = value;

@@ -12,7 +12,8 @@
 #define VERBSPP_VERSION_MINOR 1
 #define VERBSPP_VERSION_PATCH 0
 
-// Marks a parameter that the result points into. clang then warns if the argument is a temporary.
+// Marks a parameter that the function's result refers to. clang then warns if the argument is a
+// temporary.
 #if defined(__clang__)
 #define VERBSPP_LIFETIMEBOUND [[clang::lifetimebound]]
 #else
@@ -20,15 +21,15 @@
 #endif
 
 // Marks a class as a view: its objects refer to memory that they do not own. clang then warns if a
-// view of a temporary is kept.
+// view outlives the temporary that it refers to.
 #if defined(__clang__)
 #define VERBSPP_VIEW [[gsl::Pointer]]
 #else
 #define VERBSPP_VIEW
 #endif
 
-// The consumed analysis of clang (-Wconsumed) reports the use of an object after the call that
-// consumed it. With other compilers, clang-tidy's bugprone-use-after-move finds such uses.
+// clang's consumed analysis (-Wconsumed) reports each use of an object after the call that consumed
+// it. Users of other compilers can find such uses with clang-tidy's bugprone-use-after-move.
 #if defined(__clang__)
 #define VERBSPP_CONSUMABLE [[clang::consumable(unconsumed)]]
 #define VERBSPP_CALLABLE_UNCONSUMED [[clang::callable_when("unconsumed", "unknown")]]
@@ -44,11 +45,11 @@
 #define VERBSPP_EXCEPTION [[gnu::visibility("default")]]
 
 // Marks a function that runs for every request. It is inlined regardless of the compiler's
-// heuristics, down to the driver's function pointer.
+// heuristics, so that only the call through the driver's function pointer remains.
 #define VERBSPP_DATA_PATH [[gnu::always_inline]] inline
 
-// Marks functions that do not allocate, lock, throw or wait; newer versions of clang check this
-// (-Wfunction-effects). The macro is placed after noexcept.
+// Marks a function that does not allocate, lock, throw or wait. Newer versions of clang check this
+// (-Wfunction-effects). The macro belongs after noexcept.
 #if defined(__has_cpp_attribute)
 #if __has_cpp_attribute(clang::nonblocking)
 #define VERBSPP_NONBLOCKING [[clang::nonblocking]]

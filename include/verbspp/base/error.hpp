@@ -16,7 +16,8 @@
 
 namespace verbspp {
 
-/// The kind of a failure: its meaning for the caller. Several errnos can have the same kind.
+/// The kind of a failure, which says what the failure means to the caller. Several errnos can have
+/// the same kind.
 enum class error_kind : std::uint8_t {
   invalid_input,       ///< EINVAL, ERANGE, and input that the library itself rejects
   resource_exhausted,  ///< ENOMEM, EMFILE, ENFILE, EAGAIN, ENOBUFS, ENOSPC
@@ -29,7 +30,7 @@ enum class error_kind : std::uint8_t {
   would_block,         ///< a send or receive queue is full, or a message pool has no free place
   mismatch,            ///< the two ends of a connection are incompatible
   not_connected,       ///< ENOTCONN: a channel that is not connected yet, has failed, or was closed
-  failed_request,      ///< a posted request that failed: `work_error::from` returns the details
+  failed_request,      ///< a posted request failed; `work_error::from` returns the details
   driver,              ///< EIO and every other errno
 };
 
@@ -75,8 +76,8 @@ enum class error_kind : std::uint8_t {
 class error;
 
 namespace detail {
-/// Functions for an error that was converted from a failure type of a higher layer, which this
-/// header does not declare: one writes its message, and one returns its errno.
+/// The functions that write the message and return the errno of an error that was converted from a
+/// failure in a higher layer. This header does not declare the failure types of those layers.
 struct error_source {
   std::size_t (*format)(const error& e, std::span<char> buffer) noexcept;
   int (*code)(const error& e) noexcept;
@@ -86,19 +87,21 @@ struct error_access;
 
 /// The cause of a failed call: its kind, errno and operation, and details that help to fix it.
 ///
-/// A trivially copyable value that owns nothing and never allocates. Every string passed to it must
-/// live as long as the program; in practice, strings are literals.
+/// An error is a trivially copyable value that owns nothing and never allocates. Every string
+/// passed to it must live as long as the program, so callers pass string literals.
 class error {
  public:
-  /// An unspecific failure, only for containers such as `result` that need a default constructor.
+  /// An unspecific failure. This constructor exists only for containers, such as `result`, that
+  /// need a default constructor.
   constexpr error() noexcept = default;
-  /// A failure that the library detected itself, so it has no errno.
+  /// A failure that the library itself detected, and that therefore has no errno.
   constexpr error(error_kind kind, const char* operation, const char* hint) noexcept
       : kind_(kind), operation_(operation), hint_(hint) {}
 
-  /// The error for a failed call of libibverbs or of the program itself. `errnum` is stored
-  /// unchanged; 0 means that the call reported none. Without a hint, the message explains what the
-  /// errno usually means if the operation is a verb, that is, begins with "ibv_" or "modify ".
+  /// Returns the error for a failed call to libibverbs, or to a function of the program. `errnum`
+  /// is stored unchanged; 0 means that the call reported no errno. If there is no hint, and the
+  /// operation is a verb (it begins with "ibv_" or "modify "), the message explains what the errno
+  /// usually means.
   [[nodiscard]] static constexpr error from_errno(int errnum, const char* operation,
                                                   const char* hint = nullptr) noexcept {
     error result(kind_of_errno(errnum), operation, hint);
@@ -106,7 +109,7 @@ class error {
     return result;
   }
 
-  /// The error for a `value` of `subject` that is invalid regardless of the device.
+  /// Returns the error for a `value` of `subject` that is invalid on every device.
   template <std::integral Integer>
   [[nodiscard]] static constexpr error out_of_range(const char* operation, const char* subject,
                                                     Integer value,
@@ -117,7 +120,7 @@ class error {
     return result;
   }
 
-  /// The error for a `value` of `subject` that is above the maximum, `limit`.
+  /// Returns the error for a `value` of `subject` that is above the maximum, `limit`.
   [[nodiscard]] static constexpr error above_limit(const char* operation, const char* subject,
                                                    std::uint64_t value, std::uint64_t limit,
                                                    const char* hint = nullptr) noexcept {
@@ -127,7 +130,7 @@ class error {
     return result;
   }
 
-  /// The error for two ends that differ in `subject`, which is a number.
+  /// Returns the error for a connection whose ends have different values for `subject`, a number.
   [[nodiscard]] static constexpr error mismatch(const char* operation, const char* subject,
                                                 std::int64_t local, std::int64_t remote,
                                                 const char* hint = nullptr) noexcept {
@@ -136,7 +139,8 @@ class error {
     return result;
   }
 
-  /// The error for two ends that differ in `subject`, whose values have names.
+  /// Returns the error for a connection whose ends have different values for `subject`, where each
+  /// value has a name.
   [[nodiscard]] static constexpr error mismatch(const char* operation, const char* subject,
                                                 const char* local, const char* remote,
                                                 const char* hint = nullptr) noexcept {
@@ -148,8 +152,8 @@ class error {
     return result;
   }
 
-  /// The error for `subject`, a counter of the remote end that has to increase: `value` is not
-  /// above `last`, its previous value.
+  /// Returns the error for `subject`, a counter at the remote end that should have increased: its
+  /// `value` is not above `last`, the previous value.
   [[nodiscard]] static constexpr error outdated(const char* operation, const char* subject,
                                                 std::uint64_t value, std::uint64_t last,
                                                 const char* hint = nullptr) noexcept {
@@ -159,7 +163,8 @@ class error {
     return result;
   }
 
-  /// Returns this failure with the requested amount and the limit that probably caused it.
+  /// Returns this failure, extended by the requested amount and by the limit that probably caused
+  /// it.
   [[nodiscard]] constexpr error against_limit(const char* subject, std::uint64_t value,
                                               std::uint64_t limit) const noexcept {
     error result = *this;
@@ -168,8 +173,8 @@ class error {
     return result;
   }
 
-  /// Returns this failure with another kind and hint, for an errno that does not have its usual
-  /// meaning here.
+  /// Returns this failure with a different kind and hint. Callers use it where an errno does not
+  /// have its usual meaning.
   [[nodiscard]] constexpr error as(error_kind kind, const char* hint) const noexcept {
     error result = *this;
     result.kind_ = kind;
@@ -178,22 +183,24 @@ class error {
   }
 
   [[nodiscard]] constexpr error_kind kind() const noexcept { return kind_; }
-  /// The errno of the failed call; 0 if the library detected the failure itself or the call set
-  /// none.
+  /// The errno of the failed call; 0 if the library itself detected the failure, or if the call set
+  /// no errno.
   [[nodiscard]] constexpr int native_errno() const noexcept { return native_; }
   /// The call or step that failed, such as "ibv_create_qp" or "modify INIT -> RTR".
   [[nodiscard]] constexpr const char* operation() const noexcept { return operation_; }
-  /// The advice for the caller; may be null. If it is null, and a verb failed, the message explains
-  /// the usual meaning of the errno.
+  /// Advice for the caller, or null. If this is null and a verb failed, the message explains the
+  /// usual meaning of the errno.
   [[nodiscard]] constexpr const char* hint() const noexcept { return hint_; }
-  /// The parameter or field at fault; null if the failure is not about a single one.
+  /// The parameter or field that is at fault, or null if the failure does not concern a single one.
   [[nodiscard]] constexpr const char* subject() const noexcept { return subject_; }
 
-  /// Writes the message, truncated to the buffer and null-terminated; does not allocate.
+  /// Writes the message to the buffer, truncated if necessary and null-terminated. Does not
+  /// allocate.
   /// \returns the length of the whole message, without the terminating null
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format(std::span<char> buffer) const noexcept;
-  /// The message: one line with the failure, the object that it affects, and advice.
+  /// Returns the message: one line that describes the failure, names the object that it affects,
+  /// and gives advice.
   ///
   /// An error owns no memory. Text that was composed at run time, such as the reason that a peer
   /// sent, is kept for the last 64 such errors of the process. The message of an older error says
@@ -201,11 +208,12 @@ class error {
   /// text, store the message instead of the error.
   [[nodiscard]] std::string message() const;
 
-  /// The errno, in `generic_category`. If there is none, or an earlier failure has broken the
-  /// connection, the errno that corresponds to the kind.
+  /// Returns the errno as a code of `generic_category`. If there is no errno, or if the call failed
+  /// because an earlier failure had broken the connection, returns the errno that corresponds to
+  /// the kind.
   [[nodiscard]] std::error_code code() const noexcept;
 
-  /// Throws the error as an `exception`; without exceptions, prints the message and aborts.
+  /// Throws the error as an `exception`. If exceptions are disabled, prints the message and aborts.
   [[noreturn]] void raise() const;
 
   friend constexpr bool operator==(const error& e, error_kind kind) noexcept {
@@ -219,7 +227,8 @@ class error {
   friend bool operator==(const error& e, std::errc condition) noexcept {
     return e == std::make_error_condition(condition);
   }
-  /// True if `code` equals the result of `code()`. Only a condition is also compared with the kind.
+  /// True if `code` equals the result of `code()`. Unlike a condition, a code is not compared with
+  /// the kind.
   friend bool operator==(const error& e, const std::error_code& code) noexcept {
     return e.code() == code;
   }
@@ -315,7 +324,7 @@ struct error_access {
     return result;
   }
 
-  /// The error for a call on a connection that an earlier failure, `root`, has broken.
+  /// Returns the error for a call on a connection that an earlier failure, `root`, has broken.
   [[nodiscard]] static error of_broken_connection(const error& root) noexcept {
     error result = cause(root);
     result.kind_ = error_kind::not_connected;
@@ -330,10 +339,10 @@ std::ostream& operator<<(std::ostream& out, const error& e);
 
 namespace detail {
 
-/// Returns the errno of a libibverbs call that reports failure by its return value. Depending on
-/// the call and the provider, this value is the errno itself, its negative, or -1 with errno set. 0
-/// means success. A return value of -1 with an errno of 0 is reported as EIO, so that it does not
-/// look like success.
+/// Returns the errno of a libibverbs call that reports failure by its return value, or 0 if the
+/// call succeeded. Depending on the call and the provider, the value is the errno itself, its
+/// negative, or -1 with errno set. If it is -1 but errno is 0, this function returns EIO, so that
+/// the failure does not look like success.
 [[nodiscard]] inline int errno_of(int returned) noexcept {
   if (returned >= 0) return returned;
   if (returned != -1) return -returned;

@@ -59,8 +59,9 @@ class waiting_source : list_links {
   waiting_source& operator=(const waiting_source&) = delete;
 
  protected:
-  /// Called when the source may have work, or the limit has expired.
-  /// \returns true if the coroutine is to be resumed
+  /// The loop calls this function when the source may have work, or when the limit has been
+  /// reached.
+  /// \returns true if the loop should resume the coroutine
   using look_function = bool (*)(waiting_source& self) noexcept;
 
   waiting_source(look_function look, const source_operations& operations,
@@ -76,7 +77,7 @@ class waiting_source : list_links {
  private:
   friend event_loop;
 
-  /// The latest time to call the look function.
+  /// Returns the latest time at which the loop must call the look function.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   look_function look_;
@@ -128,9 +129,9 @@ class [[nodiscard]] awaited_source : waiting_source {
 
 }  // namespace detail
 
-/// An event loop for coroutines, for programs that have no other: it resumes a coroutine when the
-/// object that the coroutine waits for may have work. The object is any `EventSource`: a hub with
-/// all its channels, an acceptor, a session of an exchange, a listener.
+/// An event loop for programs that use coroutines and have no other loop. It resumes a coroutine
+/// when the object for which the coroutine waits may have work. That object can be any
+/// `EventSource`: a hub with all its channels, an acceptor, a session of an exchange, a listener.
 ///
 ///     event_loop loop;
 ///     routine serving = serve(loop, hub), accepting = accept(loop, acceptor);
@@ -145,11 +146,11 @@ class [[nodiscard]] awaited_source : waiting_source {
 ///
 /// A coroutine may be destroyed while it waits; this ends the wait. A source must exist and must
 /// not be moved while a coroutine waits for it. Destroying the loop ends all waits; coroutines that
-/// wait are not resumed. The loop polls the descriptors, so each round costs time for each
-/// coroutine that waits: use a hub for many channels.
+/// wait are not resumed. The loop passes the descriptors of all waiting coroutines to poll(), so a
+/// round takes longer the more coroutines wait. For many channels, use a hub.
 ///
-/// It can be neither copied nor moved. Thread rule: one thread at a time for the loop, its sources
-/// and its coroutines.
+/// The loop can be neither copied nor moved. Thread rule: one thread at a time for the loop, its
+/// sources and its coroutines.
 class event_loop {
  public:
   event_loop() noexcept = default;
@@ -165,7 +166,7 @@ class event_loop {
   result<bool> run_once(const wait_limit& limit) noexcept;
 
   /// Suspends the coroutine until the source may have work. The coroutine then calls the source's
-  /// own function, such as `poll`. It may be resumed although there is no work.
+  /// own function, such as `poll`. The coroutine may be resumed even though there is no work.
   /// \errors those of `request_notification`
   template <EventSource Source>
   [[nodiscard]] auto async_ready(Source& source) noexcept {
@@ -187,8 +188,8 @@ class event_loop {
   }
 
   /// Awaits the end of a session: an exchange, a meeting, or a route or connection of the
-  /// connection manager. Returns what `run` of the session would return. The session is moved into
-  /// the awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
+  /// connection manager. Returns the same result as the session's `run` would. The session is moved
+  /// into the awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
   /// \errors those of `run`. The wait has the limit that the session was created with
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
@@ -209,8 +210,8 @@ class event_loop {
                                                   "the session moves into the awaitable: write "
                                                   "loop.async_run(std::move(session))");
 
-  /// Awaits the next client that has connected to an acceptor of exchanges, and returns the result
-  /// of the acceptor's `next`.
+  /// Awaits the next client that an `exchange_acceptor` has connected, and returns the result of
+  /// the acceptor's `next`.
   /// \errors those of `next`
   template <EventSource Acceptor>
   [[nodiscard]] auto async_next(Acceptor& acceptor,

@@ -10,10 +10,10 @@ namespace verbspp {
 template <class Bit>
 inline constexpr bool is_flag_bit = false;
 
-/// A set of the bits of one enumeration; bits of different enumerations do not mix.
+/// A set of bits from one enumeration. Bits of different enumerations cannot be combined.
 ///
-/// A structural type, so that a set can be a template argument, such as the rights of a memory
-/// region, or the parameters given to a builder.
+/// This is a structural type, so a set can be a template argument. Memory regions have such an
+/// argument for their rights, and builders for the parameters that were set.
 template <class Bit>
 struct flags {
   using underlying_type = std::underlying_type_t<Bit>;
@@ -21,8 +21,8 @@ struct flags {
   constexpr flags() noexcept = default;
   constexpr flags(Bit bit) noexcept : bits(static_cast<underlying_type>(bit)) {}
 
-  /// Converts bits, such as those from the C interface, without checking that enumerators exist for
-  /// them.
+  /// Converts bits, such as those from the C interface, without checking that each has an
+  /// enumerator.
   [[nodiscard]] static constexpr flags from_bits(underlying_type value) noexcept {
     flags result;
     result.bits = value;
@@ -39,7 +39,7 @@ struct flags {
 
   friend constexpr flags operator|(flags a, flags b) noexcept { return from_bits(a.bits | b.bits); }
   friend constexpr flags operator&(flags a, flags b) noexcept { return from_bits(a.bits & b.bits); }
-  /// The bits of `a` that `b` does not have.
+  /// Returns the bits that are in `a` but not in `b`.
   friend constexpr flags operator-(flags a, flags b) noexcept {
     return from_bits(a.bits & ~b.bits);
   }

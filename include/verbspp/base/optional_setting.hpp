@@ -16,8 +16,8 @@ struct not_required {
 }  // namespace detail
 
 /// The parameter of a setter whose value may be left at its default: a `Value`, anything that
-/// converts to one, or a `std::optional<Value>`, where empty means the default. A program that may
-/// or may not have a value therefore needs only one chain of calls.
+/// converts to one, or a `std::optional<Value>`, where empty means the default. A program that has
+/// a value only in some cases can therefore make the same chain of calls in all of them.
 ///
 /// The compiler checks literals as it does for a `Value` parameter. If `Need::required` is true,
 /// there is no default, and an optional is rejected with a message.

@@ -5,13 +5,14 @@
 
 namespace verbspp {
 
-/// The owner of a verbs object that was created elsewhere, by C code or librdmacm, and passed to
-/// the library: `from_native(native, ownership::borrowed)`. The owner destroys it.
+/// Says who owns, and therefore destroys, a verbs object that was created elsewhere, by C code or
+/// librdmacm, and passed to the library, as in `from_native(native, ownership::borrowed)`.
 enum class ownership : std::uint8_t {
-  /// The library, as for objects that it creates itself. No other code may destroy the object.
+  /// The library owns the object, as it owns objects that it creates itself. No other code may
+  /// destroy the object.
   taken,
-  /// The code that created the object. That code must destroy everything created from the borrowing
-  /// handle before it destroys the object.
+  /// The code that created the object owns it. That code must destroy everything that was created
+  /// from the borrowing handle before it destroys the object.
   borrowed,
 };
 

@@ -69,7 +69,7 @@ template <class Other>
   return std::move(from).assume_value();
 }
 
-/// The success or the error of another outcome, without its value.
+/// A copy of another outcome's success or error, without the value.
 template <class Error>
 struct copied_failure : outcome<void, Error> {
   template <class Value>
@@ -127,13 +127,13 @@ only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::t
 /// failure, returns the failure from the enclosing function. A value that can't be moved stays in
 /// place until the end of the scope, and `name` is a reference to it.
 #define VERBSPP_TRY(name, ...) VERBSPP_DETAIL_TRY(return, name, __VA_ARGS__)
-/// As `VERBSPP_TRY`, but for an expression without a value to bind, such as a `result<void>`.
+/// Like `VERBSPP_TRY`, but for an expression without a value to bind, such as a `result<void>`.
 // This is a loop and not an `if`, because an `if` would capture the `else` of an enclosing `if`.
 #define VERBSPP_TRYV(...)                                                       \
   for (auto& verbspp_failed : ::verbspp::detail::only_if_failed{(__VA_ARGS__)}) \
   return std::move(verbspp_failed).as_failure()
-/// The variants of `VERBSPP_TRY` and `VERBSPP_TRYV` for coroutines. They use co_return, so
-/// `return_value` of the promise must accept a result.
+/// The variants of `VERBSPP_TRY` and `VERBSPP_TRYV` for coroutines. They use co_return, so the
+/// promise's `return_value` must accept a result.
 // VERBSPP_CO_TRYV does not put the outcome into an aggregate, because g++ 11 and 12 destroy the
 // members of an aggregate twice if the expression has a `co_await`.
 #define VERBSPP_CO_TRY(name, ...) VERBSPP_DETAIL_TRY(co_return, name, __VA_ARGS__)

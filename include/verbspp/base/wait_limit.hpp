@@ -24,13 +24,13 @@ concept StopToken = !std::same_as<Token, wait_limit> && requires(const Token& to
 
 namespace detail {
 
-/// The operations on a token whose type was erased.
+/// The operations of a stop token whose type was erased.
 struct stop_token_operations {
   bool (*stop_requested)(const void* token) noexcept;
   void (*copy)(void* to, const void* token) noexcept;
   void (*destroy)(void* token) noexcept;
-  /// Sleeps while a callback that wakes the thread is registered; null for a token without
-  /// callbacks.
+  /// Sleeps while a callback that wakes the thread is registered. The pointer is null for a token
+  /// without callbacks.
   void (*sleep)(const void* token, stoppable_sleep& asleep) noexcept;
 };
 
@@ -61,9 +61,9 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 
 }  // namespace detail
 
-/// The limit of a wait: a time point of the steady clock, a duration from now, a stop request, or a
-/// time and a stop request, of which the earlier one ends the wait. Functions that wait have a
-/// limit as an argument. To be able to cancel a wait, pass a stop token.
+/// Says when a wait ends: at a time point of the steady clock, after a duration, at a stop request,
+/// or at whichever of a time and a stop request comes first. Functions that wait have such a
+/// parameter. To be able to cancel a wait, pass a stop token.
 ///
 ///     queue.wait(slots, std::chrono::milliseconds(100));
 ///     queue.wait(slots, deadline);                // a deadline that several waits share
@@ -71,9 +71,9 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 ///     queue.wait(slots, wait_limit(100ms, thread_token));
 ///     queue.wait(slots, wait_limit::forever());
 ///
-/// With a time that has passed, a duration that is not above zero, or a stop that was already
-/// requested, a wait only polls. The maximum time point and durations above a hundred years mean
-/// forever, so nothing overflows.
+/// If the time has already passed, the duration is not above zero, or a stop was already requested,
+/// a wait only polls. The maximum time point and durations above a hundred years mean forever, so
+/// nothing overflows.
 ///
 /// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
 /// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
@@ -84,10 +84,10 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 /// process has no file descriptor left for the eventfd, or if an `event_loop` waits for more than
 /// five sources.
 ///
-/// A duration starts when the limit is constructed from it. The limit stores the token by value.
+/// A duration begins when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
 /// alignment of a pointer at most. Its copy constructor and `stop_requested()` must be noexcept.
-/// Moving a limit copies it, so the limit that was moved from keeps its token.
+/// Moving a limit copies it, so a moved-from limit keeps its token.
 ///
 /// Thread rule: as for a plain value. A stop may be requested on any thread if the token's type
 /// allows it.
@@ -116,7 +116,8 @@ class wait_limit {
   wait_limit(std::chrono::duration<Number, Period> length, const Token& token) noexcept
       : wait_limit(after(length), token) {}
 
-  /// No limit, for waits that are known to end, or that may last as long as the program runs.
+  /// Returns a limit that is never reached, for waits that are known to end, or that may last as
+  /// long as the program runs.
   [[nodiscard]] static constexpr wait_limit forever() noexcept { return (time_point::max)(); }
 
   constexpr wait_limit(const wait_limit& other) noexcept : at_(other.at_), stop_(other.stop_) {
@@ -149,13 +150,14 @@ class wait_limit {
   }
   /// The time at which the wait ends; `time_point::max()` if no time ends it.
   [[nodiscard]] constexpr time_point deadline() const noexcept { return at_; }
-  /// The time left: 0 if the deadline has passed or a stop was requested; empty if no time ends the
-  /// wait.
+  /// Returns the time that is left: 0 if the deadline has passed or a stop was requested, and
+  /// nothing if the limit has no deadline.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> remaining() const noexcept;
   /// The time until which a thread may sleep before it checks the limit again: the deadline or,
   /// with a token, 10 ms from now if that is earlier; `time_point::min()` if a stop was requested.
-  /// This is for waits that the program implements itself. Such waits poll the token, even if it
-  /// has callbacks. Event loops that sleep until the `deadline()` of a session poll the token, too.
+  /// This is for waits that the program implements itself. Such waits have to poll the token, even
+  /// if it has callbacks. Event loops that sleep until the `deadline()` of a session have to poll
+  /// it, too.
   [[nodiscard]] time_point sleep_until() const noexcept {
     if (stop_ == nullptr) return at_;
     if (stop_requested()) return (time_point::min)();
@@ -163,7 +165,8 @@ class wait_limit {
     return soon < at_ ? soon : at_;
   }
 
-  /// This limit, with `at` as the deadline if `at` is earlier. For a part of a longer wait.
+  /// Returns a limit for a part of a longer wait: a copy of this limit whose deadline is at most
+  /// `at`.
   [[nodiscard]] wait_limit no_later_than(time_point at) const noexcept;
 
   /// Used by the library only: true if a stop request wakes a thread in `sleep`.
@@ -175,21 +178,21 @@ class wait_limit {
   /// \pre `has_callbacks()`
   void sleep(detail::stoppable_sleep& asleep) const noexcept { stop_->sleep(token_, asleep); }
 
-  /// The error for an operation that did not finish by this limit: `cancelled` if a stop was
-  /// requested, otherwise `timed_out`. Both strings must live as long as the program.
+  /// Returns the error for an operation that did not finish by this limit: `cancelled` if a stop
+  /// was requested, otherwise `timed_out`. Both strings must live as long as the program.
   [[nodiscard]] error failure(const char* operation, const char* hint = nullptr) const noexcept;
 
  private:
   template <class Number, class Period>
   [[nodiscard]] static time_point after(std::chrono::duration<Number, Period> length) noexcept {
-    // Compared as floating-point numbers, which can represent every duration. A NaN is not above
-    // zero.
+    // The durations are compared as floating-point numbers, which can represent every duration. A
+    // NaN counts as not above zero.
     using seconds = std::chrono::duration<double>;
     constexpr seconds hundred_years = std::chrono::hours(24) * 36525;
     const seconds approximate = length;
     if (!(approximate > seconds::zero())) return (time_point::min)();
     if (approximate > hundred_years) return (time_point::max)();
-    // Rounded up if the duration is finer than the clock, so that the wait does not end early.
+    // A duration that is finer than the clock is rounded up, so that the wait does not end early.
     return std::chrono::steady_clock::now() + std::chrono::ceil<time_point::duration>(length);
   }
 

@@ -15,18 +15,18 @@ namespace verbspp {
 /// An IP address and a port number for the connection manager, whose port numbers are separate from
 /// those of TCP.
 ///
-/// A plain value; a default constructed one is empty.
+/// A plain value. A default-constructed address is empty.
 class cm_address {
  public:
   cm_address() noexcept = default;
-  /// Parses a numeric address: IPv4 or IPv6, with the interface if it is link-local
+  /// Parses a numeric IPv4 or IPv6 address. A link-local address includes the interface
   /// ("fe80::1%eth0"). To use a host name, look it up with `getaddrinfo`, and pass the result to
   /// `from_native`.
   /// \errors `invalid_input` if the text is not such an address
   [[nodiscard]] static result<cm_address> from(std::string_view address,
                                                std::uint16_t port) noexcept;
-  /// The wildcard address for listeners: all IPv6 and IPv4 addresses of this host. Port 0 selects a
-  /// free port.
+  /// Returns the wildcard address, at which a listener accepts requests to all IPv6 and IPv4
+  /// addresses of this host. Port 0 selects a free port.
   [[nodiscard]] static cm_address any(std::uint16_t port) noexcept;
   /// Copies an address.
   /// \errors `invalid_input` for null, and for families other than IPv4 and IPv6
@@ -38,7 +38,7 @@ class cm_address {
   }
   [[nodiscard]] bool is_empty() const noexcept { return native()->sa_family == AF_UNSPEC; }
   [[nodiscard]] std::uint16_t port() const noexcept;
-  /// The same address with another port.
+  /// Returns the same address with a different port.
   [[nodiscard]] cm_address with_port(std::uint16_t port) const noexcept;
 
   friend bool operator==(const cm_address& a, const cm_address& b) noexcept;
@@ -46,7 +46,7 @@ class cm_address {
   friend std::ostream& operator<<(std::ostream& out, const cm_address& address);
 
  private:
-  /// Large enough for either family; an IPv4 address is in the first bytes.
+  /// This is large enough for either family; an IPv4 address occupies the first bytes.
   sockaddr_in6 storage_{};
 };
 

@@ -15,7 +15,7 @@
 
 namespace verbspp {
 
-/// The state of a connection, according to the events that were read.
+/// The state of a connection, as determined by the events that have been read.
 enum class cm_state : std::uint8_t {
   empty,  ///< default constructed or moved from
   connected,
@@ -27,11 +27,12 @@ enum class cm_state : std::uint8_t {
 /// The name of the state, such as "connected".
 [[nodiscard]] const char* to_string(cm_state state) noexcept;
 
-/// The connection manager's part of a connection: ends it, and reports that the peer has ended it.
+/// The connection manager's part of a connection. It ends the connection, and reports when the peer
+/// has ended it.
 ///
 /// The queue pair or channel is a separate object, and may be destroyed before or after this one.
 /// The destructor notifies the peer that the connection has ended. A move-only owner. Thread rule:
-/// like a container; another thread may wait for its descriptor.
+/// as for a standard container, but another thread may wait for the descriptor.
 class cm_connection {
  public:
   cm_connection() noexcept = default;
@@ -51,7 +52,7 @@ class cm_connection {
       : id_(std::move(id)), theirs_(theirs), state_(cm_state::connected) {}
 
   /// Notifies the peer that the connection ends (`rdma_disconnect`). Call it when everything has
-  /// been sent. It succeeds if the peer has ended the connection already.
+  /// been sent. The call succeeds even if the peer has already ended the connection.
   /// \errors `not_connected` if this is empty; `not_found` if the device was removed
   result<void> disconnect() noexcept;
   /// Waits until either end has ended the connection. If the peer has ended it, this call
@@ -60,34 +61,35 @@ class cm_connection {
   /// `not_connected` if this is empty; `not_found` if the device was removed
   [[nodiscard]] result<void> wait_for_end(const wait_limit& limit) noexcept;
 
-  /// Returns the next event, or nothing if none is available; never blocks. A `disconnected` event
-  /// is acknowledged to the peer.
+  /// Returns the next event, or nothing if none is available; never blocks. On a `disconnected`
+  /// event, it also acknowledges to the peer that the connection has ended.
   /// \errors `not_connected` if this is empty; `driver` if the kernel's connection manager no
   /// longer exists
   [[nodiscard]] result<std::optional<cm_event>> next_event() noexcept;
   /// Waits for the next event. Returns nothing if none arrives within the limit.
   /// \errors as `next_event`
   [[nodiscard]] result<std::optional<cm_event>> wait_event(const wait_limit& limit) noexcept;
-  /// The descriptor for epoll and poll, readable when an event is available; -1 if this is empty.
-  /// The first event reports that the peer has ended the connection, unless the device was removed
-  /// or the address moved before that. So a channel that `watch`es this descriptor does not wait
-  /// for a peer that has left.
+  /// The descriptor for epoll and poll, which is readable when an event is available; -1 if this is
+  /// empty. The first event reports that the peer has ended the connection, unless the device was
+  /// removed or the address moved before that. A channel that `watch`es this descriptor therefore
+  /// does not wait for a peer that has left.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
-  /// Always false: the descriptor needs no notification request (`EventSource`).
+  /// Always returns false, because the descriptor needs no notification request (see
+  /// `EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
-  /// The maximum, because an event loop needs no timeout for this object.
+  /// Returns the maximum time point, because an event loop needs no timeout for this object.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }
 
   /// The state after the last event that was read.
   [[nodiscard]] cm_state state() const noexcept { return state_; }
-  /// The private data of the peer's acceptance. Empty at the accepting end, where the peer's data
-  /// is in the `cm_request`.
+  /// The private data that the peer sent when it accepted the connection. It is empty at the
+  /// accepting end, where the peer's data is in the `cm_request`.
   [[nodiscard]] const cm_acceptance_data& data() const noexcept { return theirs_; }
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
-  /// The librdmacm identifier; its `id->qp` is null. Null if this is empty.
+  /// Returns the librdmacm identifier, or null if this is empty. The identifier's `id->qp` is null.
   [[nodiscard]] rdma_cm_id* native_handle() const noexcept { return id_.native(); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Datagrams by IP address: lookup of the queue pairs that receive them, and multicast groups.
+/// Datagrams to IP addresses: lookups of the queue pairs that receive them, and multicast groups.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -24,11 +24,11 @@
 
 namespace verbspp {
 
-/// The queue key of all datagrams of the connection manager (`RDMA_UDP_QKEY`). Build queue pairs
-/// that serve lookups, or join a group, with this key.
+/// The queue key that the connection manager uses for all datagrams (`RDMA_UDP_QKEY`). A queue pair
+/// that answers lookups, or that joins a group, must be built with this key.
 inline constexpr queue_key cm_datagram_key = 0x01234567;
 
-/// The destination of datagrams: the queue pair of a service, and the path to it.
+/// A destination for datagrams: the queue pair of a service, and the path to it.
 ///
 /// A plain value.
 struct cm_datagram_peer {
@@ -37,7 +37,8 @@ struct cm_datagram_peer {
   queue_key key{};
   cm_answer_data data{};  ///< the private data of the answer
 
-  /// Creates an address handle for this peer; send to its `destination(number, key)`.
+  /// Creates an address handle for this peer. Send datagrams to the handle's `destination(number,
+  /// key)`.
   /// \errors as `address_handle::create`
   [[nodiscard]] result<address_handle> address(const protection_domain& domain) const noexcept;
 };
@@ -47,20 +48,22 @@ struct cm_datagram_peer {
 /// A move-only owner. Thread rule: as for a standard container.
 class cm_datagram_route {
  public:
-  /// Finds the device and the route to the address of a service.
+  /// Finds the route to the address of a service, and the device at which the route starts.
   /// \errors as `cm_route::resolve`
   [[nodiscard]] static result<cm_datagram_route> resolve(
       const cm_address& destination, const wait_limit& limit,
       const cm_route_options& options = {}) noexcept;
 
-  /// The device of the route. librdmacm owns the context, which exists as long as the device does.
-  /// \errors `invalid_input` if this was moved from
+  /// The device at which the route starts. librdmacm owns the context, which exists as long as the
+  /// device does.
+  /// \errors `invalid_input` if this object was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// Looks up the queue pair of the service at the address. Consumes the route.
+  /// Asks the host at the destination address for the queue pair of the service. Consumes the
+  /// route.
   /// \errors `not_connected` if no service listens there, or it rejected the lookup; `timed_out`
   /// and `cancelled` when the limit is reached; `not_found` if the device was removed;
-  /// `invalid_input` if this was moved from
+  /// `invalid_input` if this object was moved from
   [[nodiscard]] result<cm_datagram_peer> look_up(const wait_limit& limit,
                                                  const cm_lookup_data& data = {}) && noexcept;
 
@@ -69,7 +72,7 @@ class cm_datagram_route {
   detail::cm_identifier id_;
 };
 
-/// A lookup of a datagram service, to be answered or rejected.
+/// A lookup of a datagram service, which the program can answer or reject.
 ///
 /// A move-only owner. If it is destroyed without an answer or a rejection, the peer may wait until
 /// its limit is reached. Thread rule: as for a standard container.
@@ -82,7 +85,7 @@ class cm_datagram_request {
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
   /// The device at which the lookup arrived. librdmacm owns the context, which exists as long as
   /// the device does.
-  /// \errors `invalid_input` if this was moved from
+  /// \errors `invalid_input` if this object was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 
@@ -96,7 +99,7 @@ class cm_datagram_request {
     return answer_with(serving.native_handle(), serving.endpoint().qkey, data);
   }
   /// Rejects the lookup.
-  /// \errors `invalid_input` if this was moved from; the errors of the kernel
+  /// \errors `invalid_input` if this object was moved from; the errors of the kernel
   result<void> reject() && noexcept;
 
  private:
@@ -123,13 +126,16 @@ class cm_datagram_listener {
   /// \errors as `accept`
   [[nodiscard]] result<std::optional<cm_datagram_request>> try_accept() noexcept;
 
-  /// The address at which it listens, with the assigned port if port 0 was requested.
+  /// The address at which this listener listens. If port 0 was requested, this contains the port
+  /// that was assigned.
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
-  /// The descriptor for epoll and poll, readable if a lookup is pending; -1 if this was moved from.
+  /// The descriptor for epoll and poll, which is readable while a lookup is pending; -1 if this
+  /// object was moved from.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
-  /// Always false: the descriptor needs no notification request (`EventSource`).
+  /// Always returns false, because the descriptor needs no notification request (see
+  /// `EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
-  /// The maximum, because an event loop needs no timeout for this object.
+  /// Returns the maximum time point, because an event loop needs no timeout for this object.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }
@@ -141,9 +147,10 @@ class cm_datagram_listener {
 
 /// A multicast group that a port of this host has joined. The destructor leaves the group.
 ///
-/// To receive its datagrams, a queue pair has to join as well: `queue_pair.join_multicast(group(),
-/// multicast_lid())`. To send, `address` is enough. A move-only owner. Thread rule: as for a
-/// container.
+/// To receive the group's datagrams, a queue pair has to join as well:
+/// `queue_pair.join_multicast(group(), multicast_lid())`. To send to the group, a program needs
+/// only the address handle that `address` creates. A move-only owner. Thread rule: as for a
+/// standard container.
 class cm_multicast {
  public:
   /// Joins the group on the device that has the local address (`rdma_join_multicast`).
@@ -160,11 +167,13 @@ class cm_multicast {
   /// The multicast LID; 0 on Ethernet.
   [[nodiscard]] lid multicast_lid() const noexcept;
   [[nodiscard]] queue_key key() const noexcept { return key_; }
-  /// The device that joined. librdmacm owns the context, which exists as long as the device does.
-  /// \errors `invalid_input` if this was moved from
+  /// The device whose port has joined the group. librdmacm owns the context, which exists as long
+  /// as the device does.
+  /// \errors `invalid_input` if this object was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// Creates an address handle for the group; send to its `destination_group(key())`.
+  /// Creates an address handle for the group. Send datagrams to the handle's
+  /// `destination_group(key())`.
   /// \errors as `address_handle::create`
   [[nodiscard]] result<address_handle> address(const protection_domain& domain) const noexcept;
 

@@ -5,7 +5,7 @@
 
 namespace verbspp {
 
-/// An event of the connection manager; its values equal `rdma_cm_event_type`.
+/// An event of the connection manager. The values equal those of `rdma_cm_event_type`.
 enum class cm_event : std::uint32_t {
   address_resolved,
   address_error,
@@ -22,7 +22,7 @@ enum class cm_event : std::uint32_t {
   device_removal,  ///< all objects created on the device have to be destroyed
   multicast_join,
   multicast_error,
-  address_change,  ///< the address has moved to another device: connect again
+  address_change,  ///< the address has moved to a different device: connect again
   time_wait_exit,  ///< no packet of the connection is in flight any more
 };
 

@@ -22,8 +22,8 @@ namespace verbspp {
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
 ///     VERBSPP_TRY(met, std::move(request).accept(std::move(prepared), 5s));
 ///
-/// A move-only owner. Destroying it rejects the pending requests; requests that it has returned
-/// stay valid. Thread rule: as for a standard container.
+/// A move-only owner. Destroying a listener rejects the pending requests, but requests that it has
+/// already returned stay valid. Thread rule: as for a standard container.
 class cm_listener {
  public:
   /// Listens at one address of this host, or at all of them (`cm_address::any`).
@@ -33,24 +33,26 @@ class cm_listener {
   [[nodiscard]] static result<cm_listener> open(const cm_address& address,
                                                 const cm_listener_options& options = {}) noexcept;
 
-  /// Waits for the next connection request. If its sender has given up in the meantime, `accept` of
-  /// the request fails.
+  /// Waits for the next connection request. If the peer that sent it has given up in the meantime,
+  /// the `accept` of that request fails.
   /// \errors `timed_out` and `cancelled` when the limit is reached; `resource_exhausted` if no
   /// descriptor is left for the request, which is then rejected; `not_found` if the device was
-  /// removed; `invalid_input` if this was moved from
+  /// removed; `invalid_input` if this object was moved from
   [[nodiscard]] result<cm_request> accept(const wait_limit& limit) noexcept;
   /// Returns the next connection request without waiting, or nothing if none is pending.
   /// \errors as `accept`
   [[nodiscard]] result<std::optional<cm_request>> try_accept() noexcept;
 
-  /// The address at which it listens, with the assigned port if port 0 was requested.
+  /// The address at which this listener listens. If port 0 was requested, this contains the port
+  /// that was assigned.
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
-  /// The descriptor for epoll and poll, readable if a request is pending; -1 if this was moved
-  /// from.
+  /// The descriptor for epoll and poll, which is readable while a request is pending; -1 if this
+  /// object was moved from.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
-  /// Always false: the descriptor needs no notification request (`EventSource`).
+  /// Always returns false, because the descriptor needs no notification request (see
+  /// `EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
-  /// The maximum, because an event loop needs no timeout for this object.
+  /// Returns the maximum time point, because an event loop needs no timeout for this object.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }

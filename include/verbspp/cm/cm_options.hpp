@@ -28,7 +28,7 @@ enum class cm_rejection_reason : std::uint16_t {
   vendor_option_not_supported = 35,
 };
 
-/// The reason as a sentence.
+/// Returns a sentence that explains the reason.
 [[nodiscard]] const char* to_string(cm_rejection_reason reason) noexcept;
 
 /// The rejection of a connection request by the peer.
@@ -39,16 +39,17 @@ struct cm_rejection {
 
 /// The options of a listener.
 struct cm_listener_options {
-  /// The maximum number of requests that wait to be accepted: 1 to 1024, the kernel's own limit
-  /// (net.rdma_ucm.max_backlog). The kernel drops further requests, and the sender's kernel
-  /// retransmits them about every four seconds.
+  /// The maximum number of requests that can wait to be accepted: 1 to 1024, which is the kernel's
+  /// own limit (net.rdma_ucm.max_backlog). The kernel drops any further requests, and their
+  /// senders' kernels retransmit them about every four seconds.
   int backlog = 64;
   /// Permits binding an address that other identifiers have bound with this option. Only one of
   /// them may listen. On newer kernels, such as 6.1, an identifier can listen only while no other
   /// identifier is bound to the address, and no other identifier can bind the address while it
   /// listens.
   bool reuse_address = false;
-  /// With the IPv6 wildcard address: listens only at the IPv6 addresses, not at the IPv4 ones.
+  /// If the listener is opened at the IPv6 wildcard address, it listens only at the IPv6 addresses
+  /// of this host, and not at the IPv4 addresses.
   bool only_ipv6 = false;
   /// The type of service of accepted connections, as in the IPv4 header: the DSCP is in the upper
   /// six bits.
@@ -57,7 +58,8 @@ struct cm_listener_options {
 
 /// The options for resolving a route.
 struct cm_route_options {
-  /// The local address; if empty, the system's routing chooses it. Its port may be 0.
+  /// The local address. If this is empty, the kernel's routing table determines the address. Its
+  /// port may be 0.
   cm_address source{};
   bool reuse_address = false;
   /// The type of service, as in the IPv4 header: the DSCP is in the upper six bits.
@@ -72,8 +74,8 @@ struct cm_connect_options {
   retry_count retries = 7;
   /// The number of times that the peer retries a send when this end has no receive posted.
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
-  /// If this is not null and the peer rejects the request, the rejection is stored here before the
-  /// call returns.
+  /// If this is not null and the peer rejects the request, the rejection is stored in the object
+  /// that this points to before the call returns.
   cm_rejection* rejection = nullptr;
 };
 

@@ -17,10 +17,10 @@
 
 namespace verbspp {
 
-/// A connection request, to be accepted or rejected.
+/// A connection request, which the program can accept or reject.
 ///
-/// A move-only owner. Destroying it before it is accepted rejects it. Thread rule: as for a
-/// container.
+/// A move-only owner. Destroying a request that was not accepted rejects it. Thread rule: as for a
+/// standard container.
 class cm_request {
  public:
   /// Used by the library only.
@@ -31,12 +31,12 @@ class cm_request {
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
   /// The device at which the request arrived. librdmacm owns the context, which exists as long as
-  /// the device does, so objects that are created on it may outlive the request. The program may
-  /// also use a context of that device that it has opened itself.
-  /// \errors `invalid_input` if this was moved from
+  /// the device does, so objects that are created on it may outlive the request. Instead of this
+  /// context, the program may use one that it has opened itself on the same device.
+  /// \errors `invalid_input` if this object was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// The maximum number of reads and atomics that the peer wants to have in flight to this end. The
+  /// The maximum number of reads and atomics to this end that the peer wants to have in flight. The
   /// handshake uses the smaller of this number and this end's own limit.
   [[nodiscard]] std::uint8_t reads_as_initiator() const noexcept { return responder_resources_; }
   /// The maximum number of reads and atomics from this end that the peer can answer at once.
@@ -45,7 +45,7 @@ class cm_request {
   /// Connects a prepared RC channel or queue pair of this device, and waits until the peer is
   /// connected. Consumes the request and the prepared object; on failure both are destroyed, and
   /// the peer is notified.
-  /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on another device;
+  /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on a different device;
   /// `invalid_input` for a UC channel, or if the request or the object was moved from;
   /// `not_supported` on iWARP
   template <class End>
@@ -55,7 +55,7 @@ class cm_request {
     VERBSPP_TRY(session, std::move(*this).start_accept(std::move(prepared), limit, options));
     return std::move(session).run();
   }
-  /// Starts an acceptance that is driven by an event loop.
+  /// Starts to accept the request, and returns a session that an event loop can drive.
   /// \errors as `accept`
   template <class End>
     requires CmEnd<End>
@@ -66,20 +66,21 @@ class cm_request {
                                              prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared));
   }
-  /// Connects a prepared channel in place; the channel may be new or renewed. On failure, the
+  /// Connects a prepared channel in place. The channel may be new or renewed. On failure, the
   /// channel is still prepared if its handshake did not begin, broken if the handshake failed, and
   /// closed if the peer did not complete the connection after the handshake. `renew` prepares it
   /// again.
-  /// \errors as for a prepared channel that is passed by value; `busy` if the channel is connected;
-  /// `not_connected` if the channel was not renewed after its last connection
+  /// \errors those of the overload to which a prepared object is passed by value; `busy` if the
+  /// channel is connected; `not_connected` if the channel was not renewed after its last connection
   [[nodiscard]] result<cm_connection> accept(channel& renewed, const wait_limit& limit,
                                              const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_accept(renewed, limit, options));
     return std::move(session).run();
   }
-  /// Starts an acceptance that connects the channel in place, driven by an event loop. The channel
-  /// must be neither moved nor destroyed while the session exists. A session that is destroyed
-  /// after the channel's handshake closes the channel, unless `finish` has returned the connection.
+  /// Starts to accept the request for a channel that is connected in place, and returns a session
+  /// that an event loop can drive. The channel must be neither moved nor destroyed while the
+  /// session exists. A session that is destroyed after the channel's handshake closes the channel,
+  /// unless `finish` has returned the connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_accept(
       channel& renewed, const wait_limit& limit,
       const cm_accept_options& options = {}) && noexcept {
@@ -87,8 +88,8 @@ class cm_request {
     return std::move(*this).start_accept(detail::cm_channel_in_place(renewed), limit, options);
   }
   /// Rejects the request.
-  /// \errors `invalid_input` if this was moved from; the errors of the kernel, for instance if the
-  /// peer has left
+  /// \errors `invalid_input` if this object was moved from; the errors of the kernel, for instance
+  /// if the peer has left
   result<void> reject(const cm_rejection_data& data = {}) && noexcept;
 
  private:

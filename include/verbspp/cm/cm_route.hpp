@@ -27,7 +27,8 @@ namespace verbspp {
 /// A move-only owner. Thread rule: as for a standard container.
 class cm_route {
  public:
-  /// Finds the device and the route (`rdma_resolve_addr`, `rdma_resolve_route`).
+  /// Finds the route to an address, and the device at which the route starts (`rdma_resolve_addr`,
+  /// `rdma_resolve_route`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
   /// has a route to the address, or the device was removed; `timed_out` if the address does not
   /// answer; `busy` if the source port is in use; `timed_out` and `cancelled` when the limit is
@@ -40,16 +41,16 @@ class cm_route {
 
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
-  /// The device of the route. librdmacm owns the context, which exists as long as the device does,
-  /// so objects that are created on it may outlive the route. The program may also use a context of
-  /// that device that it has opened itself.
-  /// \errors `invalid_input` if this was moved from
+  /// The device at which the route starts. librdmacm owns the context, which exists as long as the
+  /// device does, so objects that are created on it may outlive the route. Instead of this context,
+  /// the program may use one that it has opened itself on the same device.
+  /// \errors `invalid_input` if this object was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 
   /// Connects a prepared RC channel or queue pair of this device. Consumes the route and the
   /// prepared object; on failure both are destroyed, and the peer is notified.
-  /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on another device;
+  /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on a different device;
   /// `invalid_input` for a UC channel, or if the route or the object was moved from;
   /// `not_supported` on iWARP
   template <class End>
@@ -59,8 +60,8 @@ class cm_route {
     VERBSPP_TRY(session, std::move(*this).start_connect(std::move(prepared), limit, options));
     return std::move(session).run();
   }
-  /// Starts a connection that is driven by an event loop. `options.rejection` must stay valid as
-  /// long as the session exists.
+  /// Starts to connect, and returns a session that an event loop can drive. `options.rejection`
+  /// must stay valid as long as the session exists.
   /// \errors as `connect`
   template <class End>
     requires CmEnd<End>
@@ -71,20 +72,21 @@ class cm_route {
                                               prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared), options.rejection);
   }
-  /// Connects a prepared channel in place; the channel may be new or renewed. On failure, the
+  /// Connects a prepared channel in place. The channel may be new or renewed. On failure, the
   /// channel is still prepared if its handshake did not begin, broken if the handshake failed, and
   /// closed if the peer did not complete the connection after the handshake. `renew` prepares it
   /// again.
-  /// \errors as for a prepared channel that is passed by value; `busy` if the channel is connected;
-  /// `not_connected` if the channel was not renewed after its last connection
+  /// \errors those of the overload to which a prepared object is passed by value; `busy` if the
+  /// channel is connected; `not_connected` if the channel was not renewed after its last connection
   [[nodiscard]] result<cm_connection> connect(channel& renewed, const wait_limit& limit,
                                               const cm_connect_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_connect(renewed, limit, options));
     return std::move(session).run();
   }
-  /// Starts to connect the channel in place, driven by an event loop. The channel must be neither
-  /// moved nor destroyed while the session exists. A session that is destroyed after the channel's
-  /// handshake closes the channel, unless `finish` has returned the connection.
+  /// Starts to connect the channel in place, and returns a session that an event loop can drive.
+  /// The channel must be neither moved nor destroyed while the session exists. A session that is
+  /// destroyed after the channel's handshake closes the channel, unless `finish` has returned the
+  /// connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_connect(
       channel& renewed, const wait_limit& limit,
       const cm_connect_options& options = {}) && noexcept {
@@ -98,8 +100,8 @@ class cm_route {
   detail::cm_identifier id_;
 };
 
-/// Resolves a route, driven by an event loop: call `advance` when the descriptor is readable, and
-/// at the deadline.
+/// Resolves a route under the control of an event loop, which calls `advance` when the descriptor
+/// is readable, and at the deadline.
 class cm_resolver {
  public:
   /// Starts the resolution.
@@ -122,7 +124,8 @@ class cm_resolver {
     return cm_route(std::move(id));
   }
   [[nodiscard]] int file_descriptor() const noexcept { return resolution_.file_descriptor(); }
-  /// Always false: the descriptor needs no notification request (`EventSource`).
+  /// Always returns false, because the descriptor needs no notification request (see
+  /// `EventSource`).
   [[nodiscard]] result<bool> request_notification() noexcept { return false; }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return resolution_.deadline(); }
 

@@ -19,7 +19,7 @@ concept CmEnd = detail::because(detail::cm_end<End>::exists,
                                 "a connection manager can connect only a prepared_channel or a "
                                 "prepared RC queue pair");
 
-/// One end of a connection that is being established, driven by an event loop.
+/// One end of a connection that is being established. An event loop can drive it:
 ///
 ///     VERBSPP_TRY(session, std::move(route).start_connect(std::move(prepared), 5s));
 ///     for (;;) {
@@ -29,8 +29,8 @@ concept CmEnd = detail::because(detail::cm_end<End>::exists,
 ///     }
 ///     auto met = std::move(session).finish();
 ///
-/// A move-only owner. Destroying it before it is done notifies the peer. Thread rule: as for a
-/// container.
+/// A move-only owner. Destroying a session that is not done notifies the peer. Thread rule: as for
+/// a standard container.
 template <class End>
   requires CmEnd<End>
 class cm_session {
@@ -86,7 +86,8 @@ class cm_session {
     return detail::cm_end<End>::made(cm_connection(handshake_.take(), handshake_.theirs()),
                                      std::move(*connected_));
   }
-  /// Waits for the peer and calls `advance` until the connection is established, and returns it.
+  /// Waits for the peer and calls `advance` until the connection is established, and then returns
+  /// the connection.
   /// \errors as `advance`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
@@ -96,15 +97,16 @@ class cm_session {
     }
   }
 
-  /// The descriptor for epoll and poll, readable when an event of the connection is available.
+  /// The descriptor for epoll and poll, which is readable when an event for the connection is
+  /// available.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
-  /// True if `advance` can proceed before the descriptor is readable, for instance at the start of
-  /// an acceptance. This call changes nothing (`EventSource`).
+  /// True if `advance` can proceed before the descriptor is readable, for instance when this end
+  /// has just started to accept. This call changes nothing.
   [[nodiscard]] result<bool> request_notification() noexcept { return handshake_.has_work(); }
   /// The latest time to call `advance`, even if the descriptor is not readable. With a stop token,
   /// it is at most 10 ms from now, because `advance` polls the token.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
-  /// The rejection, if the peer has rejected the request.
+  /// The peer's rejection, or nothing if the peer has not rejected the request.
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept {
     return handshake_.rejection();
   }

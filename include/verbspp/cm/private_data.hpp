@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Private data: bytes of the program that the messages of a connection manager carry.
+/// Private data: bytes that a program can attach to the messages of the connection manager.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -48,9 +48,9 @@ concept FitsPrivateData = TravelsAsBytes<Value> && sizeof(Value) <= Most;
 ///     route.connect(std::move(prepared), 5s, {.data = greeting{1, 7}});
 ///     const auto said = request.data().as<greeting>();      // at the other end
 ///
-/// The number of bytes that arrive depends on the link: InfiniBand and RoCE pad them with zeros to
-/// `Most`. So a value is read from the first bytes, and data of variable length has to include its
-/// length.
+/// The peer may receive more bytes than were set, because InfiniBand and RoCE pad the data with
+/// zeros to `Most` bytes. A value is therefore read from the first bytes, and data of variable
+/// length has to include its length.
 ///
 /// A plain value.
 template <std::size_t Most>
@@ -99,8 +99,8 @@ class private_data {
   }
   [[nodiscard]] bool is_empty() const noexcept { return size_ == 0; }
   /// Returns the value that the first bytes represent.
-  /// \errors `mismatch` if there are fewer bytes than the value has: the peer sent another value,
-  /// or none
+  /// \errors `mismatch` if there are fewer bytes than the value has, which means that the peer sent
+  /// a different value or none
   template <class Value>
     requires FitsPrivateData<Value, Most>
   [[nodiscard]] result<Value> as() const noexcept {
@@ -121,9 +121,9 @@ using cm_request_data = private_data<56>;
 using cm_acceptance_data = private_data<196>;
 /// The private data of a rejection.
 using cm_rejection_data = private_data<148>;
-/// The private data of a lookup of a datagram service.
+/// The private data that a lookup of a datagram service can carry.
 using cm_lookup_data = private_data<180>;
-/// The private data of the answer to a lookup.
+/// The private data that the answer to a lookup can carry.
 using cm_answer_data = private_data<136>;
 
 }  // namespace verbspp

@@ -41,7 +41,7 @@ enum class async_event_type : std::uint32_t {
   work_queue_fatal = IBV_EVENT_WQ_FATAL,
 };
 
-/// Returns the name; "unknown event" for a value that is not in the list.
+/// Returns the name of the event type, or "unknown event" for a value that is not in the list.
 [[nodiscard]] const char* to_string(async_event_type type) noexcept;
 
 /// The kinds of objects that asynchronous events are about.
@@ -59,7 +59,7 @@ enum class async_event_element : std::uint8_t {
 
 /// The severity of an asynchronous event.
 enum class async_event_severity : std::uint8_t {
-  notice,   ///< normal operation, or an event that the program requested
+  notice,   ///< part of normal operation, or an event that the program requested
   warning,  ///< something changed: attributes that were read earlier may be stale
   error,    ///< the element has failed; the rest of the device still works
   fatal,    ///< the device has failed, and all objects created on it
@@ -72,8 +72,8 @@ namespace detail {
 struct async_events;
 class async_listener;
 
-/// Returns the next number of a process-wide counter. Such a number is stored when a queue is
-/// created, and when an event is read, to determine which of the two came first.
+/// Increments a process-wide counter and returns its value. The library stores such a value when it
+/// creates a queue and when it reads an event, so that it can tell which of the two came first.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
 
 /// A queue pair of any type and state.
@@ -88,9 +88,9 @@ concept NumberedQueuePair = requires(const Object& object) {
 /// An asynchronous event of a device, as returned by `context::poll_async_event` and
 /// `wait_async_event`.
 ///
-/// A plain value: when the event was read, its contents were copied and it was acknowledged. It
-/// need not be released. The object that it is about can be destroyed without waiting for the
-/// event, and may already have been.
+/// A plain value: the native event was copied and acknowledged when it was read, so nothing has to
+/// be released. The object that the event is about can be destroyed at any time, and may no longer
+/// exist.
 class async_event {
  public:
   /// Copies an event that was read by `ibv_get_async_event` and has not been acknowledged.
@@ -101,7 +101,7 @@ class async_event {
   }
   [[nodiscard]] async_event_element element() const noexcept;
   [[nodiscard]] async_event_severity severity() const noexcept;
-  /// The meaning of the event for the program, with advice.
+  /// Explains what the event means for the program, and gives advice.
   [[nodiscard]] const char* hint() const noexcept;
 
   /// The number of the queue pair that the event is about; empty if it is not about a queue pair.
@@ -121,10 +121,10 @@ class async_event {
   /// True if the event is about this completion queue or a copy of it. This is exact: an event
   /// about a queue that was destroyed does not match a newer queue at the same address.
   [[nodiscard]] bool concerns(const completion_queue& queue) const noexcept;
-  /// As above, for a shared receive queue.
+  /// True if the event is about this shared receive queue or a copy of it. This is exact, too.
   [[nodiscard]] bool concerns(const shared_receive_queue& queue) const noexcept;
-  /// For objects that were created without the library: true if the event is about an object at
-  /// this address.
+  /// True if the event is about the object at this address. These overloads are for objects that
+  /// were created without the library.
   [[nodiscard]] bool concerns(const ibv_srq* queue) const noexcept {
     return element() == async_event_element::shared_receive_queue && is_at(queue);
   }
@@ -132,7 +132,7 @@ class async_event {
     return element() == async_event_element::work_queue && is_at(queue);
   }
 
-  /// One line: the event, its element, and the hint.
+  /// Prints one line that contains the event, the element that it is about, and the hint.
   friend std::ostream& operator<<(std::ostream& out, const async_event& event);
 
  private:

@@ -84,26 +84,27 @@ class gid_table {
   std::size_t size_;
 };
 
-/// An opened device: a shared handle, cheap to copy. The device is closed when the last copy and
-/// the last object created from it have been destroyed. Thread-safe. Calls on a context that was
-/// moved from return `invalid_input`, as does creating objects from it.
+/// An opened device. A context is a shared handle, which is cheap to copy. The device is closed
+/// when the last copy and the last object created from it have been destroyed. Thread-safe. Calls
+/// on a moved-from context return `invalid_input`, and so does creating objects from it.
 class context {
  public:
-  /// Takes over or borrows a context that was opened elsewhere. A context of librdmacm
-  /// (`id->verbs`) must be borrowed. The file descriptor of asynchronous events is made
-  /// non-blocking if the context is taken, and left unchanged if it is borrowed. In the latter case
-  /// `poll_async_event` may block if other code reads events, too.
-  /// \errors `invalid_input` for null, `resource_exhausted`
+  /// Takes ownership of a context that was opened elsewhere, or borrows it. A context that
+  /// librdmacm owns (`id->verbs`) must be borrowed. If the context is taken, the file descriptor of
+  /// its asynchronous events is made non-blocking. If it is borrowed, the descriptor is left
+  /// unchanged, and `poll_async_event` may block if other code reads events, too.
+  /// \errors `invalid_input` if `native` is null; `resource_exhausted`
   [[nodiscard]] static result<context> from_native(ibv_context* native, ownership whose) noexcept;
-  /// Releases the context, still open, to the caller, which must close it. The file descriptor of
-  /// its asynchronous events is non-blocking, unless the context was borrowed.
-  /// \errors `busy` if other handles of the context or objects created from it exist; this handle
+  /// Passes ownership of the context, which is still open, to the caller. The caller must close it.
+  /// The file descriptor of its asynchronous events is non-blocking, unless the context was
+  /// borrowed.
+  /// \errors `busy` if other handles to the context or objects created from it exist; this handle
   /// then keeps the context. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_context*> release() && noexcept;
 
   /// The limits and capabilities of the device (`ibv_query_device`).
   [[nodiscard]] result<ibv_device_attr> query_device() const noexcept;
-  /// The frequency of the clock behind completion timestamps, in kHz (`ibv_query_device_ex`).
+  /// The frequency of the clock that timestamps completions, in kHz (`ibv_query_device_ex`).
   /// \errors `not_supported` if the device does not report it
   [[nodiscard]] result<std::uint64_t> device_clock_khz() const noexcept;
 
@@ -127,23 +128,23 @@ class context {
   /// (`ibv_get_async_event`). Each event is returned only once, to one of the threads that call
   /// this. An event about a failure also ends the library's waits that depend on the failed object.
   ///
-  /// Waits that watch for failures (`completion_queue_with::wait_watching`) read the available
-  /// events, and keep at most 64 of them, in their order, for this call. When there is no room, the
-  /// oldest event of the lowest severity is dropped. Events about an object are dropped when it is
-  /// destroyed.
+  /// Waits that watch for failures (`completion_queue_with::wait_watching`) also read the available
+  /// events. They keep at most 64 of them, in order, and this call returns those first. When there
+  /// is no room, the oldest event of the lowest severity is dropped. Events about an object are
+  /// dropped when it is destroyed.
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
-  /// Waits for the next asynchronous event. The result is empty only if the limit expires. Signals
-  /// do not end the wait.
+  /// Waits for the next asynchronous event. The result is empty only if the limit is reached first.
+  /// Signals do not end the wait.
   /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
   /// left
   [[nodiscard]] result<std::optional<async_event>> wait_async_event(
       const wait_limit& until) const noexcept;
   /// A file descriptor for epoll and poll. It is readable while asynchronous events are available,
   /// including those that the library keeps; call `poll_async_event` until it returns none. Each
-  /// call returns the same descriptor. It is closed with the context, and only the library may read
-  /// it. The result is -1 if this context was moved from. If the process has no file descriptors
-  /// left, the descriptor of the device is returned, which does not report kept events.
+  /// call returns the same descriptor, which is closed with the context, and which only the library
+  /// may read. A moved-from context returns -1. If the process has no file descriptors left, this
+  /// returns the descriptor of the device itself, which does not report kept events.
   [[nodiscard]] int async_event_file_descriptor() const noexcept;
 
   /// The kernel's name for the device, such as "mlx5_0"; empty if this context was moved from.
@@ -154,7 +155,8 @@ class context {
   [[nodiscard]] ibv_context* native_handle() const noexcept {
     return state_ ? state_->native : nullptr;
   }
-  /// True for handles of the same native context. Opening a device twice creates two contexts.
+  /// True if both are handles to the same native context. Opening a device twice creates two
+  /// contexts.
   friend bool operator==(const context& a, const context& b) noexcept {
     return a.native_handle() == b.native_handle();
   }

@@ -19,7 +19,8 @@ class context;
 
 namespace detail {
 
-/// A list that `ibv_get_device_list` returned. It is freed with the last object that refers to it.
+/// A list that `ibv_get_device_list` returned. The list is freed when the last object that refers
+/// to it is destroyed.
 struct device_list_state : counted {
   device_list_state(ibv_device** list, int length) noexcept : devices(list), count(length) {}
   device_list_state(const device_list_state&) = delete;
@@ -30,14 +31,14 @@ struct device_list_state : counted {
   int count;
 };
 
-/// Returns a device's name. It is never null, but empty for a null device, or if libibverbs does
-/// not report a name.
+/// Returns a device's name. The result is never null. It is empty if the device is null, or if
+/// libibverbs does not report a name.
 [[nodiscard]] const char* name_of(ibv_device* native) noexcept;
 
 }  // namespace detail
 
-/// An RDMA device of this machine, before it is opened. Cheap to copy. It keeps its device list
-/// alive.
+/// An RDMA device of this machine that has not been opened yet. It is cheap to copy, and keeps its
+/// device list alive.
 class device {
  public:
   device(const device&) noexcept = default;
@@ -60,8 +61,8 @@ class device {
   [[nodiscard]] ibv_transport_type transport_type() const noexcept;
 
   /// Opens the device (`ibv_open_device`). Each call returns a separate context.
-  /// \errors `permission` without access to /dev/infiniband, `resource_exhausted`, `driver`;
-  /// `invalid_input` if this device was moved from
+  /// \errors `permission` if the process has no access to /dev/infiniband; `resource_exhausted`,
+  /// `driver`; `invalid_input` if this device was moved from
   [[nodiscard]] result<context> open() const noexcept;
 
   /// Null if this device was moved from.
@@ -76,7 +77,8 @@ class device {
   ibv_device* native_;
 };
 
-/// The RDMA devices of this machine at the time of the query, in the order of libibverbs.
+/// The RDMA devices of this machine at the time of the query, in the order in which libibverbs
+/// lists them.
 class device_list {
  public:
   class iterator {
@@ -107,7 +109,8 @@ class device_list {
   };
 
   /// Queries the devices (`ibv_get_device_list`). The list is empty if the machine has none.
-  /// \errors `permission`, `resource_exhausted`, `not_supported` (no kernel support)
+  /// \errors `permission`, `resource_exhausted`, `not_supported` if the kernel does not support
+  /// RDMA
   [[nodiscard]] static result<device_list> query() noexcept;
 
   [[nodiscard]] std::size_t size() const noexcept {

@@ -3,13 +3,13 @@
 /// Notes for programs that call fork().
 ///
 /// *Memory.* fork() shares pages between parent and child until one of them writes, and the writer
-/// gets a new page. If the parent writes, the device continues to use the old page, and the data
-/// that it writes or reads is no longer in the parent's memory. Linux 5.12 and newer copy pinned
-/// pages at fork, so programs need do nothing. On older kernels, `initialize_fork` excludes
-/// registered pages from the child, which must not access any data on them. This affects whole
+/// gets a new page. If the writer is the parent, the device continues to use the old page, so it
+/// reads and writes data that is no longer in the parent's memory. Linux 5.12 and newer copy pinned
+/// pages at fork, so programs need not do anything. On older kernels, `initialize_fork` withholds
+/// registered pages from the child, which then must not access any data on them. This affects whole
 /// pages: memory from malloc shares its pages with other data, but the memory of a
-/// `registered_buffer` does not. A child that calls exec at once does not need those pages. Threads
-/// are not affected.
+/// `registered_buffer` does not. A child that calls exec at once does not need those pages.
+/// Creating threads is not affected.
 ///
 /// *Objects.* The child inherits the program's objects, but the objects of the device belong to the
 /// parent. The child must not use them, and should not destroy them either, because that may
@@ -25,7 +25,7 @@
 
 namespace verbspp {
 
-/// Whether registered memory survives a fork(), with the values of `ibv_fork_status`.
+/// Says whether registered memory survives a fork(), with the values of `ibv_fork_status`.
 enum class fork_safety : std::uint8_t {
   disabled = 0,  ///< no: call `initialize_fork` before anything else
   enabled = 1,   ///< yes, but the child does not have the registered pages
@@ -34,13 +34,14 @@ enum class fork_safety : std::uint8_t {
 
 [[nodiscard]] const char* to_string(fork_safety safety) noexcept;
 
-/// Queries libibverbs (`ibv_is_fork_initialized`).
+/// Asks libibverbs whether registered memory survives a fork() (`ibv_is_fork_initialized`).
 /// \errors `not_supported` if libibverbs is older than 1.13 (rdma-core 35), which cannot report it
 [[nodiscard]] result<fork_safety> fork_status() noexcept;
 
 /// Makes registered memory survive a fork() on kernels that do not ensure this themselves
-/// (`ibv_fork_init`). On such kernels it makes registration slower. Call it before any memory is
-/// registered. Setting the environment variable RDMAV_FORK_SAFE=1 has the same effect.
+/// (`ibv_fork_init`). On such kernels, this makes registration slower. Call this function before
+/// any memory is registered. Setting the environment variable RDMAV_FORK_SAFE=1 has the same
+/// effect.
 /// \errors `invalid_input` if memory has been registered already, `not_supported`, `driver`
 [[nodiscard]] result<void> initialize_fork() noexcept;
 

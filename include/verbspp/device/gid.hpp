@@ -15,7 +15,8 @@
 
 namespace verbspp {
 
-/// A global identifier of a port: 128 bits, written as an IPv6 address, in network byte order.
+/// A global identifier, which is the address of a port. It has 128 bits, is stored in network byte
+/// order, and is written like an IPv6 address.
 struct gid {
   std::array<std::uint8_t, 16> bytes{};
 
@@ -38,14 +39,14 @@ struct gid {
   [[nodiscard]] constexpr bool is_multicast() const noexcept {
     return is_ipv4_mapped() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff;
   }
-  /// The upper 64 bits: on InfiniBand, the subnet that the port belongs to.
+  /// Returns the upper 64 bits. On InfiniBand, they identify the subnet that the port belongs to.
   [[nodiscard]] constexpr std::uint64_t subnet_prefix() const noexcept {
     std::uint64_t prefix = 0;
     for (std::size_t i = 0; i < 8; ++i) prefix = prefix << 8 | bytes[i];
     return prefix;
   }
 
-  /// The lower 64 bits: on InfiniBand, the port's GUID or a locally assigned one.
+  /// Returns the lower 64 bits. On InfiniBand, they are the port's GUID or a locally assigned GUID.
   [[nodiscard]] constexpr guid interface_id() const noexcept {
     std::uint64_t identifier = 0;
     for (std::size_t i = 8; i < 16; ++i) identifier = identifier << 8 | bytes[i];

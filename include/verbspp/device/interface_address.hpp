@@ -17,15 +17,15 @@ struct interface_address {
   static constexpr std::uint16_t untagged = 0;
 
   gid address;  ///< IPv4 addresses have RoCE's form ::ffff:a.b.c.d
-  /// The number of leading bits that the addresses of its subnet share: 0 to 128. For IPv4, this is
-  /// 96 more than the usual prefix length.
+  /// The number of leading bits that all addresses of the subnet share: 0 to 128. For IPv4, this is
+  /// the usual prefix length plus 96.
   std::uint8_t prefix_length = 128;
   std::uint32_t interface_index = 0;  ///< as returned by `if_nametoindex`
   std::uint16_t vlan = untagged;      ///< 1 to 4094, or `untagged`
   bool is_up = true;
   bool is_loopback = false;
 
-  /// True if `other` is an address in the same subnet.
+  /// True if `other` is in the same subnet as this address.
   [[nodiscard]] bool shares_subnet_with(const gid& other) const noexcept;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The NUMA node of a device. A thread on this node reaches the device faster, and the device
-/// reaches the memory of this node faster.
+/// The NUMA node that a device is attached to. Threads on this node access the device faster than
+/// others do, and the device accesses the memory of this node faster than other memory.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -26,35 +26,35 @@ struct numa_node_traits {
 /// A NUMA node of this machine, as numbered by the kernel.
 using numa_node = bounded<detail::numa_node_traits>;
 
-/// The behaviour if a thread cannot be bound to a device's node.
+/// The behaviour of `bind_this_thread_near` if the thread cannot be bound to the device's node.
 enum class numa_binding : std::uint8_t {
   strict,              ///< an error is returned
   as_far_as_possible,  ///< the result is false, and the thread keeps its processors
 };
 
-/// The node that a device is attached to, according to the kernel (/sys/class/infiniband). Empty if
-/// the kernel reports none, as on machines with a single node, or if the device exists only in user
-/// space, like those of softverbs.
+/// Returns the node that a device is attached to, as the kernel reports it (/sys/class/infiniband).
+/// The result is empty if the kernel reports no node, for instance because the machine has only one
+/// node, or if the device exists only in user space, as softverbs devices do.
 /// \errors `driver` if the kernel's file cannot be parsed; the errors of reading a file;
 /// `invalid_input` if the device was moved from
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const device& one) noexcept;
-/// As the function above, but for the device of a context.
+/// Like the function above, but for the device that a context has opened.
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const context& opened) noexcept;
 
 /// Restricts the calling thread to those processors of a device's node that the thread may use
-/// (`sched_setaffinity`). Threads that it starts later inherit this. Memory that such a thread
-/// touches first is then allocated on that node, too.
+/// (`sched_setaffinity`). Threads that it starts later inherit the restriction. As a consequence,
+/// memory that is first touched by such a thread is allocated on that node, too.
 /// \returns true if the thread is bound; always true with `numa_binding::strict`
 /// \errors with `numa_binding::strict`: `not_supported` if the device belongs to no node,
 /// `invalid_input` if the thread may use none of the node's processors; in any case the errors of
 /// `numa_node_of`, and `driver` if the kernel's list of processors cannot be parsed
 [[nodiscard]] result<bool> bind_this_thread_near(const device& one, numa_binding how) noexcept;
-/// As the function above, but for the device of a context.
+/// Like the function above, but for the device that a context has opened.
 [[nodiscard]] result<bool> bind_this_thread_near(const context& opened, numa_binding how) noexcept;
 
 namespace detail {
-// As the functions above, but for a device name. `sysfs` is the directory of the kernel's device
-// files, usually "/sys".
+// These are like the functions above, but for a device name. `sysfs` is the directory of the
+// kernel's device files, usually "/sys".
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const char* sysfs,
                                                             const char* name) noexcept;
 [[nodiscard]] result<bool> bind_this_thread_near(const char* sysfs, const char* name,

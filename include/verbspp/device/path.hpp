@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The path of packets to a peer, called an address vector in verbs.
+/// The path that packets take to a peer. The verbs documentation calls it an address vector.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -66,8 +66,8 @@ struct global_route {
   verbspp::flow_label flow_label{};
 };
 
-/// A path through InfiniBand: by LID within the subnet, with a GRH to other subnets and to
-/// multicast groups.
+/// A path through InfiniBand. Within the subnet, a LID is enough; to reach other subnets and
+/// multicast groups, packets need a GRH.
 struct infiniband_path {
   lid destination{};
   verbspp::service_level service_level{};
@@ -76,15 +76,15 @@ struct infiniband_path {
   std::optional<global_route> route{};
 };
 
-/// A path through Ethernet (RoCE), always by GID.
+/// A path through Ethernet (RoCE), where every destination is a GID.
 struct roce_path {
   global_route route{};
   verbspp::service_level service_level{};
   ibv_rate static_rate = IBV_RATE_MAX;
 };
 
-/// A path of either kind, for functions that accept both. A port accepts only paths of its link
-/// layer.
+/// A path of either kind, for functions that accept both. A port accepts only paths for its own
+/// link layer.
 class path {
  public:
   path(const infiniband_path& way) noexcept;
@@ -92,7 +92,7 @@ class path {
 
   [[nodiscard]] enum link_layer link_layer() const noexcept { return link_layer_; }
   [[nodiscard]] bool is_global() const noexcept { return native_.is_global != 0; }
-  /// Returns the address vector of libibverbs for this path, with `port` as the local port.
+  /// Returns this path as a libibverbs address vector, with `port` as the local port.
   [[nodiscard]] ibv_ah_attr native(port_number port) const noexcept {
     ibv_ah_attr native = native_;
     native.port_num = port.value();
@@ -107,8 +107,8 @@ class path {
 std::ostream& operator<<(std::ostream& out, const path& way);
 
 namespace detail {
-/// Checks that a port with this link layer can send along the path: the path must be for that link
-/// layer, and have a destination address.
+/// Checks that a port with the link layer `port` can send along the path. The path must be for that
+/// link layer, and must have a destination address.
 [[nodiscard]] result<void> check_path(const path& way, link_layer port,
                                       const char* operation) noexcept;
 }  // namespace detail

@@ -41,7 +41,8 @@ using port_number = bounded<detail::port_number_traits>;
 using gid_index = bounded<detail::gid_index_traits>;
 /// An index into a port's partition key table.
 using pkey_index = bounded<detail::pkey_index_traits>;
-/// A local identifier: a port's address within an InfiniBand subnet; 0 means none.
+/// A local identifier, which is a port's address within an InfiniBand subnet. 0 means that the port
+/// has none.
 using lid = bounded<detail::lid_traits>;
 
 /// The maximum payload of a packet in bytes: 256, 512, 1024, 2048 or 4096.
@@ -91,7 +92,7 @@ class path_mtu {
 };
 
 namespace detail {
-/// Converts a code that a driver wrote; an unknown code yields the smallest MTU.
+/// Converts a code that a driver wrote. For an unknown code, returns the smallest MTU.
 [[nodiscard]] path_mtu mtu_from(const ibv_mtu& code) noexcept;
 }  // namespace detail
 

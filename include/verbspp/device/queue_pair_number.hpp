@@ -23,8 +23,8 @@ struct queue_key_traits {
 using queue_pair_number = bounded<detail::queue_pair_number_traits>;
 
 namespace detail {
-/// Returns the queue pair number in a 32-bit field that a driver wrote. The number is in the low 24
-/// bits.
+/// Extracts the queue pair number from a 32-bit field that a driver wrote. The number is in the low
+/// 24 bits.
 [[nodiscard]] constexpr queue_pair_number queue_pair_number_of(std::uint32_t field) noexcept {
   return queue_pair_number::assume(field & queue_pair_number::maximum);
 }

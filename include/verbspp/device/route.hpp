@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Lookups in the kernel's routing table: the local address, interface and port by which a peer is
-/// reached.
+/// Lookups in the kernel's routing table, which find the local address, interface and port from
+/// which a peer can be reached.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -20,8 +20,8 @@ struct ip_route {
   std::uint32_t interface_index = 0;
 };
 
-/// Queries the kernel for the route by connecting a UDP socket to the address, which sends no
-/// packet. If the address belongs to this host, the source is the same address. Thread-safe.
+/// Finds the route by connecting a UDP socket to the address, which does not send any packet. If
+/// the address belongs to this host, the source is the same address. Thread-safe.
 /// \param destination an IP address; IPv4 as ::ffff:a.b.c.d
 /// \param interface_index the interface of a link-local address; otherwise 0
 /// \errors `invalid_input` if `destination` is not the address of a host, or is a link-local
@@ -29,24 +29,25 @@ struct ip_route {
 [[nodiscard]] result<ip_route> find_route(const gid& destination,
                                           std::uint32_t interface_index = 0) noexcept;
 
-/// A port through which a peer is reached, and the index of the source address in its GID table.
+/// A port through which a peer can be reached, and the index of the source address in the port's
+/// GID table.
 struct port_towards {
   verbspp::context context;  ///< the port's device, opened
   port_number port;
   verbspp::gid_index gid_index;
 };
 
-/// Finds the RoCE port through which the kernel reaches this address, and opens its device. On a
-/// host with ports in several networks, this selects the one that leads to the peer.
+/// Finds the RoCE port through which the kernel would send to this address, and opens its device.
+/// On a host with ports in several networks, this selects the one that leads to the peer.
 ///
 ///     VERBSPP_TRY(peer, socket.peer_address());
 ///     VERBSPP_TRY(found, open_device_towards(peer));
 ///     VERBSPP_TRY(domain, protection_domain::allocate(found.context));
 ///     VERBSPP_TRY(prepared, domain.build_channel().port(found.port).build());
 ///
-/// The queue pair then offers all addresses of the port, and the handshake selects the pair of
-/// addresses that fit. If several devices have the address, as with a bonded interface, the first
-/// one with an active port is selected.
+/// The queue pair then offers all addresses of the port, and the handshake selects the two
+/// addresses that fit together. If several devices have the address, as with a bonded interface,
+/// the first one with an active port is selected.
 /// \errors those of `find_route` and `device::open`; `not_found` if no active RoCE port has the
 /// address from which the kernel reaches the peer
 [[nodiscard]] result<port_towards> open_device_towards(const gid& destination) noexcept;

@@ -22,8 +22,8 @@
 namespace verbspp {
 
 /// An offer to a client: the channel or queue pair that was prepared for it, and a value or
-/// std::tuple to send to it. It may also contain an object that the acceptor keeps until the client
-/// is taken, such as an inbox that was opened before the handshake.
+/// std::tuple to send to it. It may also contain an object that the acceptor keeps until the
+/// program takes the client, such as an inbox that was opened before the handshake.
 template <class End, class Mine, class Kept = void>
 struct exchange_offer {
   End prepared;
@@ -40,9 +40,9 @@ exchange_offer(End, Mine) -> exchange_offer<End, Mine>;
 template <class End, class Mine, class Kept>
 exchange_offer(End, Mine, Kept) -> exchange_offer<End, Mine, Kept>;
 
-/// A connected client: its socket, which the program now owns and may close, because a channel that
-/// is tied to it has a duplicate (`exchange_options::ties_socket`); the result of the exchange; and
-/// the object that the acceptor has kept for it.
+/// A connected client: its socket, the result of the exchange, and the object that the acceptor has
+/// kept for the client. The program now owns the socket and may close it, because a channel that is
+/// tied to the socket has a duplicate (`exchange_options::ties_socket`).
 template <class Outcome, class Kept = void>
 struct accepted_exchange {
   tcp_socket socket;
@@ -138,7 +138,7 @@ class typed_acceptor final : public acceptor_core {
     field_writer out(core.values());
     sent::write(out, offer.mine);
     core.set_mine(end::local(offer.prepared), out.size());
-    // Holds messages of the client that arrive before the program takes the channel.
+    // Messages from the client that arrive before the program takes the channel are held.
     if constexpr (is_channel) offer.prepared.hold_arrivals();
     places_.get()[place].prepared.emplace(std::move(offer.prepared));
     if constexpr (keeps) places_.get()[place].kept.emplace(std::move(offer.kept));
@@ -170,8 +170,9 @@ class typed_acceptor final : public acceptor_core {
 
 }  // namespace detail
 
-/// Serves exchanges at a listener. Up to `acceptor_options::clients` exchanges proceed at once, so
-/// a slow or silent client does not delay the others.
+/// Accepts clients at a listener, and performs an exchange with each. Up to
+/// `acceptor_options::clients` exchanges proceed at the same time, so a slow or silent client does
+/// not delay the others.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(clients, accept_exchanges<bounded_text<32>>(
@@ -184,16 +185,17 @@ class typed_acceptor final : public acceptor_core {
 ///       client.socket, client.met.channel, client.met.theirs
 ///     }
 ///
-/// The acceptor calls its function for each client that has introduced itself, as soon as fewer
-/// than `acceptor_options::handshakes` other clients are in their handshake. If the function offers
-/// a channel of a hub, messages that arrive on that channel are held until the client is taken, or,
-/// if the hub has a table (`hub_clients`), until the client is added to it. A program that also
-/// waits for other events waits for `file_descriptor`, calls `advance`, and then calls `take` until
-/// it returns nothing. The acceptor has no thread: it works only during these calls.
+/// The acceptor calls the program's function for each client that has introduced itself, as soon as
+/// fewer than `acceptor_options::handshakes` other clients are in their handshake. If the function
+/// offers a channel of a hub, messages that arrive on that channel are held until the program takes
+/// the client, or, if the hub has a table (`hub_clients`), until the client is added to it. A
+/// program that also waits for other events waits for `file_descriptor`, calls `advance`, and then
+/// calls `take` until it returns nothing. The acceptor has no thread: it works only during these
+/// calls.
 ///
-/// A move-only owner. Destroying it refuses the clients in progress, and closes the connections of
-/// clients that were not taken. An acceptor that was moved from has no clients, and its waits fail
-/// (`invalid_input`). Thread rule: as for a standard container.
+/// A move-only owner. Destroying an acceptor refuses the clients whose exchanges are in progress,
+/// and closes the connections of clients that the program has not taken. A moved-from acceptor has
+/// no clients, and its waits fail (`invalid_input`). Thread rule: as for a standard container.
 template <class Theirs, class Prepare>
 class exchange_acceptor {
   using core = detail::typed_acceptor<Theirs, Prepare>;
@@ -228,27 +230,27 @@ class exchange_acceptor {
     }
   }
 
-  /// Closes the listener, and refuses the clients in progress. Connected clients can still be
-  /// taken. The function that prepares a client may also call this; the client that it prepares is
-  /// then refused.
+  /// Closes the listener, and refuses the clients whose exchanges are in progress. The program can
+  /// still take connected clients. The function that prepares a client may also call `stop`; the
+  /// client that it is preparing is then refused, too.
   void stop() noexcept {
     if (core_) core_->stop();
   }
   [[nodiscard]] bool is_stopped() const noexcept { return !core_ || core_->is_stopped(); }
 
-  /// The descriptor for epoll and poll, readable when `advance` has work to do, including when a
-  /// time limit expires. -1 if the acceptor was moved from.
+  /// The descriptor for epoll and poll, which is readable when `advance` has work to do, for
+  /// instance because a time limit has expired. A moved-from acceptor returns -1.
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;
   }
-  /// Has no effect: the descriptor needs no notification request (`EventSource`).
+  /// Has no effect, because the descriptor needs no notification request (see `EventSource`).
   /// \returns true if a connected client is ready to be taken
   /// \errors `invalid_input` if the acceptor was moved from
   [[nodiscard]] result<bool> request_notification() noexcept {
     if (!core_) return empty();
     return core_->has_done();
   }
-  /// The maximum, because the descriptor also reports expired time limits.
+  /// Returns the maximum time point, because the descriptor also reports expired time limits.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }
@@ -256,7 +258,7 @@ class exchange_acceptor {
   [[nodiscard]] std::uint32_t under_way() const noexcept { return core_ ? core_->under_way() : 0; }
   /// The number of exchanges that have failed.
   [[nodiscard]] std::uint64_t failed() const noexcept { return core_ ? core_->failed() : 0; }
-  /// The error of the last exchange that failed; empty if none has failed.
+  /// The error that the last failed exchange reported; empty if no exchange has failed.
   [[nodiscard]] const std::optional<error>& last_failure() const noexcept {
     static constexpr std::optional<error> none;
     return core_ ? core_->last_failure() : none;
@@ -270,7 +272,7 @@ class exchange_acceptor {
   detail::owned<core> core_;
 };
 
-/// Starts to serve the clients of a listener. For each client, `prepare()` returns the object to
+/// Starts to accept the clients of a listener. For each client, `prepare()` returns the object to
 /// connect and the values to send, as a `result<exchange_offer<...>>`. If `prepare` fails, the
 /// client is refused with that error.
 /// \errors `invalid_input` if an option is out of range, or the listener is not open;

@@ -10,27 +10,27 @@ namespace verbspp {
 
 /// The options of an acceptor.
 struct acceptor_options {
-  /// The options of each exchange. The text and bytes that they refer to must stay valid as long as
-  /// the acceptor exists.
+  /// The options for each exchange. The text and bytes that they refer to must stay valid as long
+  /// as the acceptor exists.
   exchange_options exchange{};
-  /// The maximum number of clients that have a place, 1 to 65536. A client has a place from the
-  /// moment that it is accepted until its exchange fails, or the program takes it. Further clients
-  /// wait in the system's queue until a place is free. A client that has not sent anything yet
-  /// costs a socket and a few KiB.
+  /// The maximum number of clients that the acceptor serves at the same time, 1 to 65536. A client
+  /// counts from the moment that it is accepted until its exchange fails, or until the program
+  /// takes it. Further clients wait in the listener's queue. A client that has not sent anything
+  /// yet costs a socket and a few KiB.
   std::uint32_t clients = 512;
-  /// The maximum number of clients in the handshake at a time, at least 1: those that have a queue
-  /// pair and are not connected yet. The queue pair is created after the client has introduced
-  /// itself. When the maximum is reached, clients wait in the order in which they introduced
-  /// themselves.
+  /// The maximum number of clients that can be in the handshake at the same time, at least 1. A
+  /// client is in the handshake from the creation of its queue pair, which happens after the client
+  /// has introduced itself, until it is connected. When the maximum is reached, further clients
+  /// wait in the order in which they introduced themselves.
   std::uint32_t handshakes = 64;
-  /// The time limit of each exchange, from the moment that its client is accepted.
+  /// The time limit of each exchange, which starts when the acceptor accepts the client.
   std::chrono::nanoseconds limit = std::chrono::seconds(5);
-  /// The time in which a client should introduce itself, and prove that it knows the secret if
-  /// there is one. If all places are taken and another client needs one, the oldest client that has
-  /// exceeded this time is refused. So silent strangers can delay a client, but they can't keep it
-  /// out.
+  /// The time in which a client should introduce itself and, if there is a secret, prove that it
+  /// knows the secret. If a new client connects while the acceptor already serves `clients` of
+  /// them, the oldest client that has exceeded this time is refused. Silent strangers can therefore
+  /// delay a client, but they can't keep it out.
   std::chrono::nanoseconds time_to_greet = std::chrono::milliseconds(500);
-  /// The maximum number of clients accepted per second; 0 for no limit.
+  /// The maximum number of clients that are accepted per second; 0 means no limit.
   std::uint32_t accepts_per_second = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Text and bytes of limited length, for use in an exchange.
+/// Types for text and bytes of limited length, which can be sent in an exchange.
 #pragma once
 
 #include <verbspp/base/result.hpp>

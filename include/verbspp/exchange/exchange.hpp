@@ -38,7 +38,7 @@ struct exchanged_queue_pair {
 
 namespace detail {
 
-/// Traits of the objects that an exchange connects.
+/// Traits of the objects that an exchange can connect.
 template <class End>
 struct exchange_end {
   static constexpr bool exists = false;
@@ -62,8 +62,8 @@ struct exchange_end<prepared_channel> {
   }
 };
 
-/// A channel of the program that is connected in place. If the exchange fails after the channel's
-/// handshake, the channel is closed.
+/// A channel that belongs to the program and is connected in place. If the exchange fails after the
+/// channel's handshake, the channel is closed.
 struct channel_in_place {
   verbspp::channel* channel;
 };
@@ -134,8 +134,8 @@ concept ExchangeEnd =
                     "an exchange connects a prepared_channel, a channel that was renewed (by "
                     "reference), or a prepared queue pair of RC or UC");
 
-/// One side of an exchange, driven by an event loop: from a connected stream socket to a connected
-/// channel or queue pair, and the peer's values.
+/// One side of an exchange, which turns a connected stream socket into a connected channel or queue
+/// pair, and the peer's values. An event loop can drive it:
 ///
 ///     VERBSPP_TRY(session, (exchange_session<Theirs, prepared_channel>::start(
 ///                              socket, std::move(prepared), mine, 5s)));
@@ -146,10 +146,11 @@ concept ExchangeEnd =
 ///     }
 ///     auto met = std::move(session).finish();
 ///
-/// The caller owns the socket, blocking or not, and must keep it open as long as the session
-/// exists. No byte after the exchange is read from it. A move-only owner. Destroying it before it
-/// is done notifies the peer. A session that was moved from, or whose result was taken, is empty,
-/// and all calls fail (`invalid_input`). Thread rule: as for a standard container.
+/// The caller owns the socket, which may be blocking or not, and must keep it open as long as the
+/// session exists. The session does not read any bytes that follow the exchange. A move-only owner.
+/// Destroying a session that is not done notifies the peer. A session that was moved from, or whose
+/// result was taken, is empty, and all calls fail (`invalid_input`). Thread rule: as for a standard
+/// container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class exchange_session {
@@ -175,7 +176,7 @@ class exchange_session {
     return continued(std::move(core), std::move(prepared));
   }
 
-  /// Used by the library only: describes the exchange.
+  /// Used by the library only: returns the parameters of the exchange.
   template <class Mine>
   [[nodiscard]] static detail::exchange_setup setup_of(int file_descriptor,
                                                        const exchange_options& options) noexcept {
@@ -208,7 +209,7 @@ class exchange_session {
   /// \returns true when the peer is connected, and knows that this side is connected, too
   /// \errors `mismatch` if the two ends do not match; `permission` if they have different secrets;
   /// `timed_out` and `cancelled` when the limit is reached; `not_connected` if the peer has closed
-  /// the socket or aborted; `invalid_input` if the bytes received are not an exchange; as
+  /// the socket or aborted; `invalid_input` if the received bytes do not belong to an exchange; as
   /// `queue_pair::handshake`. On failure, the reason is sent to the peer, the local object is
   /// destroyed with the session, and later calls return the same error.
   [[nodiscard]] result<bool> advance() noexcept {
@@ -235,8 +236,8 @@ class exchange_session {
     }
   }
   /// Returns the result of the exchange, once `advance` has returned true.
-  /// \errors `busy` if the exchange is not done; `invalid_input` if the result was taken before; as
-  /// `advance`
+  /// \errors `busy` if the exchange is not done; `invalid_input` if the result has already been
+  /// taken; as `advance`
   [[nodiscard]] result<outcome> finish() && noexcept {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
@@ -246,7 +247,8 @@ class exchange_session {
     if constexpr (end::is_channel) connected_->tie(std::move(socket_));
     return end::made(std::move(*connected_), std::move(*theirs_));
   }
-  /// Waits for the socket and calls `advance` until the exchange is done, and returns its result.
+  /// Waits for the socket and calls `advance` until the exchange is done, and then returns its
+  /// result.
   /// \errors as `advance`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
@@ -264,9 +266,10 @@ class exchange_session {
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;
   }
-  /// The events of the socket to wait for: POLLIN, POLLOUT or both; 0 if the session is empty.
+  /// The socket events to wait for: POLLIN, POLLOUT or both; 0 if the session is empty.
   [[nodiscard]] short events() const noexcept { return core_ ? core_->events() : short{0}; }
-  /// Always false: the descriptor needs no notification request (`EventSource`).
+  /// Always returns false, because the descriptor needs no notification request (see
+  /// `EventSource`).
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> request_notification() noexcept {
     if (!core_) return empty();
@@ -303,23 +306,25 @@ class exchange_session {
 ///
 /// `mine`, which corresponds to `Theirs` at the peer, is one value, or a std::tuple of up to 16
 /// values: numbers, `bounded_text`, `bounded_bytes`, handles of remote memory with their rights,
-/// and structures for which `exchanged_name` is specialized. A peer that sends other types, other
-/// rights, or another order is refused, and so is a peer with another application or version.
+/// and structures for which `exchanged_name` is specialized. A peer that sends different types or
+/// rights, or sends them in a different order, is refused. So is a peer with a different
+/// application or version.
 ///
 /// On success, the peer's queue pair is ready, the peer knows that this queue pair is ready, too,
-/// and receives that were posted to `prepared` are kept. On failure, `prepared` is destroyed, and
-/// the reason is sent to the peer if it can be reached. No protocol can make both ends certain that
-/// the last frame has arrived: if the network fails while that frame is in flight, one end may have
-/// succeeded and the other failed. In that case, the socket of the successful end reports a hang-up
-/// as soon as the other end closes its own, and a channel that is tied to the socket breaks.
+/// and receive requests that were posted to `prepared` remain posted. On failure, `prepared` is
+/// destroyed, and the reason is sent to the peer if it can be reached. No protocol can make both
+/// ends certain that the last frame has arrived: if the network fails while that frame is in
+/// flight, one end may have succeeded and the other failed. In that case, the socket of the
+/// successful end reports a hang-up as soon as the other end closes its own, and a channel that is
+/// tied to the socket breaks.
 ///
 /// If both ends connect channels, these are tied to the socket (`exchange_options::ties_socket`):
 /// each channel has a duplicate of it. When one channel is closed or destroyed, or its process
 /// exits, the other one breaks at once (`cancelled`), whether or not the programs still have the
 /// socket.
 ///
-/// The caller owns the socket, which may be blocking or not. No byte after the exchange is read
-/// from it.
+/// The caller owns the socket, which may be blocking or not. The exchange does not read any bytes
+/// that follow it.
 /// \errors as `exchange_session::start` and `advance`
 template <class Theirs, class End, class Mine>
   requires ExchangeEnd<End>
@@ -330,7 +335,7 @@ template <class Theirs, class End, class Mine>
   VERBSPP_TRY(started, session::start(file_descriptor, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
-/// As `exchange` above, but only this side sends values.
+/// Like `exchange` above, but only this side sends values.
 template <class End, class Mine>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const Mine& mine,
@@ -338,14 +343,14 @@ template <class End, class Mine>
                             const exchange_options& options = {}) noexcept {
   return exchange<std::tuple<>>(file_descriptor, std::move(prepared), mine, limit, options);
 }
-/// As `exchange` above, but only the peer sends values.
+/// Like `exchange` above, but only the peer sends values.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const wait_limit& limit,
                             const exchange_options& options = {}) noexcept {
   return exchange<Theirs>(file_descriptor, std::move(prepared), std::tuple<>(), limit, options);
 }
-/// The same exchange, without values.
+/// Like `exchange` above, but no values are sent.
 template <class End>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const wait_limit& limit,
@@ -353,7 +358,7 @@ template <class End>
   return exchange<std::tuple<>>(file_descriptor, std::move(prepared), std::tuple<>(), limit,
                                 options);
 }
-/// As `exchange` above, but connects a prepared channel in place; the channel may be new or
+/// Like `exchange` above, but connects a prepared channel in place. The channel may be new or
 /// renewed. If the exchange fails before the channel's handshake, the channel is still prepared; if
 /// it fails later, the channel is broken or closed.
 /// \returns the peer's values
@@ -364,7 +369,7 @@ template <class Theirs, class Mine>
   return exchange<Theirs>(file_descriptor, detail::channel_in_place{&renewed}, mine, limit,
                           options);
 }
-/// As `exchange` above, but connects a prepared channel in place, and sends no values.
+/// Like `exchange` above, but connects a prepared channel in place, and no values are sent.
 [[nodiscard]] result<void> exchange(int file_descriptor, channel& renewed, const wait_limit& limit,
                                     const exchange_options& options = {}) noexcept;
 

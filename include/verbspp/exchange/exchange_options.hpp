@@ -14,35 +14,37 @@ enum class exchange_role : std::uint8_t {
   accepting,
 };
 
-/// The options of an exchange: mostly properties on which both ends have to agree, in addition to
-/// the types of the values that they send.
+/// The options of an exchange. Most of them have to be the same at both ends, as do the types of
+/// the values that are sent.
 ///
-/// A plain value. The caller owns the text and bytes that it refers to, which are copied when the
-/// exchange starts.
+/// A plain value. The caller owns the text and bytes that the options refer to, which are copied
+/// when the exchange starts.
 struct exchange_options {
-  /// The name of the application: up to 64 printable characters, the same at both ends. May be
+  /// The name of the application: up to 64 printable characters, the same at both ends. It may be
   /// empty.
   std::string_view application{};
   /// The version of the program's own protocol, the same at both ends.
   std::uint32_t version = 0;
-  /// A secret that is shared by the programs that may connect to each other, the same at both ends:
-  /// 16 to 256 bytes, preferably 32 random ones. If empty, any program may connect. A peer that
-  /// does not know the secret receives neither the endpoint nor the values. Both are encrypted, so
-  /// an attacker that reads or relays the exchange learns no memory keys. RDMA itself is not
-  /// encrypted, and is protected by these keys only. A secret requires a library that was built
-  /// with libcrypto. docs/exchange.md lists the attackers that a secret keeps out.
+  /// A secret that the programs that may connect to each other share: 16 to 256 bytes, preferably
+  /// 32 random ones, the same at both ends. If the secret is empty, any program may connect. A peer
+  /// that does not know the secret receives neither the endpoint nor the values. Both are
+  /// encrypted, so an attacker that reads or relays the exchange learns no memory keys. RDMA
+  /// traffic itself is not encrypted, and only these keys protect it. To use a secret, the library
+  /// must have been built with libcrypto. docs/exchange.md lists the attackers that a secret keeps
+  /// out.
   std::span<const std::byte> secret{};
   /// The side that this end is on. With a secret, the two ends have to be on different sides, so
-  /// that two connections to one program can't answer each other's challenges. Without a secret it
-  /// has no effect. An acceptor is always on the accepting side; a meeting has no sides.
+  /// that two connections to one program can't answer each other's challenges. Without a secret,
+  /// this option has no effect. An acceptor is always on the accepting side; a meeting has no
+  /// sides.
   exchange_role role = exchange_role::connecting;
   /// True to tie the channel to the socket, if the peer's end does so, too, and both ends connect
   /// channels. Each channel then has a duplicate of the socket, which is one more descriptor, and
   /// watches it for `hang_up`. When one end is closed or destroyed, or its process ends, the other
   /// end breaks at once (`cancelled`). The program may close its own descriptor. When the last
-  /// channel of a socket is closed, the socket is shut down for sending. Set this to false if the
-  /// program sends over the socket after it has closed the channel, or connects another channel
-  /// over the socket instead of renewing this one.
+  /// channel that is tied to a socket is closed, the socket is shut down for sending. Set this to
+  /// false if the program sends over the socket after it has closed the channel, or if it uses the
+  /// socket to connect another channel instead of renewing this one.
   bool ties_socket = true;
 };
 

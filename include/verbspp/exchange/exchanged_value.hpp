@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The types of values that an exchange can send: numbers, structures that have a name, text and
-/// bytes of limited length, and handles of remote memory.
+/// bytes of limited length, and handles to remote memory.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -26,14 +26,15 @@
 
 namespace verbspp {
 
-/// The name that identifies a structure of the program at both ends. Specializing it asserts that
-/// the structure's bytes mean the same at both ends. Change the name when the structure changes:
+/// The name that identifies a structure of the program at both ends. A program that specializes
+/// this template asserts that the structure's bytes mean the same at both ends. Change the name
+/// whenever the structure changes:
 ///
 ///     template <>
 ///     inline constexpr std::string_view verbspp::exchanged_name<greeting> = "greeting 1";
 ///
-/// The name is sent, and has to equal the peer's: 1 to 31 printable characters. A `remote_object`
-/// or `remote_array` of a named structure sends the name as well.
+/// The name consists of 1 to 31 printable characters. It is sent to the peer, and has to equal the
+/// peer's name. A `remote_object` or `remote_array` of a named structure sends the name as well.
 template <class Structure>
 inline constexpr std::string_view exchanged_name{};
 
@@ -248,7 +249,7 @@ concept ExchangedValue =
 
 namespace detail {
 
-/// The values of one side: a single value, or the values of a tuple.
+/// The values that one side sends: a single value, or the values in a tuple.
 template <class Values>
 struct exchanged_values {
   static_assert(ExchangedValue<Values>);
@@ -283,7 +284,7 @@ struct exchanged_values<std::tuple<Each...>> {
   }
 
  private:
-  /// Reads one value. Returns false, and stores the error in `failure`, if that fails.
+  /// Reads one value. If this fails, stores the error in `failure` and returns false.
   template <class Value>
   static bool read_one(field_reader& in, std::optional<Value>& into,
                        std::optional<error>& failure) noexcept {

@@ -18,7 +18,7 @@
 
 namespace verbspp {
 
-/// One side of a meeting (`meet`), driven by an event loop.
+/// One side of a meeting (see `meet`) that an event loop can drive:
 ///
 ///     VERBSPP_TRY(session, (meeting_session<Theirs, prepared_channel>::start(
 ///                              listener, "other-host", "4711", std::move(prepared), mine, 30s)));
@@ -30,9 +30,9 @@ namespace verbspp {
 ///     VERBSPP_TRY(peer, std::move(session).finish());
 ///
 /// The listener, and the text and bytes that the options refer to, must stay valid as long as the
-/// session exists. A move-only owner. Destroying it before it is done notifies the peer. A session
-/// that was moved from, or whose result was taken, is empty, and all calls fail (`invalid_input`).
-/// Thread rule: as for a standard container.
+/// session exists. A move-only owner. Destroying a session that is not done notifies the peer. A
+/// session that was moved from, or whose result was taken, is empty, and all calls fail
+/// (`invalid_input`). Thread rule: as for a standard container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class meeting_session {
@@ -43,7 +43,7 @@ class meeting_session {
   using outcome = accepted_exchange<typename session::outcome>;
 
   /// Starts a session. Incoming connections wait in the listener's queue until `advance` is called.
-  /// A host name is looked up by a separate thread, as in `tcp_socket::connect`.
+  /// A separate thread looks up the host name, as in `tcp_socket::connect`.
   /// \errors `invalid_input` if the listener is not open, or the host, the port, the application's
   /// name or the secret is not valid; `not_supported` for a secret if the library was built without
   /// libcrypto; `resource_exhausted`
@@ -81,8 +81,8 @@ class meeting_session {
     return is_done;
   }
   /// Returns the result of the meeting, once `advance` has returned true.
-  /// \errors `busy` if the meeting is not done; `invalid_input` if the result was taken before; as
-  /// `advance`
+  /// \errors `busy` if the meeting is not done; `invalid_input` if the result has already been
+  /// taken; as `advance`
   [[nodiscard]] result<outcome> finish() && noexcept {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
@@ -93,7 +93,7 @@ class meeting_session {
     search_ = {};
     return outcome{std::move(socket), std::move(met)};
   }
-  /// Waits and calls `advance` until the meeting is done, and returns its result.
+  /// Waits and calls `advance` until the meeting is done, and then returns its result.
   /// \errors as `advance`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
@@ -103,18 +103,20 @@ class meeting_session {
     }
   }
 
-  /// The descriptor for epoll and poll, readable when `advance` has work to do, including when the
-  /// limit expires. -1 if the session is empty.
+  /// The descriptor for epoll and poll, which is readable when `advance` has work to do, for
+  /// instance because the limit was reached. An empty session returns -1.
   [[nodiscard]] int file_descriptor() const noexcept {
     return search_ ? search_->file_descriptor() : -1;
   }
-  /// Always false: the descriptor needs no notification request (`EventSource`).
+  /// Always returns false, because the descriptor needs no notification request (see
+  /// `EventSource`).
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> request_notification() noexcept {
     if (!search_) return empty();
     return false;
   }
-  /// The maximum, because the descriptor also reports the end of the time limit.
+  /// Returns the maximum time point, because the descriptor also becomes readable when the limit is
+  /// reached.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return (wait_limit::time_point::max)();
   }
@@ -133,23 +135,23 @@ class meeting_session {
   std::optional<session> running_{};
 };
 
-/// An exchange between two equal peers. Each peer listens, and connects to the other; they need not
-/// start at the same time. Exactly one connection results.
+/// Performs an exchange between two equal peers, each of which listens and connects to the other.
+/// The peers need not start at the same time. The result is exactly one connection.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(peer, meet<Theirs>(listener, "other-host", "4711", std::move(prepared),
 ///                                    mine, 30s));
 ///     peer.socket, peer.met.channel, peer.met.theirs
 ///
-/// Each side draws a random number, and the side with the greater number chooses: it takes the
-/// first connection on which both sides have introduced themselves. The other side waits until it
-/// learns of the choice. If only one side can reach the other, its connection is used. Neither side
-/// needs to start first: refused connections are retried, twenty times a second, until the limit is
-/// reached.
+/// Each side draws a random number, and the side with the greater number chooses the first
+/// connection on which both sides have introduced themselves. The other side waits until it is
+/// notified of the choice. If only one side can reach the other, its connection is used. Neither
+/// side needs to start first: refused connections are retried, twenty times a second, until the
+/// limit is reached.
 ///
-/// The listener serves only this peer while the call waits. Strangers that connect are refused,
-/// without any effect on the meeting. Connections that were not chosen may remain in the listener's
-/// queue; they are closed, and the next meeting skips them. For an event loop, use a
+/// While the call waits, the listener serves only this peer. Strangers that connect are refused,
+/// and do not affect the meeting. Connections that were not chosen may remain in the listener's
+/// queue, but they are closed, and the next meeting skips them. For an event loop, use a
 /// `meeting_session`.
 /// \errors as `exchange`; `mismatch` and `permission` at once if the program at that host does not
 /// match; `timed_out` and `cancelled` when the limit is reached, with the text of the last failure
@@ -164,8 +166,8 @@ template <class Theirs, class End, class Mine>
               session::start(listener, host, port, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
-/// As `meet` above, but connects a prepared channel in place, as `exchange` does.
-/// \returns the socket, and the peer's values as `met`
+/// Like `meet` above, but connects a prepared channel in place, as `exchange` does.
+/// \returns the socket, and the peer's values in `met`
 template <class Theirs, class Mine>
 [[nodiscard]] result<accepted_exchange<Theirs>> meet(
     const tcp_listener& listener, std::string_view host, std::string_view port, channel& renewed,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// TCP sockets, for programs that have none. An exchange works on any stream socket.
+/// TCP sockets, for programs that do not have their own. An exchange works over any stream socket.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -14,9 +14,10 @@
 
 namespace verbspp {
 
-/// A connected socket. The destructor closes it. It is non-blocking, and is closed on exec.
+/// A connected socket, which the destructor closes. The socket is non-blocking, and is closed on
+/// exec.
 ///
-/// A move-only owner; a default constructed one is not open. Thread rule: as for a plain value.
+/// A move-only owner. A default-constructed socket is not open. Thread rule: as for a plain value.
 class tcp_socket {
  public:
   tcp_socket() noexcept = default;
@@ -32,13 +33,13 @@ class tcp_socket {
   }
   ~tcp_socket() { close(); }
 
-  /// Connects to a port number of a host, given by its name or address (IPv4 or IPv6).
+  /// Connects to a port number of a host, which is given by its name or its address (IPv4 or IPv6).
   ///
-  /// The addresses of a name are tried one after another, in the order in which the system returns
-  /// them; each gets an equal share of the remaining time. The system's lookup function has no
-  /// timeout, so a separate thread looks up the name, and exits when the lookup ends. If the limit
-  /// is reached first, the thread continues, and its answer is discarded. At most 16 such threads
-  /// exist at a time. A numeric address needs no thread.
+  /// If a name has several addresses, they are tried one after another, in the order in which the
+  /// system returns them. Each address is tried for an equal share of the remaining time. The
+  /// system's lookup function has no timeout, so a separate thread looks up the name, and exits
+  /// when the lookup ends. If the limit is reached first, the thread continues, and its answer is
+  /// discarded. At most 16 such threads exist at a time. A numeric address needs no thread.
   /// \errors `invalid_input` if the host or port is not valid; `not_found` if the name has no
   /// address; `not_connected` with the outcome for each address; `timed_out` and `cancelled` when
   /// the limit is reached; `resource_exhausted`
@@ -51,7 +52,8 @@ class tcp_socket {
     return made;
   }
 
-  /// The address of the other end, IPv4 as ::ffff:a.b.c.d. Use it with `open_device_towards`.
+  /// The address of the other end, which can be passed to `open_device_towards`. An IPv4 address
+  /// has the form ::ffff:a.b.c.d.
   /// \errors `not_connected` if the socket is not open or not connected; `driver` if the peer has
   /// no IP address; otherwise the errno of the failed system call
   [[nodiscard]] result<gid> peer_address() const noexcept;
@@ -60,9 +62,9 @@ class tcp_socket {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
   void close() noexcept;
-  /// Shuts the socket down for sending; this also affects other descriptors of the same socket. The
-  /// other end reads the bytes that were sent before, and then the end of the stream; a channel
-  /// that watches the socket breaks. Receiving still works.
+  /// Shuts the socket down for sending, which also affects other descriptors of the same socket.
+  /// The other end can still read the bytes that were sent before, and then reads the end of the
+  /// stream; a channel there that watches the socket breaks. Receiving still works at this end.
   /// \errors `not_connected` if the socket is not open or not connected; otherwise the errno of the
   /// failed system call
   [[nodiscard]] result<void> shutdown() const noexcept;
@@ -79,9 +81,9 @@ class tcp_socket {
 class tcp_listener {
  public:
   tcp_listener() noexcept = default;
-  /// Listens at a port, or at a free port if `port` is "0". Listens at one address of this host
-  /// (IPv4 or IPv6, but not a name), or at all addresses, both IPv6 and IPv4, if `address` is
-  /// empty.
+  /// Listens at a port, or at any free port if `port` is "0". `address` is one address of this host
+  /// (IPv4 or IPv6, but not a name). If it is empty, the listener listens at all addresses, both
+  /// IPv6 and IPv4.
   /// \errors `invalid_input` if `port` or `address` is not valid; `busy` if another socket has the
   /// port; otherwise the errno of the failed system call
   [[nodiscard]] static result<tcp_listener> open(std::string_view port,
@@ -97,8 +99,8 @@ class tcp_listener {
 
   /// The port number; 0 if the listener is not open.
   [[nodiscard]] std::uint16_t port() const noexcept;
-  /// The descriptor for epoll and poll, readable if a connection is pending; -1 if the listener is
-  /// not open.
+  /// The descriptor for epoll and poll, which is readable while a connection is pending; -1 if the
+  /// listener is not open.
   [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
   /// Closes the listener; the system refuses later connections.

@@ -32,8 +32,8 @@
 
 namespace verbspp {
 
-/// Several channels as one object: the peers are numbered, and their channels share one completion
-/// queue.
+/// Several channels that are used as one object. The peers have numbers, and their channels share
+/// one completion queue.
 ///
 ///     VERBSPP_TRY(prepared, prepare_group(domain.build_channel(), 3));
 ///     ... give prepared.endpoint(peer) to each peer, and get theirs
@@ -41,28 +41,29 @@ namespace verbspp {
 ///     VERBSPP_TRYV(peers[1].send({.elements = news}));
 ///     VERBSPP_TRYV(peers.multicast(peers.all(), {.elements = news}));
 ///
-/// `peers[n]` is a channel with all of its functions. If it breaks, the other channels are not
-/// affected. Operations on several peers exist at the three levels at which a channel has its own:
-/// `post_scatter`, `post_gather` and `post_multicast` return a handle, a `group_pending`; `scope`
-/// returns when all requests that its function has posted, to any peer, have finished; and
-/// `scatter`, `gather` and `multicast` post to all peers, and wait for all of them with one limit.
-/// Errors are reported for each peer. An operation on several peers makes two allocations for its
-/// handles and results; a scope makes one.
+/// `peers[n]` is an ordinary channel. If it breaks, the other channels are not affected. Operations
+/// on several peers come in the same three forms as the operations of a channel: `post_scatter`,
+/// `post_gather` and `post_multicast` return a handle, a `group_pending`; `scope` returns when all
+/// requests that its function has posted, to any peer, have finished; and `scatter`, `gather` and
+/// `multicast` post to all peers, and wait until all requests have finished, with one limit. Errors
+/// are reported for each peer. An operation on several peers makes two allocations for its handles
+/// and results; a scope makes one.
 ///
-/// In a world that connects lazily, the first of these operations for a peer connects it. Call
-/// `connect` before you use `peers[n]` directly. An operation first posts to the peers that are
-/// connected, and then connects the others. If a peer is connected only after the limit, nothing is
-/// posted to it. `add` never uses the number of a peer that is still to be connected. If the
-/// program uses `put` for such a number before the first operation, the group never connects that
-/// peer: the program has to do so, and this end refuses that peer's attempts to connect.
+/// In a world that connects lazily, a peer is connected by the first of these operations that
+/// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
+/// peers that are connected, and then connects the others. If a peer is connected only after the
+/// limit, nothing is posted to it. `add` never assigns the number of a peer that still has to be
+/// connected. If the program assigns such a number with `put` before the first operation, the group
+/// never connects that peer, and refuses the peer's own attempts to connect. The program then has
+/// to connect the peer itself.
 ///
-/// A broken member is repaired like any channel, by `renew` and `handshake`, or replaced by `put`;
-/// the other members continue to work. The number of a member does not change. After a member was
-/// removed, its number can be assigned to a new member.
+/// A broken member can be repaired like any channel, with `renew` and `handshake`, or replaced with
+/// `put`; the other members continue to work. The number of a member does not change. After a
+/// member has been removed, its number can be assigned to a new member.
 ///
-/// A move-only owner. A group that was moved from or default constructed is empty: it has no hub
-/// and no members. Thread rule: one thread at a time for the group, its channels, handles and
-/// scopes.
+/// A move-only owner. A group that was moved from or default-constructed is empty, which means that
+/// it has no hub and no members. Thread rule: one thread at a time for the group, its channels,
+/// handles and scopes.
 class group : public group_operations<group> {
  public:
   group() noexcept = default;
@@ -78,7 +79,7 @@ class group : public group_operations<group> {
   group& operator=(group&& other) noexcept;
   ~group() { stop(); }
 
-  /// Creates a group without members, to which channels of this hub can be added, up to the hub's
+  /// Creates a group without members. Channels that use this hub can then be added, up to the hub's
   /// capacity. Two groups may share a hub.
   /// \errors `invalid_input` if the hub was moved from; `resource_exhausted`
   [[nodiscard]] static result<group> create(const channel_hub& hub) noexcept;
@@ -95,11 +96,11 @@ class group : public group_operations<group> {
     assert(peer < size_);
     return channels_.get()[peer];
   }
-  /// The numbers of all members in any state, and of peers that are still to be connected. Valid
-  /// until the next call of `all` or `connected`.
+  /// The numbers of all members, whatever their state, and of the peers that still have to be
+  /// connected. The list is valid until the next call to `all` or `connected`.
   [[nodiscard]] peer_list all() noexcept VERBSPP_LIFETIMEBOUND;
-  /// The numbers of the peers whose channels are connected. Valid until the next call of `all` or
-  /// `connected`.
+  /// The numbers of the peers whose channels are connected. The list is valid until the next call
+  /// to `all` or `connected`.
   [[nodiscard]] peer_list connected() noexcept VERBSPP_LIFETIMEBOUND;
   /// The hub that the group's channels use. Build further channels for the group with it:
   /// `build_channel().hub(group.hub())`. \pre the group is not empty
@@ -112,20 +113,22 @@ class group : public group_operations<group> {
   /// `size()` endpoints
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
   /// Ensures that these peers are connected. In a world that connects lazily, this connects the
-  /// peers that are not connected, and waits until both ends are ready; if a peer does not respond
-  /// in time, the call can be repeated. In other groups, this only reports the state of the peers.
+  /// peers that are not connected yet, and waits until both ends are ready. If a peer does not
+  /// respond in time, the program can call this again. In other groups, this only reports the state
+  /// of the peers.
   /// \errors for each peer: `timed_out` and `cancelled` for peers that did not respond;
   /// `not_connected` for peers that are not, or could not be, connected; those of
   /// `channel_builder::build` and `channel::handshake`; `invalid_input` for a number beyond the
   /// group's size
   group_results connect(const peer_list& peers,
                         const wait_limit& limit = detail::default_limit) noexcept;
-  /// Adds a channel of the group's hub, prepared or connected, at the lowest free number. On
-  /// failure, the caller keeps the channel.
-  /// \errors `invalid_input` if the channel is empty, or belongs to another hub;
+  /// Adds a channel that uses the group's hub, and gives it the lowest free number. The channel may
+  /// be prepared or connected. On failure, the caller keeps the channel.
+  /// \errors `invalid_input` if the channel is empty, or belongs to a different hub;
   /// `resource_exhausted`
   [[nodiscard]] result<std::uint32_t> add(channel&& member) noexcept;
-  /// As `add`, but with the number `peer`. Destroys the previous member with this number.
+  /// Like `add`, but gives the channel the number `peer`. Destroys the previous member with this
+  /// number.
   /// \errors those of `add`; `invalid_input` if the number is not below the hub's capacity
   [[nodiscard]] result<void> put(std::uint32_t peer, channel&& member) noexcept;
   /// Removes a member. \returns its channel; an empty channel if there is no such member
@@ -135,22 +138,24 @@ class group : public group_operations<group> {
   /// group.
   [[nodiscard]] std::optional<std::uint32_t> peer_of(channel_id id) noexcept;
   /// Returns the available arrivals from all peers: messages, if the hub has a pool, and
-  /// notifications. Also processes the completions that the notifications report, so that handles
-  /// have their results. Polls the queue once for all peers; never blocks. `peer_of` returns the
-  /// peer of an arrival. An event loop waits for `hub()` (`EventSource`), and then calls this.
+  /// notifications. It also processes the completions that the notifications report, so that their
+  /// handles get their results. Polls the queue once for all peers; never blocks. `peer_of` returns
+  /// the peer of an arrival. An event loop waits for `hub()`, which is an `EventSource`, and then
+  /// calls this.
   /// \returns the slots that were filled, at the beginning of `into`
   /// \errors those of `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
-  /// As `poll`, but waits for at least one arrival.
+  /// Like `poll`, but waits for at least one arrival.
   /// \errors those of `channel_hub::wait`
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 const wait_limit& limit) noexcept;
 
   /// Sends or writes a separate part to each peer. `part_for` returns the operation for a peer: a
-  /// `send_operation`, a `write_operation`, or a result of one. Posts to all peers, waiting for
-  /// room if a queue is full, and then waits for all requests. By default, the limit of a group's
-  /// operations is the default limit of its first channel. When the limit is reached, the channels
-  /// whose requests have not finished break: otherwise, the program could not reuse the memory.
+  /// `send_operation`, a `write_operation`, or a `result` that holds one of these. Posts to all
+  /// peers, waiting for room if a queue is full, and then waits until all requests have finished.
+  /// By default, the limit of a group's operations is the default limit of its first channel. When
+  /// the limit is reached, the channels whose requests have not finished break, because otherwise
+  /// the program could not reuse the memory.
   /// \errors for each peer, those of posting and of `pending::wait`; `invalid_input` for a number
   /// beyond the group's size, before anything is posted
   template <class Function>
@@ -160,7 +165,7 @@ class group : public group_operations<group> {
     return run_each(peers, part_for, limit);
   }
   /// Receives or reads a separate part from each peer. `part_from` returns the operation for a
-  /// peer: a `receive_operation`, a `read_operation`, or a result of one.
+  /// peer: a `receive_operation`, a `read_operation`, or a `result` that holds one of these.
   template <class Function>
     requires GatheredParts<Function>
   group_results gather(const peer_list& peers, Function part_from,
@@ -188,46 +193,48 @@ class group : public group_operations<group> {
   /// this scope have finished, for every peer, even if `function` returns an error or throws. One
   /// limit applies to the whole scope.
   /// \returns the function's result (void, a value, or a result's value), or a `group_error`, which
-  /// separates the function's own error from the failures of peers. The `failure()` of a peer's
-  /// channel has the details
+  /// separates the function's own error from the failures of the peers. The `failure()` of a peer's
+  /// channel contains the details
   template <class Function>
   auto scope(Function&& function, const wait_limit& limit = detail::default_limit) {
     return run_scope<group_scope>(function, limit);
   }
-  /// As `scope`, but with a `manual_group_scope&`, for programs that take the result of every
-  /// request themselves. A result that was not taken is reported as an error of its peer.
+  /// Like `scope`, but passes a `manual_group_scope&`, for programs that retrieve the result of
+  /// every request themselves. A result that was not retrieved is reported as an error of its peer.
   template <class Function>
   auto manual_scope(Function&& function, const wait_limit& limit = detail::default_limit) {
     return run_scope<manual_group_scope>(function, limit);
   }
 
-  /// Used by the library only: makes `by` connect each peer with a number below `size` at its first
-  /// use. `by` must outlive the group. \pre the capacity of the group is at least `size`
+  /// Used by the library only: from now on, `by` connects each peer with a number below `size` when
+  /// the peer is first used. `by` must outlive the group. \pre the capacity of the group is at
+  /// least `size`
   void connect_at_first_use(detail::member_connector& by, std::uint32_t size) noexcept {
     connector_ = &by;
     size_ = size;
   }
-  /// Used by the library only: true if this peer is still to be connected.
+  /// Used by the library only: true if this peer still has to be connected.
   [[nodiscard]] bool is_due(std::uint32_t peer) const noexcept {
     return connector_ != nullptr && connector_->is_due(*this, peer);
   }
-  /// Used by the library only: true if any of these peers is still to be connected.
+  /// Used by the library only: true if any of these peers still has to be connected.
   [[nodiscard]] bool is_any_due(const peer_list& peers) const noexcept;
-  /// Used by the library only: an array with one entry for each of the peers, in order, which is
-  /// true if the peer is still to be connected; null if memory is exhausted. The caller first posts
-  /// the parts of the peers that are connected, because connecting the others may take until the
-  /// limit.
+  /// Used by the library only: returns an array with one entry for each of the listed peers, in
+  /// order. An entry is true if the peer still has to be connected. Returns null if memory is
+  /// exhausted. The caller first posts to the peers that are connected, because connecting the
+  /// others may take until the limit.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
-  /// Used by the library only: why nothing may be posted to the peer at `place` in the list, given
-  /// the results of `connect`; empty if that peer's part can be posted. After the limit is reached,
-  /// nothing is posted, because the request would be aborted at once and break the channel.
+  /// Used by the library only: returns the reason why nothing may be posted to the peer at `place`
+  /// in the list, given the results of `connect`, or nothing if the request can be posted. When the
+  /// limit has been reached, nothing is posted, because the request would be aborted at once, which
+  /// would break the channel.
   [[nodiscard]] static std::optional<transport_error> why_not_reached(
       const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
-  /// Used by the library only: the result of `connect` for a peer that it leaves as it is: success
-  /// if the peer is connected, otherwise the reason why it is not.
+  /// Used by the library only: returns the result of `connect` for a peer whose state the call does
+  /// not change: success if the peer is connected, otherwise the reason why it is not.
   [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
-  /// Used by the library only: responds to connection requests of peers, in a group that connects
-  /// at the first use.
+  /// Used by the library only: responds to connection requests from peers, in a group that connects
+  /// its peers at their first use.
   void serve() noexcept {
     if (connector_ != nullptr) connector_->serve(*this);
   }
@@ -242,8 +249,8 @@ class group : public group_operations<group> {
   void stop() const noexcept {
     for (std::uint32_t peer = 0; peer < size_; ++peer) channels_.get()[peer].stop();
   }
-  /// Posts the operations that the function returns for the peers. If one fails, continues with the
-  /// next peer. With a limit, waits for room if a queue is full.
+  /// Posts the operations that the function returns for the peers. If posting to a peer fails,
+  /// continues with the next peer. If there is a limit, waits for room when a queue is full.
   template <class Function>
   [[nodiscard]] result<group_pending> post_each(const peer_list& peers, Function& part_for,
                                                 const wait_limit* limit = nullptr) {

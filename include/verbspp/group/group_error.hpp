@@ -14,15 +14,15 @@
 namespace verbspp {
 
 /// The failure of an operation on several peers: the first peer that failed, the cause of that
-/// failure, and the number of peers that failed. For a scope, it also has the error that the
-/// function returned, separately.
+/// failure, and the number of peers that failed. For a scope, it also contains, separately, the
+/// error that the function returned.
 ///
 /// The errors of the other peers are in `group_results`, or in the `failure()` of their channels.
 class group_error {
  public:
   constexpr group_error() noexcept = default;
-  /// An error that is not specific to a peer. It accepts every type of failure that converts to a
-  /// `transport_error`.
+  /// Constructs an error that is not specific to a peer. The argument may be any failure that
+  /// converts to a `transport_error`.
   template <class Failure>
     requires(std::is_convertible_v<const Failure&, transport_error> &&
              !std::is_same_v<Failure, group_error>)
@@ -31,14 +31,14 @@ class group_error {
       : peer_(peer), cause_(cause), failed_(failed) {}
 
   /// The number of the first peer that failed. Empty if no peer failed: either the operation failed
-  /// before it reached a peer, or only the function of a scope has failed.
+  /// before it reached a peer, or only the function that was passed to a scope has failed.
   [[nodiscard]] const std::optional<std::uint32_t>& peer() const noexcept { return peer_; }
   /// The cause of that peer's failure; if no peer failed, the cause of the operation's failure.
   [[nodiscard]] const transport_error& cause() const noexcept { return cause_; }
   /// The number of peers that failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
-  /// The error that the function of a scope returned; empty if the function succeeded, or there is
-  /// no scope.
+  /// The error that the function passed to a scope returned. Empty if the function succeeded, or if
+  /// there is no scope.
   [[nodiscard]] const std::optional<error>& own() const noexcept { return own_; }
 
   /// Converts to the function's error if there is one, and to the cause otherwise.
@@ -50,9 +50,10 @@ class group_error {
     if (own_) return *own_;
     return cause_;
   }
-  /// The complete description, on one line.
+  /// Returns the complete description on one line.
   [[nodiscard]] std::string message() const;
-  /// Throws the error that it converts to; without exceptions, prints the message and aborts.
+  /// Throws the error to which this converts. If exceptions are disabled, prints the message and
+  /// aborts.
   [[noreturn]] void raise() const;
 
   /// Used by the library only.
@@ -67,7 +68,7 @@ class group_error {
 
 std::ostream& operator<<(std::ostream& out, const group_error& e);
 
-/// A `Value`, or the peers and causes of a failure.
+/// A `Value`, or the `group_error` that explains why there is none.
 template <class Value>
 using group_result = detail::outcome<Value, group_error>;
 

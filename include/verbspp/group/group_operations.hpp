@@ -18,7 +18,7 @@ namespace verbspp {
 namespace detail {
 
 /// True if the function can be called with a peer's number, and returns one of the operations, or a
-/// result of one.
+/// `result` that holds one.
 template <class Function, class... Operations>
 [[nodiscard]] consteval bool makes_one_of() noexcept {
   if constexpr (std::is_invocable_v<Function&, std::uint32_t>) {
@@ -56,7 +56,8 @@ concept NamesDestinations = detail::because(
     "a multicast by write fills memory of each peer: its function is called with a peer's "
     "number, and returns remote memory that grants access::remote_write");
 
-/// Operations on several peers. All requests are posted before any of them is awaited.
+/// Operations on several peers. Each of them posts its requests to all of the peers before it waits
+/// for any.
 ///
 ///     peers.post_scatter(peers.all(), [&](std::uint32_t peer) -> result<send_operation> {
 ///       VERBSPP_TRY(part, buffer.gather(peer * block, block));
@@ -65,19 +66,19 @@ concept NamesDestinations = detail::because(
 ///     peers.post_multicast({0, 2}, {.elements = news});
 ///
 /// If posting to a peer fails, or the function returns an error for that peer, the other peers are
-/// not affected. A peer that is listed twice gets two requests.
+/// not affected. If a peer is listed twice, two requests are posted to it.
 ///
 /// `Poster` is the derived class, whose `post_each(peers, function)` posts the requests.
 template <class Poster>
 class group_operations {
  public:
-  /// Posts a send or write of a separate part to each peer.
+  /// Posts one request to each peer, which sends or writes a separate part.
   template <class Function>
     requires ScatteredParts<Function>
   [[nodiscard]] auto post_scatter(const peer_list& peers, Function part_for) {
     return poster().post_each(peers, part_for);
   }
-  /// Posts a receive or read of a separate part from each peer.
+  /// Posts one request to each peer, which receives or reads a separate part.
   template <class Function>
     requires GatheredParts<Function>
   [[nodiscard]] auto post_gather(const peer_list& peers, Function part_from) {

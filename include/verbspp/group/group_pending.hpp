@@ -16,12 +16,13 @@
 
 namespace verbspp {
 
-/// Requests in flight for several peers, as returned by the functions that post to a group.
+/// A handle to the requests that were posted to several peers. The functions that post to a group
+/// return it.
 ///
-/// If a request could not be posted, the error is that peer's result; the others are not affected.
-/// The results are taken once, by `poll` or `wait`. Destroying the handle waits for each request,
-/// like the destructor of a `pending`. The handle may outlive its group. A move-only owner. Thread
-/// rule: like its group.
+/// If a request could not be posted, the error is that peer's result, and the other requests are
+/// not affected. The results can be retrieved only once, with `poll` or `wait`. Destroying the
+/// handle waits for each request, as the destructor of a `pending` does. The handle may outlive its
+/// group. A move-only owner. Thread rule: as for the group.
 class [[nodiscard]] group_pending {
  public:
   group_pending(const group_pending&) = delete;
@@ -42,13 +43,13 @@ class [[nodiscard]] group_pending {
   }
   ~group_pending() = default;
 
-  /// The results, if all are available; never blocks. Polls only the channel of the first request
-  /// that has not finished.
-  /// \errors for each peer, those of its request; `invalid_input` if the results were taken already
+  /// Returns the results if all requests have finished; never blocks. Each call polls only the
+  /// channel of the first request that has not finished.
+  /// \errors for each peer, those of its request; `invalid_input` if the results were already
+  /// retrieved
   [[nodiscard]] std::optional<group_results> poll() noexcept;
-  /// Waits for the results, with one limit for all. When the limit is reached, the channels whose
-  /// requests have not finished break, which ends all of their requests; other channels are not
-  /// affected.
+  /// Waits for all results, with one limit. When the limit is reached, the channels whose requests
+  /// have not finished break, which ends all of their requests. Other channels are not affected.
   /// \errors those of `poll`; `timed_out`; `cancelled` if a stop was requested
   group_results wait() noexcept { return wait(wait_limit(usual_limit_)); }
   group_results wait(const wait_limit& limit) noexcept;
@@ -56,7 +57,7 @@ class [[nodiscard]] group_pending {
   /// The number of peers.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
 
-  /// Used by the library only: creates a handle with room for the requests of these peers.
+  /// Used by the library only: creates a handle with room for the requests to these peers.
   [[nodiscard]] static result<group_pending> reserve(const peer_list& peers,
                                                      std::uint32_t end) noexcept;
   /// Used by the library only.

@@ -17,7 +17,7 @@
 
 namespace verbspp {
 
-/// The result of an operation for one peer of several.
+/// The result for one of the peers of an operation.
 struct peer_result {
   std::uint32_t peer = 0;
   transport_result<completed_work> result = error();
@@ -32,7 +32,7 @@ struct peer_result {
 ///         if (!each.result) std::cerr << each.peer << ": " << each.result.error() << '\n';
 ///
 /// The operation has succeeded if it succeeded for all peers. `VERBSPP_TRYV` returns a
-/// `group_error`, which has the first failure and the number of failures. A move-only owner.
+/// `group_error`, which contains the first failure and the number of failures. A move-only owner.
 class [[nodiscard]] group_results {
  public:
   /// Stores the error of an operation that was refused as a whole, before it affected any peer.
@@ -82,7 +82,7 @@ class [[nodiscard]] group_results {
   [[nodiscard]] const peer_result& operator[](std::uint32_t place) const noexcept {
     return all_.get()[place];
   }
-  /// All failures with their peers, on one line.
+  /// Returns one line that lists all failures with their peers.
   [[nodiscard]] std::string message() const;
 
  private:

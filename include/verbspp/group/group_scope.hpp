@@ -40,12 +40,12 @@ concept TakesPartsOfPeers =
 /// The object that `group::scope` passes to its function: it accepts requests for any peer. All
 /// requests have finished when the scope returns.
 ///
-/// `scope[peer]` is the scope of a channel, opened at its first use. If a queue is full, posting
-/// waits for room, until the limit of the scope. The first use of a peer that is not connected yet
-/// connects it. If that fails, `scope[peer]` refuses requests like an empty channel, and the next
-/// use tries to connect again. Requests for numbers that were not below the group's size when the
-/// scope began are refused as well. The object is valid only within the function, and can be
-/// neither copied nor moved. Thread rule: as for the group.
+/// `scope[peer]` is the scope of that peer's channel, which is opened at its first use. If a queue
+/// is full, posting waits for room until the scope's limit is reached. If the peer is not connected
+/// yet, the first use connects it. If that fails, `scope[peer]` refuses requests as an empty
+/// channel does, and the next use tries to connect again. Requests for numbers that were not below
+/// the group's size when the scope began are refused as well. The object is valid only within the
+/// function, and can be neither copied nor moved. Thread rule: as for the group.
 class group_scope : public group_operations<group_scope> {
  public:
   /// Used by the library only.
@@ -71,7 +71,7 @@ class group_scope : public group_operations<group_scope> {
     if (!opened) {
       if (connects_ != nullptr && !is_reached(peer)) [[unlikely]]
         return refusing();
-      // Since the scope began, the group may have been moved or assigned to.
+      // The group may have been moved or assigned to since the scope began.
       if (peer >= *group_size_) [[unlikely]]
         return refusing();
       opened.emplace(detail::channel_access::core_of(channels_->get()[peer]), &limit_);
@@ -80,7 +80,7 @@ class group_scope : public group_operations<group_scope> {
   }
 
   /// Used by the library only: waits for all requests. \returns the failure to report, which for a
-  /// manual scope includes results that were not taken
+  /// manual scope includes results that were not retrieved
   [[nodiscard]] std::optional<group_error> failure(bool is_manual = false) noexcept;
 
  private:
@@ -148,13 +148,15 @@ class group_scope : public group_operations<group_scope> {
   }
   [[nodiscard]] error no_such_peer(std::uint32_t peer) const noexcept;
   [[nodiscard]] static error no_memory() noexcept;
-  /// Connects the peer if it is still to be connected. \returns false if that failed
+  /// Connects the peer if it still has to be connected. \returns false if that failed
   [[nodiscard]] bool is_reached(std::uint32_t peer) noexcept;
-  /// A scope without a channel, which refuses all requests. It is used for a peer that could not be
-  /// connected, because the scope of a prepared channel would accept receives, and wait for them.
+  /// Returns a scope without a channel, which refuses all requests. It stands in for a peer that
+  /// could not be connected, because the scope of a prepared channel would accept receive requests
+  /// and then wait for them.
   [[nodiscard]] channel_scope& refusing() noexcept;
-  /// As `group::due_places`, but also null if all peers are connected already. If it is null
-  /// because memory is exhausted, each peer is connected when its part is posted.
+  /// Like `group::due_places`, but also returns null if all peers are already connected. If it
+  /// returns null because memory is exhausted, each peer is connected when a request is posted to
+  /// it.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
   [[nodiscard]] group_results connect(const peer_list& peers) noexcept;
   [[nodiscard]] std::optional<transport_error> why_not_reached(const group_results& reached,
@@ -169,9 +171,9 @@ class group_scope : public group_operations<group_scope> {
   group* connects_;  ///< null if the group does not connect peers at their first use
 };
 
-/// The object that `group::manual_scope` passes to its function, which has to take the result of
-/// every request from the handles that `scope[peer]` returns. Otherwise it is like `group_scope`; a
-/// world's barrier accepts both.
+/// The object that `group::manual_scope` passes to its function, which has to retrieve the result
+/// of every request from the handles that `scope[peer]` returns. In all other respects, it behaves
+/// like a `group_scope`. A world's barrier accepts both.
 class manual_group_scope final : public group_scope {
  public:
   using group_scope::group_scope;
@@ -189,8 +191,8 @@ class manual_group_scope final : public group_scope {
 
 namespace detail {
 
-/// Calls the function with the scope, and returns its result, or the failures of the function and
-/// of the scope's requests.
+/// Calls the function with the scope. Returns the function's result, or the failures of the
+/// function and of the requests that were posted through the scope.
 template <class Scope, class Function>
 [[nodiscard]] auto run_in_group(Scope& scope, Function& function) {
   constexpr bool is_manual = std::is_same_v<Scope, manual_group_scope>;

@@ -12,17 +12,17 @@
 
 namespace verbspp {
 
-/// The peers of an operation, by their numbers in a group, in the order in which requests are
-/// posted: `{0, 2}`, a range of `std::uint32_t`, or `group::all()`.
+/// The peers of an operation, identified by their numbers in a group, in the order in which
+/// requests are posted. Pass `{0, 2}`, a range of `std::uint32_t`, or `group::all()`.
 ///
-/// A view: the range that it was constructed from must stay valid until the call that it is passed
-/// to has returned.
+/// This is a view: the range from which it was constructed must stay valid until the call to which
+/// it is passed has returned.
 class peer_list {
  public:
   constexpr peer_list() noexcept = default;
   constexpr peer_list(std::initializer_list<std::uint32_t> peers VERBSPP_LIFETIMEBOUND) noexcept {
-    // Assigned here, because g++ would warn about member initializers that keep a pointer into the
-    // initializer list. The object does not outlive that list.
+    // The members are assigned here, because g++ would warn about member initializers that keep a
+    // pointer into the initializer list. The object does not outlive that list.
     first_ = peers.begin();
     size_ = peers.size();
   }

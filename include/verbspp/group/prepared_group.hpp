@@ -21,17 +21,17 @@
 
 namespace verbspp {
 
-/// The options of a group, in addition to those of its channels.
+/// The options of a group. The options of its channels are set by their builder.
 struct group_options {
-  /// The number of further members for which room is reserved, so that they can be added later.
+  /// The number of members that can be added later, for which room is reserved now.
   std::uint32_t spare = 0;
-  /// Only for a group with a pool: the number of receives that are kept posted to the shared
-  /// receive queue.
+  /// The number of receive requests that are kept posted to the shared receive queue. This applies
+  /// only to a group with a pool.
   std::uint32_t receives = 256;
 };
 
-/// A group before its handshake. It has an endpoint for each peer, and accepts receives, so that
-/// they are ready for the peers' first messages.
+/// A group before its handshake. It has an endpoint for each peer. It also accepts receive
+/// requests, so that these are posted before the peers' first messages arrive.
 ///
 /// A move-only owner. Thread rule: as for a group.
 class prepared_group {
@@ -42,23 +42,23 @@ class prepared_group {
   [[nodiscard]] struct endpoint endpoint(std::uint32_t peer) const noexcept {
     return group_[peer].endpoint();
   }
-  /// Posts a receive for a message of this peer. Only for a group without a pool.
+  /// Posts a receive for a message from this peer. The group must not have a pool.
   /// \errors those of `prepared_channel::post_receive`
   [[nodiscard]] result<pending<>> post_receive(std::uint32_t peer,
                                                const receive_operation& operation) noexcept {
     return group_[peer].post_receive(operation);
   }
-  /// Keeps the receive queue of this peer filled from a pool of the program. Only for a group
-  /// without a pool.
+  /// Opens an inbox, which keeps this peer's receive queue filled from the program's `pool`. The
+  /// group itself must not have a pool.
   /// \errors those of `inbox::open`
   [[nodiscard]] result<inbox> open_inbox(std::uint32_t peer, const message_pool& pool,
                                          inbox_options options = {}) noexcept {
     return inbox::open(group_[peer], pool, options);
   }
 
-  /// Connects to all peers. `remotes[n]` is the endpoint of peer n. Consumes the prepared group: if
-  /// the handshake with one peer fails, the whole group is destroyed. To continue with the other
-  /// peers, write `group peers(std::move(prepared))` and `peers.handshake(remotes)`.
+  /// Connects to all peers. `remotes[n]` is the endpoint of peer n. The call consumes the prepared
+  /// group, so if the handshake with one peer fails, the whole group is destroyed. To continue with
+  /// the other peers, write `group peers(std::move(prepared))` and `peers.handshake(remotes)`.
   /// \errors those of `group::handshake`
   [[nodiscard]] group_result<group> handshake(std::span<const struct endpoint> remotes) && noexcept;
   template <class Group = prepared_group>
@@ -100,9 +100,9 @@ template <class Builder>
 
 }  // namespace detail
 
-/// Prepares a group of `peers` channels, built with the parameters of this builder. They share one
-/// completion queue, which has room for all of their requests. Each channel has its own receive
-/// queue.
+/// Prepares a group of `peers` channels, which are built with the parameters of the builder `like`.
+/// The channels share one completion queue, which has room for all of their requests. Each channel
+/// has its own receive queue.
 ///
 ///     VERBSPP_TRY(prepared, prepare_group(domain.build_channel().max_send_work_requests(64), 3));
 ///
@@ -113,8 +113,8 @@ template <transport Transport, queue_pair_parameter_set Given>
                                                    const group_options& options = {}) noexcept {
   return detail::prepare_group(like, peers, nullptr, options);
 }
-/// As `prepare_group` without a pool, but with one receive queue for all peers, which is kept
-/// filled from the pool. `group::wait` returns the messages that arrive.
+/// Like `prepare_group` without a pool, but all peers share one receive queue, which is kept filled
+/// from the pool. `group::wait` returns the messages that arrive.
 template <transport Transport, queue_pair_parameter_set Given>
 [[nodiscard]] result<prepared_group> prepare_group(const channel_builder<Transport, Given>& like,
                                                    std::uint32_t peers, const message_pool& pool,

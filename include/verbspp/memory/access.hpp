@@ -10,16 +10,16 @@
 
 namespace verbspp {
 
-/// The rights to registered memory: those of this side's device, and those of peers that access it
-/// through a queue pair. The enumerators have the values of `ibv_access_flags`. This side's device
-/// may always read the memory.
+/// The rights to registered memory that this side's device has, and the rights of peers, which
+/// access the memory through a queue pair. The enumerators have the values of `ibv_access_flags`.
+/// This side's device may always read the memory.
 enum class access_flag : unsigned {
-  local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device writes: receives, results of RDMA reads
+  local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device may write data that is received or read
   remote_write = IBV_ACCESS_REMOTE_WRITE,
   remote_read = IBV_ACCESS_REMOTE_READ,
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
-  flush_global = 1U << 8,            ///< IBV_ACCESS_FLUSH_GLOBAL of rdma-core 45 and newer
-  flush_persistent = 1U << 9,        ///< IBV_ACCESS_FLUSH_PERSISTENT of rdma-core 45 and newer
+  flush_global = 1U << 8,            ///< IBV_ACCESS_FLUSH_GLOBAL in rdma-core 45 and newer
+  flush_persistent = 1U << 9,        ///< IBV_ACCESS_FLUSH_PERSISTENT in rdma-core 45 and newer
   window_bind = IBV_ACCESS_MW_BIND,  ///< memory windows may be bound to the memory
   on_demand = IBV_ACCESS_ON_DEMAND,
   relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
@@ -30,35 +30,37 @@ inline constexpr bool is_flag_bit<access_flag> = true;
 
 using access_flags = flags<access_flag>;
 
-/// The rights by name: `access::local_write | access::remote_read`.
+/// The names of the rights, which can be combined: `access::local_write | access::remote_read`.
 namespace access {
-/// Grants only the right that exists anyway: this side's device may read the memory, for sends and
-/// RDMA writes.
+/// Grants nothing beyond the right that always exists: this side's device may read the memory, for
+/// sends and RDMA writes.
 inline constexpr access_flags local_read{};
 inline constexpr access_flags local_write = access_flag::local_write;
 inline constexpr access_flags remote_write = access_flag::remote_write;
 inline constexpr access_flags remote_read = access_flag::remote_read;
 inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
 /// Peers may flush their writes (RDMA flush). With `flush_global`, a flush completes when the
-/// writes are visible to all processors and devices of this machine; with `flush_persistent`, when
-/// they survive a power loss. A device without support refuses to register memory with these
-/// rights.
+/// writes are visible to all processors and devices of this machine. With `flush_persistent`, it
+/// completes when the writes would survive a power loss. A device that does not support RDMA flush
+/// refuses to register memory with these rights.
 inline constexpr access_flags flush_global = access_flag::flush_global;
 inline constexpr access_flags flush_persistent = access_flag::flush_persistent;
-/// Memory windows may be bound to the memory. A bound window grants peers the rights with which it
-/// was bound.
+/// Memory windows may be bound to the memory. A bound window then grants peers the rights with
+/// which it was bound.
 inline constexpr access_flags window_bind = access_flag::window_bind;
-/// A registration option rather than a right: pages are not pinned, but fetched when the device
-/// first uses them, which is slow. Requires support by the device: `on_demand_paging::query`.
+/// This is a registration option rather than a right. The pages are not pinned, but are fetched
+/// when the device first uses them, which is slow. The device must support this; see
+/// `on_demand_paging::query`.
 inline constexpr access_flags on_demand = access_flag::on_demand;
-/// A registration option rather than a right: the device's writes may reach memory in a different
-/// order than they arrived (PCI relaxed ordering), which is faster on some machines. Their order is
-/// guaranteed only after a completion has been polled; polling on the last byte of a message is
-/// wrong. This is a hint, which has no effect if the device or the kernel does not support it.
+/// This is a registration option rather than a right. The device's writes may reach memory in a
+/// different order from that in which they arrived (PCI relaxed ordering), which is faster on some
+/// machines. Their order is guaranteed only after a completion has been polled, so a program must
+/// not poll on the last byte of a message instead. This is a hint, which has no effect if the
+/// device or the kernel does not support it.
 inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
-/// All rights of peers except those for RDMA flush.
+/// All rights that peers can have, except the rights to RDMA flush.
 inline constexpr access_flags all_remote = remote_write | remote_read | remote_atomic;
-/// All rights of peers.
+/// All rights that peers can have.
 inline constexpr access_flags any_remote = all_remote | flush_global | flush_persistent;
 }  // namespace access
 
@@ -93,7 +95,8 @@ concept RemotelyAccessible =
                     "this memory region grants no remote right: register it with "
                     "access::remote_read, remote_write or remote_atomic");
 
-/// Rights that can be registered: the verbs require local write for remote write and atomics.
+/// Rights with which memory can be registered: the verbs require local write for remote write and
+/// atomics.
 template <access_flags Rights>
 concept RegistrableRights = detail::because(
     Rights.contains(access::local_write) ||

@@ -17,8 +17,8 @@
 
 namespace verbspp {
 
-/// A part of a registered buffer, which owns the whole buffer. It is passed to a request that is to
-/// own a buffer, but uses only a part of it.
+/// A part of a registered buffer, which owns the whole buffer. Pass it to a request that should own
+/// a buffer but use only a part of it.
 ///
 /// Created by `std::move(buffer).part(first, count)`; `std::move(part).buffer()` returns the
 /// buffer. Because a part owns the whole buffer, a buffer has only one part at a time. To have
@@ -51,8 +51,8 @@ class VERBSPP_CONSUMABLE buffer_part {
   }
   ~buffer_part() = default;
 
-  // Access to the elements of the part. These functions are deleted for a temporary part, whose
-  // memory would be freed before the result can be used.
+  // Access to the elements of the part. These functions are deleted for a temporary part, because
+  // its memory would be freed before the result could be used.
 
   [[nodiscard]] value_type* data() & noexcept VERBSPP_LIFETIMEBOUND {
     return buffer_.data() + first_;
@@ -88,7 +88,7 @@ class VERBSPP_CONSUMABLE buffer_part {
   [[nodiscard]] std::size_t first() const noexcept { return first_; }
 
   /// Returns the part as a gather element, for the device to read.
-  /// \errors `invalid_input` above 2^32 - 1 bytes, or if the part was moved from
+  /// \errors `invalid_input` if the part has more than 2^32 - 1 bytes, or was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     return buffer_.gather(first_, count_);
   }
@@ -99,7 +99,7 @@ class VERBSPP_CONSUMABLE buffer_part {
   {
     return buffer_.scatter(first_, count_);
   }
-  /// Used by the library only: as `is_one_element` and `all` of `registered_buffer`, but for this
+  /// Used by the library only: like `is_one_element` and `all` of `registered_buffer`, but for this
   /// part.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return buffer_.size() != 0 && count_ <= UINT32_MAX / sizeof(value_type);
@@ -112,7 +112,7 @@ class VERBSPP_CONSUMABLE buffer_part {
       return buffer_.gather_unchecked(first_, count_);
   }
 
-  /// The handle that a peer needs to access the part; its key grants access to the whole buffer.
+  /// The handle that a peer needs to access the part. Its key grants access to the whole buffer.
   /// \errors `invalid_input` if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<rights>

@@ -16,18 +16,20 @@
 
 namespace verbspp {
 
-/// A region of a dma-buf: memory of another device, such as a graphics card, that the RDMA device
-/// accesses without a copy. The program itself might be unable to access the bytes.
+/// A registered region of a dma-buf, which is memory on another device, such as a graphics card.
+/// The RDMA device accesses this memory without a copy. The program itself might be unable to
+/// access it.
 template <access_flags Rights = access::local_read>
 class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
  public:
-  /// Used by the library only: takes over a registration that has these rights.
+  /// Used by the library only: takes ownership of a registration that has these rights.
   explicit dmabuf_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
 
-  /// Takes over or borrows a registration in this protection domain. The caller vouches that it has
-  /// at least these rights, and starts at `start`, because an `ibv_mr` contains neither.
-  /// \errors `invalid_input` for null, or a registration in another protection domain
+  /// Takes ownership of a registration in this protection domain, or borrows it. The caller vouches
+  /// that the registration has at least these rights and starts at `start`, because an `ibv_mr`
+  /// contains neither.
+  /// \errors `invalid_input` for null, or a registration in a different protection domain
   [[nodiscard]] static result<dmabuf_region> from_native(const class protection_domain& domain,
                                                          ibv_mr* native, ownership whose,
                                                          std::uint64_t start) noexcept {
@@ -44,12 +46,12 @@ class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
 
 /// The part of a dma-buf to register.
 struct dmabuf_range {
-  /// The descriptor from the exporting driver. It belongs to the caller, and may be closed after
-  /// the registration.
+  /// The descriptor that the exporting driver created. It belongs to the caller, and may be closed
+  /// after the registration.
   int file_descriptor;
   std::size_t length;        ///< in bytes
   std::uint64_t offset = 0;  ///< in bytes
-  /// The address by which scatter-gather elements and peers refer to the first byte; by default,
+  /// The address by which scatter-gather elements and peers refer to the first byte. The default is
   /// the offset.
   std::optional<std::uint64_t> start{};
 };

@@ -15,17 +15,17 @@ namespace verbspp {
 // Remote and local keys are 32-bit numbers that the device chose. They have separate types, so that
 // they can't be confused, and no number converts to either type implicitly.
 
-/// The key by which peers refer to a registered region or a memory window of this side.
+/// The key by which peers refer to a registered region or a memory window on this side.
 ///
-/// In host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. A plain value: it becomes invalid
-/// when its region or window is destroyed, and a peer that uses it after that gets an error.
+/// The key is a plain value in host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. It becomes
+/// invalid when its region or window is destroyed. A peer that uses it after that gets an error.
 class remote_key {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(
       remote_key,
       "an invalidation needs a key: write .rkey = the remote_key of a region or window");
-  /// A key that the device or a peer supplied: `remote_key(native->rkey)`. Other integer types are
-  /// rejected, so that no value is truncated.
+  /// Wraps a key that the device or a peer supplied, as in `remote_key(native->rkey)`. Other
+  /// integer types are rejected, so that no value is truncated.
   template <std::same_as<std::uint32_t> Number>
   explicit constexpr remote_key(Number value) noexcept : value_(value) {}
 
@@ -38,10 +38,11 @@ class remote_key {
 
 /// The key by which the elements of this side's requests refer to a registered region.
 ///
-/// In host byte order, like `ibv_mr::lkey`. A plain value.
+/// The key is a plain value in host byte order, like `ibv_mr::lkey`.
 class local_key {
  public:
-  /// A key that the device supplied: `local_key(native->lkey)`. Other integer types are rejected.
+  /// Wraps a key that the device supplied, as in `local_key(native->lkey)`. Other integer types are
+  /// rejected.
   template <std::same_as<std::uint32_t> Number>
   explicit constexpr local_key(Number value) noexcept : value_(value) {}
 

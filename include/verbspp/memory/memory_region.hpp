@@ -28,20 +28,20 @@ namespace verbspp {
 
 namespace detail {
 
-/// The source of a registration from a dma-buf.
+/// The part of a dma-buf that is registered.
 struct dmabuf_part {
   int file_descriptor;
   std::uint64_t offset;
 };
 
-/// The changes to a registration. A property that is empty here is not changed.
+/// The changes to make to a registration. A property that is empty here is not changed.
 struct registration_change {
   std::optional<protection_domain> domain{};
   std::optional<access_flags> rights{};
   std::span<std::byte> memory{};
 };
 
-/// The values of a registration that its scatter-gather elements contain, stored here so that the
+/// The parts of a registration that scatter-gather elements need. They are stored here so that the
 /// `ibv_mr` need not be read for each element.
 struct registered_range {
   std::uint64_t start = 0;  ///< the address by which elements and peers refer to the first byte
@@ -53,7 +53,7 @@ struct registered_range {
 /// Owns an `ibv_mr`. The rights are not part of this type.
 class memory_registration {
  public:
-  /// Registers memory of the program, or a part of a dma-buf.
+  /// Registers memory that belongs to the program, or a part of a dma-buf.
   /// \param start the address by which scatter-gather elements and peers refer to the first byte
   [[nodiscard]] static result<memory_registration> create(const protection_domain& domain,
                                                           void* address, std::size_t length,
@@ -66,7 +66,7 @@ class memory_registration {
   [[nodiscard]] static result<memory_registration> from_native(
       const protection_domain& domain, ibv_mr* native, ownership whose,
       std::optional<std::uint64_t> start) noexcept;
-  /// Returns an empty registration, in the same state as one that was moved from.
+  /// Returns an empty registration, which is in the same state as a moved-from one.
   [[nodiscard]] static memory_registration none() noexcept { return {}; }
   memory_registration(const memory_registration&) = delete;
   memory_registration(memory_registration&& other) noexcept
@@ -105,8 +105,9 @@ class memory_registration {
   memory_registration() noexcept;
   memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start,
                       ownership whose = ownership::taken) noexcept;
-  /// Excludes the addresses of the region's elements from memory watching (watched_memory.hpp),
-  /// because they are not addresses of the program. `forget_addresses` undoes this.
+  /// Excludes the addresses in the region's scatter-gather elements from memory watching
+  /// (watched_memory.hpp), because they are not addresses in the program. `forget_addresses` undoes
+  /// this.
   void tell_of_addresses() noexcept;
   void forget_addresses() noexcept;
 
@@ -121,8 +122,8 @@ template <access_flags Rights>
 using registration_of = dependent<memory_registration, Rights>;
 
 [[nodiscard]] error region_is_gone(const char* operation) noexcept;
-/// The error for a part that is not within its region, or is too long for an element. Parts for
-/// memory windows may be longer than elements.
+/// Returns the error for a part that does not lie within its region, or is too long for a
+/// scatter-gather element. A part to which a memory window is bound may be longer than an element.
 [[nodiscard]] error no_such_part(const registered_range& range, const char* operation,
                                  std::size_t offset, std::size_t length) noexcept;
 
@@ -161,11 +162,12 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
 /// The base class of memory regions: registered bytes that the device may access. The rights are
 /// part of the type.
 ///
-/// A move-only owner of the registration, not of the memory: the memory must outlive the region,
-/// and both must outlive all work that uses them. Keeps its protection domain alive. Elements and
-/// remote handles do not contain their domain. So only the device detects that an element or handle
-/// is used with a queue pair of another domain (a local protection or remote access error). Thread
-/// rule: the const functions may be called from any thread.
+/// A move-only owner of the registration, but not of the memory. The memory must outlive the
+/// region, and both must outlive all requests that use them. The region keeps its protection domain
+/// alive. Elements and remote handles do not contain their domain, so only the device can detect
+/// that an element or handle is used with a queue pair of a different domain. It then reports a
+/// local protection error or a remote access error. Thread rule: the const functions may be called
+/// from any thread.
 ///
 /// A region that was moved from or deregistered has no bytes: its length, start and keys are 0, its
 /// native handle is null, and making elements, window parts or handles for peers from it returns an
@@ -190,7 +192,7 @@ class VERBSPP_CONSUMABLE registered_region {
     return remote_key(registration_.range().rkey);
   }
   /// The address by which scatter-gather elements and peers refer to the first byte: the memory's
-  /// own address, unless the region was registered with another one.
+  /// own address, unless the region was registered with a different one.
   [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
   /// Returns the `length` bytes at `offset` as a gather element, for the device to read.
@@ -206,8 +208,8 @@ class VERBSPP_CONSUMABLE registered_region {
       VERBSPP_LIFETIMEBOUND {
     return gather(0, length());
   }
-  /// Returns the gather element without a `result`, for hot paths: the bounds are checked only by
-  /// an assertion in debug builds.
+  /// Like `gather`, but returns the element itself instead of a `result`, for hot paths. The bounds
+  /// are checked only by an assertion in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
   gather_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
@@ -230,8 +232,8 @@ class VERBSPP_CONSUMABLE registered_region {
   {
     return scatter(0, length());
   }
-  /// Returns the scatter element without a `result`, for hot paths: the bounds are checked only by
-  /// an assertion in debug builds.
+  /// Like `scatter`, but returns the element itself instead of a `result`, for hot paths. The
+  /// bounds are checked only by an assertion in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
   scatter_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
@@ -264,15 +266,15 @@ class VERBSPP_CONSUMABLE registered_region {
     return verbspp::window_part<OfWindow>::from_native(native(), start() + offset, length);
   }
 
-  /// Deregisters the memory (`ibv_dereg_mr`) like the destructor, but returns any error. After an
-  /// error, the device may still use the memory, so it should not be freed.
-  /// \errors `busy`, or `invalid_input` by some drivers, if a memory window is bound to it;
+  /// Deregisters the memory (`ibv_dereg_mr`) as the destructor does, but returns any error. After
+  /// an error, the memory should not be freed, because the device may still use it.
+  /// \errors `busy` (with some drivers, `invalid_input`) if a memory window is bound to the region;
   /// `driver`; `invalid_input` if the registration is borrowed, or the region was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> deregister() && noexcept {
     return registration_.deregister();
   }
-  /// Releases the registration to the caller, which must deregister it before the protection domain
-  /// is deallocated. Null if the region was moved from.
+  /// Passes ownership of the registration to the caller, which must deregister it before the
+  /// protection domain is deallocated. Returns null if the region was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_mr* release() && noexcept {
     return registration_.release();
   }
@@ -299,8 +301,8 @@ class VERBSPP_CONSUMABLE registered_region {
   detail::registration_of<Rights> registration_;
 };
 
-/// Memory that can be registered: a contiguous range that is not destroyed at the end of the
-/// expression.
+/// Memory that can be registered: a contiguous range that still exists after the expression in
+/// which it is passed.
 template <class Memory>
 concept RegistrableMemory =
     std::ranges::contiguous_range<Memory> && std::ranges::sized_range<Memory> &&
@@ -322,8 +324,8 @@ concept WritableAsFarAs = detail::because(
         !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Memory>>>,
     "constant memory cannot be registered with access::local_write");
 
-/// True if a region with `Rights` can change to `NewRights` without its memory being passed. Local
-/// write cannot be added that way, because the memory may be constant.
+/// True if a region with `Rights` can change to `NewRights` even though the caller does not pass
+/// the memory. Local write cannot be added in this way, because the memory may be constant.
 template <access_flags Rights, access_flags NewRights>
 concept AddsNoWrites = detail::because(
     Rights.contains(access::local_write) || !NewRights.contains(access::local_write),
@@ -351,14 +353,15 @@ template <class Memory>
 template <access_flags Rights = access::local_read>
 class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
  public:
-  /// Used by the library only: takes over a registration that has these rights.
+  /// Used by the library only: takes ownership of a registration that has these rights.
   explicit memory_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
 
-  /// Takes over or borrows a registration in this protection domain. The caller vouches that it has
-  /// at least these rights. An `ibv_mr` does not contain the address by which elements and peers
-  /// refer to the first byte: pass that as `start`, unless it is the address of the memory.
-  /// \errors `invalid_input` for null, or a registration in another protection domain
+  /// Takes ownership of a registration in this protection domain, or borrows it. The caller vouches
+  /// that the registration has at least these rights. `start` is the address by which elements and
+  /// peers refer to the first byte, which an `ibv_mr` does not contain. Pass it unless it is the
+  /// address of the memory.
+  /// \errors `invalid_input` for null, or a registration in a different protection domain
   [[nodiscard]] static result<memory_region> from_native(
       const class protection_domain& domain, ibv_mr* native, ownership whose,
       std::optional<std::uint64_t> start = {}) noexcept {
@@ -374,11 +377,11 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     return {static_cast<const std::byte*>(native->addr), native->length};
   }
 
-  // Changing a registration (`ibv_rereg_mr`) is cheaper than registering again if the device
-  // supports it. Work in flight that uses the region fails. The region is consumed. On success, the
-  // result contains it, possibly with other keys, so that peers need a new handle. On failure, the
-  // region is unchanged, or it was deregistered because it had become unusable (`native_handle()`
-  // is then null).
+  // If the device supports it, changing a registration (`ibv_rereg_mr`) is cheaper than registering
+  // the memory again. Requests in flight that use the region fail. These functions consume the
+  // region. On success, the result contains the region, possibly with different keys, so peers need
+  // a new handle. On failure, the region is unchanged, unless it had become unusable and was
+  // therefore deregistered (`native_handle()` is then null).
 
   /// Changes the rights.
   /// \errors `not_supported` if the driver lacks support, `invalid_input` (mainly if the region was
@@ -391,7 +394,7 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     return memory_region<NewRights>(std::move(this->registration_));
   }
   /// Changes the rights and the memory together. The memory may be the same as before. Unlike the
-  /// function above, this can add local write.
+  /// function above, this one can add local write.
   template <access_flags NewRights, class Memory>
     requires RegistrableRights<NewRights> && RegistrableMemory<Memory> &&
              WritableAsFarAs<Memory, NewRights>
@@ -402,8 +405,8 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     VERBSPP_TRYV(this->registration_.change({.rights = NewRights, .memory = bytes}));
     return memory_region<NewRights>(std::move(this->registration_));
   }
-  /// Moves the region to another protection domain.
-  /// \errors those of `change_rights`, and `invalid_input` for a domain of another context
+  /// Moves the region to a different protection domain.
+  /// \errors those of `change_rights`, and `invalid_input` for a domain of a different context
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region>
   change_protection_domain(const class protection_domain& domain) && noexcept {
     VERBSPP_TRYV(this->registration_.change({.domain = domain}));
@@ -428,7 +431,7 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   }
 };
 
-/// Registers memory that the caller owns (`ibv_reg_mr`), such as a span, array or vector:
+/// Registers memory that the caller owns (`ibv_reg_mr`), such as a span, an array or a vector:
 /// `register_memory<access::local_write>(pd, buffer)`.
 ///
 /// The memory must outlive the region, and must not move (a vector must not grow).
@@ -447,9 +450,10 @@ template <access_flags Rights = access::local_read, class Memory>
   return memory_region<Rights>(std::move(registration));
 }
 
-/// As `register_memory`, but elements and peers refer to the first byte by the address `start`
-/// (`ibv_reg_mr_iova`). The handles of peers can thus, for instance, start at 0, or be independent
-/// of the address of the memory. `bytes()` returns the memory at its address in the program.
+/// Like `register_memory`, but elements and peers refer to the first byte by the address `start`
+/// (`ibv_reg_mr_iova`). For instance, the addresses that peers use can start at 0, so that they do
+/// not depend on the address of the memory. `bytes()` returns the memory at its address in the
+/// program.
 /// \errors those of `register_memory`, and `invalid_input` if `start` and the memory's address
 /// differ modulo the page size, or the end would be beyond 2^64
 template <access_flags Rights = access::local_read, class Memory>

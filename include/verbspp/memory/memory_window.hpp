@@ -16,8 +16,8 @@
 
 namespace verbspp {
 
-/// The types of memory windows, with the values of `ibv_mw_type`. They differ in which peers have
-/// access, and in how the access ends.
+/// The types of memory windows, with the values of `ibv_mw_type`. The types differ in which peers
+/// have access, and in how this access ends.
 enum class memory_window_type : std::uint8_t {
   /// Grants access to the peers of all queue pairs of its protection domain, until it is bound
   /// again, for example to zero bytes.
@@ -29,7 +29,7 @@ enum class memory_window_type : std::uint8_t {
 
 [[nodiscard]] const char* to_string(memory_window_type type) noexcept;
 
-/// Windows that are bound by a work request, which can be part of a batch.
+/// Windows that are bound by a work request. Such a request can be part of a batch.
 template <memory_window_type Type>
 concept BoundByRequest =
     detail::because(Type == memory_window_type::type_2,
@@ -41,7 +41,7 @@ namespace detail {
 /// Owns an `ibv_mw` of either type.
 class memory_window_owner {
  public:
-  /// Creates an owner without a window; `allocate` or `adopt` adds it.
+  /// Creates an owner that has no window yet. `allocate` or `adopt` adds one.
   explicit memory_window_owner(const protection_domain& domain) noexcept
       : domain_(domain.below()) {}
   memory_window_owner(const memory_window_owner&) = delete;
@@ -79,8 +79,9 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 
 }  // namespace detail
 
-/// Grants peers access to a part of a memory region under a separate key, and revokes it, without a
-/// system call: by work requests, in order with other requests of their queue pair.
+/// Grants peers access to a part of a memory region under a separate key, and revokes this access.
+/// Both are done by work requests, without a system call and in order with the other requests of
+/// the queue pair.
 ///
 ///     VERBSPP_TRY(region, register_memory<access::local_write | access::window_bind>(pd, memory));
 ///     VERBSPP_TRY(window, memory_window<memory_window_type::type_2>::create(pd));
@@ -95,21 +96,21 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 /// A move-only owner, which keeps its protection domain alive. Destroying the window ends the
 /// access, regardless of the queue pair that bound it. The compiler checks that the rights of the
 /// region permit the bind, and that the transport and the state of the queue pair do. The device
-/// detects a queue pair of another protection domain, or a window of type 2 that is still bound
-/// (the bind completes with `memory_window_bind_error`), and a peer that does not have access or
-/// uses an old rkey (its access fails with a remote access error). The program must ensure the
-/// rest:
+/// checks that the queue pair belongs to the same protection domain, and that a window of type 2 is
+/// not still bound; otherwise, the bind completes with `memory_window_bind_error`. If a peer does
+/// not have access, or uses an old rkey, its access fails with a remote access error. The program
+/// must ensure the rest:
 ///
 /// - The window must live until its bind has completed.
 /// - The region must live until no window is bound to it: each window must have been destroyed, or
-///   the request that invalidates it or binds it elsewhere must have completed. If the region is
-///   destroyed earlier, deregistering fails. The memory stays registered, and the failure is
-///   returned, or reported by the destructor (`set_destroy_failure_handler`).
+///   the request that invalidates it or binds it elsewhere must have completed. If the program
+///   destroys the region earlier, the memory cannot be deregistered and stays registered.
+///   `deregister` returns this failure; the destructor reports it (`set_destroy_failure_handler`).
 /// - A window of type 2 must be invalidated or destroyed before the queue pair that bound it is
 ///   destroyed. Otherwise, Linux's software driver (rxe) waits for this when it destroys the queue
 ///   pair, for most of a minute.
 /// - A window whose bind was posted but did not succeed cannot be bound again, because its rkey is
-///   unknown. Destroy it, and create another.
+///   unknown. Destroy the window and create a new one.
 ///
 /// Thread rule: binding needs exclusive access to the window.
 template <memory_window_type Type>
@@ -118,7 +119,7 @@ class VERBSPP_CONSUMABLE memory_window {
   static constexpr memory_window_type type = Type;
 
   /// Creates a window that is not bound (`ibv_alloc_mw`).
-  /// \errors `not_supported` if the device has no windows of the type; `resource_exhausted`,
+  /// \errors `not_supported` if the device has no windows of this type; `resource_exhausted`,
   /// `driver`; `invalid_input` if the protection domain was moved from
   [[nodiscard]] static result<memory_window> create(
       const class protection_domain& domain) noexcept {
@@ -127,22 +128,22 @@ class VERBSPP_CONSUMABLE memory_window {
     return memory_window(std::move(owner));
   }
 
-  /// Takes over or borrows a window of this protection domain.
-  /// \errors `invalid_input` for null, or a window of another type or protection domain
+  /// Takes ownership of a window in this protection domain, or borrows it.
+  /// \errors `invalid_input` for null, or a window of a different type or protection domain
   [[nodiscard]] static result<memory_window> from_native(const class protection_domain& domain,
                                                          ibv_mw* native, ownership whose) noexcept {
     detail::memory_window_owner owner(domain);
     VERBSPP_TRYV(owner.adopt(Type, native, whose));
     return memory_window(std::move(owner));
   }
-  /// Releases the window to the caller, which must deallocate it before the protection domain. Null
-  /// if it was moved from.
+  /// Passes ownership of the window to the caller, which must deallocate it before the protection
+  /// domain. Returns null if the window was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_mw* release() && noexcept {
     return owner_.release();
   }
 
-  /// The key of the last bind that was posted, which is the argument of an invalidation. 0 if the
-  /// window was moved from.
+  /// The key that resulted from the last bind that was posted. Pass it to the request that
+  /// invalidates the window. It is 0 if the window was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED remote_key rkey() const noexcept {
     const ibv_mw* const native = owner_.native();
     return remote_key(native != nullptr ? native->rkey : std::uint32_t{0});

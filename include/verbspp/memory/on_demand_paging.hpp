@@ -25,7 +25,7 @@ enum class on_demand_use : std::uint32_t {
 template <>
 inline constexpr bool is_flag_bit<on_demand_use> = true;
 
-/// The capabilities of a device for memory that was registered with access::on_demand.
+/// A device's support for memory that was registered with access::on_demand.
 struct on_demand_paging {
   bool supported = false;
   /// True if the whole address space can be one region.
@@ -34,8 +34,8 @@ struct on_demand_paging {
   flags<on_demand_use> unreliable_connection{};
   flags<on_demand_use> unreliable_datagram{};
 
-  /// Queries the device (`ibv_query_device_ex`). If it lacks support, `supported` is false; this is
-  /// not an error.
+  /// Queries the device (`ibv_query_device_ex`). It is not an error if the device lacks support;
+  /// `supported` is then false.
   /// \errors `driver`
   [[nodiscard]] static result<on_demand_paging> query(const context& device) noexcept;
 };

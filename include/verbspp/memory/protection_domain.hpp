@@ -37,12 +37,12 @@ struct protection_domain_state : counted {
 
 }  // namespace detail
 
-/// A protection domain: memory regions and queue pairs must belong to the same one to work
-/// together.
+/// A protection domain. Memory regions and queue pairs can work together only if they belong to the
+/// same protection domain.
 ///
-/// A shared handle, cheap to copy. It keeps its context alive, and is released when the last copy
-/// and the last object created in it have been destroyed. Thread-safe. Creating an object in a
-/// protection domain that was moved from returns `invalid_input`.
+/// This is a shared handle, which is cheap to copy and keeps its context alive. The protection
+/// domain is deallocated when the last copy and the last object created in it have been destroyed.
+/// Thread-safe. Creating an object in a moved-from protection domain returns `invalid_input`.
 class protection_domain {
  public:
   /// Allocates a protection domain (`ibv_alloc_pd`).
@@ -50,36 +50,36 @@ class protection_domain {
   [[nodiscard]] static result<protection_domain> allocate(const context& parent) noexcept;
   /// Creates a parent domain (`ibv_alloc_parent_domain`), which combines a protection domain with a
   /// thread domain. Queue pairs and shared receive queues that are created in it belong to the
-  /// thread domain: only one thread at a time may use them, and they may work without locks.
-  /// Regions, windows and address handles that are created in it belong to `domain`, and work with
-  /// queue pairs of both. The parent domain keeps both domains alive.
+  /// thread domain. Only one thread at a time may use them, so the driver may omit locks. Regions,
+  /// windows and address handles that are created in it belong to `domain`, and work with queue
+  /// pairs of both. The parent domain keeps both domains alive.
   /// \errors `not_supported` if the driver has no parent domains; `invalid_input` if the arguments
-  /// belong to different contexts, or one was moved from; `resource_exhausted`, `driver`
+  /// belong to different contexts, or one of them was moved from; `resource_exhausted`, `driver`
   [[nodiscard]] static result<protection_domain> create_parent(
       const protection_domain& domain, const thread_domain& threads) noexcept;
-  /// Takes over or borrows a protection domain of this context.
-  /// \errors `invalid_input` for null, or a protection domain of another context
+  /// Takes ownership of a protection domain of this context, or borrows it.
+  /// \errors `invalid_input` for null, or a protection domain of a different context
   [[nodiscard]] static result<protection_domain> from_native(const class context& parent,
                                                              ibv_pd* native,
                                                              ownership whose) noexcept;
-  /// Releases the protection domain to the caller, which must deallocate it before the context is
-  /// closed.
-  /// \errors `busy` if other handles of it or objects in it exist; this handle then keeps the
+  /// Passes ownership of the protection domain to the caller, which must deallocate it before the
+  /// context is closed.
+  /// \errors `busy` if other handles to it or objects in it exist; this handle then keeps the
   /// protection domain. `invalid_input` if `create_parent` created it, or this handle was moved
   /// from
   [[nodiscard]] result<ibv_pd*> release() && noexcept;
 
-  /// Starts the builder of a channel, with transport RC or the specified one
+  /// Returns a builder for a channel that uses the transport RC, or the specified transport
   /// (`build_channel<transport::uc>()`). Defined in <verbspp/channel.hpp>.
   template <auto... Transport>
   [[nodiscard]] auto build_channel() const noexcept;
 
-  /// The context. If this protection domain was moved from, the context is in the moved-from state,
+  /// Returns the context. The context of a moved-from protection domain is in the moved-from state,
   /// too.
   [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] class context context() && noexcept { return std::as_const(*this).context(); }
-  /// The domain to which regions belong: for a parent domain, the one that was passed to
-  /// `create_parent`; otherwise, this one.
+  /// Returns the domain to which regions belong. For a parent domain, this is the domain that was
+  /// passed to `create_parent`; otherwise, it is this domain.
   [[nodiscard]] protection_domain below() const noexcept;
   /// Null if this protection domain was moved from.
   [[nodiscard]] ibv_pd* native_handle() const noexcept { return state_ ? state_->native : nullptr; }

@@ -23,19 +23,20 @@ namespace verbspp {
 
 /// The options for allocating a registered buffer.
 struct buffer_options {
-  /// The alignment of the first byte, a power of two. The actual alignment is at least that of a
-  /// page.
+  /// The alignment of the first byte, which must be a power of two. The actual alignment is at
+  /// least the size of a page.
   std::size_t alignment = 1;
   /// Requests huge pages of 2 MiB, which need fewer entries in the device's translation tables. If
-  /// none are available, normal pages are used; `registered_buffer::pages` returns the kind.
+  /// none are available, normal pages are used. `registered_buffer::pages` returns the kind of
+  /// pages that the buffer has.
   bool huge_pages = false;
 };
 
 /// The kinds of pages of a registered buffer.
 enum class page_kind : std::uint8_t {
   normal,
-  /// Normal pages that the kernel was asked to replace by huge ones (transparent huge pages). It is
-  /// unknown whether the kernel does so.
+  /// Normal pages that the kernel was asked to replace by huge pages (transparent huge pages). It
+  /// is not known whether the kernel does so.
   transparent_huge,
   /// Huge pages, from the pool that the administrator reserved (`vm.nr_hugepages`).
   huge,
@@ -73,8 +74,8 @@ class page_range {
   page_kind kind_;
 };
 
-/// For destructors: if the memory could not be deregistered, reports the failure, and leaks the
-/// memory.
+/// Destructors call this after they have tried to deregister the memory. If that failed, reports
+/// the failure, and leaks the memory, which would otherwise be freed.
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 
 /// The objects that a registered buffer owns. They are allocated separately, so that moving the
@@ -87,15 +88,15 @@ struct registered_pages {
   memory_region<Rights> region;
 };
 
-/// Deregisters and frees the memory of a buffer, and reports a failure. Not inlined, because many
-/// functions destroy a buffer, and their code should stay short.
+/// Deregisters and frees the memory of a buffer, and reports any failure. This is not inlined,
+/// because many functions destroy a buffer, and their code should stay short.
 template <access_flags Rights>
 [[gnu::noinline]] void destroy(registered_pages<Rights>* pages) noexcept {
   free_pages(pages->memory, std::move(pages->region).deregister());
   delete pages;
 }
 
-/// Returns an empty region, which stands for the region of a buffer that was moved from.
+/// Returns an empty region, which represents the region of a moved-from buffer.
 template <access_flags Rights>
 [[nodiscard, gnu::noinline]] const memory_region<Rights>& no_region() noexcept {
   static const memory_region<Rights> none(memory_registration::none());
@@ -104,8 +105,8 @@ template <access_flags Rights>
 
 }  // namespace detail
 
-/// The type of the elements of a buffer. If all bytes of an object are zero, it must be a valid
-/// object, and copying its bytes must copy it.
+/// A type whose objects can be elements of a buffer. Bytes that are all zero must represent a valid
+/// object, and copying an object's bytes must copy the object.
 template <class Element>
 concept BufferElement = detail::because(
     std::is_trivially_copyable_v<Element> && std::is_trivially_default_constructible_v<Element>,
@@ -126,17 +127,17 @@ class shared_buffer;
 /// Memory that the library allocates and registers, as an array of elements that are initially
 /// zero.
 ///
-/// A move-only owner, two words in size. The memory stays in place when the buffer is moved. It is
-/// freed once it has been deregistered. If deregistering fails, the failure is reported
-/// (`set_destroy_failure_handler`), and the memory is never freed, since the device may still use
-/// it. No other data shares its pages. Keeps its protection domain alive. A buffer that was moved
-/// from has no elements, and making scatter/gather elements, parts or handles from it returns an
-/// error.
+/// A buffer is a move-only owner that has the size of two words. The memory stays in place when the
+/// buffer is moved, and no other data shares its pages. The destructor deregisters the memory and
+/// then frees it. If deregistering fails, the failure is reported (`set_destroy_failure_handler`),
+/// and the memory is never freed, since the device may still use it. The buffer keeps its
+/// protection domain alive. A moved-from buffer has no elements, and making scatter/gather
+/// elements, parts or handles from it returns an error.
 ///
-/// A request uses a buffer in one of three ways. *Borrowed*: the request gets elements, and the
-/// caller must ensure that the buffer outlives it. *Owned*: the buffer, or a `part` of it, is moved
-/// into the request, and returned with the result. *Shared*: `share` converts the buffer to a
-/// handle that can be copied, and the request keeps the memory alive.
+/// A request uses a buffer in one of three ways. *Borrowed*: the request gets scatter-gather
+/// elements, and the caller must ensure that the buffer outlives the request. *Owned*: the buffer,
+/// or a `part` of it, is moved into the request, and returned with the result. *Shared*: `share`
+/// converts the buffer to a handle that can be copied, and the request keeps the memory alive.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE registered_buffer {
@@ -193,8 +194,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     if (pages_ != nullptr) detail::destroy(pages_);
   }
 
-  // Access to the elements. These functions are deleted for a temporary buffer, whose memory would
-  // be freed before the result can be used.
+  // Access to the elements. These functions are deleted for a temporary buffer, because its memory
+  // would be freed before the result could be used.
 
   /// Null if the buffer was moved from.
   [[nodiscard]] Element* data() & noexcept VERBSPP_LIFETIMEBOUND { return first_; }
@@ -227,14 +228,15 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return pages_ != nullptr ? pages_->memory.kind() : page_kind::normal;
   }
 
-  /// The registration, whose offsets and lengths are in bytes; an empty one if the buffer was moved
-  /// from. It stays in place when the buffer is moved, and lives as long as the memory.
+  /// The buffer's registration, whose offsets and lengths are in bytes. It stays in place when the
+  /// buffer is moved, and lives as long as the memory. A moved-from buffer returns an empty
+  /// registration.
   [[nodiscard]] const memory_region<Rights>& region() const& noexcept VERBSPP_LIFETIMEBOUND {
     return pages_ != nullptr ? pages_->region : detail::no_region<Rights>();
   }
   void region() const&& = delete;  // a temporary deregisters it: store the buffer in a variable
   /// Returns the whole buffer as a gather element, for the device to read.
-  /// \errors `invalid_input` above 2^32 - 1 bytes
+  /// \errors `invalid_input` if the buffer has more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather()
       const noexcept {
     if (!is_one_element()) [[unlikely]]
@@ -251,7 +253,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return element<gather_element>(first, count);
   }
   /// Returns the whole buffer as a scatter element, for the device to write.
-  /// \errors `invalid_input` above 2^32 - 1 bytes
+  /// \errors `invalid_input` if the buffer has more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element>
   scatter() noexcept
     requires LocallyWritable<Rights>
@@ -276,16 +278,16 @@ class VERBSPP_CONSUMABLE registered_buffer {
   template <class Nothing = void>
   [[nodiscard]] result<scatter_element> scatter(std::size_t,
                                                 std::size_t) const VERBSPP_DETAIL_CONSTANT_BUFFER;
-  /// Returns the gather element without a `result`, for hot paths: the bounds are checked only by
-  /// an assertion in debug builds.
+  /// Like `gather`, but returns the element itself instead of a `result`, for hot paths. The bounds
+  /// are checked only by an assertion in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
     assert(gather(first, count).has_value());
     return element<gather_element>(first, count);
   }
-  /// Returns the scatter element without a `result`, for hot paths: the bounds are checked only by
-  /// an assertion in debug builds.
+  /// Like `scatter`, but returns the element itself instead of a `result`, for hot paths. The
+  /// bounds are checked only by an assertion in debug builds.
   /// \pre the buffer was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) noexcept
@@ -295,13 +297,13 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return element<scatter_element>(first, count);
   }
 
-  /// Used by the library only: true if one element of a request can hold the whole buffer;
-  /// otherwise `gather` and `scatter` return the reason.
+  /// Used by the library only: true if one element of a request can cover the whole buffer. If it
+  /// can't, `gather` and `scatter` return the reason.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
     return pages_ != nullptr && pages_->length_of_all != 0;
   }
-  /// Used by the library only: the element for the whole buffer. Unlike the `result` of `gather`
-  /// and `scatter`, an element is returned in registers.
+  /// Used by the library only: returns the element for the whole buffer. Unlike the `result` that
+  /// `gather` and `scatter` return, this is returned in registers.
   /// \pre `is_one_element()`
   template <class Part>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
@@ -342,7 +344,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   }
 
   /// Returns `count` array elements, starting at index `first`, as a part that owns the whole
-  /// buffer, for a request that is to own it. Requires <verbspp/memory/buffer_part.hpp>.
+  /// buffer. Pass the part to a request that should own the buffer. Requires
+  /// <verbspp/memory/buffer_part.hpp>.
   /// \errors `invalid_input` if they are not within the buffer, which then remains unchanged
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<buffer_part<registered_buffer>>
   part(std::size_t first, std::size_t count) && noexcept {
@@ -350,8 +353,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return buffer_part<registered_buffer>(std::move(*this), first, count);
   }
   void part(std::size_t, std::size_t) const& = delete;  // owns the buffer: std::move(buffer).part
-  /// Converts the buffer to a shared buffer, whose handles can be copied, so that requests can keep
-  /// it alive. Requires <verbspp/memory/shared_buffer.hpp>.
+  /// Converts this to a shared buffer, whose handles can be copied, so that requests can keep the
+  /// memory alive. Requires <verbspp/memory/shared_buffer.hpp>.
   /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`, in which case the
   /// buffer remains unchanged
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<shared_buffer<Rights, Element>>
@@ -361,8 +364,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   }
   void share() const& = delete;  // the handles own the buffer: std::move(buffer).share()
 
-  /// Deregisters and frees the memory like the destructor, but returns a failure. After a failure,
-  /// the memory is never freed.
+  /// Deregisters and frees the memory as the destructor does, but returns any failure. After a
+  /// failure, the memory is never freed.
   /// \errors those of `memory_region::deregister`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> release() && noexcept {
     if (pages_ == nullptr) return detail::region_is_gone("registered_buffer::release");
@@ -401,14 +404,15 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return success();
   }
 
-  /// True if this part lies within the buffer, and one element of a request can hold it.
+  /// True if these array elements lie within the buffer, and one element of a request can cover
+  /// them.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_element(std::size_t first,
                                                    std::size_t count) const noexcept {
     const std::size_t size = this->size();
     return size != 0 && first <= size && count <= size - first &&
            count <= UINT32_MAX / sizeof(Element);
   }
-  /// The error for a part that one element can't hold.
+  /// Returns the error for array elements that one element of a request can't cover.
   [[nodiscard, gnu::noinline]] error no_element(const char* operation, std::size_t first,
                                                 std::size_t count) const noexcept {
     const result<void> checked = check_part(operation, first, count);
@@ -425,8 +429,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
                               pages_->region.lkey().value()});
   }
 
-  // Only two words, because the buffer is moved into each request that owns it. Both are null if it
-  // was moved from.
+  // A buffer has only two words, because it is moved into each request that owns it. Both are null
+  // if it was moved from.
   Element* first_;
   pages_type* pages_;
 };

@@ -41,9 +41,9 @@ void print(std::ostream& out, const remote_memory_description& memory);
 /// A peer's memory that this side may access. The rights that the peer granted are part of the
 /// type.
 ///
-/// A plain value, free to copy: address, length and rkey. It does not keep the peer's registration
-/// alive; using a handle after the peer has deregistered the memory fails with a remote access
-/// error.
+/// This is a plain value that consists of an address, a length and an rkey, and that can be copied
+/// freely. It does not keep the peer's registration alive. Using a handle after the peer has
+/// deregistered the memory fails with a remote access error.
 template <access_flags Rights>
 class remote_memory {
   static_assert(
@@ -54,8 +54,8 @@ class remote_memory {
   static constexpr access_flags rights = Rights;
   static constexpr std::size_t encoded_size = detail::remote_memory_encoded_size;
 
-  /// Constructs a handle from values that were received by other means. The caller vouches for the
-  /// rights.
+  /// Constructs a handle from values that were received by other means. The caller vouches that the
+  /// peer has granted these rights.
   constexpr remote_memory(std::uint64_t address, std::uint64_t length, remote_key rkey) noexcept
       : address_(address), length_(length), rkey_(rkey) {}
   /// Converts from a handle with more rights.
@@ -70,7 +70,7 @@ class remote_memory {
   [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }
   [[nodiscard]] constexpr remote_key rkey() const noexcept { return rkey_; }
 
-  /// Returns the part of `length` bytes at `offset`.
+  /// Returns a handle to the `length` bytes at `offset`.
   /// \errors `invalid_input` if the bytes are not within this memory
   [[nodiscard]] constexpr result<remote_memory> slice(std::uint64_t offset,
                                                       std::uint64_t length) const noexcept {
@@ -81,22 +81,22 @@ class remote_memory {
                                 length_ - offset);
     return slice_unchecked(offset, length);
   }
-  /// Returns the part without a `result`, for hot paths: the bounds are checked only by an
-  /// assertion in debug builds.
+  /// Like `slice`, but returns the handle itself instead of a `result`, for hot paths. The bounds
+  /// are checked only by an assertion in debug builds.
   [[nodiscard]] constexpr remote_memory slice_unchecked(std::uint64_t offset,
                                                         std::uint64_t length) const noexcept {
     assert(offset <= length_ && length <= length_ - offset);
     return remote_memory(address_ + offset, length, rkey_);
   }
 
-  /// Encodes the handle as 24 bytes that `decode` accepts on any machine: 0x6d, format version 1,
-  /// rights (16 bits), rkey (32), address (64), length (64), all big-endian. The rights have the
-  /// values of `ibv_access_flags`.
+  /// Encodes the handle as 24 bytes that `decode` accepts on any machine. They consist of 0x6d, the
+  /// format version 1, the rights (16 bits), the rkey (32), the address (64) and the length (64),
+  /// all big-endian. The rights have the values of `ibv_access_flags`.
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept {
     return detail::encode({address_, length_, rkey_, Rights});
   }
   /// Decodes a handle.
-  /// \errors `invalid_input` if the bytes are not such a handle; `mismatch` for another format
+  /// \errors `invalid_input` if the bytes are not such a handle; `mismatch` for a different format
   /// version; `permission` if the handle lacks one of this type's rights
   [[nodiscard]] static result<remote_memory> decode(std::span<const std::byte> bytes) noexcept {
     using description = detail::dependent<detail::remote_memory_description, Rights>;
@@ -184,8 +184,8 @@ concept RemotelyFlushable =
                     "this remote memory lacks access::flush_global and access::flush_persistent: "
                     "its owner did not grant flushes");
 
-/// The memory of an RDMA flush: any remote memory that grants `flush_global`, `flush_persistent` or
-/// both.
+/// The memory that an RDMA flush covers: any remote memory that grants `flush_global`,
+/// `flush_persistent` or both.
 class remote_flushable {
  public:
   template <access_flags Rights>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A peer's memory as objects: a structure and its fields, an array and its elements.
+/// Views of a peer's memory as objects: a structure and its fields, or an array and its elements.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -40,7 +40,7 @@ struct remote_field<Element[Size], Rights> {
   using type = remote_array<Element, Rights>;
 };
 
-/// Creates views of memory that has been checked already.
+/// Creates views of memory whose bounds and alignment have already been checked.
 struct remote_view {
   template <class View, access_flags Rights>
   [[nodiscard]] static constexpr View make(const remote_memory<Rights>& part) noexcept {
@@ -59,12 +59,13 @@ template <class Object>
 
 }  // namespace detail
 
-/// One object in a peer's memory: `remote_object<header, access::remote_read>::at(memory)`.
+/// One object in a peer's memory, created by `remote_object<header,
+/// access::remote_read>::at(memory)`.
 ///
-/// A plain value, and a remote memory handle for exactly the bytes of the object. The object, or a
-/// field of it as in `object.field(&header::length)`, can be the source or destination of a
-/// request. The caller vouches that the peer has such an object at this address, with the same
-/// layout and byte order.
+/// This is a plain value, and also a handle to exactly the remote memory that the object occupies.
+/// The object, or a field of it as in `object.field(&header::length)`, can be the source or
+/// destination of a request. The caller vouches that the peer has such an object at this address,
+/// with the same layout and byte order.
 template <class Object, access_flags Rights>
   requires RemoteObject<Object>
 class remote_object : public remote_memory<Rights> {
@@ -98,7 +99,8 @@ class remote_object : public remote_memory<Rights> {
       : remote_memory<Rights>(part) {}
 };
 
-/// An array of objects in a peer's memory: `remote_array<slot, access::remote_write>::of(memory)`.
+/// An array of objects in a peer's memory, created by `remote_array<slot,
+/// access::remote_write>::of(memory)`.
 template <class Element, access_flags Rights>
   requires RemoteObject<Element>
 class remote_array : public remote_memory<Rights> {

@@ -18,7 +18,7 @@ concept RemotelyAtomic =
                     "this remote memory lacks access::remote_atomic: its owner did not grant "
                     "atomic operations");
 
-/// Eight bytes of a peer's memory, aligned to eight, that atomic operations work on.
+/// Eight bytes of a peer's memory, aligned to eight bytes, on which an atomic operation can work.
 class remote_word {
  public:
   /// Returns the word at an offset in bytes.

@@ -23,10 +23,10 @@ template <class Type>
 concept OnlyForReading = std::is_same_v<Type, gather_element>;
 }  // namespace detail
 
-/// A part of registered memory that the device reads, as the source of a send or an RDMA write.
+/// A part of registered memory that the device reads. It is the source of a send or an RDMA write.
 ///
-/// Created by `memory_region::gather`. A plain value with the layout of `ibv_sge`, which owns
-/// nothing: the region and its memory must live until the work that uses it has completed.
+/// Created by `memory_region::gather`. A plain value with the layout of `ibv_sge`. It owns nothing,
+/// so the region and its memory must live until the requests that use the element have completed.
 class VERBSPP_VIEW gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(gather_element,
@@ -47,14 +47,15 @@ class VERBSPP_VIEW gather_element {
   [[nodiscard]] bool encloses(const gather_element& other) const noexcept {
     return lkey() == other.lkey() && encloses(other.address(), other.length());
   }
-  /// An element of memory that the library did not register; the caller vouches for its rights.
+  /// Converts an element of memory that the library did not register. The caller vouches that the
+  /// memory has the necessary rights.
   [[nodiscard]] static constexpr gather_element from_native(const ibv_sge& native) noexcept {
     return gather_element(native);
   }
 
  protected:
-  // Copied member by member: compilers copy a whole structure through a vector register, and that
-  // load has to wait for the preceding stores to the members.
+  // The structure is copied member by member, because compilers copy a whole structure through a
+  // vector register, and loading that register has to wait for the preceding stores to the members.
   explicit constexpr gather_element(const ibv_sge& native) noexcept
       : native_{native.addr, native.length, native.lkey} {}
 
@@ -62,8 +63,8 @@ class VERBSPP_VIEW gather_element {
   ibv_sge native_;
 };
 
-/// A part of registered memory that the device writes: the destination of a receive or an RDMA
-/// read.
+/// A part of registered memory that the device writes. It is the destination of a receive or an
+/// RDMA read.
 ///
 /// Created by `memory_region::scatter`, which exists only for memory that is registered with local
 /// write. A scatter element can also be used as a gather element, because the device may read all
@@ -88,7 +89,8 @@ class VERBSPP_VIEW scatter_element : public gather_element {
       VERBSPP_DETAIL_REFUSED((!std::is_base_of_v<gather_element, Other> &&
                               !detail::MayLackValue<Other> && !detail::OnlyForReading<Other>),
                              "this is not a part of registered memory: write region.scatter()");
-  /// An element of memory that the library did not register; the caller vouches for its rights.
+  /// Converts an element of memory that the library did not register. The caller vouches that the
+  /// memory has the necessary rights.
   [[nodiscard]] static constexpr scatter_element from_native(const ibv_sge& native) noexcept {
     return scatter_element(native);
   }
@@ -112,17 +114,17 @@ concept InlineBytes = !std::is_null_pointer_v<Object> &&
                        std::is_convertible_v<const Object&, std::span<const std::byte>>);
 }  // namespace detail
 
-/// An object that can be sent inline as it is: its bytes are its complete value.
+/// An object that can be sent inline as it is, because its bytes are its complete value.
 template <class Object>
 concept InlineObject = std::is_trivially_copyable_v<Object> && !std::is_array_v<Object> &&
                        !detail::InlineBytes<Object> && !detail::RefersElsewhere<Object> &&
                        !detail::MayLackValue<Object> && !std::is_base_of_v<gather_element, Object>;
 
-/// Bytes that are sent within the request itself. They need no registration. Their number is at
-/// most `capacities().max_inline_data`.
+/// Bytes that are sent within the request itself, so they need not be registered. There can be at
+/// most `capacities().max_inline_data` bytes.
 ///
-/// A view: the bytes must live until the request has been posted or added to a batch. After that,
-/// they may change.
+/// This is a view. The bytes must live until the request has been posted or added to a batch. After
+/// that, they may change.
 class VERBSPP_VIEW inline_payload {
  public:
   explicit inline_payload(std::span<const std::byte> bytes VERBSPP_LIFETIMEBOUND) noexcept
@@ -166,7 +168,7 @@ class element_list;
 
 namespace detail {
 
-/// The kinds of wrong arguments for a parameter that expects elements.
+/// The kinds of arguments that programs pass by mistake to a parameter that expects elements.
 enum class mistake : std::uint8_t { none, result, for_reading, other_list, no_element };
 
 template <class Element, class Other>
@@ -196,19 +198,21 @@ inline constexpr mistake mistaken_for = mistake_of<Element, Other>();
 
 }  // namespace detail
 
-/// The elements of one work request: none, one, or a contiguous range of them.
+/// The elements of one work request: no element, a single element, or a contiguous range of
+/// elements.
 ///
 /// A single element, and the address and length of inline bytes, are stored by value, so a request
-/// with these can be stored and returned. The list only refers to the elements of a range, which
-/// must live until the request has been posted (not until it completes, because libibverbs copies
-/// them).
+/// with these can be stored and returned. The list only refers to the elements of a range. These
+/// must live until the request has been posted, but not until it completes, because libibverbs
+/// copies them.
 template <class Element>
 class element_list {
  public:
   constexpr element_list() noexcept = default;
   constexpr element_list(const Element& single) noexcept
       : single_(Element::from_native(single.native())), size_(1), kind_(kind::single) {}
-  /// Constructs a list of bytes that are sent inline; only for gather elements.
+  /// Constructs a list for bytes that are sent inline. Only lists of gather elements can be
+  /// constructed in this way.
   element_list(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
     requires std::is_same_v<Element, gather_element>
       : single_(Element::from_native(payload.element().native())), size_(1), kind_(kind::inlined) {}
@@ -257,14 +261,15 @@ class element_list {
     for (std::uint32_t i = 0; i < size_; ++i) total += range_[i].length();
     return total;
   }
-  /// The elements as an array for a work request of libibverbs, which does not write to it.
+  /// Returns the elements as an array for a libibverbs work request. libibverbs does not write to
+  /// the array.
   [[nodiscard]] ibv_sge* native() const noexcept VERBSPP_LIFETIMEBOUND {
     return reinterpret_cast<ibv_sge*>(const_cast<Element*>(begin()));
   }
   /// Used by the library only: true if the list refers to its elements instead of storing them.
   [[nodiscard]] constexpr bool is_range() const noexcept { return kind_ == kind::range; }
-  /// Used by the library only: the stored element. Unlike `begin`, this does not take the address
-  /// of a member, so the compiler can keep the list in registers.
+  /// Used by the library only: returns the stored element. Unlike `begin`, this does not take the
+  /// address of a member, so the compiler can keep the list in registers.
   [[nodiscard]] constexpr const Element& single() const noexcept VERBSPP_LIFETIMEBOUND {
     return single_;
   }

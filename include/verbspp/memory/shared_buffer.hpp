@@ -25,7 +25,8 @@ namespace verbspp {
 
 namespace detail {
 
-/// A buffer, and the number of handles and requests that share it. The last of these destroys it.
+/// A buffer, and the number of handles and requests that share it. The last of them to release the
+/// buffer destroys it.
 template <access_flags Rights, class Element>
 class shared_pages : public memory_keeper {
  public:
@@ -53,13 +54,13 @@ template <access_flags Rights, class Element>
   requires BufferElement<Element>
 class shared_part;
 
-/// A handle of a registered buffer that is shared with other handles, and with the requests that
-/// use it.
+/// A handle to a registered buffer. The buffer is shared by all copies of the handle, and by the
+/// requests that use it.
 ///
 /// Created by `std::move(buffer).share()`. Copying a handle increments a count. All copies refer to
 /// the same elements, and even a const handle permits changes to them. When the last handle has
-/// been destroyed and the last request has finished, the memory is deregistered and freed, by the
-/// thread that was the last to release it. If deregistering fails, the failure is reported
+/// been destroyed and the last request has finished, the thread that was the last to release the
+/// buffer deregisters and frees the memory. If deregistering fails, the failure is reported
 /// (`set_destroy_failure_handler`), and the memory is never freed. A request to which the handle or
 /// a part of it was passed is therefore not affected if the handle is destroyed or moved early. But
 /// a request that gets elements from `gather()` or `scatter()` only *borrows* the memory: some
@@ -67,7 +68,7 @@ class shared_part;
 /// from has no elements, and making scatter/gather elements, parts or handles for peers from it
 /// returns an error.
 ///
-/// Thread rule: as for `std::shared_ptr`, different threads may use different handles of the same
+/// Thread rule: as for `std::shared_ptr`, different threads may use different handles to the same
 /// buffer.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
@@ -113,8 +114,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ != nullptr) pages_->drop();
   }
 
-  // Access to the elements. These functions are deleted for a temporary handle, which may be the
-  // last one: the memory would be freed before the result can be used.
+  // Access to the elements. These functions are deleted for a temporary handle. It may be the last
+  // handle, and the memory would then be freed before the result could be used.
 
   /// Null if the handle was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -144,7 +145,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   /// handle is copied or passed to a request.
   [[nodiscard]] bool is_only() const noexcept { return pages_ != nullptr && pages_->is_one(); }
 
-  /// The registration, whose offsets and lengths are in bytes.
+  /// The buffer's registration, whose offsets and lengths are in bytes.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const memory_region<Rights>& region() const& noexcept
       VERBSPP_LIFETIMEBOUND {
@@ -152,7 +153,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
   }
   void region() const&& = delete;  // a temporary may be the last handle: use a variable
   /// Returns the whole buffer as a gather element, for the device to read.
-  /// \errors `invalid_input` above 2^32 - 1 bytes, or if the handle was moved from
+  /// \errors `invalid_input` if the buffer has more than 2^32 - 1 bytes, or the handle was moved
+  /// from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     if (pages_ == nullptr) return gone("shared_buffer::gather");
     return pages_->buffer.gather();
@@ -166,7 +168,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.gather(first, count);
   }
   /// Returns the whole buffer as a scatter element, for the device to write.
-  /// \errors `invalid_input` above 2^32 - 1 bytes, or if the handle was moved from
+  /// \errors `invalid_input` if the buffer has more than 2^32 - 1 bytes, or the handle was moved
+  /// from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>
   {
@@ -183,15 +186,15 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ == nullptr) return gone("shared_buffer::scatter");
     return pages_->buffer.scatter(first, count);
   }
-  /// Returns the gather element without a `result`, for hot paths: the bounds are checked only by
-  /// an assertion in debug builds.
+  /// Like `gather`, but returns the element itself instead of a `result`, for hot paths. The bounds
+  /// are checked only by an assertion in debug builds.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
     return pages_->buffer.gather_unchecked(first, count);
   }
-  /// Returns the scatter element without a `result`, for hot paths: the bounds are checked only by
-  /// an assertion in debug builds.
+  /// Like `scatter`, but returns the element itself instead of a `result`, for hot paths. The
+  /// bounds are checked only by an assertion in debug builds.
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) const noexcept
@@ -220,8 +223,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.scatter_field(index, member);
   }
 
-  /// Returns a handle of `count` array elements, starting at index `first`. It shares the whole
-  /// buffer.
+  /// Returns a handle to `count` array elements, starting at index `first`. The handle shares the
+  /// whole buffer.
   /// \errors `invalid_input` if they are not within the buffer, or the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<shared_part<Rights, Element>> part(
       std::size_t first, std::size_t count) const noexcept {
@@ -235,7 +238,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   }
 
   /// The handle that a peer needs to access the buffer. It does not keep the memory alive: a peer
-  /// may use it only while a handle or a request of this side keeps the memory alive.
+  /// may use it only as long as a handle or a request on this side does so.
   /// \errors `invalid_input` if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -244,8 +247,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.remote();
   }
 
-  /// Used by the library only: keeps the buffer alive until `let_go` is called on the result. The
-  /// result has no keeper if the handle was moved from.
+  /// Used by the library only: keeps the buffer alive until `let_go` is called on the result. If
+  /// the handle was moved from, the result has no keeper.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     if (pages_ == nullptr) return {};
     pages_->add();
@@ -282,9 +285,9 @@ class VERBSPP_CONSUMABLE shared_buffer {
   pages_type* pages_;
 };
 
-/// A handle of some elements of a shared buffer. It shares the whole buffer, and is passed to a
-/// request that is to keep the buffer alive, but uses only a part of it. Any number of parts may be
-/// in flight.
+/// A handle to some elements of a shared buffer, which shares the whole buffer. Pass it to a
+/// request that should keep the buffer alive but use only a part of it. Any number of parts may be
+/// in flight at the same time.
 ///
 /// Created by `shared.part(first, count)`, even from a temporary handle. The rules for
 /// `shared_buffer` apply to it as well.
@@ -300,8 +303,8 @@ class VERBSPP_CONSUMABLE shared_part {
   using value_type = Element;
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
 
-  // Access to the elements of the part. These functions are deleted for a temporary part, which may
-  // be the last handle.
+  // Access to the elements of the part. These functions are deleted for a temporary part, because
+  // it may be the last handle.
 
   /// Null if the part was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -334,7 +337,7 @@ class VERBSPP_CONSUMABLE shared_part {
   }
 
   /// Returns the part as a gather element, for the device to read.
-  /// \errors `invalid_input` above 2^32 - 1 bytes, or if the part was moved from
+  /// \errors `invalid_input` if the part has more than 2^32 - 1 bytes, or was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
     return buffer_.gather(first_, count_);
   }
@@ -345,7 +348,7 @@ class VERBSPP_CONSUMABLE shared_part {
   {
     return buffer_.scatter(first_, count_);
   }
-  /// The handle that a peer needs to access the part; its key grants access to the whole buffer.
+  /// The handle that a peer needs to access the part. Its key grants access to the whole buffer.
   /// \errors `invalid_input` if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -355,7 +358,7 @@ class VERBSPP_CONSUMABLE shared_part {
   }
   /// The `ibv_mr` of the whole buffer; null if the part was moved from.
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return buffer_.native_handle(); }
-  /// Used by the library only: as `shared_buffer::keep`.
+  /// Used by the library only: like `shared_buffer::keep`.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     return buffer_.keep();
   }

@@ -27,13 +27,15 @@ struct thread_domain_state : counted {
 
 }  // namespace detail
 
-/// A promise to the driver that the objects of one thread domain are used by one thread at a time.
+/// Promises the driver that only one thread at a time uses the objects that belong to this thread
+/// domain.
 ///
-/// It is passed to `protection_domain::create_parent`. Queue pairs and shared receive queues that
-/// are created in the parent domain then belong to the thread domain, and may work without locks.
-/// Thread rule: all calls that post to any of these must exclude each other. Violations are not
-/// reported, but corrupt the queue. A shared handle, cheap to copy. The thread domain is freed when
-/// the last copy and the last protection domain that uses it have been destroyed.
+/// Pass a thread domain to `protection_domain::create_parent`. Queue pairs and shared receive
+/// queues that are created in the parent domain then belong to the thread domain, and may work
+/// without locks. Thread rule: no two threads may post to any of these queues at the same time.
+/// Violations are not reported, but corrupt the queue. This is a shared handle, which is cheap to
+/// copy. The thread domain is freed when the last copy and the last protection domain that uses it
+/// have been destroyed.
 class thread_domain {
  public:
   /// Allocates a thread domain (`ibv_alloc_td`).

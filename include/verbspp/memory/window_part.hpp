@@ -25,7 +25,8 @@ concept WindowRights = detail::because(!Rights.empty() && access::all_remote.con
                                        "a memory window grants only remote rights: specify "
                                        "access::remote_read, remote_write or remote_atomic");
 
-/// The verbs require local write of the region for remote write and atomics through the window.
+/// For remote write and atomics through a window, the verbs require that the region has local
+/// write.
 template <access_flags Rights, access_flags RegionRights>
 concept WindowRightsOfRegion = detail::because(
     RegionRights.contains(access::local_write) ||
@@ -42,8 +43,8 @@ class window_part {
  public:
   static constexpr access_flags rights = Rights;
 
-  /// A part of a region that the library did not register. The caller vouches that it lies within
-  /// the region, and may be bound with these rights.
+  /// Creates a part of a region that the library did not register. The caller vouches that the part
+  /// lies within the region, and that a window with these rights may be bound to it.
   [[nodiscard]] static window_part from_native(ibv_mr* region, std::uint64_t address,
                                                std::uint64_t length) noexcept
     requires WindowRights<Rights>
@@ -56,8 +57,8 @@ class window_part {
   /// The length in bytes.
   [[nodiscard]] std::uint64_t length() const noexcept { return native_.length; }
   [[nodiscard]] const ibv_mw_bind_info& native() const noexcept { return native_; }
-  /// Used by the library only: the handle for peers, once a window with that rkey is bound to this
-  /// part.
+  /// Used by the library only: returns the handle that peers can use once a window with this rkey
+  /// is bound to the part.
   [[nodiscard]] remote_memory<Rights> remote(remote_key rkey) const noexcept {
     return {address(), length(), rkey};
   }

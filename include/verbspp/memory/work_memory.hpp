@@ -15,8 +15,8 @@
 
 namespace verbspp {
 
-/// True if the bytes and the registration of an object of this type stay in place while the object
-/// lives, even if it is moved. Types that guarantee this specialize the variable. Regions do not
+/// True for types whose objects keep their bytes and their registration in place as long as they
+/// live, even if they are moved. Types that guarantee this specialize the variable. Regions do not
 /// guarantee it, because they register memory that other code owns.
 template <class Memory>
 inline constexpr bool enable_work_memory = false;
@@ -80,7 +80,7 @@ concept FillableMemory =
                         !enable_work_memory<std::remove_cvref_t<Memory>>,
                     "the device writes to this memory: a constant buffer cannot be filled");
 
-/// Memory that can still be read after the call that has filled it returns.
+/// Memory that can still be read after the call that filled it has returned.
 template <class Memory>
 concept OutlivesCall = detail::because(
     std::is_lvalue_reference_v<Memory> || !enable_work_memory<std::remove_cvref_t<Memory>>,

@@ -31,24 +31,27 @@ concept PutsGetsAndFences =
     };
 }  // namespace detail
 
-/// The way in which the processes of a world find each other. It has the three functions that
-/// launchers offer (PMIx):
+/// The means by which the processes of a world find each other. A bootstrap has the three functions
+/// that launchers offer with PMIx:
 ///
-/// - `put(key, value)`: publishes a value of this rank for the others; once per key.
-/// - `fence(limit)`: returns when all ranks have reached the same fence. After it, each rank can
-/// get the values that the others have put before. Fences are counted: a rank that returns at its
-/// limit has still reached this fence, and its next call is for the next fence. An error contains
-/// the first missing rank, and the number of missing ranks.
+/// - `put(key, value)`: publishes a value of this rank for the other ranks. A rank may call it only
+///   once for each key.
+/// - `fence(limit)`: returns when all ranks have reached the same fence. After that, each rank can
+///   get the values that the others put before the fence. Fences are counted: a rank whose call
+///   ended at its limit has nevertheless reached this fence, and its next call is for the next
+///   fence. An error contains the first missing rank, and the number of missing ranks.
 /// - `get(rank, key, into, limit)`: copies a value that the rank has put, and returns its size.
 /// `not_found` if the rank has put no such value; `invalid_input` if the value is larger than
 /// `into`.
 ///
-/// It also has `rank()`, and `size()`, the number of ranks. Ranks are 0 to size - 1.
+/// It also has `rank()`, and `size()`, which returns the number of ranks. The ranks are numbered
+/// from 0 to size - 1.
 ///
 /// Thread rule: all functions are called on the thread that uses the world. A limit may be used
-/// only on that thread, and only during that call, because its stop token may be one of the world's
-/// own, which checks whether other ranks have reported the failure of a step. So a bootstrap with
-/// its own threads checks the limit on the calling thread, and passes the outcome on to them.
+/// only on that thread, and only during that call, because its stop token may belong to the world,
+/// which uses it to check whether other ranks have reported that a step failed. A bootstrap that
+/// has its own threads must therefore check the limit on the calling thread, and pass the outcome
+/// to those threads.
 template <class Model>
 concept Bootstrap = detail::because(
     detail::PutsGetsAndFences<Model>,
@@ -57,7 +60,8 @@ concept Bootstrap = detail::because(
 
 /// Owns a bootstrap of any type.
 ///
-/// A move-only owner; its size is 0 if it was moved from. Thread rule: as for a standard container.
+/// A move-only owner. The size of a moved-from object is 0. Thread rule: as for a standard
+/// container.
 class any_bootstrap {
  public:
   template <class Model>

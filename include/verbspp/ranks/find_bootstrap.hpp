@@ -7,11 +7,11 @@
 
 namespace verbspp {
 
-/// Chooses the bootstrap by the way in which this process was started, in this order: a list of
-/// hosts if VERBSPP_HOSTS is set; TCP if VERBSPP_MEETING_POINT is set; PMIx if a launcher that
-/// supports it has started the process; TCP if VERBSPP_RANK is set.
+/// Chooses the bootstrap that fits the way in which this process was started. In order of priority:
+/// a list of hosts if VERBSPP_HOSTS is set; TCP if VERBSPP_MEETING_POINT is set; PMIx if a launcher
+/// that supports it has started the process; TCP if VERBSPP_RANK is set.
 /// \errors as `hosts_bootstrap::from_environment`, `pmix_bootstrap::open` and
-/// `tcp_bootstrap::from_environment`; `not_found` if none of these applies
+/// `tcp_bootstrap::from_environment`; `not_found` if none of these conditions applies
 [[nodiscard]] result<any_bootstrap> find_bootstrap(const wait_limit& limit) noexcept;
 
 }  // namespace verbspp

@@ -20,8 +20,8 @@ struct host_entry {
   friend bool operator==(const host_entry&, const host_entry&) = default;
 };
 
-/// The hosts that a world runs on: the first ranks run on the first host, and so on. The meeting
-/// point is a port of the host of rank 0.
+/// The hosts on which a world runs. The first ranks run on the first host, and so on. The meeting
+/// point is a port on the host of rank 0.
 ///
 ///     // Comments are allowed.
 ///     {
@@ -39,14 +39,14 @@ class host_list {
 
   /// Parses JSON.
   /// \errors `invalid_input` with the line and the beginning of the offending name, if the text is
-  /// not JSON, or if entries are unknown, missing, duplicated, of another type, or contradict each
-  /// other; `not_supported` if the library was built without JSON (Meson option `json`);
+  /// not JSON, or if entries are unknown, missing, duplicated, of the wrong type, or contradict
+  /// each other; `not_supported` if the library was built without JSON (Meson option `json`);
   /// `resource_exhausted`
   [[nodiscard]] static result<host_list> parse(std::string_view text) noexcept;
   /// Reads a file of at most 16 MiB.
   /// \errors as `parse`; those of reading the file: `not_found`, `permission`, `driver`
   [[nodiscard]] static result<host_list> read(const char* path) noexcept;
-  /// Creates the list from values of the program.
+  /// Creates the list from values that the program passes.
   /// \errors `invalid_input` if there are no hosts, a host has no name or no ranks, a host is
   /// listed twice, a name has more than 253 characters or contains spaces or brackets, there are
   /// more than 65,535 ranks, or the port is 0

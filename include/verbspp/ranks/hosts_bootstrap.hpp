@@ -15,19 +15,19 @@
 
 namespace verbspp {
 
-/// A bootstrap by a list of hosts, which has to be the same for all ranks. The ranks meet over TCP
-/// on the first host. A rank with a different list is refused.
+/// A bootstrap that uses a list of hosts, which has to be the same for all ranks. The ranks meet
+/// over TCP on the first host. A rank with a different list is refused.
 ///
 /// In all other respects, it behaves like a `tcp_bootstrap`.
 class hosts_bootstrap {
  public:
   /// Joins the world.
-  /// \errors as `tcp_bootstrap::join`; `mismatch` also for a list that differs from rank 0's
+  /// \errors as `tcp_bootstrap::join`, and `mismatch` if the list differs from rank 0's list
   [[nodiscard]] static result<hosts_bootstrap> join(const host_list& hosts, std::uint32_t rank,
                                                     const wait_limit& limit) noexcept;
   /// Reads the list from the file VERBSPP_HOSTS. If VERBSPP_WORLD_SIZE is set, only that number of
-  /// ranks is used. The rank is VERBSPP_RANK or, if that is not set, the rank that runs on this
-  /// host, found by the host's name.
+  /// ranks is used. The rank is VERBSPP_RANK or, if that is not set, the rank that the list assigns
+  /// to this host's name.
   /// \errors as `join`, `host_list::read`, `first` and `rank_on`; `not_found` if VERBSPP_HOSTS is
   /// not set; `invalid_input` if a variable is not a number, or VERBSPP_MEETING_POINT is set, since
   /// the list determines the meeting point
@@ -35,7 +35,8 @@ class hosts_bootstrap {
 
   [[nodiscard]] std::uint32_t rank() const noexcept { return met_.rank(); }
   [[nodiscard]] std::uint32_t size() const noexcept { return met_.size(); }
-  /// These functions publish, wait and read as described for `Bootstrap`.
+  /// These functions publish a value, wait for all ranks, and read a value, as described for
+  /// `Bootstrap`.
   /// \errors as the same functions of `tcp_bootstrap`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept {
     return met_.put(key, value);

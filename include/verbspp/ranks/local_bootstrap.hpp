@@ -18,9 +18,9 @@ namespace detail {
 class local_meeting;
 }
 
-/// A bootstrap of ranks that are threads of one process, for tests and experiments.
+/// A bootstrap for ranks that are threads of one process, meant for tests and experiments.
 ///
-/// Thread rule: each rank's object is used by one thread, like a plain value.
+/// Thread rule: as for a plain value. Each thread uses the object for its rank.
 class local_bootstrap {
  public:
   /// Creates one bootstrap for each of the `size` ranks of a world, in the order of the ranks.
@@ -28,13 +28,13 @@ class local_bootstrap {
 
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// Publishes a value (`Bootstrap`).
+  /// Publishes a value (see `Bootstrap`).
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
-  /// Waits for all ranks (`Bootstrap`).
+  /// Waits for all ranks (see `Bootstrap`).
   /// \errors `timed_out` and `cancelled`, with the missing ranks
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
-  /// Reads a value of a rank (`Bootstrap`).
+  /// Reads a value that a rank has published (see `Bootstrap`).
   /// \errors `not_found`; `invalid_input` if the value is larger than `into`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,

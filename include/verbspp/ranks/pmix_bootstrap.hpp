@@ -17,31 +17,32 @@ namespace detail {
 class pmix_session;
 }
 
-/// A bootstrap by PMIx, which the launchers of clusters support: `mpirun` and `prun`, `srun
-/// --mpi=pmix`. Requires a library that was built with PMIx (Meson option `pmix`).
+/// A bootstrap that uses PMIx, which cluster launchers such as `mpirun`, `prun` and `srun
+/// --mpi=pmix` support. The library must have been built with PMIx (Meson option `pmix`).
 ///
 /// PMIx reports that a fence was not completed in time, but not which ranks are missing. It cannot
-/// continue after some ranks have abandoned a fence: in that case, end the job.
+/// continue after some ranks have abandoned a fence, so end the job in that case.
 ///
-/// Owns the connection of the process to its launcher. Thread rule: as for a standard container.
+/// This object owns the connection between the process and its launcher. Thread rule: as for a
+/// standard container.
 class pmix_bootstrap {
  public:
   /// True if this process was started by such a launcher.
   [[nodiscard]] static bool is_launched() noexcept;
   /// Connects to the launcher.
   /// \errors `not_supported` if the library was built without PMIx; `not_found` if this process was
-  /// not started by such a launcher; `driver` for errors of PMIx
+  /// not started by such a launcher; `driver` for errors that PMIx reports
   [[nodiscard]] static result<pmix_bootstrap> open() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// Publishes a value (`Bootstrap`).
+  /// Publishes a value (see `Bootstrap`).
   /// \errors `driver`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
-  /// Waits for all ranks (`Bootstrap`).
+  /// Waits for all ranks (see `Bootstrap`).
   /// \errors `timed_out`, `cancelled`, `driver`
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
-  /// Reads a value of a rank (`Bootstrap`).
+  /// Reads a value that a rank has published (see `Bootstrap`).
   /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `timed_out`,
   /// `cancelled`, `driver`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,

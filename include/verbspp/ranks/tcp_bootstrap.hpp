@@ -31,42 +31,42 @@ struct tcp_launch {
 /// A bootstrap over TCP: all ranks connect to one meeting point, which is a thread of rank 0.
 ///
 /// Ranks may start in any order, and are served independently of each other. A rank that starts
-/// before the meeting point exists tries again until its limit is reached. Values are sent
+/// before the meeting point exists keeps trying until its limit is reached. Values are sent
 /// immediately to the meeting point, which stores them for other ranks. A process that is not a
-/// rank of this world (a stranger, a rank of a world with another size or name, or a second process
-/// with the same rank) is refused, and does not disturb the others.
+/// rank of this world (a stranger, a rank of a world with a different size or name, or a second
+/// process with the same rank) is refused, and does not disturb the others.
 ///
-/// The connections are neither encrypted nor authenticated: put the meeting point into a network
-/// that only trusted processes can reach.
+/// The connections are neither encrypted nor authenticated, so the meeting point should be in a
+/// network that only trusted processes can reach.
 ///
-/// Destroying it leaves the world. Since the meeting point is a thread of rank 0, the destructor of
-/// rank 0 waits until all ranks have left, for at most 5 seconds. Thread rule: as for a standard
-/// container.
+/// Destroying the bootstrap leaves the world. Since the meeting point is a thread of rank 0, rank
+/// 0's destructor waits until all ranks have left, for at most 5 seconds. Thread rule: as for a
+/// standard container.
 class tcp_bootstrap {
  public:
   /// Joins the world.
   /// \errors `invalid_input` if the rank, size, name or meeting point is not valid; `busy` if
   /// another process has joined with this rank, or the port of the meeting point is in use;
-  /// `mismatch` if the meeting point belongs to another world; `timed_out` and `cancelled` when the
-  /// limit is reached
+  /// `mismatch` if the meeting point belongs to a different world; `timed_out` and `cancelled` when
+  /// the limit is reached
   [[nodiscard]] static result<tcp_bootstrap> join(const tcp_launch& launch,
                                                   const wait_limit& limit) noexcept;
-  /// Joins with the values of VERBSPP_RANK, VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT. If
-  /// VERBSPP_WORLD is set, it is the name.
+  /// Joins the world that the environment variables VERBSPP_RANK, VERBSPP_WORLD_SIZE and
+  /// VERBSPP_MEETING_POINT describe. VERBSPP_WORLD is optional and contains the name.
   /// \errors as `join`; `not_found` if a required variable is not set
   [[nodiscard]] static result<tcp_bootstrap> from_environment(const wait_limit& limit) noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// Publishes a value (`Bootstrap`).
+  /// Publishes a value (see `Bootstrap`).
   /// \errors `invalid_input` for a key of more than 64 bytes, or a value of more than 64 KiB;
   /// `not_connected` if the meeting point no longer exists
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
-  /// Waits for all ranks (`Bootstrap`).
+  /// Waits for all ranks (see `Bootstrap`).
   /// \errors `timed_out` and `cancelled`, with the missing ranks; `not_connected`, with a rank that
   /// has left
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
-  /// Reads a value of a rank (`Bootstrap`).
+  /// Reads a value that a rank has published (see `Bootstrap`).
   /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `timed_out` and
   /// `cancelled`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,

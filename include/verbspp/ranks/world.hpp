@@ -35,8 +35,8 @@
 
 namespace verbspp {
 
-/// A value that collective steps can carry: trivially copyable, at most 256 bytes, and not a
-/// pointer or view.
+/// A value that can be passed to collective steps. It must be trivially copyable, have at most 256
+/// bytes, and not be a pointer or a view.
 template <class Value>
 concept CollectiveValue =
     detail::because(!detail::MayLackValue<Value>,
@@ -87,22 +87,22 @@ class channel_source_of final : public channel_source {
 ///     VERBSPP_TRYV(all.peers()[(all.rank() + 1) % all.size()].send({.elements = news}));
 ///     VERBSPP_TRYV(all.barrier(5s));
 ///
-/// Barriers and collective steps use RDMA writes into memory of the world, and do not consume
-/// receives of the program. All ranks that take part have to call them in the same order, with the
-/// same list of ranks. Each step has a limit. A rank whose limit is reached gets an error that
-/// names the missing ranks; other ranks may get other results. The next step succeeds when all
-/// ranks call it, provided that broken connections have been repaired (`mend`). The limit applies
-/// to the whole call: the last quarter of it, at most 1.2 s, is reserved for finding out which
-/// ranks are missing.
+/// Barriers and collective steps use RDMA writes into memory that the world owns, and do not
+/// consume any receives that the program has posted. All ranks that take part have to call them in
+/// the same order, with the same list of ranks. Each step has a limit. On a rank whose limit is
+/// reached, the call returns an error that names the missing ranks; on other ranks, the call may
+/// return a different result. The next step succeeds when all ranks call it, provided that broken
+/// connections have been repaired (`mend`). The limit applies to the whole call: the last quarter
+/// of it, at most 1.2 s, is reserved for finding out which ranks are missing.
 ///
 /// With `join_lazily`, two ranks are connected when one of them first uses the other: in an
-/// operation on several peers, a scope, a barrier or another step, or `peers().connect`. The other
-/// rank answers while it connects to a rank, waits in a step, in `peers().wait` or `peers().poll`,
-/// or calls `serve`. It does not answer while it waits for a single channel, as in
-/// `peers()[1].receive`.
+/// operation on several peers, a scope, a barrier or another step, or `peers().connect`. To be
+/// connected, the other rank has to answer. It answers while it connects to a rank itself, while it
+/// waits in a step, and in `peers().wait`, `peers().poll` and `serve`. It does not answer while it
+/// waits for a single channel, for instance in `peers()[1].receive`.
 ///
-/// A move-only owner. If it was moved from, its size is 0, and its operations fail. Call a last
-/// barrier on all ranks before the first of them destroys its world. Thread rule: as for a group.
+/// A move-only owner. The size of a moved-from world is 0, and its operations fail. Call a last
+/// barrier on all ranks before any of them destroys its world. Thread rule: as for a group.
 class world {
  public:
   world(const world&) = delete;
@@ -111,8 +111,8 @@ class world {
   world& operator=(world&& other) noexcept;
   ~world();
 
-  /// Connects each rank to all ranks, by channels with the parameters of the builder `like`. On
-  /// success, all channels are connected at both ends.
+  /// Connects each rank to all ranks with channels that have the parameters of the builder `like`.
+  /// On success, all channels are connected at both ends.
   /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank;
   /// `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not below its
   /// size
@@ -129,7 +129,8 @@ class world {
   }
 
   /// Joins with one receive queue for all ranks, which is kept filled from the pool. `peers().wait`
-  /// returns the messages, and the memory for receives does not grow with the number of ranks.
+  /// returns the messages. With a pool, the memory for receives does not grow with the number of
+  /// ranks.
   /// \errors as `join` without a pool
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
@@ -144,15 +145,16 @@ class world {
                    limit);
   }
 
-  /// Connects this rank only to itself. Any other rank is connected at its first use, and only once
-  /// even if both ends start at the same time. On success, all ranks have joined. The number of
-  /// queue pairs grows with the number of peers that are used. The following grow with the number
-  /// of ranks: the completion queue, which has room for all of them; the memory for barriers and
-  /// steps, of which 1.1 KiB is registered for each rank; and the memory of the bootstrap.
+  /// Connects this rank only to itself at first. Any other rank is connected when it is first used,
+  /// and only once even if both ends start to connect at the same time. On success, all ranks have
+  /// joined. The number of queue pairs grows with the number of peers that are used. The following
+  /// grow with the number of ranks: the completion queue, which has room for all of them; the
+  /// memory for barriers and steps, of which 1.1 KiB is registered for each rank; and the memory of
+  /// the bootstrap.
   ///
   /// A rank that does not answer in time is reported as `timed_out`, with its number; the next use
   /// tries to connect it again.
-  /// \errors as `join`; `not_supported` if datagrams have less than 512 bytes
+  /// \errors as `join`; `not_supported` if the maximum size of a datagram is less than 512 bytes
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join_lazily(
@@ -177,11 +179,11 @@ class world {
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
   }
 
-  /// Answers connection requests of other ranks, in a world that was joined lazily; does not wait
-  /// for any. Call it every few milliseconds while other ranks may be connecting, unless the
-  /// program waits in another call that answers. For the first request of a rank, it gets that
-  /// rank's data from the bootstrap, which may take up to 200 ms; if that fails, no new rank is
-  /// answered for one second.
+  /// Answers connection requests that other ranks have sent, in a world that was joined lazily. It
+  /// does not wait for requests. Call it every few milliseconds while other ranks may be
+  /// connecting, unless the program waits in another call that answers. When a rank sends its first
+  /// request, this call gets that rank's data from the bootstrap, which may take up to 200 ms. If
+  /// that fails, no new rank is answered for one second.
   void serve() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
@@ -189,15 +191,15 @@ class world {
   /// The channels to all ranks, by rank. They belong to the world; do not move them out of it. \pre
   /// the world was not moved from
   [[nodiscard]] group& peers() noexcept;
-  /// A readable name of the given rank: its host and process. Empty if the calling rank has never
-  /// been connected to it.
+  /// A readable name for the given rank, which contains its host and its process. It is empty if
+  /// this rank has never been connected to that rank.
   [[nodiscard]] std::string_view name(std::uint32_t rank) const noexcept;
 
-  /// Exchanges one value of each rank, and returns all values, by rank. Values are numbers, text,
-  /// named structures, handles of remote memory, and tuples of these, as in an exchange. Uses the
-  /// bootstrap, so it is meant for setup.
-  /// \errors those of the bootstrap, with the rank; `invalid_input` if the bytes of a rank are not
-  /// such a value
+  /// Sends this rank's value to all ranks, and returns the values of all ranks, in the order of the
+  /// ranks. Values are numbers, text, named structures, handles to remote memory, and tuples of
+  /// these, as in an exchange. This call uses the bootstrap, so it is meant for setup.
+  /// \errors those of the bootstrap, with the rank; `invalid_input` if the bytes that a rank sent
+  /// do not represent such a value
   template <class Value>
   [[nodiscard]] group_result<std::vector<Value>> exchange(const Value& mine,
                                                           const wait_limit& limit) {
@@ -222,21 +224,21 @@ class world {
     return theirs;
   }
 
-  /// Returns when all ranks, or all ranks in the list, have called it.
+  /// Returns when all ranks, or all ranks in the list, have called this function.
   /// \errors Each failed rank has its own error: `timed_out` or `cancelled` if it had not arrived
   /// when the limit was reached. A rank that is lost before the limit has the error that broke the
   /// connection to it, or an error of the kind that other ranks have reported; ranks that aborted
   /// the step because of that rank then have no error. `not_connected` if the program has replaced
-  /// the world's channel to the rank by another channel. Errors without a rank:
+  /// the world's channel to the rank by a different channel. Errors without a rank:
   /// `resource_exhausted`, in which case this rank does not take part; `invalid_input` if the list
   /// contains a rank twice, contains a rank beyond the size, or lacks this rank.
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
-  /// A barrier inside a scope of `peers()`. This rank takes part after all requests that were
-  /// posted through the scope have finished, within the limit of the scope. So when the barrier
-  /// returns, the data that other ranks wrote through their scopes before this barrier has arrived.
+  /// A barrier inside a scope of `peers()`. This rank takes part only after all requests that were
+  /// posted through the scope have finished, within the scope's limit. When the barrier returns,
+  /// all data that other ranks wrote through their scopes before the barrier has therefore arrived.
   /// \errors as for the barriers above; if a request of the scope has failed, the error of that
   /// request, with its peer. In that case, this rank does not take part, and notifies the others.
   group_results barrier(group_scope& behind, const wait_limit& limit,
@@ -244,10 +246,10 @@ class world {
   group_results barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
 
-  /// Returns the values of all ranks, by rank, to each rank. Uses dissemination: n log n messages
-  /// in log n steps.
-  /// \errors as `barrier`, for the first rank that failed; `mismatch` for a rank that is at another
-  /// step
+  /// Returns the values of all ranks, in the order of the ranks, on every rank. It uses
+  /// dissemination: n log n messages in log n steps.
+  /// \errors as `barrier`, for the first rank that failed; `mismatch` for a rank that is at a
+  /// different step
   template <class Value>
     requires CollectiveValue<Value>
   [[nodiscard]] group_result<std::vector<Value>> all_gather(const Value& mine,
@@ -257,9 +259,9 @@ class world {
                                   std::as_writable_bytes(std::span(all)), limit));
     return all;
   }
-  /// Returns the values of all ranks, by rank, at `root`, and an empty vector at the other ranks.
-  /// Each of the other ranks sends one message to the root, and waits for the root only while two
-  /// earlier values of the rank are still unread.
+  /// On the rank `root`, returns the values of all ranks, in the order of the ranks. On the other
+  /// ranks, returns an empty vector. Each of the other ranks sends one message to the root, and
+  /// waits for the root only while the root has not read the rank's two previous values.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
@@ -270,14 +272,14 @@ class world {
                               std::as_writable_bytes(std::span(all)), root, limit));
     return all;
   }
-  /// Combines the values of all ranks with `combine`; each rank gets the same bytes. Uses a
-  /// binomial tree, up and down: 2 (n - 1) messages in 2 log n steps.
+  /// Combines the values of all ranks with `combine`, and returns the same bytes on every rank. It
+  /// uses a binomial tree, first up and then down: 2 (n - 1) messages in 2 log n steps.
   ///
   /// The order of combination depends only on the number of ranks. `combine(left, right)` combines
-  /// the values of adjacent ranks: ((0 1) (2 3)) ((4 5) 6) for seven ranks. So `combine` need not
-  /// be commutative, and if it is associative, the result does not depend on the order. `combine`
-  /// is called during the step. If it throws, this function throws the same exception, and the
-  /// other ranks are notified that this rank has aborted the step (`cancelled`).
+  /// the values of adjacent ranks: ((0 1) (2 3)) ((4 5) 6) for seven ranks. `combine` therefore
+  /// need not be commutative. If it is associative, the result does not depend on the order.
+  /// `combine` is called during the step. If it throws, this function throws the same exception,
+  /// and the other ranks are notified that this rank has aborted the step (`cancelled`).
   /// \errors as `all_gather`
   template <class Value, class Combine>
     requires CollectiveValue<Value>
@@ -295,9 +297,9 @@ class world {
                                   std::addressof(combine), limit));
     return total;
   }
-  /// Returns the value of `root` to each rank. Uses a binomial tree: n - 1 messages in log n steps.
-  /// A rank returns when it has forwarded the value, and does not wait for late ranks; but it is
-  /// never more than two values ahead of a rank to which it sends.
+  /// Returns the value of the rank `root` on every rank. It uses a binomial tree: n - 1 messages in
+  /// log n steps. A rank returns as soon as it has forwarded the value, and does not wait for late
+  /// ranks. However, it is never more than two values ahead of a rank to which it sends.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
@@ -308,11 +310,11 @@ class world {
     return value;
   }
 
-  /// Reconnects broken connections, no matter which end has detected the failure; all ranks have to
-  /// call it. Afterwards, all ranks agree on the steps that they have performed with each other,
-  /// even if a rank has left out some steps. A channel that the program has put in place of the
-  /// world's channel, or has connected to another peer, is not changed while it is connected; steps
-  /// do not use it afterwards either.
+  /// Reconnects broken connections, no matter which end has detected the failure. All ranks have to
+  /// call this function. Afterwards, all ranks agree on the steps that they have performed with
+  /// each other, even if a rank has left out some steps. If the program has replaced one of the
+  /// world's channels, or has connected it to a different peer, this function does not change the
+  /// channel while it is connected, and steps do not use it afterwards either.
   /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 
@@ -341,8 +343,8 @@ class world {
       any_bootstrap launched, group peers, detail::owned<detail::channel_source> source,
       const protection_domain& domain, const detail::queue_pair_settings& like, wait_mode waiting,
       const wait_limit& limit) noexcept;
-  /// Gets the values of all ranks and their sizes. `all` is divided into equal parts, one for each
-  /// rank.
+  /// Gets the values of all ranks, and the sizes of these values. `all` is divided into equal
+  /// parts, one for each rank.
   [[nodiscard]] group_result<void> exchange_bytes(std::span<const std::byte> mine,
                                                   std::span<std::byte> all,
                                                   std::span<std::size_t> sizes,

@@ -24,7 +24,7 @@ class received_datagram;
 /// The destination of a datagram: the path, the queue pair, and the key that the queue pair
 /// accepts.
 ///
-/// A plain value, created by `address_handle::destination`. It owns nothing: the address handle
+/// A plain value, created by `address_handle::destination`. It owns nothing, so the address handle
 /// must live until the sends that use it have completed.
 class datagram_destination {
  public:
@@ -41,7 +41,8 @@ class datagram_destination {
   [[nodiscard]] ibv_ah* handle() const noexcept { return handle_; }
   [[nodiscard]] queue_pair_number number() const noexcept { return number_; }
   [[nodiscard]] queue_key key() const noexcept { return key_; }
-  /// The length above which posting a datagram is rejected; `unknown_size` if it is unknown.
+  /// The maximum length of a datagram, above which posting it fails; `unknown_size` if the maximum
+  /// is not known.
   [[nodiscard]] std::uint32_t most_bytes() const noexcept { return most_bytes_; }
 
  private:
@@ -53,15 +54,15 @@ class datagram_destination {
 
 /// The path to a port or a multicast group, for UD queue pairs of one protection domain.
 ///
-/// A move-only owner, which keeps its protection domain alive. Destroy it only after the sends that
-/// use it have completed. Thread rule: using it is safe from several threads.
+/// A move-only owner, which keeps its protection domain alive. Destroy an address handle only after
+/// the sends that use it have completed. Thread rule: several threads may use it at the same time.
 class VERBSPP_CONSUMABLE address_handle {
  public:
-  /// Resolves the path (`ibv_create_ah`). On Ethernet this determines the peer's MAC address, and
-  /// may take as long as ARP.
+  /// Resolves the path (`ibv_create_ah`). On Ethernet, this determines the peer's MAC address, and
+  /// may take as long as an ARP request.
   /// \errors `invalid_input` for a port or GID index that the device does not have, or a path
-  /// without an address; `mismatch` for a path whose link layer is not the port's; `timed_out` if
-  /// the address does not resolve; `resource_exhausted`
+  /// without an address; `mismatch` for a path whose link layer differs from the port's;
+  /// `timed_out` if the address cannot be resolved; `resource_exhausted`
   [[nodiscard]] static result<address_handle> create(const class protection_domain& domain,
                                                      port_number port, const path& way) noexcept;
   /// Creates an address handle for the sender of a datagram that arrived at this port.
@@ -70,12 +71,12 @@ class VERBSPP_CONSUMABLE address_handle {
       const class protection_domain& domain, port_number port,
       const received_datagram& datagram) noexcept;
 
-  /// Takes over or borrows an address handle of this protection domain.
-  /// \errors `invalid_input` for null, or an address handle of another protection domain
+  /// Takes ownership of an address handle in this protection domain, or borrows it.
+  /// \errors `invalid_input` for null, or an address handle in a different protection domain
   [[nodiscard]] static result<address_handle> from_native(const class protection_domain& domain,
                                                           ibv_ah* native, ownership whose) noexcept;
-  /// Releases the address handle to the caller, which must destroy it before the protection domain.
-  /// Null if it was moved from.
+  /// Passes ownership of the address handle to the caller, which must destroy it before the
+  /// protection domain. Returns null if the address handle was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_ah* release() && noexcept {
     return std::exchange(native_, nullptr);
   }
@@ -97,15 +98,15 @@ class VERBSPP_CONSUMABLE address_handle {
   address_handle& operator=(const address_handle&) = delete;
   ~address_handle();
 
-  /// Limits the length of datagrams to destinations that are created from now on; posting a longer
-  /// one fails. `largest` should be the smaller of the active MTUs of both ends' ports;
-  /// `queue_pair::address_of` sets it from the endpoints. Without a limit, a datagram that is too
-  /// long is lost, and its sender is not notified.
+  /// Limits the length of datagrams to destinations that are created from now on, so that posting a
+  /// longer datagram fails. `largest` should be the smaller of the active MTUs of the ports at both
+  /// ends. `queue_pair::address_of` sets this limit from the endpoints. Without a limit, a datagram
+  /// that is too long is lost, and its sender is not notified.
   VERBSPP_CALLABLE_UNCONSUMED void limit_datagrams(path_mtu largest) noexcept {
     most_bytes_ = largest.bytes();
   }
 
-  /// Returns the queue pair with this number at this address, as a destination.
+  /// Returns the destination that consists of this address and the queue pair with this number.
   /// \pre this address handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
   destination(queue_pair_number number, queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -113,7 +114,7 @@ class VERBSPP_CONSUMABLE address_handle {
     return {native_, number, key, most_bytes_};
   }
   void destination(queue_pair_number, queue_key) const&& = delete;  // use a named address handle
-  /// Returns the multicast group at this address, as a destination.
+  /// Returns the destination that consists of the multicast group at this address.
   /// \pre this address handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
   destination_group(queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Batches: several requests that are posted with one doorbell, as a linked list, or between
-/// `ibv_wr_start` and `ibv_wr_complete`.
+/// Batches, which consist of several requests that are posted with one doorbell, either as a linked
+/// list or between `ibv_wr_start` and `ibv_wr_complete`.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -28,8 +28,8 @@ namespace verbspp {
 
 namespace detail {
 
-/// The error for a failure of the extended interface, given the longest inline data and the largest
-/// number of elements in the batch.
+/// Returns the error for a failure of the extended interface. `longest_inline` and `most_elements`
+/// are the maxima of all requests in the batch.
 [[nodiscard, gnu::cold]] batch_error extended_post_failure(
     int returned, std::uint32_t longest_inline, std::size_t most_elements,
     const queue_pair_capacities& granted) noexcept;
@@ -82,11 +82,12 @@ class extended_posting {
     }
   }
 
-  /// Makes `post` fail, without posting anything.
+  /// Makes `post` fail without posting anything.
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
     if (!failure_) failure_ = cause;
   }
-  /// Always 0: requests are posted together or not at all, so their positions do not matter.
+  /// Always returns 0, because the requests are posted together or not at all, so their positions
+  /// do not matter.
   [[nodiscard]] VERBSPP_DATA_PATH static std::size_t next_place() noexcept { return 0; }
 
   /// Posts all requests and calls `then`, or posts nothing.
@@ -114,12 +115,12 @@ class extended_posting {
 template <std::size_t Requests>
 inline constexpr std::size_t usual_inline_bytes = Requests < 64 ? 256 * Requests : 16384;
 
-/// The maximum size of the lists of one batch, in bytes. They are on the stack, and threads often
-/// have small stacks.
+/// The maximum size of a batch's lists, in bytes. It is limited because the lists are on the stack,
+/// and threads often have small stacks.
 inline constexpr std::size_t largest_list = std::size_t{256} * 1024;
 
-/// The storage for the list of a batch. It is left uninitialized until requests are added, because
-/// clearing it would cost more than filling it.
+/// The storage for a batch's list of requests. It is left uninitialized until requests are added,
+/// because clearing it would cost more than filling it.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes = 0>
 struct list_storage {
   static_assert(Requests > 0, "a batch needs room for at least one request");
@@ -136,8 +137,8 @@ struct list_storage {
   std::byte inline_bytes[InlineBytes > 0 ? InlineBytes : 1];
 };
 
-/// A batch as a linked list. The list is a separate object, because its address is passed to the
-/// driver. The counters in this object can thus stay in registers.
+/// Builds a batch as a linked list. The list is a separate object, because its address is passed to
+/// the driver. The compiler can therefore keep the counters of this object in registers.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes>
 class listed_posting {
  public:
@@ -154,7 +155,7 @@ class listed_posting {
     // condition, which takes more instructions.
     if (next_ == storage_.requests + Requests) [[unlikely]]
       return refuse(batch_too_long("requests of the batch", Requests));
-    // A request with one element does not change this number. If the compiler knows that all
+    // A request with one element does not change `spare_elements_`. If the compiler knows that all
     // requests have one element, it omits the test.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
@@ -186,8 +187,8 @@ class listed_posting {
   }
 
   /// Posts the list by calling `post(first, &rejected)`, which must set `rejected` if it fails.
-  /// `granted` has the limits for the error message: the capacities of the queue pair, or the
-  /// maximum number of elements. It is a reference, because it is read only after a failure.
+  /// `granted` contains the limits that the error message shows: the capacities of the queue pair,
+  /// or the maximum number of elements. It is a reference, because it is read only after a failure.
   template <class Granted, class Post>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const char* operation, const Granted& granted,
                                                     Post post) noexcept {
@@ -240,8 +241,8 @@ class listed_posting {
 }  // namespace detail
 
 /// A batch of receives. `post_receive_batch` passes it to the program's function, which adds
-/// receives to the batch. A receive of fewer than `Shortest` bytes makes the batch fail. The
-/// elements of a receive need to live only until the call that adds the receive returns.
+/// receives to the batch. If a receive has fewer than `Shortest` bytes, posting the batch fails.
+/// The elements of a receive need to live only until the call that adds the receive returns.
 template <class List, std::size_t Shortest = 0>
 class receive_batch
     : public receive_queue_operations<receive_batch<List, Shortest>, queue_pair_state::init,
@@ -269,8 +270,8 @@ class receive_batch
 
 /// A batch of requests. `queue_pair::post_batch` passes it to the program's function, which adds
 /// requests to the batch. It accepts all requests that the queue pair accepts. They are posted
-/// together when the function returns. A range of elements, or inline bytes, need to live only
-/// until the call that adds the request returns.
+/// together when the function returns. Ranges of elements and inline bytes need to live only until
+/// the call that adds the request returns.
 template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
 class send_batch
     : public send_queue_operations<send_batch<Transport, Posting, List, Requests>, Transport,
@@ -283,8 +284,8 @@ class send_batch
   ~send_batch() = default;
 
   /// Used by the library only: stores the new keys in the windows whose binds were posted, which
-  /// are those among the first `posted` requests. This must not happen before the batch is posted,
-  /// because drivers read the old keys until then.
+  /// means that they are among the first `posted` requests. This must not be called before the
+  /// batch has been posted, because drivers read the old keys until then.
   VERBSPP_DATA_PATH void keep_keys(std::size_t posted) noexcept {
     for (std::size_t i = 0; i < binds_; ++i)
       if (bound_[i].place < posted) bound_[i].window->rkey = bound_[i].rkey;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The capacities of queues: those requested, and those granted by a device.
+/// The capacities of queues: the requested capacities, and the capacities that a device has
+/// granted.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -27,14 +28,15 @@ struct inline_size_traits {
 };
 }  // namespace detail
 
-/// The number of requests that a send or receive queue holds.
+/// The number of requests that a send or receive queue can hold.
 using work_request_count = bounded<detail::work_request_count_traits>;
 /// The number of elements that one work request may have.
 using element_count = bounded<detail::element_count_traits>;
 /// The number of payload bytes that a request may carry inline.
 using inline_size = bounded<detail::inline_size_traits>;
 
-/// The granted capacities of a queue pair, which are at least those requested.
+/// The capacities that a queue pair was granted. They are at least as large as the requested
+/// capacities.
 struct queue_pair_capacities {
   std::uint32_t max_send_work_requests = 0;
   std::uint32_t max_receive_work_requests = 0;

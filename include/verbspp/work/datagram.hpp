@@ -16,16 +16,16 @@
 
 namespace verbspp {
 
-/// The number of bytes at the beginning of each receive of a UD queue pair that are reserved for
-/// the global route header, whether the datagram has one or not.
+/// The number of bytes that are reserved for the global route header at the beginning of each
+/// receive of a UD queue pair. They are reserved whether or not the datagram has such a header.
 inline constexpr std::size_t datagram_header_size = sizeof(ibv_grh);
 
-/// A datagram that was received: its payload and its sender.
+/// A received datagram: its payload and its sender.
 ///
-/// A view of the memory of the receive, so it must not outlive that memory.
+/// This is a view of the receive's memory, so it must not outlive that memory.
 class received_datagram {
  public:
-  /// Returns the datagram that a receive of a UD queue pair has received.
+  /// Returns the datagram that has arrived in a receive of a UD queue pair.
   /// \param completion the completion of the receive
   /// \param memory the memory of the receive; its first element, if it has several
   /// \errors the failure of the receive
@@ -46,19 +46,19 @@ class received_datagram {
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
     return completed_work(native_).immediate();
   }
-  /// True if the datagram has a global route header, and the memory contains it. On Ethernet, every
-  /// datagram has one.
+  /// True if the datagram has a global route header, and the memory contains this header. On
+  /// Ethernet, every datagram has one.
   [[nodiscard]] bool has_global_route() const noexcept {
     return (native_.wc_flags & IBV_WC_GRH) != 0 && memory_.size() >= datagram_header_size;
   }
-  /// The GIDs of the sender, and of the receiver or the multicast group, in the global route
-  /// header; empty without such a header.
+  /// The GIDs in the global route header: the GID of the sender, and the GID of the receiver or of
+  /// the multicast group. Empty if there is no such header.
   [[nodiscard]] std::optional<gid> source_address() const noexcept;
   [[nodiscard]] std::optional<gid> destination_address() const noexcept;
 
   [[nodiscard]] const ibv_wc& native() const noexcept { return native_; }
-  /// The 40 bytes for the global route header, as they arrived; undefined if the datagram has none.
-  /// With RoCE v2 over IPv4, the last 20 bytes are the IP header.
+  /// The 40 bytes for the global route header, as they arrived. Their content is undefined if the
+  /// datagram has no such header. With RoCE v2 over IPv4, the last 20 bytes are the IP header.
   [[nodiscard]] std::span<std::byte> header() const noexcept;
 
  private:

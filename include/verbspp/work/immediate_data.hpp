@@ -11,9 +11,10 @@
 
 namespace verbspp {
 
-/// 32 bits that are sent with a send or an RDMA write, and arrive in the receiver's completion.
+/// 32 bits that accompany a send or an RDMA write, and appear in the receiver's completion.
 ///
-/// Stored in host byte order, and sent in network byte order: both ends see the same number.
+/// They are stored in host byte order and sent in network byte order, so both ends see the same
+/// number.
 class immediate_data {
  public:
   constexpr explicit immediate_data(std::uint32_t value) noexcept : value_(value) {}
@@ -33,7 +34,7 @@ class immediate_data {
   friend constexpr bool operator==(immediate_data, immediate_data) noexcept = default;
 
  private:
-  // Used instead of htonl, because clang can check that it does not block, even without
+  // This is used instead of htonl, because clang can check that it does not block, even without
   // optimization.
   static constexpr std::uint32_t big_endian(std::uint32_t number) noexcept {
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap32(number) : number;
@@ -42,8 +43,8 @@ class immediate_data {
   std::uint32_t value_;
 };
 
-/// The immediate data of an operation, if it has any: a `std::optional` that rejects plain numbers
-/// with a message.
+/// The immediate data of an operation, or nothing. This is a `std::optional` that rejects plain
+/// numbers with a message.
 class optional_immediate_data : public std::optional<immediate_data> {
  public:
   using std::optional<immediate_data>::optional;

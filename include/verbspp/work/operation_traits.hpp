@@ -13,10 +13,10 @@
 
 namespace verbspp {
 
-/// The mapping of an operation to libibverbs. Each operation has a specialization, in
-/// operations.hpp, which inherits from `detail::usual_operation` and has:
+/// Maps an operation to libibverbs. For each operation, operations.hpp has a specialization, which
+/// inherits from `detail::usual_operation` and defines:
 ///
-/// - `name`: the name of the call and the operation in errors;
+/// - `name`: the name that errors contain for the call and the operation;
 /// - `completes_as`: the operation that its completion reports, unless the request failed;
 /// - `carried_by(transport)`: whether queue pairs of this transport accept it;
 /// - `capability`: the bits of `ibv_qp_create_send_ops_flags` that the extended interface needs;
@@ -24,28 +24,29 @@ namespace verbspp {
 /// - `only_extended`: whether `ibv_post_send` lacks it;
 /// - `has_call(queue_pair)`: whether the queue pair's extended interface has it; by default,
 ///   whether the function pointer `call` is not null;
-/// - `has_elements`, `elements(operation)`: whether it uses memory of this side, and that memory;
+/// - `has_elements`, `elements(operation)`: whether it uses memory on this side, and that memory;
 /// - `flags(operation)`: its `ibv_send_flags`, except signaled and inline;
-/// - `is_sound(operation)`, `unsoundness(operation)`: whether its values are consistent, for any
-///   queue pair, and the error if they are not;
+/// - `is_sound(operation)`, `unsoundness(operation)`: whether its values are consistent (regardless
+///   of the queue pair), and the error if they are not;
 /// - `describe(native, operation)`: fills the members of an `ibv_send_wr` that depend on the
 ///   operation;
-/// - `start(queue_pair, operation)`: its call of the extended interface.
+/// - `start(queue_pair, operation)`: makes its call to the extended interface.
 template <class Operation>
 struct operation_traits;
 
 namespace detail {
 
-/// The memory of a request, by value: a range of `ibv_sge`, a single one, or the bytes that are
-/// sent inline. It does not refer to the operation, so that the operation can stay in registers.
+/// The memory of a request: a range of `ibv_sge`, a single one, or the bytes that are sent inline.
+/// A single element is stored by value, so this does not refer to the operation, and the compiler
+/// can keep the operation in registers.
 struct native_elements {
   ibv_sge single{};
   ibv_sge* range = nullptr;
   std::size_t size = 0;
   bool is_inline = false;
 
-  /// Returns the address of the elements. A single element is copied to `copy`, whose address is
-  /// returned.
+  /// Returns the address of the elements. If there is a single element, copies it to `copy` and
+  /// returns the address of `copy`.
   [[nodiscard]] VERBSPP_DATA_PATH ibv_sge* at(ibv_sge& copy) const noexcept {
     if (range != nullptr) return range;
     copy.addr = single.addr;
@@ -55,8 +56,8 @@ struct native_elements {
   }
 };
 
-/// Returns the memory of a request with one element, which is copied member by member: copying the
-/// whole structure is slower (see the constructor of `gather_element`).
+/// Returns the memory of a request with one element. The element is copied member by member,
+/// because copying the whole structure is slower (see the constructor of `gather_element`).
 [[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const ibv_sge& single,
                                                           bool is_inline) noexcept {
   return {.single = {single.addr, single.length, single.lkey}, .size = 1, .is_inline = is_inline};
@@ -76,7 +77,8 @@ native_of(const element_list<Element>& elements) noexcept {
   return asked ? unsigned{flag} : 0U;
 }
 
-// The errors for inconsistent values of an operation; not inline, because they are rare.
+// These functions return the errors for inconsistent values in an operation. They are not inline,
+// because these errors are rare.
 [[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
                                      std::uint64_t remote) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error datagram_too_long(const char* operation, std::uint64_t length,
@@ -89,9 +91,10 @@ native_of(const element_list<Element>& elements) noexcept {
                                 bool to_no_bytes) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING;
 
-/// The trait of most operations. The members of the operation determine its memory and flags. All
-/// functions are inline, even those for errors: to pass an operation to another function by
-/// reference, the compiler would have to build it in memory instead of registers.
+/// The common trait of most operations, which derives the memory and the flags from the operation's
+/// members. All functions are inline, even the ones that return errors. Otherwise, an operation
+/// would be passed to them by reference, and the compiler would have to build it in memory instead
+/// of registers.
 template <class Operation>
 struct usual_operation {
   using value = Operation;
@@ -157,7 +160,7 @@ struct usual_operation {
   }
 };
 
-/// An operation without a response, which UC carries as well.
+/// An operation without a response. UC can carry such operations, too.
 template <class Operation>
 struct unanswered_operation : usual_operation<Operation> {
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The operations of requests, as plain values, each with a trait that maps it to libibverbs. A
-/// separate tag specifies how a request is tracked.
+/// The operations that requests can perform. Each is a plain value, and has a trait that maps it to
+/// libibverbs. A separate tag specifies how a request is tracked.
 ///
 /// An operation is usually written where it is posted: `post_write({.elements = part, .remote =
-/// memory})`. It can also be stored and returned. It contains everything except a *range* of
-/// elements and inline bytes, which must live until the request has been posted.
+/// memory})`. It can also be stored and returned. It contains everything that the request needs,
+/// except inline bytes and *ranges* of elements, which must live until the request has been posted.
 ///
 /// To add an operation, add its value, its trait and its entry in `send_operations` here; its
 /// function in send_queue_operations.hpp; and its name to `work_operation` in work_error.hpp and
@@ -36,11 +36,11 @@
 
 namespace verbspp {
 
-/// The tag that tracks a request of the send queue: `{.id = 7}`.
+/// The tag that tracks a request in the send queue, such as `{.id = 7}`.
 struct work_tag {
   std::uint64_t id = 0;  ///< returned as the completion's `wr_id()`
-  /// Requests a completion. The place of an unsignaled request in the send queue is free again only
-  /// when a later, signaled request has completed. A request that fails always has a completion.
+  /// Requests a completion. An unsignaled request occupies its place in the send queue until a
+  /// later, signaled request has completed. A request that fails always has a completion.
   bool signaled = true;
 };
 
@@ -49,7 +49,8 @@ struct receive_tag {
   std::uint64_t id = 0;  ///< returned as the completion's `wr_id()`
 };
 
-/// Sends the bytes of the elements to the peer, into the oldest receive posted there.
+/// Sends the bytes of the elements to the peer, where they are written to the memory of the oldest
+/// receive that is posted.
 struct send_operation {
   gather_list elements{};
   optional_immediate_data immediate{};
@@ -74,7 +75,8 @@ struct operation_traits<send_operation> : detail::unanswered_operation<send_oper
   }
 };
 
-/// Sends the bytes of the elements to a UD queue pair, into the oldest receive posted there.
+/// Sends the bytes of the elements to a UD queue pair, where they are written to the memory of the
+/// oldest receive that is posted.
 struct datagram_operation {
   gather_list elements{};
   datagram_destination to;
@@ -240,7 +242,7 @@ struct operation_traits<fetch_and_add_operation>
 /// receive contains the rkey.
 struct send_with_invalidate_operation {
   gather_list elements{};
-  remote_key rkey;  ///< an rkey of the peer
+  remote_key rkey;  ///< the peer's key to invalidate
   bool solicited = false;
   bool fenced = false;
 };
@@ -261,7 +263,7 @@ struct operation_traits<send_with_invalidate_operation>
   }
 };
 
-/// Invalidates an rkey of this side.
+/// Invalidates one of this side's rkeys.
 struct local_invalidate_operation {
   remote_key rkey;
   bool fenced = false;
@@ -285,9 +287,9 @@ struct operation_traits<local_invalidate_operation>
 
 namespace detail {
 
-// Features of newer libibverbs versions are detected by the members of `ibv_qp_ex`, because the
-// headers have no version number. Constants that older headers lack are written as numbers;
-// test/static/enumerators.cpp compares them with the constants of a newer header.
+// Features of newer libibverbs versions are detected by looking for members of `ibv_qp_ex`, because
+// the headers have no version number. Constants that older headers lack are written as numbers,
+// which test/static/enumerators.cpp compares with the constants in a newer header.
 template <class Native>
 inline constexpr bool knows_atomic_write = requires(Native& native) { native.wr_atomic_write; };
 template <class Native>
@@ -309,8 +311,8 @@ concept LibibverbsFlushes =
     detail::because(detail::knows_flush<Native>,
                     "this libibverbs has no ibv_wr_flush, which needs rdma-core 45 or newer");
 
-/// Writes eight bytes to the peer's memory in one step: any reader there, including the peer's
-/// processor, sees either the old bytes or the new ones.
+/// Writes eight bytes to the peer's memory in one step, so any reader there, including the peer's
+/// processor, sees either all of the old bytes or all of the new ones.
 struct atomic_write_operation {
   std::uint64_t value = 0;    ///< in the byte order of this host; copied when it is posted
   remote_destination remote;  ///< at least eight bytes, at an address that is a multiple of 8
@@ -350,8 +352,8 @@ struct operation_traits<atomic_write_operation> : detail::usual_operation<atomic
 /// The placement that written data must have reached in the peer's memory, with the values of
 /// `ibv_placement_type`.
 enum class flush_placement : std::uint8_t {
-  global = 1U << 0,      ///< visible to all processors and other devices of the peer
-  persistent = 1U << 1,  ///< survives a power loss of the peer
+  global = 1U << 0,      ///< visible to all of the peer's processors and devices
+  persistent = 1U << 1,  ///< survives a power loss at the peer
 };
 
 template <>
@@ -359,15 +361,16 @@ inline constexpr bool is_flag_bit<flush_placement> = true;
 
 using flush_placements = flags<flush_placement>;
 
-/// The memory that is flushed, with the values of `ibv_selectivity_level`.
+/// The extent of the memory that is flushed, with the values of `ibv_selectivity_level`.
 enum class flush_scope : std::uint8_t {
   range = 0,   ///< the remote memory that the operation names
   region = 1,  ///< the whole region, or window, that the rkey belongs to
 };
 
 /// Completes when the data that this queue pair has previously written to the peer's memory has
-/// reached the placement. The peer must grant the corresponding rights, `access::flush_global` or
-/// `access::flush_persistent`, for the region as well as for its queue pair.
+/// reached the requested placement. The peer must grant the corresponding rights,
+/// `access::flush_global` or `access::flush_persistent`, for the region as well as for its queue
+/// pair.
 struct flush_operation {
   remote_flushable remote;
   flush_placements placement = flush_placement::global;
@@ -413,7 +416,8 @@ struct operation_traits<flush_operation> : detail::usual_operation<flush_operati
   }
 };
 
-/// The options for binding a memory window. The window and the part are separate arguments.
+/// The options for binding a memory window. The window and the part of the region are separate
+/// arguments.
 struct bind_options {
   bool fenced = false;  ///< only on RC
 };
@@ -421,8 +425,8 @@ struct bind_options {
 namespace detail {
 
 /// A request that binds a window of type 2. The window's new key is derived from its current one.
-/// The operation is created and posted within one call, so the objects to which it refers live long
-/// enough.
+/// The operation is created and posted within one call, so it may refer to objects that live only
+/// during that call.
 struct bind_operation {
   ibv_mw* window;
   std::uint32_t rkey;  ///< the key of the window after the bind
@@ -480,8 +484,8 @@ namespace detail {
 template <class... Operations>
 struct operation_list {
   /// Returns the `ibv_qp_create_send_ops_flags` of all operations that the transport and the device
-  /// support. A queue pair that is created with them has these operations in its extended
-  /// interface.
+  /// support. If a queue pair is created with these flags, its extended interface has these
+  /// operations.
   [[nodiscard]] static std::uint64_t capabilities(transport type,
                                                   const ibv_device_attr_ex& device) noexcept {
     return ((operation_traits<Operations>::carried_by(type) &&

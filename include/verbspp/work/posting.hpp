@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The conversion of an operation to a request of `ibv_post_send`, and the errors if that fails.
+/// Converts operations to requests for `ibv_post_send`, and creates the errors for calls that fail.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -19,14 +19,15 @@
 
 namespace verbspp::detail {
 
-/// The names that errors contain for calls that do not belong to an operation.
+/// The names that appear in errors for calls that do not belong to an operation.
 inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
-// The errors for failed calls; not inline, because they are rare.
+// These functions return the errors for failed calls. They are not inline, because failures are
+// rare.
 [[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
                                  std::uint32_t max_elements) noexcept VERBSPP_NONBLOCKING;
-/// The error for a failed call, given the request as it was passed to the driver.
+/// Returns the error for a failed call. `refused` is the request as it was passed to the driver.
 [[nodiscard]] error post_failure(int returned, const char* operation, const ibv_send_wr& refused,
                                  const queue_pair_capacities& granted) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] inline error post_failure(int returned, const char* operation,
@@ -40,11 +41,12 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 [[nodiscard]] error no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING;
 
-/// The queue pair of this thread's innermost batch with the extended interface, for assertions.
-/// Always null if assertions are disabled.
+/// The queue pair to which this thread's innermost batch belongs, if that batch uses the extended
+/// interface. Assertions use it; it is always null if they are disabled.
 inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
 
-/// Records the queue pair for `assert_not_in_batch`. \returns the one recorded before
+/// Records the queue pair for `assert_not_in_batch`. \returns the queue pair that was recorded
+/// before
 VERBSPP_DATA_PATH const ibv_qp* note_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
 #if defined(NDEBUG)
   return nullptr;
@@ -53,8 +55,8 @@ VERBSPP_DATA_PATH const ibv_qp* note_batch([[maybe_unused]] const ibv_qp* queue_
 #endif
 }
 
-/// Asserts that this thread is not building a batch of this queue pair. Drivers such as mlx5 hold a
-/// lock of the send queue from `ibv_wr_start` to `ibv_wr_complete`, so posting would deadlock.
+/// Asserts that this thread is not building a batch for this queue pair. Drivers such as mlx5 hold
+/// the send queue's lock from `ibv_wr_start` to `ibv_wr_complete`, so posting would deadlock.
 VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
   assert(queue_pair_in_batch != queue_pair &&
          "a post to a queue pair from within the function that its post_batch calls");
@@ -80,8 +82,9 @@ template <transport Transport, class Operation>
       return false;
   return traits::is_sound(operation);
 }
-/// The error for an operation for which `is_sound` is false. This is inline, too: to pass the
-/// operation by reference, the compiler would have to build it in memory instead of registers.
+/// Returns the error for an operation for which `is_sound` returns false. This is inline, too.
+/// Otherwise, the operation would be passed by reference, and the compiler would have to build it
+/// in memory instead of registers.
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH error unsoundness(const Operation& operation) noexcept {
   using traits = operation_traits<Operation>;
@@ -90,8 +93,8 @@ template <transport Transport, class Operation>
   return traits::unsoundness(operation);
 }
 
-/// Fills a native request, except its elements and the pointer to the next request. Members that
-/// the opcode does not use are left uninitialized, because the driver does not read them.
+/// Fills in a native request, except for its elements and the pointer to the next request. Members
+/// that the opcode does not use are left uninitialized, because the driver does not read them.
 template <class Operation>
 VERBSPP_DATA_PATH void fill(ibv_send_wr& native, const Operation& operation,
                             work_tag tag) noexcept {
@@ -126,7 +129,7 @@ template <transport Transport, class Operation>
   return success();
 }
 
-/// Posts one receive by `post`, the function of a queue pair or of a shared receive queue.
+/// Posts one receive by calling `post`, which posts to a queue pair or to a shared receive queue.
 template <class Post>
 [[nodiscard]] VERBSPP_DATA_PATH result<void> post_one_receive(const receive_operation& operation,
                                                               receive_tag tag, const char* name,

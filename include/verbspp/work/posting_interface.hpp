@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The choices in the builder of a queue pair that determine how its requests are posted.
+/// The choices that a program makes when it builds a queue pair, and that determine how requests
+/// are posted.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -15,7 +16,7 @@ enum class receive_queue_kind : std::uint8_t {
   shared,  ///< a `shared_receive_queue`
 };
 
-/// The interface by which batches of a queue pair are posted.
+/// The libibverbs interface through which a queue pair's batches are posted.
 enum class posting_interface : std::uint8_t {
   standard,  ///< `ibv_post_send` with a linked list, which every device supports
   extended,  ///< `ibv_wr_start` to `ibv_wr_complete`

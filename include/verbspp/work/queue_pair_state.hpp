@@ -17,7 +17,7 @@ enum class queue_pair_state : std::uint8_t {
   ready_to_send = IBV_QPS_RTS,
   send_queue_drained = IBV_QPS_SQD,
   send_queue_error = IBV_QPS_SQE,
-  error = IBV_QPS_ERR,  ///< all work that is outstanding, or posted later, completes as flushed
+  error = IBV_QPS_ERR,  ///< all requests, outstanding or posted later, complete as flushed
 };
 
 [[nodiscard]] constexpr const char* to_string(queue_pair_state state) noexcept {
@@ -45,8 +45,8 @@ concept AcceptsReceives =
     detail::because(State != queue_pair_state::reset,
                     "a queue pair in RESET accepts no receives: bring it to INIT first");
 
-/// States in which requests can be posted to the send queue. They wait in SQD, and complete as
-/// flushed in SQE and ERR.
+/// States in which requests can be posted to the send queue. In SQD, such requests wait; in SQE and
+/// ERR, they complete as flushed.
 template <queue_pair_state State>
 concept AcceptsSends =
     detail::because(State != queue_pair_state::reset && State != queue_pair_state::init,

@@ -9,12 +9,13 @@
 
 namespace verbspp {
 
-/// The operations of receive queues: of a queue pair, a shared receive queue, or a batch of
-/// receives. `Poster` inherits from this class. Its `take(operation, tag)` posts the receive, or
-/// adds it to the batch.
+/// The operations that a receive queue offers. `Poster`, which inherits from this class, is a queue
+/// pair, a shared receive queue or a batch of receives. Its `take(operation, tag)` posts the
+/// receive, or adds it to the batch.
 ///
-/// The memory belongs to the device until the completion. On UD, its first 40 bytes are for the
-/// global route header; `received_datagram` returns the payload after it.
+/// The memory belongs to the device until the receive has completed. On UD, the first 40 bytes of
+/// the memory are reserved for the global route header, and `received_datagram` returns the payload
+/// that follows it.
 /// \errors for queues: `would_block` if the queue is full; `invalid_input` for too many elements,
 /// or too few bytes on UD; `driver`
 template <class Poster, queue_pair_state State, receive_queue_kind Receives,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The single list of the operations of a send queue, with their documentation and constraints.
+/// The one place where the operations of a send queue are listed, with their documentation and
+/// constraints.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -19,22 +20,23 @@
 namespace verbspp {
 
 namespace detail {
-/// The operation of a send on this transport. On UD, it contains the destination of the datagram.
+/// The operation that a send performs on this transport. On UD, it contains the destination of the
+/// datagram.
 template <transport Transport>
 using sent_by = std::conditional_t<Transport == transport::ud, datagram_operation, send_operation>;
 }  // namespace detail
 
-/// The operations of send queues: of a queue pair, or a batch.
+/// The operations that a send queue offers. They are the same for a queue pair and for a batch.
 ///
 /// `Poster` inherits from this class, and processes each operation in its own way: a queue pair
 /// posts it and returns a `result<void>`; a batch stores it until the whole batch is posted, and
 /// returns nothing. `Poster` has `take(operation, tag)`, and `take_bind(window, part, options,
-/// tag)`, which returns the handle for peers. Operations that the transport, the state or the
-/// posting interface does not allow do not compile. `Tag` is the type of the argument by which a
-/// caller tracks its request; it is an empty class if `Poster` tracks the requests.
+/// tag)`, which returns the handle for peers. A call does not compile if the transport, the state
+/// or the posting interface does not allow the operation. `Tag` is the type of the argument with
+/// which a caller tracks its request; it is an empty class if `Poster` tracks the requests.
 ///
-/// The memory of a request must not change until the request has completed. The errors depend on
-/// `Poster`; for a queue pair:
+/// The program must not change the memory of a request until the request has completed. The errors
+/// depend on `Poster`. For a queue pair, they are:
 /// \errors `would_block` if the send queue is full; `invalid_input` for too many elements or inline
 /// bytes, for values that the functions below do not permit, and for a fence on a transport other
 /// than RC; `driver`
@@ -42,10 +44,10 @@ template <class Poster, transport Transport, queue_pair_state State, posting_int
           class Tag = work_tag>
 class VERBSPP_CONSUMABLE send_queue_operations {
  public:
-  /// Sends a message into the oldest receive that the peer has posted. On UD, sends a datagram of
-  /// at most the path MTU to its destination, into a receive that is posted there. The sender of a
-  /// datagram is not notified whether it arrives, and the address handle must live until the
-  /// completion.
+  /// Sends a message to the peer, which receives it in the oldest receive that is posted. On UD,
+  /// sends a datagram, whose length is at most the path MTU, to its destination. The sender is not
+  /// notified whether a datagram arrives. The address handle must live until the send has
+  /// completed.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send(
       const detail::sent_by<Transport>& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires AcceptsSends<State>
@@ -75,7 +77,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       ".solicited, .fenced}, in this order, and then a tag, {.id, .signaled}");
 
   /// Reads from the peer's memory, which must be at least as long as the elements together. The
-  /// local memory belongs to the device until the completion.
+  /// local memory belongs to the device until the read has completed.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_read(
       const read_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesReads<Transport> && AcceptsSends<State>
@@ -86,9 +88,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
                            "post_read needs .remote = memory of the peer, and takes {.elements, "
                            ".remote, .fenced}, in this order, and then a tag, {.id, .signaled}");
 
-  /// Compares a word of the peer's memory with the expected value, and replaces it if they are
-  /// equal, in one step. The memory of the result, 8 bytes, belongs to the device until the
-  /// completion.
+  /// Compares a word in the peer's memory with the expected value, and replaces the word if they
+  /// are equal, in one step. The 8 bytes of memory for the result belong to the device until the
+  /// request has completed.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_compare_and_swap(
       const compare_and_swap_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
@@ -100,8 +102,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_compare_and_swap needs .result = region.scatter(0, 8).value() and .remote = "
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .expected, .desired, "
       ".fenced}, in this order, and then a tag, {.id, .signaled}");
-  /// Adds to a word of the peer's memory in one step. The memory of the result, 8 bytes, belongs to
-  /// the device until the completion.
+  /// Adds to a word in the peer's memory in one step. The 8 bytes of memory for the result belong
+  /// to the device until the request has completed.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
       const fetch_and_add_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
@@ -174,11 +176,11 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_local_invalidate needs .rkey = the remote_key of a region or window, and takes {.rkey, "
       ".fenced}, in this order, and then a tag, {.id, .signaled}");
 
-  /// Binds a memory window to a part of a region. When the bind has completed, in the send
-  /// completion queue, the peer has access through the returned handle, as far as the queue pair's
-  /// access flags allow. The window's previous handle then becomes invalid. A part of zero bytes
-  /// unbinds a window of type 1. In a batch, windows must be of type 2, each can be bound once, and
-  /// the handle is valid only if the bind is posted.
+  /// Binds a memory window to a part of a region. The bind completes in the send completion queue.
+  /// After that, the peer has access through the returned handle, as far as the queue pair's access
+  /// flags allow, and the window's previous handle is invalid. A part of zero bytes unbinds a
+  /// window of type 1. In a batch, windows must be of type 2, each can be bound once, and the
+  /// handle is valid only if the bind is posted.
   /// \errors in addition, `invalid_input` if window and region are in different protection domains,
   /// or for a window of type 2 and zero bytes; `not_supported` if the device cannot bind a part of
   /// this length (some devices: more than 2 GiB). After an error, the window is unchanged

@@ -18,7 +18,7 @@ enum class transport : std::uint8_t {
 
 [[nodiscard]] const char* to_string(transport type) noexcept;
 
-/// Transports whose queue pair is connected to a single peer.
+/// Transports whose queue pairs are connected to a single peer.
 template <transport Transport>
 concept Connects =
     detail::because(Transport == transport::rc || Transport == transport::uc,

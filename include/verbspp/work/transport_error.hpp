@@ -11,7 +11,7 @@
 
 namespace verbspp {
 
-/// The failure of a batch of which only the first requests, or none, were posted.
+/// The failure of a batch from which only the first requests, or no requests, were posted.
 class batch_error {
  public:
   constexpr batch_error() noexcept = default;
@@ -20,15 +20,17 @@ class batch_error {
 
   /// The error for the first request that was rejected.
   [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
-  /// The number of requests at the start of the batch that were posted, and will complete.
+  /// The number of requests that were posted, and therefore will complete. They are the first
+  /// requests in the batch.
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
-  /// The cause as an error, which keeps the number of posted requests.
+  /// Converts to the cause. The resulting error also keeps the number of posted requests.
   operator error() const noexcept { return detail::error_access::of_batch(cause_, accepted_); }
-  /// Returns the batch error from which `e` was made; empty if `e` was made from another failure.
+  /// Returns the batch error from which `e` was converted, or nothing if `e` comes from a different
+  /// kind of failure.
   [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept;
   [[nodiscard]] std::string message() const;
-  /// Throws the error as an `exception`; without exceptions, prints the message and aborts.
+  /// Throws the error as an `exception`. If exceptions are disabled, prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:
@@ -38,17 +40,18 @@ class batch_error {
 
 std::ostream& operator<<(std::ostream& out, const batch_error& e);
 
-/// The success of a batch, or its failure with the number of posted requests.
+/// The result of posting a batch: success, or a failure with the number of posted requests.
 using batch_result = detail::outcome<void, batch_error>;
 
-/// The failure of a data transfer: a call that failed, or a request that failed.
+/// The failure of a data transfer, which is either a call that failed or a request that failed.
 ///
 /// `error`, `work_error` and `batch_error` convert to it, so a function that returns a
-/// `transport_result` can pass on any of them by `VERBSPP_TRY`.
+/// `transport_result` can pass on any of them with `VERBSPP_TRY`.
 class transport_error {
  public:
   constexpr transport_error() noexcept = default;
-  /// Converts a failed call. An error that was made from a `work_error` becomes a failed request.
+  /// Converts a failed call. An error that was converted from a `work_error` becomes a failed
+  /// request.
   transport_error(const error& call) noexcept;
   constexpr transport_error(const work_error& work) noexcept : work_(work), is_work_(true) {}
   transport_error(const batch_error& batch) noexcept : call_(batch) {}
@@ -61,14 +64,14 @@ class transport_error {
   [[nodiscard]] constexpr const work_error* work() const noexcept VERBSPP_LIFETIMEBOUND {
     return is_work_ ? &work_ : nullptr;
   }
-  /// The same failure as an error, which keeps all details.
+  /// Converts to an `error` for the same failure, which keeps all details.
   operator error() const noexcept {
     if (is_work_) return work_;
     return call_;
   }
   [[nodiscard]] std::string message() const;
-  /// Throws the failure as a `work_exception` for a request, or an `exception` for a call; without
-  /// exceptions, prints the message and aborts.
+  /// Throws a `work_exception` if a request failed, or an `exception` if a call failed. If
+  /// exceptions are disabled, prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:

@@ -25,7 +25,7 @@ class completed_work {
         byte_count_(native.byte_len),
         flags_(native.wc_flags),
         immediate_(native.imm_data) {}
-  /// Used by the library only, which keeps only these members of a successful completion.
+  /// Used by the library only. These are the only members of a successful completion that it keeps.
   completed_work(std::uint32_t opcode, std::uint32_t byte_count, unsigned flags,
                  __be32 immediate) noexcept
       : opcode_(opcode), byte_count_(byte_count), flags_(flags), immediate_(immediate) {}
@@ -34,8 +34,8 @@ class completed_work {
     return static_cast<work_operation>(opcode_);
   }
   [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
-  /// The number of bytes that arrived, by a receive or an RDMA read; empty for requests that only
-  /// send, for which devices do not define a count.
+  /// The number of bytes that a receive or an RDMA read has received. Empty for requests that only
+  /// send, because devices do not define a count for these.
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept {
     if (!is_receive() && opcode_ != IBV_WC_RDMA_READ) return std::nullopt;
     return byte_count_;
@@ -53,7 +53,8 @@ class completed_work {
     if ((flags_ & IBV_WC_WITH_IMM) == 0) return std::nullopt;
     return immediate_data::from_network(immediate_);
   }
-  /// The rkey of this side that the peer's send invalidated; empty if it did not invalidate any.
+  /// The rkey on this side that the peer's send has invalidated. Empty if the send did not
+  /// invalidate any.
   [[nodiscard]] std::optional<remote_key> invalidated_rkey() const noexcept {
     if ((flags_ & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return remote_key(immediate_);
@@ -66,17 +67,18 @@ class completed_work {
   __be32 immediate_;  // or the invalidated rkey, which is in host byte order
 };
 
-/// A slot for one completion, filled by `completion_queue::poll`: success or error.
+/// A slot for one completion, successful or not, which `completion_queue::poll` fills.
 ///
-/// Has the layout of `ibv_wc`. For a failed request, only `wr_id`, the queue pair and the failure
-/// can be read, since verbs leave the other members undefined.
+/// A slot has the layout of `ibv_wc`. For a failed request, only `wr_id`, the queue pair and the
+/// failure can be read, since verbs leave the other members undefined.
 class work_completion {
  public:
   work_completion() noexcept = default;
   explicit work_completion(const ibv_wc& native) noexcept : native_(native) {}
 
   [[nodiscard]] std::uint64_t wr_id() const noexcept { return native_.wr_id; }
-  /// The queue pair of the request, in case several share the completion queue.
+  /// The number of the queue pair to which the request was posted. It is needed if several queue
+  /// pairs share the completion queue.
   [[nodiscard]] verbspp::queue_pair_number queue_pair_number() const noexcept {
     return detail::queue_pair_number_of(native_.qp_num);
   }

@@ -27,14 +27,14 @@ enum class work_operation : std::uint32_t {
   fetch_and_add = IBV_WC_FETCH_ADD,
   bind_memory_window = IBV_WC_BIND_MW,
   local_invalidate = IBV_WC_LOCAL_INV,
-  flush = 8,         ///< IBV_WC_FLUSH of rdma-core 45 and newer
-  atomic_write = 9,  ///< IBV_WC_ATOMIC_WRITE of rdma-core 44 and newer
+  flush = 8,         ///< IBV_WC_FLUSH in rdma-core 45 and newer
+  atomic_write = 9,  ///< IBV_WC_ATOMIC_WRITE in rdma-core 44 and newer
   receive = IBV_WC_RECV,
-  /// The peer's RDMA write with immediate data, which consumed a receive.
+  /// A receive that was consumed by the peer's RDMA write with immediate data.
   receive_of_rdma_write = IBV_WC_RECV_RDMA_WITH_IMM,
 };
 
-/// Returns the name; "unknown operation" for a value that is not in the list.
+/// Returns the name of the operation, or "unknown operation" for a value that is not in the list.
 [[nodiscard]] const char* to_string(work_operation operation) noexcept;
 
 /// The status of a completed request, with the values of `ibv_wc_status`. A value that is not in
@@ -68,21 +68,21 @@ enum class work_status : std::uint32_t {
 
 [[nodiscard]] const char* to_string(work_status status) noexcept;
 
-/// The area in which to look for the cause of a failed request.
+/// Says where to look for the cause of a failed request.
 enum class work_error_class : std::uint8_t {
   local_programming,  ///< a wrong key, bound or length on this side
-  local_resource,     ///< the device or driver of this side
+  local_resource,     ///< the device or driver on this side
   remote,             ///< the peer rejected the request or aborted it
   transport,          ///< the packets violated the protocol
   timeout,            ///< no response, or the peer was never ready
-  flushed,            ///< not executed: the queue pair had failed before, or is being shut down
+  flushed,            ///< not executed: the queue pair has failed or is being shut down
   fatal,              ///< the device or queue pair is unusable
   unknown,            ///< a status that this library does not know
 };
 
 [[nodiscard]] const char* to_string(work_error_class kind) noexcept;
 
-/// A request that failed: its status, the area of the cause, and the usual cause.
+/// A failed request: its status, where to look for the cause, and the usual cause.
 class work_error {
  public:
   constexpr work_error() noexcept = default;
@@ -95,14 +95,14 @@ class work_error {
 
   [[nodiscard]] constexpr work_status status() const noexcept { return status_; }
   [[nodiscard]] work_error_class error_class() const noexcept;
-  /// The provider's own code; 0 if it reported none.
+  /// The code that the provider itself reported; 0 if it did not report any.
   [[nodiscard]] constexpr std::uint32_t vendor_code() const noexcept { return vendor_code_; }
   [[nodiscard]] constexpr std::uint64_t wr_id() const noexcept { return wr_id_; }
   [[nodiscard]] constexpr verbspp::queue_pair_number queue_pair_number() const noexcept {
     return detail::queue_pair_number_of(queue_pair_number_);
   }
-  /// The operation of the request. The device does not report it for a failed request, so it is
-  /// known only if the code that posted the request adds it by `with_operation`.
+  /// The operation of the request. A device does not report the operation of a failed request, so
+  /// it is known only if the code that posted the request has added it with `with_operation`.
   [[nodiscard]] constexpr std::optional<work_operation> operation() const noexcept {
     return operation_;
   }
@@ -111,27 +111,30 @@ class work_error {
     copy.operation_ = operation;
     return copy;
   }
-  /// Returns this failure of a flushed request together with the cause that broke its connection: a
-  /// string that lives as long as the program, or null if the cause is unknown.
+  /// Returns this failure of a flushed request, and adds the cause that broke the connection.
+  /// `cause` is a string that lives as long as the program, or null if the cause is unknown.
   [[nodiscard]] constexpr work_error with_cause(const char* cause) const noexcept {
     work_error copy = *this;
     copy.cause_ = cause;
     return copy;
   }
-  /// The same failure as an error, which keeps all details.
+  /// Converts to an `error` for the same failure, which keeps all details.
   operator error() const noexcept;
-  /// Returns the work error from which `e` was made; empty if `e` was made from another failure.
+  /// Returns the work error from which `e` was converted, or nothing if `e` comes from a different
+  /// kind of failure.
   [[nodiscard]] static std::optional<work_error> from(const error& e) noexcept;
-  /// The usual cause of this status, and what to check. For a flushed request, the cause that broke
-  /// its connection, if it is known.
+  /// Explains the usual cause of this status, and what to check. For a flushed request, returns the
+  /// cause that broke the connection, if it is known.
   [[nodiscard]] const char* hint() const noexcept;
-  /// Writes the message, truncated to the buffer and null-terminated; does not allocate.
+  /// Writes the message to the buffer, truncated if necessary and null-terminated. Does not
+  /// allocate.
   /// \returns the length of the whole message, without the terminating null
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format(std::span<char> buffer) const noexcept;
-  /// One line: operation, status, numbers, hint.
+  /// Returns one line that contains the operation, the status, the numbers and the hint.
   [[nodiscard]] std::string message() const;
-  /// Throws the error as a `work_exception`; without exceptions, prints the message and aborts.
+  /// Throws the error as a `work_exception`. If exceptions are disabled, prints the message and
+  /// aborts.
   [[noreturn]] void raise() const;
 
  private:

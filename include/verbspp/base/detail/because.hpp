@@ -7,13 +7,13 @@
 
 namespace verbspp::detail {
 
-/// Returns `condition`. In a constraint, it makes the compiler show the sentence if the condition
-/// is false, because g++ and clang print the text of the atomic constraint that failed.
+/// Returns `condition`. In a constraint, it explains to the user why a call does not compile: g++
+/// and clang print the text of the atomic constraint that failed, which contains the sentence.
 [[nodiscard]] constexpr bool because(bool condition, const char* /*sentence*/) noexcept {
   return condition;
 }
 
-/// A type that holds a value or none, such as a result or an optional.
+/// A type whose objects may or may not hold a value, such as a result or an optional.
 template <class Type>
 concept MayLackValue = requires(const Type& outcome) {
   outcome.has_value();
@@ -23,10 +23,10 @@ concept MayLackValue = requires(const Type& outcome) {
 }  // namespace verbspp::detail
 
 // The macros below declare functions that cannot be called: a call does not compile, and the
-// diagnostic shows a message. If a braced argument such as `{.elements = x}` does not fit,
-// compilers do not report which part of it is wrong. The types of an operation's members therefore
-// have constructors for arguments that are often passed by mistake. Such a constructor cannot be
-// used, and its declaration contains the message.
+// diagnostic shows a message. If a braced argument such as `{.elements = x}` does not match the
+// parameter, compilers do not report which part of it is wrong. The types of an operation's members
+// therefore have constructors for arguments that are often passed by mistake. Such a constructor
+// cannot be used, and its declaration contains the message.
 
 /// Completes the declaration of a function that cannot be called. The function exists only if
 /// `condition` is true; `condition` must depend on a template argument. A call does not compile,
@@ -60,7 +60,7 @@ concept MayLackValue = requires(const Type& outcome) {
   = delete
 #endif
 
-/// Declares the overload `name(...)`, which is chosen if no other overload fits: the braced
+/// Declares the overload `name(...)`, which is chosen if no other overload fits because the braced
 /// argument names a member that does not exist, or names the members in the wrong order. Such a
 /// call does not compile, and the diagnostic shows the sentence.
 #if defined(__clang__)

@@ -7,10 +7,10 @@
 
 namespace verbspp::detail {
 
-/// A mutex for sections of at most a few microseconds. While the process has one thread, it uses no
-/// atomic operation.
+/// A mutex for critical sections that last at most a few microseconds. As long as the process has
+/// only one thread, the mutex uses no atomic operations.
 ///
-/// A thread that finds it locked spins for a moment, then sleeps.
+/// A thread that finds the mutex locked spins for a moment and then sleeps.
 class brief_lock {
  public:
   brief_lock() noexcept = default;

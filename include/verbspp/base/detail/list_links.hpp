@@ -5,7 +5,8 @@
 
 namespace verbspp::detail {
 
-/// The links of an element of a circular list. The head of the list is not an element.
+/// The links that make an object an element of a circular list. The head of the list has links,
+/// too, but is not an element.
 struct list_links {
   list_links* next = nullptr;  ///< null if this is in no list
   list_links* previous = nullptr;

@@ -16,9 +16,9 @@ concept Number = std::integral<Type> &&
                              !std::is_same_v<Type, char16_t> && !std::is_same_v<Type, char32_t>,
                          "a truth value or a character is not a number: write the number");
 
-/// Returns the value of a constant. If the argument is not a constant, the compiler's diagnostic
-/// quotes this call with its arguments, and so shows the user `sentence`. `value` is taken by
-/// reference for that reason: passed by value, it would be read before the call, and the diagnostic
+/// Returns `value`, which must be a constant. If it is not, the compiler's diagnostic quotes this
+/// call with its arguments, and so shows `sentence` to the user. This works only because `value` is
+/// passed by reference: a value that is passed by value is read before the call, and the diagnostic
 /// would not mention the call.
 template <class Value>
 [[nodiscard]] constexpr Value literal(const Value& value, const char* /*sentence*/) noexcept {
@@ -27,7 +27,7 @@ template <class Value>
 
 }  // namespace verbspp::detail
 
-/// The value of `constant`, in a constructor that accepts only literals.
+/// Evaluates to `constant`, in a constructor that accepts only literals.
 #define VERBSPP_DETAIL_LITERAL(constant)                                                      \
   ::verbspp::detail::literal(constant,                                                        \
                              "a value that is known only at run time must be checked: write " \

@@ -26,7 +26,7 @@ class outcome;
 using BOOST_OUTCOME_V2_NAMESPACE::failure_type;
 using BOOST_OUTCOME_V2_NAMESPACE::success_type;
 
-/// The value type of `Returned` if that is an outcome; otherwise `Returned` itself.
+/// The value type of `Returned` if `Returned` is an outcome; otherwise `Returned` itself.
 template <class Returned>
 struct value_within {
   using type = Returned;
@@ -123,8 +123,8 @@ struct managed_either {
     construct(std::move(other));
     return *this;
   }
-  // Always inline: a call would need the address of the result, which could then not be kept in
-  // registers.
+  // This is always inlined, because a call would need the address of the result, and the compiler
+  // could then not keep the result in registers.
   VERBSPP_DATA_PATH ~managed_either() { destroy(); }
 
   template <class Other>
@@ -183,7 +183,7 @@ class [[nodiscard]] outcome {
   template <class From>
     requires ErrorOf<From, Value, Error>
   constexpr outcome(From&& error) noexcept : either_(as_error(), std::forward<From>(error)) {}
-  /// Constructs the value in place from the arguments, even if it is of a type that can't be moved.
+  /// Constructs the value in place from the arguments. This works even if the type can't be moved.
   template <class... Arguments>
     requires std::is_constructible_v<stored, Arguments...>
   constexpr explicit outcome(std::in_place_t, Arguments&&... arguments) noexcept(
@@ -201,7 +201,7 @@ class [[nodiscard]] outcome {
   constexpr outcome(const failure_type<From>& failure) noexcept
       : either_(as_error(), failure.error()) {}
 
-  /// Converts an outcome of other types, if its value type and its error type both convert.
+  /// Converts an outcome with a different value or error type, if both types convert.
   template <class From, class Cause>
     requires(!std::is_same_v<outcome<From, Cause>, outcome> &&
              !std::is_same_v<outcome<From, Cause>, taken> && std::is_convertible_v<From, Value> &&
@@ -209,8 +209,8 @@ class [[nodiscard]] outcome {
   constexpr outcome(outcome<From, Cause> other)
       : either_(other.has_value() ? from_value(other) : either_type(as_error(), other.error())) {}
 
-  // A range-based for loop over the result, instead of its value, does not compile and shows this
-  // message.
+  // A range-based for loop over the result instead of its value does not compile, and the
+  // diagnostic shows this message.
   template <class Nothing = void>
   void begin() const
       VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
@@ -235,7 +235,7 @@ class [[nodiscard]] outcome {
       raise();
     return assume_value();
   }
-  /// Returns the value of a temporary by value, so that it outlives the expression.
+  /// Returns a temporary's value by value, so that it outlives the expression.
   constexpr taken value() && {
     if (!either_.has_value) [[unlikely]]
       raise();
@@ -247,7 +247,7 @@ class [[nodiscard]] outcome {
     return std::move(*this).assume_value();
   }
 
-  /// Returns the value of a result that is known to have one; debug builds assert this.
+  /// Returns the value, which the caller knows to exist. Debug builds assert this.
   constexpr std::add_lvalue_reference_t<Value> assume_value() & noexcept VERBSPP_LIFETIMEBOUND {
     expect(either_.has_value);
     if constexpr (!is_void) return either_.value;
@@ -313,8 +313,8 @@ class [[nodiscard]] outcome {
     assert(holds);
     if (!holds) __builtin_unreachable();
   }
-  /// Raises a copy of the error. The call needs the address of the error that it raises: if that
-  /// were in the result, the compiler could not keep the result in registers.
+  /// Raises a copy of the error. Raising the original would require its address, and the compiler
+  /// could then not keep the result in registers.
   [[noreturn]] constexpr void raise() const {
     const Error cause = either_.error;
     cause.raise();

@@ -6,8 +6,9 @@
 
 namespace verbspp::detail {
 
-/// Owns an object that was created by `new`, or an array as `owned<Object[]>`. It replaces
-/// `std::unique_ptr`, because including <memory> would make programs compile noticeably slower.
+/// Owns an object that was created by `new`, or an array as `owned<Object[]>`. The library uses it
+/// instead of `std::unique_ptr`, because including <memory> would make programs compile noticeably
+/// more slowly.
 template <class Owned>
 class owned {
  public:

@@ -5,10 +5,10 @@
 
 namespace verbspp::detail {
 
-/// The base class of objects that are shared through `reference`. It has the reference count.
+/// The base class of objects that are shared through `reference`. It holds the reference count.
 ///
-/// Compiler builtins change the count, because <atomic> would be the most expensive header that the
-/// library includes.
+/// The count is changed with compiler builtins instead of `std::atomic`, because <atomic> would be
+/// the most expensive header that the library includes.
 class counted {
  public:
   counted() noexcept = default;
@@ -33,7 +33,7 @@ template <class Object>
 class reference {
  public:
   reference() noexcept = default;
-  /// Takes over a new object. Its count is 1 already, and is not changed.
+  /// Takes ownership of a new object, whose count is already 1 and is not changed.
   explicit reference(Object* adopted) noexcept : object_(adopted) {}
   reference(const reference& other) noexcept : object_(other.object_) {
     if (object_ != nullptr) __atomic_fetch_add(&object_->count_, 1U, __ATOMIC_RELAXED);
@@ -43,8 +43,8 @@ class reference {
     std::swap(object_, other.object_);
     return *this;
   }
-  /// Returns another reference to an object, or an empty one if all of its references have been
-  /// released. The caller must ensure that the object's destructor has not ended.
+  /// Returns another reference to an object, or an empty reference if all references to the object
+  /// have been released. The caller must ensure that the object's destructor has not ended.
   [[nodiscard]] static reference if_alive(Object* object) noexcept {
     unsigned count = __atomic_load_n(&object->count_, __ATOMIC_RELAXED);
     while (count != 0)

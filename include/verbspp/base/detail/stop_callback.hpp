@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Callbacks of stop tokens, through which a stop request wakes a thread that sleeps.
+/// The callbacks with which a stop request wakes a sleeping thread.
 #pragma once
 
 #include <type_traits>
@@ -24,10 +24,11 @@ namespace verbspp::detail {
 
 /// A thread's sleep, which a stop request can end.
 struct stoppable_sleep {
-  /// Sleeps. It is called while the callback is registered, so that a stop request calls `wake`.
+  /// Puts the thread to sleep. The callback is registered during this call, so a stop request calls
+  /// `wake`.
   void (*sleep)(stoppable_sleep& self) noexcept;
-  /// Wakes the thread. It is called at most once, on any thread, possibly before `sleep` begins or
-  /// after it ends.
+  /// Wakes the thread. This is called at most once, on any thread, and possibly before `sleep`
+  /// begins or after it has ended.
   void (*wake)(stoppable_sleep& self) noexcept;
 };
 
@@ -41,7 +42,7 @@ class wake_sleeper {
   stoppable_sleep* asleep_;
 };
 
-/// The type of objects that register a callback with a token, for as long as they exist.
+/// Names the type whose objects keep a callback registered with a token as long as they exist.
 template <class Token>
 struct callback_of_token {};
 template <class Token>

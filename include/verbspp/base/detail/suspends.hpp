@@ -3,8 +3,8 @@
 
 namespace verbspp::detail {
 
-/// The return type of a coroutine, whose body may still be unfinished when the function returns.
-/// Matches types with a promise, and types that can be awaited.
+/// The return type of a coroutine, whose body may still be running after the call has returned.
+/// This matches types that have a promise type, and types that can be awaited.
 template <class Returned>
 concept Suspends = requires { typename Returned::promise_type; } || requires(Returned& returned) {
   returned.await_ready();

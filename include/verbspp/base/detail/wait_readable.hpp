@@ -10,9 +10,10 @@
 
 namespace verbspp::detail {
 
-/// Sleeps until a descriptor has one of its requested `events`, a hang-up or an error, as reported
-/// in `revents`. Returns false if the limit expires before that. Negative descriptors are ignored.
-/// Use this for each sleep on descriptors, so that a stop request can end the sleep.
+/// Sleeps until one of the descriptors is ready for its requested `events`, or has a hang-up or an
+/// error, which `revents` then reports. Returns false if the limit is reached first. Negative
+/// descriptors are ignored. Use this for each sleep on descriptors, so that a stop request can end
+/// the sleep.
 [[nodiscard]] result<bool> wait_readable(std::span<pollfd> entries,
                                          const wait_limit& until) noexcept;
 

@@ -31,7 +31,7 @@ struct cm_parameters {
 
 enum class cm_step : std::uint8_t {
   waiting,
-  /// The caller has to connect the queue pair with `attributes`, and then to call `set_connected`.
+  /// The caller must connect the queue pair with `attributes`, and then call `set_connected`.
   connect,
   done,
 };
@@ -45,8 +45,8 @@ class cm_handshake {
                                                     const endpoint& local,
                                                     const cm_parameters& asked,
                                                     const wait_limit& limit) noexcept;
-  /// Prepares the answer to a request. It is sent by `set_connected`, after the queue pair's
-  /// handshake.
+  /// Prepares the answer to a request. The answer is sent by `set_connected`, after the queue
+  /// pair's handshake.
   [[nodiscard]] static result<cm_handshake> accept(cm_identifier id, ibv_qp* queue_pair,
                                                    const endpoint& local,
                                                    const cm_parameters& answer,
@@ -56,7 +56,7 @@ class cm_handshake {
   /// \errors the cause of the failure; later calls return the same error
   [[nodiscard]] result<cm_step> advance() noexcept;
   [[nodiscard]] result<managed_attributes> attributes() noexcept;
-  /// Called when the queue pair is in RTS.
+  /// Reports to the handshake that the queue pair is now in RTS.
   [[nodiscard]] result<void> set_connected() noexcept;
   /// Ends the handshake with this error, and notifies the peer.
   error refuse(const error& why) noexcept;
@@ -70,7 +70,7 @@ class cm_handshake {
   }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept { return rejection_; }
-  /// The private data of the peer's acceptance.
+  /// The private data that the peer sent when it accepted the request.
   [[nodiscard]] const cm_acceptance_data& theirs() const noexcept { return theirs_; }
   [[nodiscard]] cm_identifier take() noexcept { return std::move(id_); }
 
@@ -126,7 +126,7 @@ class cm_connected_in_place {
   channel* channel_;
 };
 
-/// A prepared channel that belongs to the program and is to be connected in place.
+/// A prepared channel that belongs to the program, and that the handshake connects in place.
 class cm_channel_in_place {
  public:
   explicit cm_channel_in_place(channel& prepared) noexcept : channel_(&prepared) {}
@@ -145,7 +145,7 @@ class cm_channel_in_place {
 /// \errors as the handshake of a channel
 [[nodiscard]] result<void> check_prepared(const channel& renewed) noexcept;
 
-/// Traits of the objects that a connection manager connects.
+/// Traits of the objects that the connection manager can connect.
 template <class End>
 struct cm_end {
   static constexpr bool exists = false;

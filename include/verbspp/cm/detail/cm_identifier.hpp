@@ -46,11 +46,11 @@ struct cm_event_data {
 /// The kind of service for which an identifier is used.
 enum class cm_service : std::uint8_t { connections, datagrams };
 
-/// An `rdma_cm_id` with its own event channel. So each identifier has its own descriptor, and no
-/// thread has to pass events to other threads. Only `wait_event` and `wait_readable` wait for
-/// events.
+/// An `rdma_cm_id` with its own event channel. Each identifier therefore has its own descriptor,
+/// and no thread has to pass events to other threads. Only `wait_event` and `wait_readable` wait
+/// for events.
 ///
-/// A move-only owner; empty if it was moved from.
+/// A move-only owner. A moved-from identifier is empty.
 class cm_identifier {
  public:
   cm_identifier() noexcept = default;
@@ -71,7 +71,7 @@ class cm_identifier {
   /// Creates an identifier and its event channel.
   /// \errors `not_supported` if the kernel has no connection manager; `resource_exhausted`
   [[nodiscard]] static result<cm_identifier> create(cm_service service) noexcept;
-  /// Takes ownership of a request's identifier; destroys it on failure.
+  /// Takes ownership of a request's identifier. On failure, the identifier is destroyed.
   [[nodiscard]] static result<cm_identifier> adopt(rdma_cm_id* request) noexcept;
   /// Destroys the identifier, which ends its connection, if any, and notifies the peer.
   void destroy() noexcept;
@@ -107,7 +107,7 @@ class cm_identifier {
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] bool is_empty() const noexcept { return id_ == nullptr; }
   [[nodiscard]] rdma_cm_id* native() const noexcept { return id_; }
-  /// The context of the device; null until the device has been determined.
+  /// The device's context, or null if the device has not been determined yet.
   [[nodiscard]] ibv_context* native_context() const noexcept;
   [[nodiscard]] result<context> device_context() const noexcept;
   [[nodiscard]] port_number port() const noexcept;
@@ -122,10 +122,10 @@ class cm_identifier {
   rdma_cm_id* id_ = nullptr;
 };
 
-/// The error for an event that reports that a step failed.
+/// Returns the error for an event which reports that a step failed.
 /// \param step the call that started the step: "rdma_connect" and so on
 [[nodiscard]] error cm_failure(const cm_event_data& event, const char* step) noexcept;
-/// The error for a call on an object that was moved from.
+/// Returns the error for a call on a moved-from object.
 [[nodiscard]] error cm_moved_from(const char* operation) noexcept;
 
 }  // namespace verbspp::detail

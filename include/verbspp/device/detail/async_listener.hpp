@@ -14,7 +14,8 @@
 
 namespace verbspp::detail {
 
-/// The objects that a listener watches, besides the device; null and 0 stand for none.
+/// The objects that a listener watches in addition to the device. Null and 0 mean that there is no
+/// such object.
 struct async_elements {
   const ibv_qp* queue_pair = nullptr;
   const ibv_cq* completion_queue = nullptr;
@@ -23,18 +24,18 @@ struct async_elements {
 };
 
 /// Receives the failures that a device reports by asynchronous events, without hiding the events
-/// from the program. A thread that reads an event from the device, in the program's
-/// `context::poll_async_event` or in a wait that watches with a listener, passes it to all
-/// listeners that it concerns.
+/// from the program. Whichever thread reads an event from the device, whether the program called
+/// `context::poll_async_event` or a wait that uses a listener, passes the event to all listeners
+/// that the event concerns.
 ///
 /// The listener stores one failure: the most severe one, or the first of equally severe ones. The
 /// failure of the device is more severe than that of a queue, which is more severe than that of a
 /// port. A port's failure is forgotten when the port is active again. Events that are not errors
 /// are ignored.
 ///
-/// Keeps the context alive. Thread rule: `listen`, `stop` and the destructor need exclusive access;
-/// the other members may be called at any time on any thread. Call `stop` before the elements are
-/// destroyed.
+/// A listener keeps the context alive. Thread rule: `listen`, `stop` and the destructor need
+/// exclusive access; the other members may be called at any time on any thread. Call `stop` before
+/// the elements are destroyed.
 class async_listener {
  public:
   async_listener() noexcept;
@@ -43,18 +44,19 @@ class async_listener {
   ~async_listener();
 
   /// Starts to listen for failures of these elements, and forgets the stored failure. If the device
-  /// has already failed, this failure is stored at once. Other earlier events are not reported.
+  /// has already failed, that failure is stored at once. Other events that were read before this
+  /// call are not reported.
   /// \pre the context was not moved from
   void listen(const context& source, const async_elements& about) noexcept;
-  /// Adds a port. May be called on any thread while listening.
+  /// Adds a port to watch. This may be called on any thread while the listener is listening.
   void hear_port(unsigned port) noexcept;
-  /// Sets the eventfd that is made readable at each failure from now on; a negative number means
-  /// none.
+  /// Sets the eventfd that becomes readable whenever a failure is stored from now on. A negative
+  /// number removes it.
   void wake_by(int event_descriptor) noexcept;
   /// Stops listening. The stored failure remains.
   void stop() noexcept;
 
-  /// True if `heard` returns a failure; costs one load.
+  /// True if `heard` returns a failure. This call costs only one load.
   [[nodiscard]] bool has_heard() const noexcept {
     return __atomic_load_n(&has_heard_, __ATOMIC_ACQUIRE);
   }
@@ -64,9 +66,9 @@ class async_listener {
   }
   [[nodiscard]] std::optional<async_event> heard() const noexcept;
   /// Reads events as they become available, and keeps them for the program, until a failure is
-  /// stored or the limit expires. Does not read the device if that could block. This is for a
-  /// caller that has noticed a failure by other means, and needs its cause: the event for a failure
-  /// may become available later than its consequences.
+  /// stored or the limit is reached. It does not read events if that could block. Callers use it
+  /// when they have noticed a failure by other means and need its cause, because the consequences
+  /// of a failure may become visible before the event that reports it.
   /// \pre the listener is listening
   /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
   /// left

@@ -16,23 +16,24 @@
 
 namespace verbspp::detail {
 
-/// The part of an acceptor that does not depend on the types that it connects. Each client has a
-/// place, which is an index; the derived class stores the objects of those types by place.
+/// The part of an acceptor that does not depend on the types of the objects that it connects. Each
+/// client has a place, which is an index. The derived class stores the objects of a client at that
+/// index.
 class acceptor_core {
  public:
   acceptor_core(const acceptor_core&) = delete;
   acceptor_core& operator=(const acceptor_core&) = delete;
   virtual ~acceptor_core();
 
-  /// Starts to serve the clients of the listener.
+  /// Starts to accept clients at the listener.
   /// \errors `invalid_input` if an option is out of range; `resource_exhausted`
   [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
   [[nodiscard]] result<void> advance() noexcept;
   [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;
   /// True if there is a connected client.
   [[nodiscard]] bool has_done() const noexcept { return done_.first != none; }
-  /// Returns the place of a connected client, whose socket can then be taken; empty if there is
-  /// none.
+  /// Returns the place of a connected client, or nothing if there is no connected client. The
+  /// caller can then take the client's socket.
   [[nodiscard]] std::optional<std::uint32_t> next_done() noexcept;
   [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;
   /// Makes the place available to other clients.
@@ -53,9 +54,9 @@ class acceptor_core {
 
   /// Creates the object to which the client will be connected, and sets the values to send to it.
   [[nodiscard]] virtual result<void> prepare(std::uint32_t place, exchange_core& core) noexcept = 0;
-  /// Connects the object that `prepare` has created to the client's endpoint.
+  /// Connects the object that `prepare` created to the client's endpoint.
   [[nodiscard]] virtual result<void> connect(std::uint32_t place, exchange_core& core) noexcept = 0;
-  /// Destroys the objects of this client.
+  /// Destroys the objects that were prepared for this client.
   virtual void drop(std::uint32_t place) noexcept = 0;
 
  private:
@@ -118,7 +119,8 @@ class acceptor_core {
   place_queue free_{};
   place_queue waiting_{};
   place_queue done_{};
-  /// All exchanges in progress. All have the same time limit, so the oldest expires first.
+  /// All exchanges in progress. They all have the same time limit, so the oldest exchange reaches
+  /// its limit first.
   age_list under_way_list_{.links = &client::under_way};
   /// The clients that have not introduced themselves yet.
   age_list speaking_list_{.links = &client::speaking};
@@ -126,7 +128,7 @@ class acceptor_core {
   std::uint32_t shaking_hands_ = 0;
   std::uint64_t failed_ = 0;
   std::optional<error> last_failure_{};
-  // The time from which the next client may be accepted.
+  // The earliest time at which the next client may be accepted.
   std::chrono::steady_clock::time_point next_accept_{};
   std::chrono::steady_clock::time_point timer_set_to_{};
 };

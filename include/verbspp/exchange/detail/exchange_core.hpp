@@ -39,19 +39,19 @@ struct exchange_setup {
   std::size_t largest_theirs = 0;
   exchange_options options{};
   bool connects_channel = false;  ///< false for a queue pair
-  /// True in a meeting, in which both ends connect to each other. The side with the greater `party`
-  /// number chooses the connection.
+  /// True in a meeting, where both ends connect to each other, and the side with the greater
+  /// `party` number chooses one of the connections.
   bool is_of_equals = false;
   std::array<std::byte, 16> party{};
 };
 
-/// One side of an exchange, independent of the objects that it connects and the values that it
-/// sends. docs/exchange.md describes the protocol.
+/// The part of one side of an exchange that does not depend on the types of the object that it
+/// connects and of the values that it sends. docs/exchange.md describes the protocol.
 class exchange_core {
  public:
   /// Creates one side of an exchange.
   /// \errors `invalid_input` if the descriptor, the application's name or the secret is not valid;
-  /// `not_supported` for a secret without libcrypto; `resource_exhausted`
+  /// `not_supported` for a secret if the library was built without libcrypto; `resource_exhausted`
   [[nodiscard]] static result<owned<exchange_core>> create(const exchange_setup& setup,
                                                            const wait_limit& limit) noexcept;
   exchange_core(const exchange_core&) = delete;
@@ -59,8 +59,8 @@ class exchange_core {
   /// Notifies the peer that the exchange is aborted, unless it has ended.
   ~exchange_core();
 
-  /// The buffer for the values that this side sends, to be filled before `offer`. `set_mine` sets
-  /// their size.
+  /// Returns the buffer for the values that this side sends. The caller fills it before it calls
+  /// `offer`, and passes the size of the values to `set_mine`.
   [[nodiscard]] std::span<std::byte> values() noexcept { return values_; }
   void set_mine(const endpoint& local, std::size_t size_of_values) noexcept;
 
@@ -72,16 +72,17 @@ class exchange_core {
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
   /// True if the peer has introduced itself, and has proven the secret if there is one.
   [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
-  /// In a meeting: true if the peer, not this side, chooses the connection. In that case,
-  /// `is_greeted` returns true only once the peer has chosen this one.
+  /// In a meeting, returns true if the peer chooses the connection, and not this side. In that
+  /// case, `is_greeted` returns true only after the peer has chosen this connection.
   [[nodiscard]] bool lets_choose() const noexcept { return lets_choose_; }
-  /// The peer's offer, at the step `offered`.
+  /// The endpoint that the peer has offered, available at the step `offered`.
   [[nodiscard]] const endpoint& remote() const noexcept { return remote_; }
   [[nodiscard]] std::span<const std::byte> theirs() const noexcept { return offered_values_; }
-  /// Returns a duplicate of the socket, to which the channel is to be tied; it is empty unless both
+  /// Returns the duplicate of the socket to which the channel will be tied. It is empty unless both
   /// ends tie their channels.
   [[nodiscard]] result<tied_socket> socket_to_tie() const noexcept;
-  /// Called when this side is connected to the offered endpoint and can receive.
+  /// The caller reports with this call that this side is connected to the offered endpoint and can
+  /// receive.
   void set_connected() noexcept;
   /// Ends the exchange, sends the peer the reason, and returns the error.
   error refuse(const error& why) noexcept;
@@ -148,7 +149,8 @@ class exchange_core {
   int broken_output_ = 0;  ///< the errno of the send that failed
   std::optional<error> failure_{};
 
-  // One allocation, whose size follows from the types: received data never determines its size.
+  // All buffers are in this one allocation. Its size depends only on the types of the values, and
+  // never on data that was received.
   owned<std::byte[]> memory_{};
   std::span<std::byte> values_{};
   std::span<std::byte> output_{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The encoding of an exchange's values: their description for the peer, a writer, and a reader.
+/// The encoding of the values in an exchange: a description that is sent to the peer, a writer, and
+/// a reader.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -15,7 +16,7 @@
 
 namespace verbspp::detail {
 
-/// The kind of a field; the numbers are part of the protocol.
+/// The kind of a field. The numbers are part of the protocol.
 enum class field_kind : std::uint8_t {
   unsigned_integer = 1,
   signed_integer = 2,
@@ -39,17 +40,18 @@ inline constexpr std::size_t most_fields = 16;
 struct field_description {
   field_kind kind{};
   access_flags rights{};  ///< the rights to remote memory
-  /// The size of the value or of one element, in bytes; the maximum length of a text or bytes.
+  /// The size of the value or of one element, in bytes. For text and bytes, this is the maximum
+  /// length.
   std::uint32_t size = 0;
-  /// The name of a structure; refers to the bytes from which the description was read.
+  /// The name of a structure. It refers to the bytes from which the description was read.
   std::string_view name{};
 
   friend constexpr bool operator==(const field_description&,
                                    const field_description&) noexcept = default;
 };
 
-/// Writes values one after another, with numbers in big-endian order. Does not check the size of
-/// the buffer, which the caller computes from the types of the fields.
+/// Writes values one after another, with numbers in big-endian order. It does not check the size of
+/// the buffer, because the caller has computed that size from the types of the fields.
 class field_writer {
  public:
   explicit constexpr field_writer(std::span<std::byte> to) noexcept : to_(to) {}

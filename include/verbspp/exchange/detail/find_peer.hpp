@@ -14,12 +14,13 @@
 
 namespace verbspp::detail {
 
-/// Connects to the peer, and accepts connections at the listener, until both ends agree on one
-/// connection; the others are refused. Only `wait` blocks. The object cannot be moved.
+/// Connects to the peer, and accepts connections at the listener, until both ends agree on one of
+/// the connections. The other connections are refused. Only `wait` blocks. The object cannot be
+/// moved.
 class peer_search {
  public:
-  /// The listener, and the text and bytes that the options refer to, must stay valid as long as
-  /// this exists.
+  /// Creates a search. The listener, and the text and bytes that the options refer to, must stay
+  /// valid as long as the search exists.
   /// \errors `invalid_input` if the host or port is not valid, or the listener is not open;
   /// `resource_exhausted`
   [[nodiscard]] static result<owned<peer_search>> create(const tcp_listener& listener,
@@ -31,8 +32,8 @@ class peer_search {
   peer_search& operator=(const peer_search&) = delete;
   virtual ~peer_search() = default;
 
-  /// The buffer for the values that this side sends, to be filled before `advance`. `set_mine` sets
-  /// their size.
+  /// Returns the buffer for the values that this side sends. The caller fills it before it calls
+  /// `advance`, and passes the size of the values to `set_mine`.
   [[nodiscard]] virtual std::span<std::byte> values() noexcept = 0;
   virtual void set_mine(const endpoint& local, std::size_t size_of_values) noexcept = 0;
 
@@ -40,14 +41,16 @@ class peer_search {
   /// \returns true when both ends have agreed on a connection, and have sent their offers
   /// \errors as `meet`, except for those of the queue pair's handshake
   [[nodiscard]] virtual result<bool> advance() noexcept = 0;
-  /// Returns the exchange on that connection. Its socket stays in this object until `take_socket`.
+  /// Returns the exchange on that connection. This object continues to own the socket until
+  /// `take_socket` is called.
   [[nodiscard]] virtual owned<exchange_core> take_exchange() noexcept = 0;
   [[nodiscard]] virtual tcp_socket take_socket() noexcept = 0;
 
-  /// The descriptor, readable when `advance` has work to do, including when the limit expires.
+  /// The descriptor, which is readable when `advance` has work to do, for instance because the
+  /// limit was reached.
   [[nodiscard]] virtual int file_descriptor() const noexcept = 0;
-  /// After `take_exchange`: selects the socket events and the time that make `file_descriptor`
-  /// readable.
+  /// Selects the socket events and the time that make `file_descriptor` readable after
+  /// `take_exchange` has been called.
   virtual void watch(short events, wait_limit::time_point deadline) noexcept = 0;
   [[nodiscard]] virtual result<void> wait() noexcept = 0;
 

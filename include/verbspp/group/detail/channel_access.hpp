@@ -6,7 +6,7 @@
 
 namespace verbspp::detail {
 
-/// A group's access to the private parts of its channels.
+/// Gives a group access to the private parts of its channels.
 struct channel_access {
   [[nodiscard]] static channel_core& core_of(const channel& of) noexcept { return of.core(); }
 };

@@ -12,8 +12,8 @@
 
 namespace verbspp::detail {
 
-/// A copy of a list of peers. It is needed because the program's function, which is called for each
-/// peer, may change the list. Short lists need no allocation.
+/// A copy of a list of peers. An operation keeps it because the program's function, which is called
+/// for each peer, may change the original list. Short lists need no allocation.
 class kept_peers {
  public:
   explicit kept_peers(const peer_list& peers) noexcept : size_(peers.size()) {

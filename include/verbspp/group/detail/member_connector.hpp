@@ -23,12 +23,12 @@ class member_connector {
   member_connector(const member_connector&) = delete;
   member_connector& operator=(const member_connector&) = delete;
 
-  /// True if this peer is still to be connected. False for peers outside the world, and for a peer
-  /// whose number the program has given to another channel.
+  /// True if this peer still has to be connected. This is never so for peers outside the world, or
+  /// for a peer whose number the program has assigned to a different channel.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
-  /// Connects the listed peers that are still to be connected, and puts their channels into the
-  /// group once both ends are connected.
-  /// \returns the result for each peer
+  /// Connects those of the listed peers that still have to be connected. Puts each channel into the
+  /// group once both of its ends are connected.
+  /// \returns the result for each of the listed peers
   [[nodiscard]] virtual group_results connect(group& members, const peer_list& peers,
                                               const wait_limit& limit) noexcept = 0;
   /// Responds to connection requests that have arrived from peers; never blocks.

@@ -7,23 +7,23 @@
 
 namespace verbspp::detail {
 
-/// The base class of owners of memory, such as shared pages or a pool of buffers, that keep it
-/// registered and allocated while the device may use it.
+/// The base class of objects that own memory, such as shared pages or a pool of buffers, and keep
+/// it registered and allocated as long as the device may use it.
 ///
-/// It has one function pointer instead of virtual functions. A request stores its memory as a
-/// `kept_memory`, which is two words, regardless of the kind of memory.
+/// It has one function pointer instead of virtual functions. A request refers to its memory through
+/// a `kept_memory`, which has the size of two words regardless of the kind of memory.
 struct memory_keeper {
-  /// Ends one use of the memory, such as that by a request. It is called once for each use, when
-  /// the device no longer uses the memory, by the thread that has noticed this. The call may
-  /// destroy the keeper. The pointer is never null.
+  /// Ends one use of the memory, such as the use by a request. This function is called once for
+  /// each use, by the thread that has noticed that the device no longer uses the memory. The call
+  /// may destroy the keeper. The pointer is never null.
   void (*let_go)(memory_keeper& self, std::uint32_t place) noexcept;
 };
 
-/// One use of a keeper's memory, which keeps the memory until `let_go`. A plain value without a
-/// destructor, which is stored with the request. A copy stands for the same use, so `let_go` must
-/// be called on only one of the copies.
+/// One use of a keeper's memory, which keeps the memory alive until `let_go` is called. It is a
+/// plain value without a destructor, and is stored with the request. A copy represents the same
+/// use, so `let_go` must be called on only one of the copies.
 struct kept_memory {
-  memory_keeper* keeper = nullptr;  ///< null if there is no use to end
+  memory_keeper* keeper = nullptr;  ///< null if no use has to be ended
   std::uint32_t place = 0;          ///< the part of the keeper's memory, as the keeper numbers it
 
   /// Ends the use; does nothing if it has already ended.

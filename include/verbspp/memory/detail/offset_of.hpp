@@ -9,8 +9,9 @@ namespace verbspp::detail {
 
 /// Returns the offset of a member within its object, in bytes.
 ///
-/// This needs no object, which might be too large to create. All platforms that have libibverbs use
-/// the Itanium C++ ABI, in which a pointer to a data member is this offset, or -1 if it is null.
+/// The function does not need an object, which might be too large to create. All platforms that
+/// have libibverbs use the Itanium C++ ABI, in which a pointer to a data member is this offset, or
+/// -1 if it is null.
 template <class Object, class Owner, class Member>
 [[nodiscard]] std::size_t offset_of(Member Owner::* member) noexcept {
   Member Object::* const in_object = member;  // adds the offset of the base class `Owner`

@@ -8,8 +8,8 @@
 namespace verbspp::detail {
 
 /// The number of handles and requests that share an object. While the process has a single thread
-/// (as reported by glibc 2.32 and newer), counting uses no atomic operation, which would be a large
-/// part of the cost of a request.
+/// (as reported by glibc 2.32 and newer), counting uses no atomic operations, which would account
+/// for a large part of the cost of a request.
 class share_count {
  public:
   share_count() noexcept = default;  // starts at one
@@ -23,7 +23,7 @@ class share_count {
     else
       __atomic_fetch_add(&count_, std::size_t{1}, __ATOMIC_RELAXED);
   }
-  /// Subtracts one. Returns true if the count is then 0.
+  /// Subtracts one from the count. Returns true if the count has become 0.
   [[nodiscard]] bool drop() noexcept {
     if (is_single_threaded()) return --count_ == 0;
     return __atomic_fetch_sub(&count_, std::size_t{1}, __ATOMIC_ACQ_REL) == 1;
