@@ -143,7 +143,7 @@ def prepare(root, into):
     texts = {path.relative_to(root / "include"): path.read_text() for path in sorted((root / "include").rglob("*.hpp"))}
     kept, functions = public_bases(texts.values()), c_functions()
     for path, text in texts.items():
-        floor = path.parts[1] if len(path.parts) > 2 else "channel" if path.stem == "asio" else path.stem
+        floor = path.parts[1] if len(path.parts) > 2 else path.stem
         text = prepared(text, floor, kept, functions) if floor in FLOORS else without_details(text, kept)
         if "detail" in path.parts and not DETAIL.search(text):
             continue
