@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/hub_state.hpp"
 
-#include "base/limits.hpp"
-#include "base/timer.hpp"
 #include "channel/waiting.hpp"
-#include "queue/watched_descriptors.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <sched.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,31 +39,9 @@ constexpr const char* building_in_hub = "build a channel of a hub";
 std::uint64_t shared_request(std::uint32_t place) noexcept {
   return shared_receive << operation_at | place;
 }
-/// The tag of the timer, which differs from the tags of all channels.
-constexpr std::uint64_t of_timer = ~std::uint64_t{0};
-
-/// The tag of the descriptor that a channel watches. It is not 0, the tag of the signal, since no
-/// channel has generation 0.
-std::uint64_t tag_of(channel_id id) noexcept {
-  return std::uint64_t{id.generation} << 32 | id.index;
-}
 std::uint32_t place_of(std::uint64_t request) noexcept {
   return static_cast<std::uint32_t>(request);
 }
-
-/// Counts a waiting thread while this object exists.
-class waiting_thread {
- public:
-  explicit waiting_thread(std::uint32_t& threads) noexcept : threads_(threads) {
-    __atomic_fetch_add(&threads_, 1U, __ATOMIC_SEQ_CST);
-  }
-  waiting_thread(const waiting_thread&) = delete;
-  waiting_thread& operator=(const waiting_thread&) = delete;
-  ~waiting_thread() { __atomic_fetch_sub(&threads_, 1U, __ATOMIC_SEQ_CST); }
-
- private:
-  std::uint32_t& threads_;
-};
 
 }  // namespace
 
@@ -312,51 +286,6 @@ void hub_state::release(const hub_member& member) noexcept {
     of.keeps &= static_cast<std::uint8_t>(~row::held);
     if (!of.has_arrivals()) return;
     note_ready(of);
-  }
-  wake_waiting();
-}
-
-void hub_state::watch(hub_member& member, const watched_descriptor& before,
-                      const watched_descriptor& watched) noexcept {
-  const brief_guard guard(lock_);
-  events_.remove(before.number);
-  __atomic_store_n(&member.is_hung_up_, false, __ATOMIC_RELAXED);
-  if (watched.number < 0) return;
-  static_cast<void>(events_.add(watched.number, events_of(watched), tag_of(member.id)));
-  __atomic_store_n(&is_watching_, true, __ATOMIC_RELAXED);
-}
-
-void hub_state::set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept {
-  const brief_guard guard(lock_);
-  const std::int64_t time = at.time_since_epoch().count();
-  if (time >= member.alarm_) return;
-  if (timer_ < 0) {
-    timer_ = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (timer_ < 0 || events_.add(timer_, EPOLLIN, of_timer) != 0) return;
-    __atomic_store_n(&is_watching_, true, __ATOMIC_RELAXED);
-  }
-  __atomic_store_n(&member.alarm_, time, __ATOMIC_RELEASE);
-  if (time >= next_alarm_) return;
-  next_alarm_ = time;
-  set_timer(timer_, at);
-}
-
-void hub_state::report(channel_id id) noexcept {
-  {
-    const brief_guard guard(lock_);
-    row& of = rows_.get()[id.index];
-    if (of.member == nullptr || of.id != id) return;
-    note_news(of);
-  }
-  wake_waiting();
-}
-
-void hub_state::hand_over(continuation& call) noexcept {
-  {
-    // Because of the lock, no thread misses the call: a thread that held the lock earlier, and
-    // found nothing, is still awake, or can be woken.
-    const brief_guard guard(lock_);
-    calls_.push(call);
   }
   wake_waiting();
 }
@@ -734,135 +663,6 @@ result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit l
   if (seen.has_more) [[unlikely]]
     do_more();
   return into.first(seen.count);
-}
-
-result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
-                                                  call_limit limit) noexcept {
-  const auto find = [&](cause& failed) { return look_for_arrivals(into, failed); };
-  VERBSPP_TRY(seen, wait_until(find, limit.begin(channel_settings::usual_limit)));
-  if (seen.has_more) do_more();
-  return into.first(seen.count);
-}
-
-result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
-  hub_turn taken;
-  const auto find = [&](cause& failed) { return look_for_turn(taken, failed); };
-  cause ignored;
-  found seen = find(ignored);
-  if (seen.count == 0) [[unlikely]] {
-    VERBSPP_TRY(later, wait_until(find, limit.begin(channel_settings::usual_limit)));
-    seen = later;
-  }
-  if (seen.has_more) do_more();
-  return taken;
-}
-
-/// Waits until `find` has found something, or has failed. An event may wake only one thread
-/// although there are arrivals for several threads, so the caller wakes the others after its wait.
-template <class Find>
-result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
-  found seen;
-  cause failed;
-  const auto look = [&] {
-    seen = find(failed);
-    if (seen.count != 0 || failed || seen.has_more) return sight::enough;
-    // No thread is woken when a place returns to the pool, so the sleep has to be short.
-    return seen.is_short ? sight::nothing_yet : sight::nothing;
-  };
-  const waiting_thread counted(waiting_threads_);
-  for (;;) {
-    const bool has_events = waiting_.sleeps() || __atomic_load_n(&is_watching_, __ATOMIC_RELAXED);
-    const int descriptor = has_events ? events_.descriptor() : -1;
-    VERBSPP_TRY(end, wait_looking({.mode = waiting_,
-                                   .queue = queue_,
-                                   .listener = listener_,
-                                   .until = limit,
-                                   .descriptor = {.number = descriptor}},
-                                  look));
-    if (end == wait_end::file_descriptor) {
-      take_events();
-      continue;
-    }
-    if (end == wait_end::async_event || failed)
-      if (const auto told = failure_told_to(listener_)) return *told;
-    if (failed) return *failed;
-    if (seen.count != 0) return seen;
-    // There are calls of other threads, or a port was down for a moment.
-    calls_.run();
-    if (end == wait_end::limit || limit.has_passed())
-      return limit.failure("wait on a hub", "nothing has arrived");
-  }
-}
-
-void hub_state::take_events() noexcept {
-  const brief_guard guard(lock_);
-  events_.take([this](std::uint64_t tag, std::uint32_t /*events*/) {
-    if (tag == of_timer) return ring_alarms();
-    row& of = rows_.get()[static_cast<std::uint32_t>(tag)];
-    if (of.member == nullptr || tag_of(of.member->id) != tag) return;
-    __atomic_store_n(&of.member->is_hung_up_, true, __ATOMIC_RELAXED);
-    note_news(of);
-  });
-}
-
-/// Reports the channels whose alarm times have passed. The caller holds the lock.
-void hub_state::ring_alarms() noexcept {
-  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
-  next_alarm_ = hub_member::no_alarm;
-  for (std::uint32_t i = 0; i < channels_; ++i) {
-    hub_member* const member = rows_.get()[i].member;
-    if (member == nullptr) continue;
-    if (member->alarm_ <= now) {
-      __atomic_store_n(&member->alarm_, hub_member::no_alarm, __ATOMIC_RELEASE);
-      note_news(rows_.get()[i]);
-    }
-    next_alarm_ = std::min(next_alarm_, member->alarm_);
-  }
-  set_timer(timer_, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(next_alarm_)));
-}
-
-result<void> hub_state::open_loop() noexcept {
-  if (!waiting_.sleeps())
-    return error(error_kind::not_supported, "wait on a hub",
-                 "this hub only spins, and has no descriptor: create it with "
-                 "hub_options::waiting = wait_mode::sleep()");
-  const brief_guard guard(lock_);
-  if (has_loop_) return success();
-  VERBSPP_TRYV(loop_.open(queue_, listener_));
-  VERBSPP_TRYV(loop_.add_own(events_.descriptor(), EPOLLIN));
-  completion_queue_access::state_of(queue_)->channel->wake_loops_by(loop_.signal());
-  has_loop_ = true;
-  return success();
-}
-
-int hub_state::loop_descriptor() noexcept {
-  return open_loop().has_value() ? loop_.descriptor() : -1;
-}
-
-/// Several event loops may share the hub. They share one descriptor, so one loop reads the events
-/// for all of them. It then looks for arrivals, and its poll wakes the other loops if arrivals are
-/// left. A thread in a blocking wait may also read an event that the loops need, so it wakes the
-/// loops (`wake_loops_by`).
-result<bool> hub_state::request_notification() noexcept {
-  VERBSPP_TRYV(open_loop());
-  VERBSPP_TRY(has_events, loop_.take(queue_));
-  if (has_events) take_events();
-  __atomic_store_n(&loops_wait_, true, __ATOMIC_RELEASE);
-  VERBSPP_TRYV(completion_queue_access::state_of(queue_)->stay_wakeable());
-  const brief_guard guard(lock_);
-  take_all_completions();
-  refill();
-  if (first_ready_ != nullptr || has_new_failure() || calls_.has_some()) return true;
-  cause failed;
-  static_cast<void>(found_none(failed));
-  return failed.has_value();
-}
-
-wait_limit::time_point hub_state::deadline() noexcept {
-  const brief_guard guard(lock_);
-  cause ignored;
-  if (!found_none(ignored).is_short) return (wait_limit::time_point::max)();
-  return std::chrono::steady_clock::now() + longest_nap;
 }
 
 std::uint32_t hub_state::size() noexcept {
