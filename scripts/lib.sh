@@ -185,7 +185,7 @@ progress() {
     # Python is installed with the first packages.
     "$@" >>"$log" 2>&1 &
     local pid=$! seconds=$SECONDS
-    # steady: the period of the lines that are shown; they end with the command
+    # steady: this is the interval between progress lines, which end with the command
     while sleep 10 && kill -0 $pid 2>/dev/null; do
       echo "$what: $(grep -c '^Setting up ' "$log") packages done, $((SECONDS - seconds)) s" >&2
     done &

@@ -95,7 +95,8 @@ template <class Wait>
   while (source.callbacks() == 0 && !has_ended && clock::now() < deadline)
     std::this_thread::yield();
   const int polls = source.polls();
-  // steady: a thread that polls would do so every 10 ms; the check is valid however long this takes
+  // steady: a thread that polls would do so every 10 ms; the check is valid for any longer pause as
+  // well
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const bool has_polled = source.polls() != polls;
   const bool has_slept = source.callbacks() == 1 && !has_ended;

@@ -136,7 +136,8 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
       if (const auto told = failure_told_to(listener_)) return *told;
     if (failed) return *failed;
     if (seen.count != 0) return seen;
-    // There are calls of other threads, or a port was down for a moment.
+    // The wait ended because other threads have handed over calls, because a port was down briefly,
+    // or at the limit.
     calls_.run();
     if (end == wait_end::limit || limit.has_passed())
       return limit.failure("wait on a hub", "nothing has arrived");

@@ -20,10 +20,9 @@ namespace verbspp::detail {
 
 /// Distributes the asynchronous events of a context to the program and to listeners.
 ///
-/// Each event is read once, by the first thread that polls. This thread passes it to the listeners.
-/// Unless the thread reads on behalf of the program, it keeps the event until the program polls.
-/// Thus an event is acknowledged as soon as it is read, and no object's destruction waits for the
-/// program.
+/// Each event is read, copied and acknowledged by the first thread that polls, which passes the
+/// copy to the listeners. Unless that thread is reading for the program, the copy is also queued
+/// until the program asks for it. So destroying an object never waits for the program.
 struct [[gnu::visibility("hidden")]] async_events {
   explicit async_events(ibv_context* source) noexcept : native(source) {}
   async_events(const async_events&) = delete;

@@ -34,8 +34,8 @@ static_assert(former_size == offered_count_at);
 constexpr std::uint16_t last_vlan = 4094;
 constexpr unsigned longest_prefix = 128;
 
-// Numbers that no connection can have: those of the management queue pairs, and the multicast
-// number.
+// The limits of a connection's queue pair number: 0 and 1 are the management queue pairs, and
+// 0xffffff is the multicast number.
 constexpr std::uint32_t first_usable_number = 2;
 constexpr std::uint32_t multicast_number = 0xffffff;
 

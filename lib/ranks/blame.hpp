@@ -45,7 +45,8 @@ class [[gnu::visibility("hidden")]] signals::blame {
   std::size_t post_questions(bool& has_all) noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept;
-  /// The error that a rank gets without being asked; empty if there is none.
+  /// Returns the error that is already known for `rank`, so that it need not be asked; empty if
+  /// there is none.
   [[nodiscard]] std::optional<error> trouble_with(std::uint32_t rank) const noexcept;
   /// Blames the culprits named in farewells instead of the ranks that left because of them.
   void explain() noexcept;

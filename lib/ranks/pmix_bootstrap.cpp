@@ -161,8 +161,8 @@ class [[gnu::visibility("hidden")]] pmix_session {
 result<pmix_bootstrap> pmix_bootstrap::open() noexcept {
   if (!is_launched())
     return error(error_kind::not_found, "PMIx_Init",
-                 "this process was not started by a launcher that supports PMIx: mpirun, prun, "
-                 "srun --mpi=pmix");
+                 "this process was not started by a launcher that supports PMIx: use one, such as "
+                 "mpirun, prun or srun --mpi=pmix");
   return detail::without_exceptions("PMIx_Init", [&]() -> result<pmix_bootstrap> {
     auto session = std::make_shared<detail::pmix_session>();
     VERBSPP_TRYV(session->open());

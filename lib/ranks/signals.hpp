@@ -120,8 +120,9 @@ class [[gnu::visibility("hidden")]] signals {
     std::optional<place> memory{};
     ends connected{};       ///< the ends of the channel by which the world connects this rank to it
     bool is_named = false;  ///< is in the list that is being checked, or a partner in the step
-    bool is_expected = false;     ///< sends a value to this rank in the current step
-    bool is_behind_work = false;  ///< the read of its count is queued behind other requests
+    bool is_expected = false;  ///< sends a value to this rank in the current step
+    /// The request that reads the other rank's step count is queued behind other requests.
+    bool is_behind_work = false;
   };
   [[nodiscard]] other_rank& other(std::uint32_t rank) const noexcept { return others_.get()[rank]; }
 
@@ -144,15 +145,16 @@ class [[gnu::visibility("hidden")]] signals {
     tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false, .has_refused = true},
          limits);
   }
-  /// Returns the reason that the rank has written for aborting its current step with these ranks.
-  /// Empty if it has written none, or if the reason is invalid or wrongly blames this rank.
+  /// Returns the farewell of `rank`, which contains the reason why `rank` has aborted the current
+  /// step with these ranks. Empty if `rank` has written no farewell for that step, or if the
+  /// farewell is invalid, blames a rank outside of `ranks`, or wrongly blames this rank.
   [[nodiscard]] std::optional<farewell> farewell_of(std::uint32_t rank,
                                                     const peer_list& ranks) const noexcept;
-  /// True if that rank has aborted a later step. If so, it has aborted the current step as well,
+  /// True if `rank` has aborted a later step. If so, it has aborted the current step as well,
   /// unless its signal or value has arrived.
   [[nodiscard]] bool has_gone_on(std::uint32_t rank) const noexcept;
   [[nodiscard]] static ends ends_of(const channel& of) noexcept;
-  /// That rank's memory; null if the channel is not the one that the world has connected.
+  /// The memory of `rank`; null if the channel is not the one that the world has connected.
   [[nodiscard]] const place* place_at(const group& peers, std::uint32_t rank) const noexcept;
 
   [[nodiscard]] std::byte* data() noexcept { return memory_->data(); }

@@ -81,7 +81,7 @@ class player {
       channel_ = channel();
       socket_.close();
       if (connections == given_.connections) return played;
-      // steady: the pause between attempts, whose number is limited
+      // steady: this pause only separates attempts to connect; their number is limited
       ::poll(nullptr, 0, between_tries);
     }
   }
@@ -124,7 +124,7 @@ class player {
     for (;;) {
       auto socket = tcp_socket::connect(given_.host, given_.port, limit);
       if (socket.has_value() || limit.has_passed()) return socket;
-      // steady: the pause of a loop that retries until its deadline
+      // steady: this pause is not critical, because the loop retries until its deadline
       ::poll(nullptr, 0, between_tries);
     }
   }

@@ -198,7 +198,8 @@ TEST_CASE("waiting does not allocate even if it sleeps") {
   std::atomic<bool> expects_one{false};
   std::thread sender([&] {
     while (!expects_one) std::this_thread::yield();
-    // steady: the last wait has likely begun; it takes the completion in either case
+    // steady: after this pause, the last wait has likely begun; it returns the completion even if
+    // it begins later
     std::this_thread::sleep_for(moment);
     must(pair.left.post_send({}));
   });

@@ -102,8 +102,8 @@ auto set(const protection_domain& pd) {
 }
 
 // case: receive_size_with_shared_receive_queue
-// expect: this queue pair takes its receives from a shared receive queue, whose size
-// expect: is given at its creation
+// expect: this queue pair takes its receives from a shared receive queue: set the sizes
+// expect: when you create that queue, not here
 auto build(const shared_receive_queue& queue) {
   const auto builder = build_queue_pair<transport::rc>().shared_receive_queue(queue);
   return builder BAD(.max_receive_work_requests(4)) GOOD(.max_send_work_requests(4));

@@ -84,7 +84,7 @@ void post(group& peers) {
 }
 
 // case: group_multicast_to_readable_memory
-// expect: and returns remote memory that grants access::remote_write
+// expect: returns remote memory of that peer with access::remote_write
 void post(group& peers, const gather_element& news,
           const remote_memory<access::remote_read>& readable,
           const remote_memory<access::remote_write>& writable) {

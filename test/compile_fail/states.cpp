@@ -17,7 +17,8 @@ auto assume(prepared_queue_pair<transport::rc> queue_pair) {
 }
 
 // case: assume_send_queue_error_of_reliable_connection
-// expect: only a UC or UD queue pair moves to SQE, from RTS or SQD: every other failure leads to ERR
+// expect: only a failed send on a UC or UD queue pair in RTS or SQD leads to SQE: every other
+// expect: failure leads to ERR
 auto assume(connected_queue_pair<transport::rc> queue_pair) {
   return std::move(queue_pair)
       .assume_state<BAD(queue_pair_state::send_queue_error) GOOD(queue_pair_state::error)>();

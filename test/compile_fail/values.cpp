@@ -31,7 +31,7 @@ inline constexpr NUMBER value = BAD(BEYOND) GOOD(LAST);
 inline constexpr ack_timeout timeout = std::chrono::hours(BAD(3) GOOD(2));
 
 // case: no_number
-// expect: a truth value or a character is not a number: write the number
+// expect: a bool or a character is not a number: write the number
 // within: 15
 auto setting() {
 #if MUST_FAIL == 1

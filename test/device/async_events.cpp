@@ -147,7 +147,7 @@ TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait but a signa
   const pthread_t waiter = ::pthread_self();
   std::thread disturber([&, &drained = left] {
     for (int i = 0; i < 5; ++i) {
-      // steady: spreads the signals over the wait; the test passes whenever they arrive
+      // steady: this pause spreads the signals over the wait; the test passes whenever they arrive
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       ::pthread_kill(waiter, SIGUSR1);
     }

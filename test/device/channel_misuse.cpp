@@ -189,7 +189,7 @@ TEST_CASE_METHOD(two_channels, "using a channel in two threads at once fails an 
     };
     std::thread other(poll);
     std::thread end([&] {
-      // steady: ends the test if no assertion has failed until then; the test then fails
+      // steady: if no assertion has failed by the end of this pause, the test ends and fails
       std::this_thread::sleep_for(patience);
       stop = true;
     });

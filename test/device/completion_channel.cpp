@@ -92,7 +92,8 @@ TEST_CASE_METHOD(one_waiting, "a wait returns the available completions") {
 TEST_CASE_METHOD(one_waiting, "a wait sleeps until a completion arrives") {
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
-      // steady: sends before, during and after the start of the wait; the test passes in each order
+      // steady: because of these pauses, some sends precede the start of the wait and others follow
+      // it; the test passes with any pause
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
       ends.send(0, id);
     });
@@ -171,7 +172,8 @@ TEST_CASE("a completion just before the notification request ends the wait") {
     sender->send(0, 3);
     let_arrive(*sender_bed);
     // The send may complete before the receive does, so wait for a moment.
-    // steady: the completion has likely arrived; if it arrives later, its event ends the wait
+    // steady: after this pause, the completion has likely arrived; if it arrives later, its event
+    // ends the wait
     std::this_thread::sleep_for(moment);
   };
   auto& operation = ends.queue().native_handle()->context->ops.req_notify_cq;
@@ -262,7 +264,7 @@ TEST_CASE_METHOD(one_waiting, "signals do not end a wait") {
   std::thread disturber([&] {
     for (int i = 0; i < 10; ++i) {
       ::pthread_kill(waiter, SIGUSR1);
-      // steady: spreads the signals over the wait; the test passes whenever they arrive
+      // steady: this pause spreads the signals over the wait; the test passes whenever they arrive
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     ended_early = ended;

@@ -299,7 +299,7 @@ TEST_CASE("a loop of a hub is notified that a peer's channel was destroyed") {
   ending.join();
 }
 
-TEST_CASE("a loop of a channel is notified of a failure that the device reports") {
+TEST_CASE("an event loop that waits for a channel is woken by a failure that the device reports") {
   const bool is_port = GENERATE(true, false);
   const bool is_read_elsewhere = GENERATE(false, true);
   const testbed bed;

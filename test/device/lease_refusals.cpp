@@ -150,7 +150,8 @@ TEST_CASE("a lease in flight is revoked when it has completed even if no request
   const auto far = must(lease.remote());
   std::optional<pending<>> received;
   std::thread receiver([&] {
-    // steady: the revocation has likely begun; it succeeds in either order
+    // steady: after this pause, the revocation has likely begun; it also succeeds if it begins
+    // later
     std::this_thread::sleep_for(moment);
     received = must(bed.peer.post_receive({.elements = inbox.scatter()}));
   });

@@ -93,7 +93,7 @@ TEST_CASE("two ends meet even if only one can reach the other or one starts late
   auto other = std::async(std::launch::async,
                           [&] { return meet_at(bed, right, unreachable.text(), 2, patience); });
   // The first attempt to connect is refused, because the other end has not started.
-  // steady: the refusal is likely; if it does not occur, the ends meet as well
+  // steady: this pause makes a refusal likely; the ends meet even without a refusal
   std::this_thread::sleep_for(20ms);
   auto one = must(meet_at(bed, left, right.port, 1, patience));
   auto two = must(other.get());

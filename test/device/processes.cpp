@@ -352,7 +352,7 @@ TEST_CASE("another process can write to memory leased to it until the lease is r
     std::ranges::copy(expected, memory.content().begin());
     // The process exits as soon as one of its writes is refused.
     if (!is_killed) CHECK(peer.ends_well());
-    // steady: gives an error time to show; a correct library passes at any speed
+    // steady: this pause only gives an error time to show: a correct library passes after any pause
     std::this_thread::sleep_for(moment);
     CHECK(memory.bytes() == expected);
   }

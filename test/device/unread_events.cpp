@@ -67,7 +67,8 @@ struct late_arrivals {
     must(current->pair.left.post_send({}, {.id = 2}));
     take_success(current->sent, 2);
     // The send may complete before the receive does, so wait for a moment.
-    // steady: the completion has likely arrived; if it arrives later, its event ends the wait
+    // steady: after this pause, the completion has likely arrived; if it arrives later, its event
+    // ends the wait
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return returned;
   }

@@ -120,7 +120,7 @@ def wait_for_socket(port, server, state=LISTENS):
                 if socket_in_state.search(lines.read()):
                     return
         check(server.child.poll() is None, "the server ended before it listened", server)
-        time.sleep(0.01)  # steady: the pause of a loop that polls until its deadline
+        time.sleep(0.01)  # steady: this pause is not critical, because the loop polls until its deadline
     raise Failure(f"{server} does not listen, or has no connection")
 
 
@@ -225,7 +225,7 @@ def killed():
             ends = start_pair(stack, end + ["--iters", 2**31 - 1], end + ["--iters", 2**31 - 1])
             victim, survivor = ends if victim_is_server else reversed(ends)
             victim.wait_for_output("remote:")
-            # steady: the kill may come at any point; the time only spreads these points
+            # steady: the kill may come at any point; this pause only varies that point
             time.sleep(delay)
             victim.child.kill()
             # If the client was killed just after it had received the server's endpoint, the server is not connected.
@@ -238,7 +238,7 @@ def killed():
         ends = start_pair(stack, end + ["--iters", count], end + ["--iters", count])
         victim, survivor = ends if victim_is_server else reversed(ends)
         victim.wait_for_output("remote:")
-        # steady: the kill may come at any point; the time only spreads these points
+        # steady: the kill may come at any point; this pause only varies that point
         time.sleep(random.uniform(0, 0.3))
         victim.child.kill()
         if survivor.finish(NOTICED) == 0:

@@ -205,18 +205,19 @@ class rank_process {
     if (!is_at(step, killing::when::in)) return;
     if (is_victim())
       std::thread([] {
-        // steady: the others have likely begun the step; the test passes in any order
+        // steady: after this pause, the others have likely begun the step; if they have not, the
+        // test passes as well
         std::this_thread::sleep_for(50ms);
         std::raise(SIGKILL);
       }).detach();
     else if (rank_ == 0)
-      // steady: the others likely wait for this rank when the victim dies; the test passes in any
-      // order
+      // steady: because of this pause, the others likely wait for this rank when the victim dies;
+      // if they do not, the test passes as well
       std::this_thread::sleep_for(150ms);
   }
   void end(std::size_t step) const {
     die_if(step, killing::when::behind);
-    // steady: the victim is killed while it sleeps
+    // steady: this sleep does not take an hour, because the victim is killed while it sleeps
     if (is_victim() && is_at(step, killing::when::in)) std::this_thread::sleep_for(1h);
   }
   /// Returns true if a rank may already be dead when this step ends.
@@ -346,7 +347,7 @@ class run_of_ranks {
     int status = 0;
     require(::waitpid(victim, &status, WUNTRACED) == victim && WIFSTOPPED(status),
             "the victim did not stop");
-    // steady: the test is about a victim that is stopped for this time
+    // steady: the test requires the victim to be stopped for this time
     std::this_thread::sleep_for(time);
     require(::kill(victim, SIGCONT) == 0, "the victim cannot be resumed");
   }

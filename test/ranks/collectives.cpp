@@ -62,8 +62,8 @@ TEST_CASE("collective steps have the right values for each size and root", "[not
         world& mine = all.ranks[rank];
         for (std::uint32_t round = 0; round < 2 * count; ++round) {
           const std::uint32_t root = round % count;
-          // steady: in each of the first rounds, this pause makes another rank late; the test
-          // passes in any order
+          // steady: in each of the first rounds, this pause makes another rank late; the test also
+          // passes if that rank is not late
           if (round == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           const line own = line_of(rank, round);
           require(must(mine.broadcast(own, root, patience)) == line_of(root, round),
@@ -114,7 +114,8 @@ TEST_CASE("a slow rank gets each broadcast value although other ranks run ahead"
     for (std::uint32_t round = 0; round < rounds; ++round) {
       // Rank 1 gets its value from the root, which can be up to two rounds ahead of it.
       if (rank == 1 && round == 0) wait_until([&] { return at_root == 2; }, "the root to go ahead");
-      // steady: this pause makes the rank late in most rounds; the test passes in any order
+      // steady: this pause makes the rank late in most rounds; the test also passes if it is not
+      // late
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
       require(must(all.ranks[rank].broadcast(text(std::to_string(round)), 0, patience)).view() ==
                   std::to_string(round),
@@ -123,7 +124,8 @@ TEST_CASE("a slow rank gets each broadcast value although other ranks run ahead"
       if (rank == 1) require(at_root <= round + 3, "the root to wait");
     }
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      // steady: this pause makes the rank late in most rounds; the test passes in any order
+      // steady: this pause makes the rank late in most rounds; the test also passes if it is not
+      // late
       if (rank == 3) std::this_thread::sleep_for(std::chrono::microseconds(200));
       const auto values = must(all.ranks[rank].gather(rank + round, 3, patience));
       for (std::uint32_t each = 0; each < values.size(); ++each)
@@ -206,7 +208,8 @@ TEST_CASE("a rank that enters a broadcast late gets the value of that broadcast"
     wait_until([&] { return is_ahead.load(); }, "the root to go ahead");
     require(must(mine.broadcast(0, 0, patience)) == 1, "the first");
     require(must(mine.broadcast(0, 0, patience)) == 2, "the second");
-    // The third value was never sent, so the next step returns the fourth one.
+    // The root gave up on the third broadcast before it sent the value. So this step fails, and the
+    // one after it returns the fourth value.
     require(blames(failure_of(mine.broadcast(0, 0, patience)), 0, error_kind::timed_out),
             "the third to be aborted");
     require(must(mine.broadcast(0, 0, patience)) == 4, "the fourth");

@@ -67,8 +67,8 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   return write_operation{.elements = elements, .remote = place};
 }
 
-/// A bootstrap that delays a single call, in which rank 1 requests a value that rank 0 has
-/// published.
+/// A bootstrap in which rank 1's first request for a value of rank 0 blocks until its limit
+/// expires, and then fails.
 struct slow_bootstrap {
   struct notes {
     std::optional<std::chrono::nanoseconds> limit{};  ///< the limit of the delayed call
@@ -355,7 +355,7 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   CHECK(made[2]->peers()[1].state() == channel_state::prepared);
 }
 
-TEST_CASE("a scope refuses requests to a rank that did not answer and later calls can succeed") {
+TEST_CASE("a scope refuses requests to a silent rank, but connecting to it later can succeed") {
   lazy_worlds all(2);
   buffer<> memory(all.bed.domain, 64);
   group& peers = all.ranks[0].peers();

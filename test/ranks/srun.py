@@ -65,7 +65,7 @@ def wait_for(what, condition, seconds=60):
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError(what)
-        # steady: the pause of a loop that polls until its deadline
+        # steady: this pause is not critical, because the loop polls until its deadline
         time.sleep(0.1)
 
 

@@ -37,7 +37,7 @@ def wait_until(condition, what):
     while not condition():
         if time.monotonic() > end:
             fail(f"{what} took longer than {PATIENCE} s")
-        # steady: the pause of a loop that polls until its deadline
+        # steady: this pause is not critical, because the loop polls until its deadline
         time.sleep(0.005)
 
 

@@ -144,7 +144,7 @@ class Browser:
                 pass
             if time.monotonic() > deadline:
                 raise RuntimeError(f"this stays false: {expression}")
-            time.sleep(0.05)  # steady: the interval between checks; the condition ends the wait
+            time.sleep(0.05)  # steady: the interval between checks is not critical: the condition ends the wait
 
     def click(self, expression):
         """Clicks on an element as soon as it exists. Returns before a link has led elsewhere."""

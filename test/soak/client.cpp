@@ -71,7 +71,7 @@ bool client::connect() {
   while (desk_.granted.load() != connection_) {
     if (hall_.is_over.load() || hall_.failed.load()) return false;
     claim(clock::now() < deadline, "the server does not admit this client");
-    // steady: the pause of a loop that polls until its deadline
+    // steady: this pause is not critical, because the loop polls until its deadline
     std::this_thread::sleep_for(50us);
   }
   auto linked = std::move(prepared).handshake(

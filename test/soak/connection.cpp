@@ -202,7 +202,7 @@ void end::take_leave() {
       take_receives();
       doing_ = "leaving in order";
       if (clock::now() > deadline) claim(false, "the other end does not leave; " + of_other());
-      // steady: the pause of a loop that polls until its deadline
+      // steady: this pause is not critical, because the loop polls until its deadline
       std::this_thread::sleep_for(20us);
     }
   };

@@ -85,7 +85,7 @@ void end::await(step what) {
     if (clock::now() > deadline)
       claim(false, "the other end does not reach step " +
                        std::to_string(static_cast<unsigned>(what)) + "; " + of_other());
-    // steady: the pause of a loop that polls until its deadline
+    // steady: this pause is not critical, because the loop polls until its deadline
     std::this_thread::sleep_for(20us);
   }
 }

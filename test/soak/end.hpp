@@ -73,7 +73,7 @@ struct held {
   std::optional<shared_memory> shared{};
 };
 
-/// A request with shared memory whose handle was dropped.
+/// A request whose handle was dropped, and the shared memory that the request uses.
 struct left_alone {
   work job;
   shared_memory memory;

@@ -59,7 +59,7 @@ class other_process {
       int status = 0;
       if (::waitpid(process_, &status, WNOHANG) == 0) {
         if (clock::now() > deadline) return "another process does not exit";
-        // steady: the pause of a loop that polls until its deadline
+        // steady: this pause is not critical, because the loop polls until its deadline
         std::this_thread::sleep_for(1ms);
         continue;
       }
@@ -110,7 +110,7 @@ class mapped {
 /// sent as soon as the thread that started this process ends.
 inline void end_with_parent() {
   std::thread([parent = ::getppid()] {
-    // steady: the pause of a loop that polls until the parent has exited
+    // steady: this pause is not critical, because the loop polls until the parent has exited
     while (::getppid() == parent) std::this_thread::sleep_for(100ms);
     ::_exit(EXIT_FAILURE);
   }).detach();

@@ -174,7 +174,7 @@ void server::run() {
   while (!hall_.is_over.load() && !hall_.failed.load()) {
     for (unsigned i = 0; i < clients_; ++i)
       if (hall_.desks[i].asked.load() != hall_.desks[i].granted.load()) admit(i);
-    // steady: the pause of a loop that polls until the soak is over
+    // steady: this pause is not critical, because the loop polls until the soak is over
     std::this_thread::sleep_for(100us);
   }
   // The channels are closed under load: clients continue to send until their channels break.

@@ -75,8 +75,8 @@ class watcher {
     auto last_look = started;
     std::uint64_t before = 0;
     while (!is_done()) {
-      // steady: the pause of a loop that polls until the soak is over, and checks deadlines each
-      // time
+      // steady: this pause is not critical, because the loop polls until the soak is over, and
+      // checks deadlines each time
       std::this_thread::sleep_for(2ms);
       each_moment();
       const auto now = clock::now();

@@ -236,7 +236,7 @@ TEST_CASE("every valid endpoint is unchanged after encoding and decoding") {
   }
 }
 
-TEST_CASE("a changed encoding is refused or decodes to an endpoint with these bytes") {
+TEST_CASE("a changed encoding is refused, or decodes to an endpoint with the same encoding") {
   random_endpoints random;
   for (int i = 0; i < 6; ++i) {
     const encoded valid = i == 0   ? infiniband_bytes

@@ -150,7 +150,7 @@ class Guest:
         while text not in (output := self.run(*words)):
             if time.monotonic() > end:
                 raise Failure(f"{shlex.join(map(str, words))} does not print {text!r}, but:\n{output}")
-            # steady: the pause of a loop that polls until its deadline
+            # steady: this pause is not critical, because the loop polls until its deadline
             time.sleep(0.05)
 
     def await_listener(self, port):

@@ -119,9 +119,8 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel.
 /// The socket of an `exchange_session` is a descriptor for which Asio can wait without this class.
 ///
-/// A move-only owner. It must not live longer than the execution context. Thread rule: one thread
-/// at a time, like Asio's own objects: if several threads run the context, the executor has to be a
-/// strand.
+/// Move-only. It must not outlive the execution context. Thread rule: one thread at a time, like
+/// Asio's own objects: if several threads run the context, the executor has to be a strand.
 template <EventSource Source>
 class asio_source {
  public:
@@ -144,8 +143,8 @@ class asio_source {
 
   [[nodiscard]] executor_type get_executor() const { return waits_->descriptor.get_executor(); }
   /// Waits until the source may have work: then call its own function that never blocks, such as
-  /// `poll` or `advance`. There is one wait at a time. During the wait, do not call functions of
-  /// the source that may read its events; or `cancel` the wait first, and start it again
+  /// `poll` or `advance`. Only one wait may be in progress. While it is, do not call functions of
+  /// the source that may read its events; to call one, `cancel` the wait and start it again
   /// afterwards.
   ///
   /// Completes with a `result<void>`. A cancellation slot may end the wait, without effects on the

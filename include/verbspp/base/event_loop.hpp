@@ -77,7 +77,7 @@ class waiting_source : list_links {
  private:
   friend event_loop;
 
-  /// Returns the latest time at which the loop must call the look function.
+  /// Returns the time by which the loop must call `look_`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   look_function look_;

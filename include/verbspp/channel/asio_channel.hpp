@@ -450,7 +450,8 @@ class asio_channel {
   [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }
   /// The channel, for its other functions. Use the reference only in the current handler, and call
   /// `link` again in the next one. Each call makes the executor poll the channel after the handler,
-  /// since functions of the channel that wait may read the event for which the executor waits.
+  /// because a blocking function of the channel may consume the event that the executor is waiting
+  /// for.
   [[nodiscard]] channel& link() {
     state_->wake();
     return state_->link;

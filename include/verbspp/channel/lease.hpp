@@ -70,8 +70,9 @@ template <class Memory>
 concept KeptByLease =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>> ||
                         enable_work_memory<std::remove_cvref_t<Memory>>,
-                    "a lease keeps a registered_buffer, a shared_buffer, or a part of one; for a "
-                    "region that you keep, give offset and length") &&
+                    "a lease can own only a registered_buffer, a shared_buffer, or a part of one; "
+                    "to lease part of a region that you own, pass the region with an offset and a "
+                    "length") &&
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>> ||
                         (!std::is_lvalue_reference_v<Memory> && !std::is_const_v<Memory>),
                     "a lease takes ownership of its memory: write std::move(buffer); revoking the "

@@ -84,9 +84,9 @@ class cm_route {
     return std::move(session).run();
   }
   /// Starts to connect the channel in place, and returns a session that an event loop can drive.
-  /// The channel must be neither moved nor destroyed while the session exists. A session that is
-  /// destroyed after the channel's handshake closes the channel, unless `finish` has returned the
-  /// connection.
+  /// The channel must be neither moved nor destroyed while the session exists. If the session is
+  /// destroyed after the handshake of the channel, but before `finish` has returned the connection,
+  /// its destructor closes the channel.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_connect(
       channel& renewed, const wait_limit& limit,
       const cm_connect_options& options = {}) && noexcept {

@@ -107,8 +107,9 @@ class path {
 std::ostream& operator<<(std::ostream& out, const path& way);
 
 namespace detail {
-/// Checks that a port with the link layer `port` can send along the path. The path must be for that
-/// link layer, and must have a destination address.
+/// Checks that a port can send along the path: the path must be for the port's link layer, and must
+/// have a destination address.
+/// \param port the link layer of the port
 [[nodiscard]] result<void> check_path(const path& way, link_layer port,
                                       const char* operation) noexcept;
 }  // namespace detail

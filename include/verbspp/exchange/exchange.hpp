@@ -134,8 +134,8 @@ concept ExchangeEnd =
                     "an exchange connects a prepared_channel, a channel that was renewed (by "
                     "reference), or a prepared queue pair of RC or UC");
 
-/// One side of an exchange, which turns a connected stream socket into a connected channel or queue
-/// pair, and the peer's values. An event loop can drive it:
+/// One side of an exchange, which uses a connected stream socket to connect a channel or queue pair
+/// and to receive the peer's values. An event loop can drive it:
 ///
 ///     VERBSPP_TRY(session, (exchange_session<Theirs, prepared_channel>::start(
 ///                              socket, std::move(prepared), mine, 5s)));

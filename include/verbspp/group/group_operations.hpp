@@ -53,8 +53,8 @@ concept GatheredParts = detail::because(
 template <class Function>
 concept NamesDestinations = detail::because(
     detail::names_destination<Function>(),
-    "a multicast by write fills memory of each peer: its function is called with a peer's "
-    "number, and returns remote memory that grants access::remote_write");
+    "a multicast by write needs a function that takes a peer's number and returns remote memory of "
+    "that peer with access::remote_write");
 
 /// Operations on several peers. Each of them posts its requests to all of the peers before it waits
 /// for any.

@@ -10,7 +10,7 @@
 
 namespace verbspp {
 
-/// The rights to registered memory that this side's device has, and the rights of peers, which
+/// Access rights to registered memory: those of this side's device, and those of peers, which
 /// access the memory through a queue pair. The enumerators have the values of `ibv_access_flags`.
 /// This side's device may always read the memory.
 enum class access_flag : unsigned {

@@ -53,7 +53,7 @@ class local_key {
   std::uint32_t value_;
 };
 
-/// Writes the key as RDMA tools do: 0x and eight hexadecimal digits.
+/// Writes the key in hexadecimal: 0x and eight digits.
 std::ostream& operator<<(std::ostream& out, remote_key key);
 std::ostream& operator<<(std::ostream& out, local_key key);
 

@@ -174,7 +174,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
                    std::move(pages), std::move(region)};
     if (owned == nullptr)
       return error(error_kind::resource_exhausted, "allocate registered buffer",
-                   "there is not enough memory for the data of the buffer object");
+                   "there is not enough memory for the buffer's internal record");
     return registered_buffer(elements.data(), owned);
   }
 

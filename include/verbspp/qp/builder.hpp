@@ -131,8 +131,8 @@ concept NotGivenYet = detail::because(
 template <queue_pair_parameter_set Given>
 concept NoSharedReceives =
     detail::because(!Given.contains(queue_pair_parameter::shared_receive_queue),
-                    "this queue pair takes its receives from a shared receive queue, whose size "
-                    "is given at its creation");
+                    "this queue pair takes its receives from a shared receive queue: set the sizes "
+                    "when you create that queue, not here");
 
 template <queue_pair_parameter_set Given>
 concept NoOwnReceives =

@@ -189,9 +189,10 @@ class VERBSPP_CONSUMABLE queue_pair
   ///
   /// Consumes the queue pair, which is destroyed on failure. The endpoint is updated if the
   /// attributes change the port, its addresses, or the send PSN.
-  /// \errors `mismatch` if the path is for a link layer other than the port's; `invalid_input`,
-  /// `timed_out` (the path's address does not resolve) and others from the device, with the
-  /// transition's name; `invalid_input` if this queue pair was moved from
+  /// \errors `invalid_input` if this queue pair was moved from; `mismatch` if the path is for a
+  /// link layer other than the port's; `timed_out` if the path's address does not resolve; other
+  /// errors of the device, such as `invalid_input`. The message of a device's error names the
+  /// transition
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
             queue_pair_attribute_set Given>
     requires ForThisQueuePair<Theirs, From, Transport, State> &&

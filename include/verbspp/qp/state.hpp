@@ -42,7 +42,7 @@ concept EntersByItself =
                     "ERR") &&
     detail::because(
         Actual != queue_pair_state::send_queue_error || detail::stops_sending<Transport, State>,
-        "only a UC or UD queue pair moves to SQE, from RTS or SQD: every other failure "
-        "leads to ERR");
+        "only a failed send on a UC or UD queue pair in RTS or SQD leads to SQE: every other "
+        "failure leads to ERR");
 
 }  // namespace verbspp

@@ -54,8 +54,8 @@ class completion_channel {
   [[nodiscard]] static result<completion_channel> from_native(const class context& parent,
                                                               ibv_comp_channel* native,
                                                               ownership whose) noexcept;
-  /// Releases the channel, with a non-blocking file descriptor, to the caller, which must destroy
-  /// it before the context is closed.
+  /// Releases the channel to the caller, which must destroy it before the context is closed. Its
+  /// file descriptor remains non-blocking.
   /// \errors `busy` if there are other handles to the channel, or queues that report to it; this
   /// handle then keeps the channel. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_comp_channel*> release() && noexcept;

@@ -15,8 +15,8 @@ namespace verbspp {
 #pragma GCC diagnostic ignored "-Wshadow"
 /// The features that a completion queue can have in addition to polling for `work_completion`s.
 enum class completion_feature : std::uint64_t {
-  // If completions are read field by field, the fields that can be read in addition to `wr_id`,
-  // status and operation. They have the values of `ibv_create_cq_wc_flags`.
+  // If completions are read field by field, these fields can be read in addition to `wr_id`, the
+  // status and the operation. The enumerators have the values of `ibv_create_cq_wc_flags`.
   byte_count = IBV_WC_EX_WITH_BYTE_LEN,
   immediate = IBV_WC_EX_WITH_IMM,  ///< the immediate data, and the invalidated rkey
   queue_pair_number = IBV_WC_EX_WITH_QP_NUM,

@@ -117,12 +117,13 @@ struct completion_queue_state : counted {
   void stay_awake() noexcept;
   /// Sleeps until the number of events exceeds `events`, until another watched object ends the
   /// wait, or until the limit expires. The caller has to poll again in each of these cases, because
-  /// several of them can occur together. After an event, the result is `completions`, although
-  /// another thread may already have polled those completions. Available asynchronous events are
-  /// read, and kept for the program.
+  /// several of them can occur together. The result `completions` means that there was an event;
+  /// another thread may already have polled the completions that caused it. If a listener is
+  /// watched, this function also reads the available asynchronous events, and keeps them for the
+  /// program.
   /// \errors `invalid_input` if the file descriptor is not open; `driver` if the device no longer
-  /// exists, and the listener has not read an event that says so; `resource_exhausted` if no file
-  /// descriptor is left
+  /// exists, unless the listener has received an event about this failure; `resource_exhausted` if
+  /// no file descriptor is left
   [[nodiscard]] result<wait_end> sleep(std::uint64_t events, const wait_limit& until,
                                        const also_watched& also = {}) noexcept;
 

@@ -259,10 +259,12 @@ class completion_queue_with : public completion_queue {
   /// several of these occur together, completions take precedence over failures, and failures over
   /// the descriptor.
   ///
-  /// The event of a failure is also available from `context::poll_async_event`. If the context is
-  /// borrowed and the file descriptor of its asynchronous events is blocking, the wait does not
-  /// read events. A failure then ends the wait only if the program itself reads the failure's event
-  /// meanwhile, with `poll_async_event` of the context handle from which the queue was created.
+  /// Each failure is reported by an asynchronous event, which `context::poll_async_event` returns
+  /// to the program as well.
+  ///
+  /// If the context is borrowed, and the file descriptor of its asynchronous events is blocking,
+  /// the wait does not read these events. To end such a wait when a failure occurs, another thread
+  /// has to call `poll_async_event` on the context handle from which the queue was created.
   ///
   /// \param file_descriptor the descriptor; a negative number means none
   /// \returns the cause that ended the wait, and the slots that were filled

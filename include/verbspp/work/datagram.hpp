@@ -25,10 +25,11 @@ inline constexpr std::size_t datagram_header_size = sizeof(ibv_grh);
 /// This is a view of the receive's memory, so it must not outlive that memory.
 class received_datagram {
  public:
-  /// Returns the datagram that has arrived in a receive of a UD queue pair.
+  /// Returns a view of the datagram that a receive of a UD queue pair has placed in memory.
   /// \param completion the completion of the receive
-  /// \param memory the memory of the receive; its first element, if it has several
-  /// \errors the failure of the receive
+  /// \param memory the memory that was posted with the receive; if it has several elements, only
+  /// the first one
+  /// \errors the failure of the receive, if it has failed
   [[nodiscard]] static work_result<received_datagram> from(const work_completion& completion,
                                                            std::span<std::byte> memory
                                                                VERBSPP_LIFETIMEBOUND) noexcept;

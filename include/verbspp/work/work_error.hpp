@@ -131,7 +131,8 @@ class work_error {
   /// \returns the length of the whole message, without the terminating null
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format(std::span<char> buffer) const noexcept;
-  /// Returns one line that contains the operation, the status, the numbers and the hint.
+  /// Returns one line with the operation, the status, the vendor code, the wr_id, the queue pair
+  /// number and the hint.
   [[nodiscard]] std::string message() const;
   /// Throws the error as a `work_exception`. If exceptions are disabled, prints the message and
   /// aborts.

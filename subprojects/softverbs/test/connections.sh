@@ -28,7 +28,7 @@ both() {
       cat "$log/client" "$log/server"
       return 1
     fi
-    # steady: the pause of a loop that retries until the server has ended; the server has a time limit
+    # steady: this pause is not critical: the loop retries until the server has ended, and the server has a time limit
     sleep 0.2
   done
   wait $server && return 0
@@ -76,7 +76,7 @@ if command -v mckey >/dev/null; then
       tries=0
       until grep -q joined "$log/server" || [ $tries -ge 600 ]; do
         tries=$((tries + 1))
-        # steady: the pause of a loop that polls at most 600 times
+        # steady: this pause only separates the attempts of a loop that polls at most 600 times
         sleep 0.1
       done
       env SOFTVERBS_LINK_LAYER=$layer LD_PRELOAD="$library" timeout 60 mckey -m $group -s >"$log/client" 2>&1 || failures=1
@@ -99,7 +99,7 @@ if command -v cmtime >/dev/null; then
     grep -q destroy "$log/client" && ! grep -q error "$log/client"; do
     tries=$((tries + 1))
     [ $tries -lt 30 ] || break
-    # steady: the pause of a loop that retries at most 30 times
+    # steady: this pause only separates the attempts of a loop that retries at most 30 times
     sleep 0.2
   done
   kill $server
@@ -130,7 +130,7 @@ stays() {
       cat "$log/client" "$log/server"
       return 1
     fi
-    # steady: the pause of a loop that retries at most 100 times
+    # steady: this pause only separates the attempts of a loop that retries at most 100 times
     sleep 0.1
   done
   kill $server

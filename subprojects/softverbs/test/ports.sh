@@ -5,10 +5,10 @@
 port=
 for attempt in $(seq 100); do
   block=$((($$ + attempt) % 100))
-  # steady: a fixed name, because all runs are meant to share this lock
+  # steady: this name is fixed, because all runs are meant to share this lock
   exec 9>"${TMPDIR:-/tmp}/softverbs-test-ports-$block"
   if flock --nonblock 9; then
-    # steady: the lock is held, and next_port skips ports of other programs
+    # steady: this run holds the lock for these ports, and next_port skips ports of other programs
     port=$((20000 + block * 100))
     break
   fi

@@ -200,7 +200,8 @@ measure_all() {
   : >"$log/server"
   env LD_PRELOAD="$library" timeout $((5 * limit)) qperf -D -lp $port >"$log/server" 2>&1 &
   server=$!
-  # steady: the pause of a loop that polls until the server is ready or has ended; the server has a time limit
+  # steady: this pause is not critical: the loop polls until the server is ready or has ended, and the server has a time
+  # limit
   until grep -q 'ready for requests' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   for test in "$@"; do
     # shellcheck disable=SC2086
@@ -236,7 +237,8 @@ disk() {
   : >"$log/server"
   env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/server.fio" >"$log/server" 2>&1 &
   server=$!
-  # steady: the pause of a loop that polls until the server is ready or has ended; the server has a time limit
+  # steady: this pause is not critical: the loop polls until the server is ready or has ended, and the server has a time
+  # limit
   until grep -q 'waiting for connection' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   if env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/client.fio" >"$log/client" 2>&1 &&
     grep -q 'io=20.0MiB' "$log/client" && wait $server; then
@@ -373,7 +375,7 @@ fabric() {
       cat "$log/client" "$log/server"
       return 1
     fi
-    # steady: the pause of a loop that retries until the server has ended; the server has a time limit
+    # steady: this pause is not critical: the loop retries until the server has ended, and the server has a time limit
     sleep 0.1
   done
   wait $server
@@ -390,7 +392,7 @@ if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
 fi
 # dapl LAYER PROVIDER: runs dapltest. Its ports are fixed, so only one dapltest runs at a time on this machine.
 dapl() (
-  # steady: a fixed name, because all runs are meant to share this lock
+  # steady: this name is fixed, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
   flock --wait $limit 8 || exit 1
   export SOFTVERBS_LINK_LAYER="$1" DAT_OVERRIDE="$log/dat.conf" LD_PRELOAD="$library"
@@ -398,7 +400,8 @@ dapl() (
   timeout $limit dtest -P "$2" >"$log/server" 2>&1 8>&- &
   server=$!
   until grep -q 'Server is waiting' "$log/server" || ! kill -0 $server; do
-    # steady: the pause of a loop that polls until the server is ready or has ended; the server has a time limit
+    # steady: this pause is not critical: the loop polls until the server is ready or has ended, and the server has a
+    # time limit
     sleep 0.1
   done 2>/dev/null
   if timeout $limit dtest -P "$2" -h 127.0.0.1 >"$log/client" 2>&1 8>&- && wait $server; then
@@ -428,7 +431,7 @@ fi
 # is killed. Its port is fixed, so only one target runs at a time on this machine. libiscsi 1.19 reads uninitialized
 # memory, so the setting by which Meson fills memory is removed.
 iser() (
-  # steady: a fixed name, because all runs are meant to share this lock
+  # steady: this name is fixed, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-iser"
   flock --wait $limit 8 || exit 1
   export SOFTVERBS_LINK_LAYER="$1"
@@ -441,7 +444,8 @@ iser() (
   server=$!
   head -c 8388608 /dev/urandom >"$log/unit"
   : >"$log/output"
-  # steady: the pause of a loop that polls until the server is ready or has ended; the server has a time limit
+  # steady: this pause is not critical: the loop polls until the server is ready or has ended, and the server has a time
+  # limit
   until control --mode target --op new --targetname $target || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   # The target needs both the address and the name of the initiator.
   control --mode logicalunit --op new --lun 1 --backing-store "$log/unit" &&
@@ -482,11 +486,11 @@ migrates() (
     echo "migrate_set_capability rdma-pin-all $2"
     while ! grep -q 'status: completed' "$log/client" && kill -0 $server 2>/dev/null; do
       echo "migrate -d rdma:127.0.0.1:$port"
-      # steady: the pause of a loop that retries until both have migrated or the server has ended; the server has a time
-      # limit
+      # steady: this pause is not critical: the loop retries until both have migrated or the server has ended, and the
+      # server has a time limit
       sleep 1
       echo 'info migrate'
-      # steady: gives the monitor time to answer; it is asked again
+      # steady: this pause gives the monitor time to answer; if it is too short, the monitor is asked again
       sleep 0.2
     done
     echo quit

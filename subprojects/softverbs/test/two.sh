@@ -23,7 +23,7 @@ hears() {
 ends() {
   for round in $(seq 100); do
     kill -0 "$1" 2>/dev/null || return 0
-    # steady: the pause of a loop that polls at most 100 times
+    # steady: this pause only separates the attempts of a loop that polls at most 100 times
     sleep 0.1
   done
   return 1
@@ -37,11 +37,11 @@ frames() {
     env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 "$@" --server -d soft0 -B "$mac:01" -E "$mac:02" \
       >"$log/server" 2>&1 &
     server=$!
-    # steady: the pause of a loop that polls until the server listens or has ended
+    # steady: this pause is not critical, because the loop polls until the server listens or has ended
     until hears $server || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
     # The server has to post its receives before the client sends.
-    # steady: nothing reports when the receives are posted; a failed attempt is repeated with a longer
-    # pause
+    # steady: this pause is fixed, because nothing reports when the receives are posted; a failed attempt is repeated
+    # with a longer pause
     sleep "$attempt"
     if env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 timeout 20 "$@" --client -d soft1 -B "$mac:02" -E "$mac:01" \
       >"$log/client" 2>&1 && ends $server; then
@@ -58,7 +58,7 @@ frames() {
 # one_at_a_time COMMAND...: runs a command while no other test runs a command in this way. perftest needs this for
 # multicast, because all of its processes use the same groups.
 one_at_a_time() {
-  # steady: a fixed name, because all runs are meant to share this lock
+  # steady: this name is fixed, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-multicast"
   flock --wait 120 8 || return 1
   "$@" 8>&-
@@ -83,7 +83,7 @@ two() {
       cat "$log/client" "$log/server"
       return 1
     fi
-    # steady: the pause of a loop that retries until the server has ended
+    # steady: this pause is not critical, because the loop retries until the server has ended
     sleep 0.1
   done
   wait $server && return 0

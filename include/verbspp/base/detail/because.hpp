@@ -43,10 +43,11 @@ concept MayLackValue = requires(const Type& outcome) {
   requires(::verbspp::detail::because((condition), sentence)) = delete
 #endif
 
-/// Declares that `Class` has no default constructor. If a program does not set a member of this
-/// type in an operation, the diagnostic shows the sentence, which names the member. The variant for
-/// clang uses a constraint that is never satisfied: clang would accept a constructor that is marked
-/// `unavailable` as a default constructor.
+/// Declares that `Class` has no default constructor. It is meant for the types of operation members
+/// that a program must set, such as `.to` of a datagram. If a program omits such a member, its code
+/// does not compile, and the diagnostic shows `sentence`, which should specify what to write. The
+/// variant for clang uses a constraint that is never satisfied: clang would accept a constructor
+/// that is marked `unavailable` as a default constructor.
 #if defined(__clang__)
 #define VERBSPP_DETAIL_NO_DEFAULT(Class, sentence) \
   template <class Nothing = void>                  \

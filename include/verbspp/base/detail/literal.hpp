@@ -14,7 +14,7 @@ concept Number = std::integral<Type> &&
                  because(!std::is_same_v<Type, bool> && !std::is_same_v<Type, char> &&
                              !std::is_same_v<Type, wchar_t> && !std::is_same_v<Type, char8_t> &&
                              !std::is_same_v<Type, char16_t> && !std::is_same_v<Type, char32_t>,
-                         "a truth value or a character is not a number: write the number");
+                         "a bool or a character is not a number: write the number");
 
 /// Returns `value`, which must be a constant. If it is not, the compiler's diagnostic quotes this
 /// call with its arguments, and so shows `sentence` to the user. This works only because `value` is
@@ -33,10 +33,10 @@ template <class Value>
                              "a value that is known only at run time must be checked: write " \
                              "::from(value)")
 
-/// Declares that truth values and characters do not convert to `Class`.
-#define VERBSPP_DETAIL_NUMBERS_ONLY(Class)                                                   \
-  template <class Other>                                                                     \
-  Class(Other) VERBSPP_DETAIL_REFUSED(                                                       \
-      (std::is_integral_v<Other> && !::verbspp::detail::Number<Other>),                      \
-      "a truth value or a character is not a number: write the number, or ::from(value) if " \
+/// Disables conversion to `Class` from `bool` and from character types.
+#define VERBSPP_DETAIL_NUMBERS_ONLY(Class)                                            \
+  template <class Other>                                                              \
+  Class(Other) VERBSPP_DETAIL_REFUSED(                                                \
+      (std::is_integral_v<Other> && !::verbspp::detail::Number<Other>),               \
+      "a bool or a character is not a number: write the number, or ::from(value) if " \
       "it is known only at run time")

@@ -396,10 +396,12 @@ class channel_core {
                                                int file_descriptor) noexcept;
   /// Waits until `look` returns `sight::enough`, or another event ends the wait. Reaching the limit
   /// does not break the connection.
-  /// \returns `completions` if `look` has succeeded, or the channel broke
+  /// \returns `limit` if the limit was reached; `completions` if `look` returned `sight::enough`,
+  /// or if the connection broke
   [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
                                                   const wait_limit& limit) noexcept;
-  /// Sets the descriptor whose events end waits and break the connection.
+  /// Sets the file descriptor that is watched during waits. If the event for which it is watched
+  /// occurs, the wait ends and the connection breaks.
   void watch(const watched_descriptor& watched) noexcept;
   /// Watches a socket, and notifies the peer over it when the channel is closed. Replaces the
   /// previous socket. Either socket may be empty.

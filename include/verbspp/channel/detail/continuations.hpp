@@ -92,8 +92,8 @@ class continuations {
   VERBSPP_DATA_PATH void add(continuation_list& list, continuation& one, std::uint64_t key,
                              std::chrono::nanoseconds usual_limit) noexcept {
     list.add(one, key);
-    // A default limit begins only at the next alarm, so adding a continuation usually reads no
-    // clock.
+    // The default limit only starts to count at the next alarm, so adding a continuation usually
+    // does not need to read the clock.
     if (one.has_limit() || alarm_ == (time_point::max)()) [[unlikely]]
       set_alarm(one, usual_limit);
   }

@@ -137,8 +137,9 @@ class pool_places : public memory_keeper {
   registered_buffer<> buffer_;
   std::uint32_t lkey_;
   std::uint32_t count_;
-  std::uint32_t size_;    ///< the requested size of a place
-  std::size_t distance_;  ///< bytes from one place to the next, which share no cache line
+  std::uint32_t size_;  ///< the requested size of a place
+  /// The distance in bytes between the starts of adjacent places; places never share a cache line.
+  std::size_t distance_;
   bool is_watched_;
   place_record* records_;
   owned<place_record[]> records_owner_;

@@ -116,7 +116,7 @@ class receive_slots {
   }
   /// The slot for the next receive. The slot stays free until `commit` is called. \pre `has_room`
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& next() noexcept { return slots_[free_]; }
-  /// Marks as posted the slot that `next` returned. \param is_held true if the receive has a handle
+  /// Marks the slot that `next` returned as posted. \param is_held true if the receive has a handle
   VERBSPP_DATA_PATH void commit(receive_slot& slot, scope_state* scope, bool is_held) noexcept {
     free_ = slot.next;
     --free_count_;

@@ -222,7 +222,8 @@ class send_window {
   bool is_open_ = false;
   record* records_ = nullptr;  ///< a ring, indexed by the lower bits of request numbers
   std::uint64_t mask_ = 0;
-  std::uint64_t runs_end_ = 0;  ///< one more than the highest number that ends a run
+  /// All runs that are recorded in `records_` consist of requests with numbers below this one.
+  std::uint64_t runs_end_ = 0;
   owned<record[]> records_owner_{};
   /// The failed requests of the current connection, linked to those of earlier connections.
   owned<lost_sends> lost_{};

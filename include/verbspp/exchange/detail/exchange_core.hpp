@@ -45,8 +45,8 @@ struct exchange_setup {
   std::array<std::byte, 16> party{};
 };
 
-/// The part of one side of an exchange that does not depend on the types of the object that it
-/// connects and of the values that it sends. docs/exchange.md describes the protocol.
+/// The type-independent part of one side of an exchange: it knows neither the type of the object
+/// being connected nor the types of the values sent. docs/exchange.md describes the protocol.
 class exchange_core {
  public:
   /// Creates one side of an exchange.

@@ -9,7 +9,7 @@ namespace softverbs {
 namespace {
 
 std::array<passage, passage::most> all_passages;
-/// One more than the highest number of any passage that a thread has taken so far.
+/// One more than the highest index of a passage that a thread has taken so far.
 std::atomic<std::size_t> ever_taken{0};
 
 }  // namespace

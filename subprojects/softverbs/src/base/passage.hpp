@@ -44,7 +44,7 @@ class passage {
  private:
   friend class passage_of_thread;
   static passage& at(std::size_t number) noexcept;
-  /// One more than the highest number of any passage that a thread has taken so far.
+  /// One more than the highest index of a passage that a thread has taken so far.
   static std::size_t count() noexcept;
 
   /// Odd while the thread that owns the passage is in it.

@@ -59,8 +59,10 @@ struct fault {
   std::optional<std::uint32_t> pair;  ///< the number of the queue pair; empty for any
   std::uint64_t first = 1;
   bool repeats = false;
-  std::uint32_t chance = 0;  ///< the probability in millionths; 0 if occasions are counted
-  std::int64_t span = 0;     ///< nanoseconds to wait after the fault was set
+  /// The probability in millionths that the fault strikes on an occasion. If it is 0, `first` and
+  /// `repeats` determine on which occasions the fault strikes.
+  std::uint32_t chance = 0;
+  std::int64_t span = 0;  ///< nanoseconds to wait after the fault was set
   effect what;
 };
 

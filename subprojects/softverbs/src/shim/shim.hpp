@@ -252,10 +252,10 @@ ibv_qp* attended(ibv_context* verbs, Make make) {
 /// Returns the device's channel behind a program's channel.
 ibv_comp_channel* theirs(ibv_comp_channel* channel) noexcept;
 
-/// Takes completions from the device, and judges them, until the device has no more, or this
-/// library holds as many as the queue can have. Must be called in a session of the queue. Returns 0
-/// or the device's result, which is negative from ibv_poll_cq, and an errno value from
-/// ibv_start_poll.
+/// Takes completions from the device, and judges them. Stops when the device has no more of them,
+/// or when this library holds as many as the queue can hold. Must be called in a session of the
+/// queue. Returns 0, or the error of the device's function: the negative number that ibv_poll_cq
+/// has returned, or the errno value that ibv_start_poll has returned.
 int take_in(queue_record& queue, ibv_poll_cq_attr* one_by_one);
 
 /// `stand_in_front` replaces the functions of an extended completion queue. The functions below

@@ -12,8 +12,9 @@ struct xrc_target;
 int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_qp*& created);
 /// Implements ibv_destroy_qp for an object that refers to an XRC receive queue pair.
 int destroy_target(xrc_target& target);
-/// Returns the error for a request posted to an XRC receive queue pair, which has no queues. Does
-/// not access the queue pair behind the object, which may be moving to another device.
+/// Returns the error for a request posted to an XRC receive queue pair, to which nothing can be
+/// posted. Uses only the object `target`: the queue pair to which the object refers may be moving
+/// to another device at the same time.
 int refuse_request(const ibv_qp& target) noexcept;
 
 }  // namespace softverbs

@@ -47,7 +47,7 @@ int connect_to(const std::string& name) {
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
-  // steady: the name of a socket of this process, found by its port
+  // steady: this is the name of a socket of this process, found by its port
   name.copy(to.sun_path + 1, sizeof(to.sun_path) - 1);
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   REQUIRE(::connect(socket, reinterpret_cast<const sockaddr*>(&to), length) == 0);

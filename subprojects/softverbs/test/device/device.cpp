@@ -155,7 +155,7 @@ TEST_CASE("the pkey table has only the default pkey") {
   CHECK(ibv_get_pkey_index(device.verbs, 1, htobe16(0x1234)) == -1);
 }
 
-TEST_CASE("the GID table matches its link layer") {
+TEST_CASE("the GID table matches the port's link layer") {
   open_context device;
   ibv_gid_entry table[32];
   const ssize_t count = ibv_query_gid_table(device.verbs, table, 32, 0);

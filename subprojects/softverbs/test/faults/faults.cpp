@@ -565,7 +565,7 @@ TEST_CASE("in single-step mode timeouts expire by steps instead of by time") {
   const faults set("packet:*=lost");
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   ibv_wc completion{};
-  // steady: gives a mistake time to show; a correct device passes at any speed
+  // steady: this pause only gives a mistake time to show: a correct device passes after any pause
   std::this_thread::sleep_for(50ms);
   CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
   int steps = 0;
@@ -574,7 +574,7 @@ TEST_CASE("in single-step mode timeouts expire by steps instead of by time") {
   CHECK(static_cast<int>(completion.status) == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("after single-step mode ends, requests are direct") {
+TEST_CASE("after single-step mode ends, requests take the direct path again") {
   connection link;
   softverbs_hold(1);
   softverbs_go_on();

@@ -509,7 +509,7 @@ TEST_CASE("accesses to other files are not affected") {
   CHECK((about.st_mode & 0777) == 0640);
   ::close(created);
   // A relative path is never treated as a file of a device, whatever its name is.
-  // steady: the folder of the file above, whose name is unique
+  // steady: this folder contains the file above, which has a unique name
   const int folder = ::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   REQUIRE(folder >= 0);
   const int relative = ::openat(folder, path.c_str() + 5, O_RDONLY | O_CLOEXEC);

@@ -94,7 +94,7 @@ TEST_CASE("an acknowledgement that has arrived in time is accepted even if it is
   REQUIRE(softverbs_step() == 1);
   // The peer sent the acknowledgement before it exited.
   REQUIRE(other.wait() == 0);
-  // steady: lets the ACK timeout expire; on a slower machine it has expired earlier
+  // steady: the ACK timeout expires during this pause; on a slower machine, it has expired earlier
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   held.go_on();
   CHECK(end.wait().status == IBV_WC_SUCCESS);

@@ -60,7 +60,8 @@ TEST_CASE("receive scaling: the hash agrees with the published examples") {
   for (const example& one : {
            example{"3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766, 0x2cc18cd5,
                    0x40207d3d},
-           // steady: an address in a published example of the hash; nothing is sent
+           // steady: this fixed address is part of a published example of the hash; nothing is sent
+           // to it
            example{"3ffe:501:8::260:97ff:fe40:efab", 14230, "ff02::1", 4739, 0x0f0c461c,
                    0xdde51bbf},
            example{"3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, "fe80::200:f8ff:fe21:67cf", 38024,

@@ -114,7 +114,7 @@ bool all_go_on(const soak::board& all) {
         all_did = all_did && (one == other || all.known[one][other].done > before[one][other] + 10);
     if (all_did || all.wrong) return !all.wrong;
     if (steady::now() > latest) return false;
-    // steady: the pause of a loop that polls until its deadline
+    // steady: this pause is not critical, because the loop polls until its deadline
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -148,7 +148,7 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
     soak::board& all = *board.all;
     std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
     const auto pause = [&](unsigned most) {
-      // steady: spreads the kills and stops; they may come at any point
+      // steady: this pause spreads the kills and stops, which may come at any point
       std::this_thread::sleep_for(std::chrono::microseconds(random() % (most * 1000)));
     };
     std::vector<std::unique_ptr<peer>> others;

@@ -88,7 +88,7 @@ ibv_gid gid_of(const char* text) {
 
 /// Returns a multicast group that no other process joins.
 ibv_gid group_of_process(std::uint8_t number, bool ipv4 = false) {
-  // steady: the GID contains the process ID and the number of the group
+  // steady: the GID is unique, because it contains the process ID and the number of the group
   ibv_gid result = gid_of(ipv4 ? "::ffff:239.0.0.0" : "ff0e::");
   const std::uint32_t name = htobe32(static_cast<std::uint32_t>(::getpid()) << 2U | number);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(&name);
@@ -133,7 +133,7 @@ struct multicast_member {
 
 }  // namespace
 
-TEST_CASE("UD: a datagram arrives after 40 bytes that identify its sender") {
+TEST_CASE("UD: a datagram is placed behind 40 bytes, which contain a header on Ethernet only") {
   for (std::uint8_t index = 0; index < (on_ethernet() ? 6 : 1); ++index) {
     datagram_connection ends(index);
     INFO("GID " << int{index});

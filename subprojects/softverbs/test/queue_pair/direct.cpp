@@ -153,7 +153,7 @@ TEST_CASE("nothing is written after the target was reset or its rights were revo
     REQUIRE(ibv_modify_qp(link.right.pair, &attributes,
                           IBV_QP_STATE | (resets ? 0 : IBV_QP_ACCESS_FLAGS)) == 0);
     link.right.memory[0] = 0;
-    // steady: gives a mistake time to show; a correct device passes at any speed
+    // steady: this pause only gives a mistake time to show: a correct device passes after any pause
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     CHECK(link.right.memory[0] == 0);
     done = true;

@@ -22,7 +22,7 @@ bool eventually(const Condition& condition) {
   const auto latest = std::chrono::steady_clock::now() + patience;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > latest) return false;
-    // steady: the pause of a loop that polls until its deadline
+    // steady: this pause is not critical, because the loop polls until its deadline
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;

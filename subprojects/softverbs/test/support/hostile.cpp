@@ -219,7 +219,7 @@ void chatter(const order& asked) {
 int connection_to(std::uint32_t qpn) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  // steady: the name contains the number of the process of a queue pair of this test
+  // steady: the name contains the number of a process that belongs to this test
   const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u",
                                    qpn >> wire::index_bits);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -27,7 +27,7 @@ struct process_name {
   explicit process_name(std::uint32_t qpn) noexcept {
     name.sun_family = AF_UNIX;
     const int written =
-        // steady: the name contains the number of the process of a queue pair of this test
+        // steady: the name contains the number of a process that belongs to this test
         std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u", qpn >> 14);
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                     static_cast<std::size_t>(written));
@@ -154,7 +154,8 @@ inline void let_everybody_in(std::uint32_t qpn) {
   intruder last(qpn);
   last.greet(-1);
   REQUIRE(last.is_answered());
-  // steady: waits by the clock by which the device accepts sixteen connections per millisecond
+  // steady: this pause uses the same clock as the device, which accepts sixteen connections per
+  // millisecond
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 

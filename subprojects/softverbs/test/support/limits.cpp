@@ -55,7 +55,7 @@ std::string own_kind() {
         listens == 0 ||
         ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &name_length) != 0)
       continue;
-    // steady: reads the name of a socket of this process
+    // steady: this only reads the name of a socket of this process
     const std::string found(name.sun_path + 1, name_length - offsetof(sockaddr_un, sun_path) - 1);
     return found.substr(0, found.rfind('/') + 1);
   }
@@ -100,7 +100,7 @@ int latecomer() {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     const std::string text = kind + std::to_string(slot);
-    // steady: the name depends on a configuration that only this process has
+    // steady: the name is unique, because it depends on a configuration that only this process has
     text.copy(name.sun_path + 1, sizeof(name.sun_path) - 1);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
     if (taken < 0 || ::bind(taken, reinterpret_cast<const sockaddr*>(&name), length) != 0) return 3;
@@ -131,7 +131,7 @@ int seeker() {
     const int taken = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
-    // steady: the name depends on a configuration that only this process has
+    // steady: the name is unique, because it depends on a configuration that only this process has
     text.copy(name.sun_path + 1, sizeof(name.sun_path) - 1);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
     const bool has_it = ::bind(taken, reinterpret_cast<const sockaddr*>(&name), length) == 0;

@@ -174,7 +174,7 @@ void link::withdraw(std::minstd_rand& random) {
     offered_.saved = own_.area;
     offered_.withdrawn = 1;
     own_.area.fill(nobody);
-    // steady: gives a mistake time to show; a correct device passes at any speed
+    // steady: this pause only gives a mistake time to show: a correct device passes after any pause
     std::this_thread::sleep_for(pause);
     if (!is_all(own_.area.data(), area_bytes, nobody))
       complain("something was written to a region that had been deregistered");
@@ -182,7 +182,7 @@ void link::withdraw(std::minstd_rand& random) {
     offered_.withdrawn = 0;
   } else {
     const std::uint64_t before = *static_cast<volatile std::uint64_t*>(&own_.counter);
-    // steady: gives a mistake time to show; a correct device passes at any speed
+    // steady: this pause only gives a mistake time to show: a correct device passes after any pause
     std::this_thread::sleep_for(pause);
     if (*static_cast<volatile std::uint64_t*>(&own_.counter) != before)
       complain("something was counted in a region that had been deregistered");
@@ -268,7 +268,7 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
       broken_ = true;
       return false;
     }
-    // steady: the pause of a loop that polls until its deadline
+    // steady: this pause is not critical, because the loop polls until its deadline
     if (looks > 200) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   if (completion.wr_id != requests_) complain("a completion of another request");
@@ -411,7 +411,7 @@ int work() {
     std::minstd_rand chance(all.seeds[self] + 1);
     while (!all.stops && !all.wrong) {
       links[chance() % links.size()]->withdraw(chance);
-      // steady: spreads the deregistrations; they may come at any point
+      // steady: this pause spreads the deregistrations, which may come at any point
       std::this_thread::sleep_for(std::chrono::microseconds(chance() % 20000));
     }
   });

@@ -97,7 +97,7 @@ TEST_CASE("an object's handle can be imported only through the object's own comm
   CHECK(refusal([&] { return ibv_import_dm(imported.verbs, 1); }) == ENOENT);
 }
 
-TEST_CASE("an imported domain is the same domain and busy until all of its objects are destroyed") {
+TEST_CASE("an imported domain is the original, which is busy until its objects are destroyed") {
   const open_context opened;
   imported_context other(opened.verbs);
   ibv_pd* const domain = ibv_alloc_pd(opened.verbs);

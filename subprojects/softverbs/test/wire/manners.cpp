@@ -48,7 +48,7 @@ double processor_seconds() {
 }
 
 void sleep_for(int milliseconds) {
-  // steady: the callers give the reason
+  // steady: each caller has a comment with the reason for its pause
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("connections that lack descriptors wait without using processor time")
   {
     const no_more_descriptors now;
     posted = end.send(2, {end.piece(0, 64)});
-    // steady: the period for which processor time is measured
+    // steady: processor time is measured during this period
     used = processor_seconds_of([] { sleep_for(400); });
     quiet = end.quiet();
   }
@@ -225,7 +225,7 @@ TEST_CASE("a live peer that lacks descriptors isn't considered dead") {
     double used = 0;
     if (round == 0) {
       const no_more_descriptors now;
-      // steady: the period for which processor time is measured
+      // steady: processor time is measured during this period
       used = processor_seconds_of([] { sleep_for(300); });
     }
     CHECK(used < 0.15);
