@@ -8,7 +8,7 @@
 
 namespace verbspp::detail {
 
-/// An integer that counts or identifies something, as opposed to a truth value or a character.
+/// An integer that counts or identifies something, as opposed to a `bool` or a character.
 template <class Type>
 concept Number = std::integral<Type> &&
                  because(!std::is_same_v<Type, bool> && !std::is_same_v<Type, char> &&
