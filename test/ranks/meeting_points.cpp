@@ -64,24 +64,24 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
 [[nodiscard]] std::size_t fill(int descriptor) {
   const std::array<char, 4096> zeros{};
   std::size_t filled = 0;
-  bool is_full = false;
   const auto has_filled = [&] {
-    is_full = true;
+    // Even if no bytes can be sent now, the other end may announce more room later. But once the
+    // kernel has probed for room without success, the other end will not announce any. The kernel
+    // is asked first, because room may appear between a send and this question.
+    tcp_info told{};
+    socklen_t size = sizeof told;
+    ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &told, &size);
+    bool is_full = true;
     for (ssize_t sent = 0; sent >= 0;) {
       // Single bytes fill the remaining room.
-      for (const std::size_t size : {zeros.size(), std::size_t{1}}) {
-        sent = ::send(descriptor, zeros.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
+      for (const std::size_t part : {zeros.size(), std::size_t{1}}) {
+        sent = ::send(descriptor, zeros.data(), part, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent <= 0) continue;
         filled += static_cast<std::size_t>(sent);
         is_full = false;
         break;
       }
     }
-    // Even if no bytes can be sent now, the other end may announce more room later. But once the
-    // kernel has probed for room without success, the other end will not announce any.
-    tcp_info told{};
-    socklen_t size = sizeof told;
-    ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &told, &size);
     return is_full && told.tcpi_backoff != 0;
   };
   wait_until(has_filled, "the other end to accept no more data");
