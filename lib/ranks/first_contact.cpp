@@ -67,8 +67,8 @@ static_assert(datagram_header_size + length <= place_size);
         "handshake";
   if (errnum == ESTALE)
     hint =
-        "the calling rank has replaced its channel, and this rank still uses the old one: call "
-        "mend()";
+        "the calling rank has replaced the channel between the two ranks, but this rank has not: "
+        "call mend()";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 

@@ -3,4 +3,4 @@
 // case: unknown_line
 // runner: failed: unknown directive
 // expect: a message
-// expected: another message that would not be looked for
+// expected: the directive is misspelled
