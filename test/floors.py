@@ -12,9 +12,9 @@ import sys
 
 # The floors, from the lowest to the highest; docs/design.md describes the contents of each floor.
 FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange", "group", "cm",
-          "ranks"]
+          "ranks", "calls"]
 # Headers that combine several floors belong to none of them.
-ROOFS = {"verbspp/asio.hpp", "verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp",
+ROOFS = {"verbspp/asio.hpp", "verbspp/calls.hpp", "verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp",
          "verbspp/cm.hpp", "verbspp/coroutine.hpp", "verbspp/group.hpp",
          "verbspp/ranks.hpp", "verbspp/sender.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/words.hpp"
+#include <verbspp/base/detail/words.hpp>
 
 #include <verbspp/base/detail/brief_lock.hpp>
 

@@ -75,6 +75,10 @@ wait_limit::time_point channel_hub::deadline() const noexcept {
   return state_ ? state_->deadline() : (wait_limit::time_point::max)();
 }
 
+void channel_hub::wake(channel_id id) const noexcept {
+  if (state_ && id.index < state_->capacity()) state_->report(id);
+}
+
 std::uint32_t channel_hub::size() const noexcept { return state_ ? state_->size() : 0; }
 
 std::uint32_t channel_hub::capacity() const noexcept { return state_ ? state_->capacity() : 0; }

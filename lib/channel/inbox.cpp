@@ -171,6 +171,11 @@ std::optional<result<message>> inbox::next() noexcept {
   return next(*state_.get());
 }
 
+std::optional<result<message>> inbox::next_arrived() noexcept {
+  if (!state_) return moved_from();
+  return next_arrived(*state_.get());
+}
+
 result<message> inbox::wait(call_limit limit) noexcept {
   if (!state_) [[unlikely]]
     return moved_from();

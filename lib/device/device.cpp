@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
-#include "base/words.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/device/device.hpp>
 

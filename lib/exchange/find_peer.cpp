@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
 #include "base/timer.hpp"
-#include "base/words.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include "exchange/tcp_attempt.hpp"
 #include <verbspp/exchange/detail/find_peer.hpp>
 

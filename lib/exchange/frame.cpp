@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/frame.hpp"
 
-#include "base/words.hpp"
+#include <verbspp/base/detail/words.hpp>
 
 #include <algorithm>
 #include <cstdio>

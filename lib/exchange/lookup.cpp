@@ -2,7 +2,7 @@
 #include "exchange/lookup.hpp"
 
 #include "base/wake_signal.hpp"
-#include "base/words.hpp"
+#include <verbspp/base/detail/words.hpp>
 
 #include <netdb.h>
 #include <netinet/in.h>

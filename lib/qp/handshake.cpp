@@ -2,7 +2,7 @@
 /// \file
 /// The steps that `build`, `handshake` and `activate` perform. They make the same transitions that
 /// programs can make themselves, with the builder's parameters.
-#include "base/words.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
 #include <verbspp/device/route.hpp>

@@ -3,7 +3,7 @@
 #include "ranks/step.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
-#include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
 #include <verbspp/work/work_completion.hpp>

@@ -2,7 +2,7 @@
 #include "ranks/step.hpp"
 
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/channel/detail/channel_access.hpp>
 
 #include <sched.h>
 

@@ -8,7 +8,7 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
-#include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/group/group_scope.hpp>

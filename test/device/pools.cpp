@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channels.hpp"
-#include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/channel/detail/channel_access.hpp>
 
 #include <algorithm>
 #include <array>

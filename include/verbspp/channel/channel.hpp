@@ -304,6 +304,7 @@ class prepared_channel : public detail::core_owner,
  private:
   friend channel;
   friend class inbox;
+  friend detail::channel_access;
   friend posting_operations<prepared_channel, queue_pair_state::init>;
 };
 

@@ -123,6 +123,11 @@ class channel_hub {
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 call_limit limit) const noexcept;
 
+  /// Reports the channel with this id as if it had news, and wakes a waiting thread: the program
+  /// gets an arrival without a message, and a client of `hub_clients` gets a turn. So any thread can
+  /// pass work on a channel to the threads that wait. A no-op if no channel has this id.
+  void wake(channel_id id) const noexcept;
+
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable when there may be something for `poll` to find: an arrival, the hang-up of a
   /// descriptor that a channel watches, or a failure. -1 if the hub only spins or was moved from,

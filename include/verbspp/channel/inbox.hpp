@@ -80,6 +80,8 @@ class inbox {
   /// Returns the next message if one has arrived; never blocks.
   /// \errors the reason why the channel is broken; `invalid_input` if the inbox was moved from
   [[nodiscard]] std::optional<result<message>> next() noexcept;
+  /// Used by the library only: as `next`, but does not poll for completions.
+  [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
   /// Waits for the next message. If no limit is given, the channel's default limit applies. The
   /// limit only ends this call: the receives stay posted, since the pool owns their memory.
   /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <string_view>
 
-#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// Creates an error with a text that is known only at run time, such as a message from the peer.
@@ -26,4 +25,3 @@ inline constexpr std::size_t longest_words = 400;
                                                                  const char* format, ...) noexcept;
 
 }  // namespace verbspp::detail
-#pragma GCC visibility pop

@@ -6,9 +6,12 @@
 
 namespace verbspp::detail {
 
-/// Gives a group access to the private parts of its channels.
+/// Gives higher layers access to the state of channels.
 struct channel_access {
   [[nodiscard]] static channel_core& core_of(const channel& of) noexcept { return of.core(); }
+  [[nodiscard]] static channel_core& core_of(const prepared_channel& of) noexcept {
+    return of.core();
+  }
 };
 
 }  // namespace verbspp::detail

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Calls: requests and answers between a caller and a service, over a channel. The library is
+/// verbspp-calls.
+#pragma once
+
+#include <verbspp/calls/caller.hpp>
+#include <verbspp/calls/caller_options.hpp>
+#include <verbspp/calls/detail/awaited_call.hpp>
+#include <verbspp/calls/method.hpp>
+#include <verbspp/calls/service.hpp>
+#include <verbspp/calls/service_options.hpp>
+#include <verbspp/channel.hpp>

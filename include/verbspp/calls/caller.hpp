@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/calls/caller_options.hpp>
+#include <verbspp/calls/detail/caller_core.hpp>
+#include <verbspp/calls/method.hpp>
+#include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/message.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// The bytes of an answer, in the place of the caller's pool in which they arrived. A move-only
+/// owner, which may outlive the caller.
+class [[nodiscard]] received_bytes {
+ public:
+  received_bytes() noexcept = default;
+  /// Used by the library only.
+  explicit received_bytes(message arrived) noexcept : message_(std::move(arrived)) {}
+
+  /// The bytes; none if the object is empty or was moved from.
+  [[nodiscard]] std::span<const std::byte> view() const& noexcept VERBSPP_LIFETIMEBOUND {
+    if (!message_) return {};
+    return detail::body_of(message_);
+  }
+  /// The number of bytes.
+  [[nodiscard]] std::size_t size() const noexcept {
+    return message_ ? message_.size() - detail::call_header::size : 0;
+  }
+  void view() const&& = delete;  // a temporary releases its bytes: store it in a variable
+
+ private:
+  message message_{};
+};
+
+namespace detail {
+
+/// The type of the value that a caller gets as the answer.
+template <class Value>
+struct owned_value {
+  using type = Value;
+};
+template <>
+struct owned_value<bytes> {
+  using type = received_bytes;
+};
+
+template <Method Called>
+using answer_to = typename owned_value<typename Called::answer>::type;
+template <Method Called>
+using request_for = typename value_to_send<typename Called::request>::type;
+
+/// Converts the message with an answer to the answer.
+template <Method Called>
+[[nodiscard]] result<answer_to<Called>> decode_answer(result<message>&& arrived) noexcept {
+  using value = typename Called::answer;
+  if (arrived.has_error()) [[unlikely]]
+    return arrived.assume_error();
+  if constexpr (std::is_void_v<value>)
+    return success();
+  else if constexpr (std::is_same_v<value, bytes>)
+    return received_bytes(std::move(arrived).assume_value());
+  else
+    return codec<value>::decode(body_of(std::as_const(arrived).assume_value()));
+}
+
+template <Method Called>
+class awaited_call;
+
+}  // namespace detail
+
+/// True if an error of a call comes from the service: its handler has refused the call. The kind
+/// and the text are those that the handler gave. False for errors of the connection and of limits.
+[[nodiscard]] bool is_refusal(const error& failure) noexcept;
+
+/// A handle to a call in flight, as returned by `caller::post_call`.
+///
+/// The answer is taken once, by `poll` or `wait`. Destroying the handle ends the call: its answer
+/// is dropped when it arrives. The handle may outlive the caller: the call has then failed.
+///
+/// Move-only. Thread rule: one thread at a time for the handle and its caller.
+template <Method Called>
+class [[nodiscard]] pending_call {
+ public:
+  using answer = result<detail::answer_to<Called>>;
+
+  /// An empty handle.
+  pending_call() noexcept = default;
+  /// Used by the library only.
+  pending_call(detail::reference<detail::caller_core> core, std::uint16_t slot) noexcept
+      : core_(std::move(core)), slot_(slot) {}
+  pending_call(pending_call&&) noexcept = default;
+  pending_call& operator=(pending_call&& other) noexcept {
+    if (this == &other) return *this;
+    give_up();
+    core_ = std::move(other.core_);
+    slot_ = other.slot_;
+    return *this;
+  }
+  pending_call(const pending_call&) = delete;
+  pending_call& operator=(const pending_call&) = delete;
+  ~pending_call() { give_up(); }
+
+  /// True if the answer can be taken. False after it was taken, and if the handle is empty.
+  [[nodiscard]] bool has_call() const noexcept { return static_cast<bool>(core_); }
+  /// Returns the answer if it has arrived; never blocks.
+  /// \errors as `caller::call`; `invalid_input` if the handle is empty
+  [[nodiscard]] std::optional<answer> poll() noexcept {
+    if (!core_) return answer(no_call());
+    if (!core_->is_done(slot_)) core_->take_arrived(true);
+    if (!core_->is_done(slot_)) return std::nullopt;
+    const auto core = std::move(core_);
+    return detail::decode_answer<Called>(core->finish(slot_, description));
+  }
+  /// Waits for the answer. If the limit is reached first, the call ends, and its answer is dropped
+  /// when it arrives; the connection and other calls are not affected.
+  /// \errors as `caller::call`; `invalid_input` if the handle is empty
+  [[nodiscard]] answer wait(call_limit limit = call_limit::of_channel()) noexcept {
+    if (!core_) return no_call();
+    const auto core = std::move(core_);
+    return detail::decode_answer<Called>(core->wait(slot_, description, core->begin_limit(limit)));
+  }
+  /// Ends the call. Its answer is dropped when it arrives. A no-op if the handle is empty.
+  void give_up() noexcept {
+    if (core_) std::exchange(core_, {})->give_up(slot_);
+  }
+
+ private:
+  static constexpr const detail::method_description& description =
+      detail::description_of<Called>;
+  [[nodiscard]] static error no_call() noexcept {
+    return {error_kind::invalid_input, Called::name,
+            "this handle has no call: it was moved from, or its answer was taken"};
+  }
+
+  detail::reference<detail::caller_core> core_{};
+  std::uint16_t slot_ = 0;
+};
+
+/// Makes calls to a service at the other end of a channel.
+///
+///     VERBSPP_TRY(prepared, domain.build_channel().build());
+///     VERBSPP_TRY(calls, caller::open(prepared));
+///     ... connect the channel, for example by an exchange
+///     VERBSPP_TRYV(calls.start<lookup, store>(std::move(channel), 5s));
+///     VERBSPP_TRY(found, calls.call<lookup>({.number = 7}, 10ms));
+///
+/// Many calls can be in flight. Their answers may come in any order. The limit of a call is for
+/// this call only: when it is reached, the call returns `timed_out`, the late answer is dropped,
+/// and the next call on the same connection works. Requests are copied into the memory of the
+/// caller, so the program may reuse its own memory as soon as a function returns.
+///
+/// Every call needs a credit of the service, which has a receive for it, and a receive of the
+/// caller for the answer. So no message ever finds the peer without a receive. A call that ended
+/// early keeps both until its late answer arrives.
+///
+/// If the connection breaks, all calls fail with the cause. Then open another caller for the next
+/// connection.
+///
+/// A move-only owner. It may be destroyed while calls are in flight: their handles then return
+/// `not_connected`. A caller that was moved from refuses all calls (`invalid_input`). Thread rule:
+/// one thread at a time for the caller, its handles and its channel; `statistics` may be called on
+/// any thread.
+class caller {
+ public:
+  /// Prepares calls over a channel that is not connected yet: posts receives for the answers.
+  /// \errors `invalid_input` if the channel's queues are too small, or an option is out of range;
+  /// `not_supported` for a UC channel, or a channel of a hub with a pool; as `message_pool::create`
+  /// and `inbox::open`
+  [[nodiscard]] static result<caller> open(prepared_channel& link,
+                                           const caller_options& options = {}) noexcept {
+    VERBSPP_TRY(core, detail::caller_core::open(link, options));
+    return caller(std::move(core));
+  }
+  caller(caller&&) noexcept = default;
+  caller& operator=(caller&& other) noexcept {
+    if (this == &other) return *this;
+    close();
+    core_ = std::move(other.core_);
+    return *this;
+  }
+  caller(const caller&) = delete;
+  caller& operator=(const caller&) = delete;
+  ~caller() { close(); }
+
+  /// Takes over the connected channel, and compares the methods with those of the service.
+  /// \errors `mismatch` with the difference in words; `not_found` if the service lacks a method;
+  /// `invalid_input` if this is not the channel for which the caller was opened; as `call`
+  template <Method... Called>
+  [[nodiscard]] result<void> start(channel link,
+                                   call_limit limit = call_limit::of_channel()) noexcept {
+    static_assert(sizeof...(Called) > 0, "name the methods: calls.start<lookup, store>(...)");
+    if (!core_) return moved_from("caller::start");
+    static constexpr std::array<const detail::method_description*, sizeof...(Called)> all{
+        &detail::description_of<Called>...};
+    return core_->start(std::move(link), all, limit);
+  }
+
+  /// Calls the method, and waits for its answer. First waits for a credit if there is none.
+  /// \returns the answer, or nothing if it is void
+  /// \errors `timed_out`, `cancelled` if the limit ended the wait: the service may or may not
+  /// execute the call; the error that the service has refused the call with (`is_refusal`);
+  /// `invalid_input` if the request is larger than `caller_options::message_size`; `mismatch` if
+  /// the answer has the wrong size; the cause if the connection is broken
+  template <Method Called>
+  [[nodiscard]] result<detail::answer_to<Called>> call(
+      detail::request_for<Called> request, call_limit limit = call_limit::of_channel()) noexcept {
+    if (!core_) [[unlikely]]
+      return moved_from(Called::name);
+    constexpr const auto& described = detail::description_of<Called>;
+    const wait_limit until = core_->begin_limit(limit);
+    VERBSPP_TRY(slot, send<Called>(core_->begin_waiting(described, until), request));
+    return detail::decode_answer<Called>(core_->wait(slot, described, until));
+  }
+  /// Sends the call, and returns a handle to it; never blocks.
+  /// \errors `would_block` if there is no credit; otherwise as `call`
+  template <Method Called>
+  [[nodiscard]] result<pending_call<Called>> post_call(
+      detail::request_for<Called> request) noexcept {
+    if (!core_) [[unlikely]]
+      return moved_from(Called::name);
+    VERBSPP_TRY(slot, send<Called>(core_->begin(detail::description_of<Called>), request));
+    return pending_call<Called>(core_, slot);
+  }
+  /// As `call`, but awaits the answer in a coroutine; include `<verbspp/calls.hpp>`.
+  /// `channel::poll` of the caller's channel resumes the coroutine. The request has to outlive the
+  /// `co_await` expression, as an argument of that expression does. Destroying the coroutine ends
+  /// the call.
+  template <Method Called>
+  [[nodiscard]] detail::awaited_call<Called> async_call(
+      detail::request_for<Called> request VERBSPP_LIFETIMEBOUND,
+      const wait_limit& limit = detail::default_limit) noexcept;
+
+  /// The channel, for event loops, `channel::poll` and `channel::failure`. \pre the caller was not
+  /// moved from
+  [[nodiscard]] channel& link() noexcept { return core_->link(); }
+  /// The counters. Each is exact, but they are read one after the other. May be called on any
+  /// thread. \pre the caller was not moved from
+  [[nodiscard]] caller_statistics statistics() const noexcept { return core_->statistics(); }
+
+ private:
+  explicit caller(detail::reference<detail::caller_core> core) noexcept : core_(std::move(core)) {}
+
+  [[nodiscard]] static error moved_from(const char* operation) noexcept {
+    return {error_kind::invalid_input, operation, "this caller was moved from"};
+  }
+  template <Method Called>
+  [[nodiscard]] result<std::uint16_t> send(result<message>&& begun,
+                                           detail::request_for<Called> request) noexcept {
+    if (begun.has_error()) [[unlikely]]
+      return begun.assume_error();
+    message& into = begun.assume_value();
+    VERBSPP_TRY(size,
+                codec<typename Called::request>::encode(request, detail::body_of(into)));
+    return core_->send(std::move(into), detail::description_of<Called>, size);
+  }
+  void close() noexcept {
+    if (core_) core_->close();
+  }
+
+  detail::reference<detail::caller_core> core_;
+};
+
+}  // namespace verbspp

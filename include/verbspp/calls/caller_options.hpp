@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace verbspp {
+
+/// The options of a caller.
+struct caller_options {
+  /// The maximum number of calls in flight: 1 to 65,535. The service may allow fewer. The channel
+  /// needs a send queue of this size, and a receive queue of twice this size; with the default
+  /// sizes of a channel, 8 is the maximum.
+  std::uint32_t in_flight = 8;
+  /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If the service has a
+  /// smaller maximum, that one applies.
+  std::uint32_t message_size = 1024;
+  /// The number of answers of type `bytes` that the program may keep while calls continue.
+  std::uint32_t kept_answers = 8;
+};
+
+/// The counters of a caller. They begin at 0 when the caller is created.
+struct caller_statistics {
+  std::uint64_t calls = 0;         ///< calls that were sent
+  std::uint64_t answers = 0;       ///< answers that arrived before their call ended
+  std::uint64_t refusals = 0;      ///< calls that the service has refused
+  std::uint64_t given_up = 0;      ///< calls that ended before their answer arrived
+  std::uint64_t late_answers = 0;  ///< answers to calls that had ended
+  std::uint64_t waits = 0;         ///< calls that waited until they could be sent
+  std::uint64_t request_bytes = 0;
+  std::uint64_t answer_bytes = 0;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/calls/caller.hpp>
+#include <verbspp/calls/detail/caller_core.hpp>
+#include <verbspp/channel/detail/awaited.hpp>
+
+#include <coroutine>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+/// The awaitable of `caller::async_call`. It waits until the call can be sent, and then for the
+/// answer.
+template <Method Called>
+class [[nodiscard]] awaited_call : awaited {
+ public:
+  using answer = result<answer_to<Called>>;
+
+  awaited_call(reference<caller_core> core, request_for<Called> request,
+               const wait_limit& limit) noexcept
+      : awaited(proceed, test, limit), core_(std::move(core)), request_(request) {}
+  awaited_call(const awaited_call&) = delete;
+  awaited_call& operator=(const awaited_call&) = delete;
+  ~awaited_call() {
+    if (is_sent_) core_->give_up(slot_);
+  }
+
+  /// For `as_sender` only: the channel whose `poll` resumes the operation. \pre the caller was not
+  /// moved from
+  [[nodiscard]] channel_core& polled() const noexcept { return core_->polled(); }
+
+  [[nodiscard]] bool await_ready() noexcept { return advance(); }
+  void await_suspend(std::coroutine_handle<> waiting) noexcept {
+    waiting_ = waiting;
+    if (!is_sent_) core_->note_wait();
+    core_->polled().continue_when(*this);
+  }
+  [[nodiscard]] answer await_resume() noexcept { return *std::move(answer_); }
+
+ private:
+  static constexpr const method_description& description = description_of<Called>;
+
+  [[nodiscard]] static state test(condition& self) noexcept {
+    auto& mine = static_cast<awaited_call&>(self);
+    caller_core& core = *mine.core_.get();
+    core.take_arrived(false);
+    if (mine.is_sent_ ? core.is_done(mine.slot_) : core.may_begin()) return state::met;
+    return core.lacks_places() ? state::unmet_so_far : state::unmet;
+  }
+  static void proceed(continuation& self) noexcept {
+    auto& mine = static_cast<awaited_call&>(self);
+    if (mine.has_expired() && !(mine.is_sent_ && mine.core_->is_done(mine.slot_)))
+      mine.answer_ = answer(mine.limit().failure(
+          Called::name, mine.is_sent_ ? "no answer has arrived" : "the call was not sent"));
+    else if (!mine.advance())
+      return mine.core_->polled().continue_when(mine);
+    mine.waiting_.resume();
+  }
+  /// Sends the call, and takes the answer, if that is possible now. \returns true if it has
+  /// finished
+  [[nodiscard]] bool advance() noexcept {
+    if (!core_) {
+      answer_ = answer(error(error_kind::invalid_input, Called::name,
+                             "this caller was moved from"));
+      return true;
+    }
+    if (!is_sent_) {
+      const result<std::uint16_t> sent = send();
+      if (sent.has_error()) {
+        if (sent.assume_error() == error_kind::would_block) return false;
+        answer_ = answer(sent.assume_error());
+        return true;
+      }
+      slot_ = sent.assume_value();
+      is_sent_ = true;
+    }
+    if (!core_->is_done(slot_)) return false;
+    is_sent_ = false;
+    answer_ = decode_answer<Called>(core_->finish(slot_, description));
+    return true;
+  }
+  [[nodiscard]] result<std::uint16_t> send() noexcept {
+    VERBSPP_TRY(into, core_->begin(description));
+    VERBSPP_TRY(size, codec<typename Called::request>::encode(request_, body_of(into)));
+    return core_->send(std::move(into), description, size);
+  }
+
+  reference<caller_core> core_;
+  request_for<Called> request_;
+  std::uint16_t slot_ = 0;
+  bool is_sent_ = false;
+  std::optional<answer> answer_{};
+};
+
+}  // namespace detail
+
+template <Method Called>
+detail::awaited_call<Called> caller::async_call(detail::request_for<Called> request,
+                                                const wait_limit& limit) noexcept {
+  return {core_, request, limit};
+}
+
+}  // namespace verbspp

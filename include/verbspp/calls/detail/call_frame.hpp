@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The header of the messages of calls; docs/calls.md describes its bytes.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+
+namespace verbspp::detail {
+
+enum class call_frame_kind : std::uint8_t {
+  call = 1,
+  answer = 2,
+  refusal = 3,  ///< the call has failed; the body has the kind of the error, and a text
+};
+
+/// The number of the built-in method that compares the methods of both ends.
+inline constexpr std::uint16_t comparing_methods = 0;
+
+/// Returns the value in the byte order of the frames, which is little-endian, or converts it back.
+template <class Integer>
+[[nodiscard]] constexpr Integer in_frame_order(Integer value) noexcept {
+  if constexpr (std::endian::native == std::endian::little) return value;
+  auto bytes = std::bit_cast<std::array<std::byte, sizeof(Integer)>>(value);
+  for (std::size_t i = 0; i < bytes.size() / 2; ++i)
+    std::swap(bytes[i], bytes[bytes.size() - 1 - i]);
+  return std::bit_cast<Integer>(bytes);
+}
+
+/// The header of each message of a call.
+struct call_header {
+  static constexpr std::size_t size = 16;
+  static constexpr std::uint8_t protocol_version = 1;
+
+  call_frame_kind kind{};
+  std::uint16_t method = 0;
+  /// The number that the caller gave the call; the answer repeats it.
+  std::uint32_t number = 0;
+  std::uint32_t length = 0;  ///< the number of bytes that follow
+  /// In answers: how many calls the caller may send on this connection in all, modulo 2^32.
+  std::uint32_t credits = 0;
+
+  void encode(std::byte* into) const noexcept {
+    into[0] = static_cast<std::byte>(kind);
+    into[1] = static_cast<std::byte>(protocol_version);
+    put(into + 2, method);
+    put(into + 4, number);
+    put(into + 8, length);
+    put(into + 12, credits);
+  }
+  /// Returns the header, or nothing if the bytes are not a message of this protocol.
+  [[nodiscard]] static std::optional<call_header> decode(
+      std::span<const std::byte> message) noexcept {
+    if (message.size() < size || message[1] != std::byte{protocol_version}) return std::nullopt;
+    const call_header read{.kind = static_cast<call_frame_kind>(message[0]),
+                           .method = get<std::uint16_t>(&message[2]),
+                           .number = get<std::uint32_t>(&message[4]),
+                           .length = get<std::uint32_t>(&message[8]),
+                           .credits = get<std::uint32_t>(&message[12])};
+    if (read.kind < call_frame_kind::call || read.kind > call_frame_kind::refusal ||
+        read.length != message.size() - size)
+      return std::nullopt;
+    return read;
+  }
+
+  /// Turns the encoded header of a call into that of its answer.
+  static void set_kind(std::byte* header, call_frame_kind kind, std::uint32_t length) noexcept {
+    header[0] = static_cast<std::byte>(kind);
+    put(header + 8, length);
+  }
+  /// Sets the credits in an encoded header.
+  static void set_credits(std::byte* header, std::uint32_t credits) noexcept {
+    put(header + 12, credits);
+  }
+
+ private:
+  template <class Integer>
+  static void put(std::byte* into, Integer value) noexcept {
+    value = in_frame_order(value);
+    std::memcpy(into, &value, sizeof value);
+  }
+  template <class Integer>
+  [[nodiscard]] static Integer get(const std::byte* from) noexcept {
+    Integer value{};
+    std::memcpy(&value, from, sizeof value);
+    return in_frame_order(value);
+  }
+};
+
+}  // namespace verbspp::detail

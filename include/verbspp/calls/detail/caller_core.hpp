@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/calls/caller_options.hpp>
+#include <verbspp/calls/detail/call_frame.hpp>
+#include <verbspp/calls/method.hpp>
+#include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/inbox.hpp>
+#include <verbspp/channel/message.hpp>
+#include <verbspp/channel/message_pool.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace verbspp::detail {
+
+/// The bytes after the header of a message.
+[[nodiscard]] inline std::span<std::byte> body_of(message& of) noexcept {
+  return of.bytes().subspan(call_header::size);
+}
+[[nodiscard]] inline std::span<const std::byte> body_of(const message& of) noexcept {
+  return of.bytes().subspan(call_header::size);
+}
+
+/// The state of a caller, independent of the types of its methods. Calls in flight share it, since
+/// their handles may outlive the caller.
+class caller_core : public counted {
+ public:
+  /// The number of a slot: a place in the table of calls in flight.
+  using slot_index = std::uint16_t;
+
+  [[nodiscard]] static result<reference<caller_core>> open(prepared_channel& link,
+                                                           const caller_options& options) noexcept;
+  caller_core(inbox answers, message_pool pool, channel_core& core, std::uint32_t in_flight,
+              std::uint32_t message_size) noexcept;
+  caller_core(const caller_core&) = delete;
+  caller_core& operator=(const caller_core&) = delete;
+  ~caller_core() = default;
+
+  /// Takes over the connected channel, and compares the methods with those of the service.
+  [[nodiscard]] result<void> start(channel&& link, std::span<const method_description* const> of,
+                                   call_limit limit) noexcept;
+  /// Destroys the channel. Calls in flight fail.
+  void close() noexcept;
+
+  [[nodiscard]] channel& link() noexcept { return link_; }
+  [[nodiscard]] channel_core& polled() const noexcept { return core_; }
+  [[nodiscard]] caller_statistics statistics() const noexcept;
+
+  // A call is made in three steps. 1. `begin` or `begin_waiting` returns a message for the request.
+  // 2. The caller of these functions encodes the request into `body_of(message)`. 3. `send` sends
+  // it, and returns the slot of the call, which `finish`, `wait` or `give_up` release.
+
+  /// \errors `would_block` if no call can be sent at the moment
+  [[nodiscard]] result<message> begin(const method_description& of) noexcept;
+  [[nodiscard]] result<message> begin_waiting(const method_description& of,
+                                              const wait_limit& until) noexcept;
+  [[nodiscard]] result<slot_index> send(message&& request, const method_description& of,
+                                        std::size_t size) noexcept;
+  /// Processes the messages that have arrived.
+  void take_arrived(bool polls) noexcept;
+  /// True if the call has an answer, or will get none because the connection is broken.
+  [[nodiscard]] bool is_done(slot_index slot) const noexcept {
+    return slots_.get()[slot].state == slot_state::answered || failure_.has_value();
+  }
+  /// True if `begin` would return a message or an error other than `would_block`.
+  [[nodiscard]] bool may_begin() noexcept;
+  /// True if all places of the pool are in use. No thread is woken when one becomes free.
+  [[nodiscard]] bool lacks_places() const noexcept { return pool_.available() == 0; }
+  /// Takes the answer. \pre is_done(slot)
+  [[nodiscard]] result<message> finish(slot_index slot, const method_description& of) noexcept;
+  /// Waits for the answer, and takes it.
+  [[nodiscard]] result<message> wait(slot_index slot, const method_description& of,
+                                     const wait_limit& until) noexcept;
+  /// Ends a call whose answer has not arrived. Its slot becomes free when the answer arrives.
+  void give_up(slot_index slot) noexcept;
+  void note_wait() noexcept { add(counters_.waits, 1); }
+
+  /// Returns the limit. If it is a duration, the duration begins now.
+  [[nodiscard]] wait_limit begin_limit(call_limit limit) const noexcept;
+
+ private:
+  enum class slot_state : std::uint8_t { free, waiting, answered, given_up };
+  struct call_slot {
+    slot_state state = slot_state::free;
+    std::uint16_t generation = 0;  ///< distinguishes the calls that had this slot
+    std::uint16_t next_free = 0;
+    std::uint16_t method = 0;
+    message answer{};
+  };
+
+  static void add(std::uint64_t& counter, std::uint64_t count) noexcept {
+    __atomic_store_n(&counter, counter + count, __ATOMIC_RELAXED);  // only one thread writes
+  }
+  [[nodiscard]] bool has_credit() const noexcept;
+  void take(message&& arrived) noexcept;
+  void free(slot_index slot) noexcept;
+  void fail(const error& why) noexcept;
+  [[nodiscard]] result<void> compare(std::span<const method_description* const> methods,
+                                     const wait_limit& until) noexcept;
+
+  channel_core& core_;
+  message_pool pool_;
+  inbox answers_;
+  channel link_{};
+  std::uint32_t in_flight_;
+  std::uint32_t message_size_;
+  std::uint32_t largest_request_;  ///< in bytes; both ends must accept it
+  std::uint32_t sent_ = 0;
+  std::uint32_t answered_ = 0;
+  std::uint32_t credits_ = 1;  ///< how many calls may be sent in all; the service raises it
+  owned<call_slot[]> slots_{};
+  std::uint32_t first_free_ = 0;
+  std::optional<error> failure_{};
+  caller_statistics counters_{};
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/brief_lock.hpp>
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/calls/detail/call_frame.hpp>
+#include <verbspp/calls/detail/caller_core.hpp>
+#include <verbspp/calls/method.hpp>
+#include <verbspp/calls/service_options.hpp>
+#include <verbspp/channel/channel_hub.hpp>
+#include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/hub_clients.hpp>
+#include <verbspp/channel/message.hpp>
+#include <verbspp/channel/message_pool.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace verbspp::detail {
+
+/// A client of a service. The table of clients and the open calls of the client share it, since
+/// calls may be answered on any thread, and after the client has left.
+class calling_client : public counted {
+ public:
+  calling_client(channel_hub hub, channel_id id, std::uint32_t in_flight) noexcept
+      : hub_(std::move(hub)),
+        id_(id),
+        in_flight_(in_flight),
+        sending_(new (std::nothrow) message[in_flight]),
+        ready_(new (std::nothrow) message[in_flight]) {}
+  calling_client(const calling_client&) = delete;
+  calling_client& operator=(const calling_client&) = delete;
+  ~calling_client() = default;
+
+  // Functions for the thread that has the client's turn.
+
+  [[nodiscard]] bool is_allocated() const noexcept { return sending_ && ready_; }
+  void begin_turn() noexcept;
+  /// Sends the answers that are ready. When there are none left, ends the turn.
+  void end_turn(channel& link, service_statistics& counters) noexcept;
+  /// Counts a call that has arrived. \returns false if the client had no credit for it
+  [[nodiscard]] bool note_call() noexcept { return ++taken_ - answered_ <= in_flight_; }
+  /// The client has left: answers are dropped from now on.
+  void leave() noexcept;
+
+  // Functions for any thread.
+
+  /// Passes an answer to the thread that has the client's next turn.
+  void deliver(message&& answer) noexcept;
+  /// The size of the largest answer that the client accepts, in bytes.
+  [[nodiscard]] std::uint32_t answer_size() const noexcept {
+    return __atomic_load_n(&answer_size_, __ATOMIC_RELAXED);
+  }
+  void set_answer_size(std::uint32_t size) noexcept {
+    __atomic_store_n(&answer_size_, size, __ATOMIC_RELAXED);
+  }
+  [[nodiscard]] channel_id id() const noexcept { return id_; }
+
+ private:
+  /// \returns false if the queue is full, and the answer was not sent
+  [[nodiscard]] bool send(channel& link, message& answer, service_statistics& counters) noexcept;
+
+  channel_hub hub_;
+  channel_id id_;
+  std::uint32_t in_flight_;
+  std::uint32_t answer_size_ = 0;
+  std::uint32_t taken_ = 0;     ///< calls that have arrived
+  std::uint32_t answered_ = 0;  ///< calls that were answered
+  owned<message[]> sending_;  ///< used only by `end_turn`
+
+  brief_lock lock_{};
+  // The lock guards the following members.
+  owned<message[]> ready_;  ///< answers to be sent, at most one for each call in flight
+  std::uint32_t ready_count_ = 0;
+  bool is_in_turn_ = false;
+  bool has_left_ = false;
+};
+
+/// A call that was not answered yet, independent of the type of its method. If it is destroyed, the
+/// call is refused.
+class open_call {
+ public:
+  open_call() noexcept = default;
+  open_call(reference<calling_client> from, message&& request) noexcept
+      : client_(std::move(from)), message_(std::move(request)) {}
+  open_call(open_call&&) noexcept = default;
+  open_call& operator=(open_call&& other) noexcept {
+    if (this == &other) return *this;
+    drop();
+    client_ = std::move(other.client_);
+    message_ = std::move(other.message_);
+    return *this;
+  }
+  open_call(const open_call&) = delete;
+  open_call& operator=(const open_call&) = delete;
+  ~open_call() { drop(); }
+
+  [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(client_); }
+  [[nodiscard]] std::span<const std::byte> request() const noexcept { return body_of(message_); }
+  [[nodiscard]] channel_id client() const noexcept {
+    return is_open() ? client_->id() : channel_id();
+  }
+
+  /// Encodes an answer, and sends it. `encode` gets the space for the answer, and returns its size.
+  /// \errors those of `encode`; the call is then still open, but its request is overwritten
+  template <class Encode>
+  [[nodiscard]] result<void> answer_with(const char* operation, Encode encode) noexcept {
+    if (!is_open()) [[unlikely]]
+      return answered_already(operation);
+    VERBSPP_TRY(size, encode(space()));
+    finish(call_frame_kind::answer, size);
+    return success();
+  }
+  void refuse(error_kind kind, std::string_view text) noexcept;
+  void refuse(const error& why) noexcept;
+
+ private:
+  [[nodiscard]] static error answered_already(const char* operation) noexcept;
+  /// The space for the body of the answer.
+  [[nodiscard]] std::span<std::byte> space() noexcept;
+  void finish(call_frame_kind kind, std::size_t size) noexcept;
+  void drop() noexcept;
+
+  reference<calling_client> client_{};
+  message message_{};
+};
+
+/// A method of a service with its handler.
+class method_handler {
+ public:
+  explicit method_handler(const method_description& method) noexcept : method_(&method) {}
+  method_handler(const method_handler&) = delete;
+  method_handler& operator=(const method_handler&) = delete;
+  virtual ~method_handler();
+
+  [[nodiscard]] const method_description& method() const noexcept { return *method_; }
+  virtual void take(open_call&& call) const = 0;
+
+ private:
+  const method_description* method_;
+};
+
+/// The data about a client in the table of clients.
+class client_entry {
+ public:
+  client_entry() noexcept = default;
+  explicit client_entry(reference<calling_client>&& of) noexcept : client_(std::move(of)) {}
+  client_entry(client_entry&&) noexcept = default;
+  client_entry& operator=(client_entry&&) = delete;
+  ~client_entry() {
+    if (client_) client_->leave();
+  }
+  [[nodiscard]] const reference<calling_client>& operator*() const noexcept { return client_; }
+
+ private:
+  reference<calling_client> client_{};
+};
+
+/// The state of a service, independent of the types of its methods. Thread-safe.
+class service_core {
+ public:
+  using turn = hub_clients<client_entry>::turn;
+
+  [[nodiscard]] static result<owned<service_core>> create(
+      const protection_domain& domain, const service_options& options,
+      std::vector<owned<method_handler>> handlers) noexcept;
+  service_core(message_pool pool, hub_clients<client_entry> clients,
+               const service_options& options,
+               std::vector<owned<method_handler>> handlers) noexcept;
+  service_core(const service_core&) = delete;
+  service_core& operator=(const service_core&) = delete;
+  ~service_core() = default;
+
+  result<channel_id> add(channel&& link) noexcept;
+  [[nodiscard]] result<void> serve(const wait_limit& until);
+  [[nodiscard]] result<void> poll();
+  [[nodiscard]] hub_clients<client_entry>& clients() noexcept { return clients_; }
+  [[nodiscard]] service_statistics statistics() const noexcept;
+
+ private:
+  void serve(turn client);
+  /// \returns false if the client has broken the protocol
+  [[nodiscard]] bool take(const reference<calling_client>& client, message&& arrived);
+  [[nodiscard]] const method_handler* find(std::uint16_t number) const noexcept;
+  void compare(open_call& call, calling_client& client) const noexcept;
+
+  message_pool pool_;
+  std::vector<owned<method_handler>> handlers_;  ///< sorted by the numbers of the methods
+  service_options options_;
+  service_statistics counters_{};
+  hub_clients<client_entry> clients_;  ///< destroyed first, with the channels
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/refers_elsewhere.hpp>
+#include <verbspp/base/error.hpp>
+#include <verbspp/base/result.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <span>
+#include <type_traits>
+
+namespace verbspp {
+
+/// The request or answer of a method that consists of any number of bytes. A program passes a
+/// `std::span<const std::byte>`.
+struct bytes {};
+
+/// The number that stands for "any number of bytes" where both ends compare the sizes of a method's
+/// requests and answers.
+inline constexpr std::uint32_t any_size = UINT32_MAX;
+
+/// Converts the values of a type to the bytes of a request or answer, and back.
+///
+/// A trivially copyable type needs no specialization: its bytes are copied. They have the byte
+/// order and the padding of the sender's machine, and the receiver checks only their number. So
+/// `decode` may return any value, for example an enumerator that does not exist.
+///
+/// For other types, the program specializes the template:
+///
+///     template <>
+///     struct verbspp::codec<order> {
+///       static constexpr std::uint32_t size = verbspp::any_size;
+///       static result<std::size_t> encode(const order& value, std::span<std::byte> into) noexcept;
+///       static result<order> decode(std::span<const std::byte> from) noexcept;
+///     };
+///
+/// `encode` returns the number of bytes that it has written. `decode` gets bytes that come from the
+/// other end, and must not trust them. Its value may refer to them only in a handler, where they
+/// remain valid until the call is answered.
+template <class Value>
+struct codec {
+  static_assert(std::is_trivially_copyable_v<Value>,
+                "the bytes of this type can't be copied: specialize verbspp::codec for it, or use "
+                "verbspp::bytes");
+  static_assert(!detail::RefersElsewhere<Value>,
+                "this type refers to memory of this process, so its bytes mean nothing at the "
+                "other end: use verbspp::bytes for data of any length");
+  static constexpr std::uint32_t size = sizeof(Value);
+
+  [[nodiscard]] static result<std::size_t> encode(const Value& value,
+                                                  std::span<std::byte> into) noexcept {
+    if (into.size() < sizeof(Value)) [[unlikely]]
+      return error::above_limit("encode a value", "size, bytes", sizeof(Value), into.size());
+    std::memcpy(into.data(), &value, sizeof(Value));
+    return sizeof(Value);
+  }
+  /// \pre `from` has `size` bytes
+  [[nodiscard]] static result<Value> decode(std::span<const std::byte> from) noexcept {
+    // Value may have no default constructor, so its bytes become an object here.
+    struct copy {
+      alignas(Value) std::byte of[sizeof(Value)];
+    } made;
+    std::memcpy(made.of, from.data(), sizeof(Value));
+    return *std::launder(reinterpret_cast<const Value*>(made.of));
+  }
+};
+
+template <>
+struct codec<bytes> {
+  static constexpr std::uint32_t size = any_size;
+
+  /// The bytes may overlap, since a handler may answer with bytes of the request.
+  [[nodiscard]] static result<std::size_t> encode(std::span<const std::byte> value,
+                                                  std::span<std::byte> into) noexcept {
+    if (into.size() < value.size()) [[unlikely]]
+      return error::above_limit("encode bytes", "size, bytes", value.size(), into.size());
+    if (!value.empty()) std::memmove(into.data(), value.data(), value.size());
+    return value.size();
+  }
+  [[nodiscard]] static result<std::span<const std::byte>> decode(
+      std::span<const std::byte> from) noexcept {
+    return from;
+  }
+};
+
+namespace detail {
+
+template <class Value>
+concept HasCodec = requires(std::span<const std::byte> from) {
+  { codec<Value>::size } -> std::convertible_to<std::uint32_t>;
+  codec<Value>::decode(from).has_value();
+};
+
+/// The parameter type for a value that is sent.
+template <class Value>
+struct value_to_send {
+  using type = const Value&;
+};
+template <>
+struct value_to_send<bytes> {
+  using type = std::span<const std::byte>;
+};
+
+template <class Type>
+concept HasMethodNumber = requires {
+  requires std::is_same_v<decltype(Type::number), const std::uint16_t>;
+  requires Type::number != 0;
+};
+template <class Type>
+concept HasMethodName = requires {
+  { Type::name } -> std::convertible_to<const char*>;
+};
+
+/// The description of a method, which both ends compare when a connection starts.
+struct method_description {
+  /// The maximum length of a name. Longer names are truncated for the comparison.
+  static constexpr std::size_t longest_name = 64;
+
+  std::uint16_t number = 0;
+  std::uint16_t version = 0;
+  std::uint32_t request_size = 0;
+  std::uint32_t answer_size = 0;
+  const char* name = "";
+};
+
+}  // namespace detail
+
+/// A type that describes a method of a service:
+///
+///     struct lookup {
+///       static constexpr std::uint16_t number = 1;    // at least 1, unique in the service
+///       static constexpr const char* name = "lookup";
+///       using request = key;
+///       using answer = account;                       // or void
+///       static constexpr std::uint16_t version = 2;   // optional, by default 0
+///     };
+///
+/// Requests and answers are trivially copyable values, `bytes`, or values with a `codec`. The name
+/// is a string literal, and appears in error messages.
+template <class Type>
+concept Method =
+    detail::because(detail::HasMethodNumber<Type>,
+                    "a method has a number: static constexpr std::uint16_t number = 1; (0 is "
+                    "reserved)") &&
+    detail::because(detail::HasMethodName<Type>,
+                    "a method has a name: static constexpr const char* name = \"lookup\";") &&
+    requires {
+      typename Type::request;
+      typename Type::answer;
+    };
+
+namespace detail {
+
+template <class Value>
+inline constexpr std::uint32_t size_of_value = codec<Value>::size;
+template <>
+inline constexpr std::uint32_t size_of_value<void> = 0;
+
+template <Method Described>
+[[nodiscard]] constexpr method_description describe() noexcept {
+  method_description made{.number = Described::number,
+                          .version = 0,
+                          .request_size = size_of_value<typename Described::request>,
+                          .answer_size = size_of_value<typename Described::answer>,
+                          .name = Described::name};
+  if constexpr (requires { Described::version; }) made.version = Described::version;
+  return made;
+}
+template <Method Described>
+inline constexpr method_description description_of = describe<Described>();
+
+}  // namespace detail
+
+}  // namespace verbspp

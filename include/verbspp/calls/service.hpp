@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/calls/detail/service_core.hpp>
+#include <verbspp/calls/method.hpp>
+#include <verbspp/calls/service_options.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/channel_hub.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace verbspp {
+
+/// A call that a handler answers later, on any thread.
+///
+/// Destroying it without an answer refuses the call, so every call gets an answer. It may outlive
+/// the client's connection, and the service: answering it then has no effect.
+///
+/// A move-only owner. Thread rule: as for a plain value; it may move between threads.
+template <Method Called>
+class [[nodiscard]] received_call {
+ public:
+  /// The type of `request()`: the value itself, or for `bytes` a `std::span<const std::byte>`.
+  using request_type =
+      std::remove_cvref_t<typename detail::value_to_send<typename Called::request>::type>;
+
+  /// An empty object, without a call.
+  received_call() noexcept = default;
+  /// Used by the library only.
+  received_call(detail::open_call call, request_type&& request) noexcept
+      : call_(std::move(call)), request_(std::move(request)) {}
+
+  /// True if the call was not answered yet.
+  [[nodiscard]] bool is_open() const noexcept { return call_.is_open(); }
+  /// The request. Bytes remain valid until the call is answered. \pre is_open()
+  [[nodiscard]] const request_type& request() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return *request_;
+  }
+  void request() const&& = delete;  // a temporary is refused when it ends: store it in a variable
+  /// The client that has made the call. If it was answered already, the generation of the id is 0.
+  [[nodiscard]] channel_id client() const noexcept { return call_.client(); }
+
+  /// Sends the answer. Does not wait.
+  /// \errors `invalid_input` if the call was answered already, or if the answer is larger than both
+  /// ends accept: in that case the call is still open, but bytes of its request are no longer valid
+  template <class Answer = typename Called::answer>
+    requires(!std::is_void_v<Answer> && std::is_same_v<Answer, typename Called::answer>)
+  result<void> answer(typename detail::value_to_send<Answer>::type value) noexcept {
+    return call_.answer_with(Called::name, [&](std::span<std::byte> into) {
+      return codec<Answer>::encode(value, into);
+    });
+  }
+  /// Informs the client that the call was executed, if the answer is void.
+  result<void> answer() noexcept
+    requires std::is_void_v<typename Called::answer>
+  {
+    return call_.answer_with(
+        Called::name, [](std::span<std::byte>) -> result<std::size_t> { return std::size_t{0}; });
+  }
+  /// Refuses the call: the caller gets an error of this kind, with this text, for which
+  /// `is_refusal` is true. At most 399 bytes of the text are sent. A no-op if the call was answered
+  /// already.
+  void refuse(error_kind kind, std::string_view text) noexcept { call_.refuse(kind, text); }
+  /// Refuses the call with the kind and the message of an error.
+  void refuse(const error& why) noexcept { call_.refuse(why); }
+
+ private:
+  detail::open_call call_{};
+  std::optional<request_type> request_{};
+};
+
+namespace detail {
+
+template <Method Called>
+using received_value = typename received_call<Called>::request_type;
+
+/// A function that answers at once: it takes the request and returns the answer, or a result with
+/// the answer.
+template <class Function, class Called>
+concept AnswersAtOnce =
+    std::is_invocable_v<const Function&, const received_value<Called>&> &&
+    !std::is_invocable_v<const Function&, received_call<Called>>;
+
+template <class Function, class Called>
+concept AnswersLater = std::is_invocable_v<const Function&, received_call<Called>>;
+
+/// A method with its handler.
+template <Method Called, class Function>
+class typed_handler final : public method_handler {
+ public:
+  explicit typed_handler(Function&& function)
+      : method_handler(description_of<Called>), function_(std::move(function)) {}
+
+  void take(open_call&& call) const override {
+    auto decoded = codec<typename Called::request>::decode(call.request());
+    if (decoded.has_error()) return call.refuse(decoded.assume_error());
+    received_call<Called> received(std::move(call), std::move(decoded).assume_value());
+    if constexpr (AnswersLater<Function, Called>)
+      function_(std::move(received));
+    else
+      answer(received);
+  }
+
+ private:
+  void answer(received_call<Called>& received) const {
+    using returned = std::invoke_result_t<const Function&, const received_value<Called>&>;
+    if constexpr (std::is_void_v<returned>) {
+      function_(received.request());
+      static_cast<void>(received.answer());
+    } else if constexpr (MayLackValue<returned>) {
+      auto answered = function_(received.request());
+      if (answered.has_error()) return received.refuse(answered.error());
+      if constexpr (std::is_void_v<typename Called::answer>)
+        check(received, received.answer());
+      else
+        check(received, received.answer(answered.value()));
+    } else {
+      check(received, received.answer(function_(received.request())));
+    }
+  }
+  static void check(received_call<Called>& received, const result<void>& sent) noexcept {
+    if (sent.has_error()) received.refuse(sent.error());
+  }
+
+  Function function_;
+};
+
+/// The handler of a method, as `handles` returns it.
+template <Method Called, class Function>
+struct handling {
+  Function function;
+};
+
+}  // namespace detail
+
+/// Names the handler of a method, for `service::create`. The handler is one of these functions:
+///
+///     handles<lookup>([](const key& wanted) -> result<account> { ... })   // or -> account
+///     handles<lookup>([](received_call<lookup> call) { ... call.answer(account) ... })
+///
+/// The first answers at once; an error that it returns refuses the call. The second may store the
+/// call, and answer it later. Several threads may call a handler at the same time if several
+/// threads serve. Calls of one client are passed to handlers one after the other, in order. A
+/// handler that throws an exception refuses the call, and `service::serve` or `service::poll`
+/// passes the exception on.
+template <Method Called, class Function>
+  requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
+                               detail::AnswersAtOnce<std::decay_t<Function>, Called>,
+                           "the handler of a method takes `const request&` (for bytes, a span) and "
+                           "returns the answer, or takes a `received_call<method>`"))
+[[nodiscard]] detail::handling<Called, std::decay_t<Function>> handles(Function&& function) {
+  return {std::forward<Function>(function)};
+}
+
+/// Executes the calls of its clients.
+///
+///     VERBSPP_TRY(serving, service::create(domain, {.clients = 100}, handles<lookup>(...), ...));
+///     ... for each client that comes
+///     VERBSPP_TRY(prepared, domain.build_channel().hub(serving.hub()).build());
+///     ... connect it
+///     VERBSPP_TRYV(serving.add(std::move(channel)));
+///     ... on each thread
+///     VERBSPP_TRYV(serving.serve(stop));
+///
+/// A service has a hub, and memory for `clients` times `in_flight` calls. Every call that a client
+/// may send has a receive, so no client is ever delayed by the calls of others, and a client that
+/// stands still delays nobody. A client that has as many calls in flight as it may have waits for
+/// an answer before it sends the next.
+///
+/// A client is removed when its channel breaks, or when it breaks the protocol. Calls that it has
+/// not got an answer for are dropped when they are answered.
+///
+/// A move-only owner. Destroying it closes the connections of all clients. After a move, the old
+/// object is empty, and refuses all operations (`invalid_input`). Thread-safe, except that no other
+/// call may be in progress when the service is moved or destroyed. Handlers must not destroy it.
+class service {
+ public:
+  /// Creates a service with these methods.
+  /// \errors `invalid_input` if an option is out of range, two methods have the same number, or no
+  /// method was passed; `resource_exhausted`; as `message_pool::create` and `channel_hub::create`
+  template <Method... Called, class... Functions>
+  [[nodiscard]] static result<service> create(const protection_domain& domain,
+                                              const service_options& options,
+                                              detail::handling<Called, Functions>... methods) {
+    static_assert(sizeof...(Called) > 0, "a service has at least one method: handles<method>(...)");
+    std::vector<detail::owned<detail::method_handler>> handlers;
+    handlers.reserve(sizeof...(Called));
+    (handlers.emplace_back(
+         new detail::typed_handler<Called, Functions>(std::move(methods.function))),
+     ...);
+    VERBSPP_TRY(core, detail::service_core::create(domain, options, std::move(handlers)));
+    return service(std::move(core));
+  }
+
+  /// The hub for the channels of clients. \pre the service was not moved from
+  [[nodiscard]] const channel_hub& hub() const noexcept VERBSPP_LIFETIMEBOUND {
+    return core_->clients().hub();
+  }
+  /// Adds a client, whose channel belongs to the hub of the service.
+  /// \returns the id of its channel
+  /// \errors `invalid_input` if the channel belongs to another hub, or its send queue has fewer
+  /// places than `service_options::in_flight`; `not_supported` for a UC channel;
+  /// `resource_exhausted`; the channel is then destroyed
+  result<channel_id> add(channel link) noexcept {
+    if (!core_) return moved_from("service::add");
+    return core_->add(std::move(link));
+  }
+  /// Executes calls until the limit is reached or a stop is requested, which is a success. Any
+  /// number of threads may call this at the same time.
+  /// \errors as `channel_hub::wait`, but not `timed_out` and `cancelled`
+  [[nodiscard]] result<void> serve(const wait_limit& until) {
+    if (!core_) return moved_from("service::serve");
+    return core_->serve(until);
+  }
+  /// Executes the calls that have arrived; never blocks, unless a handler does.
+  /// \errors as `channel_hub::poll`
+  [[nodiscard]] result<void> poll() {
+    if (!core_) return moved_from("service::poll");
+    return core_->poll();
+  }
+
+  /// The descriptor for event loops (`EventSource`), as `channel_hub::file_descriptor`. When it is
+  /// readable, call `poll`. -1 if the service was moved from.
+  [[nodiscard]] int file_descriptor() const noexcept {
+    return core_ ? core_->clients().file_descriptor() : -1;
+  }
+  /// As `channel_hub::request_notification`.
+  [[nodiscard]] result<bool> request_notification() noexcept {
+    if (!core_) return moved_from("service::request_notification");
+    return core_->clients().request_notification();
+  }
+  /// As `channel_hub::deadline`.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return core_ ? core_->clients().deadline() : (wait_limit::time_point::max)();
+  }
+
+  /// The number of clients.
+  [[nodiscard]] std::uint32_t clients() const noexcept {
+    return core_ ? core_->clients().size() : 0;
+  }
+  /// The counters. Each is exact, but they are read one after the other. \pre the service was not
+  /// moved from
+  [[nodiscard]] service_statistics statistics() const noexcept { return core_->statistics(); }
+
+ private:
+  explicit service(detail::owned<detail::service_core> core) noexcept : core_(std::move(core)) {}
+  [[nodiscard]] static error moved_from(const char* operation) noexcept {
+    return {error_kind::invalid_input, operation, "this service was moved from"};
+  }
+
+  detail::owned<detail::service_core> core_;
+};
+
+}  // namespace verbspp

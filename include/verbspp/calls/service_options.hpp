@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/channel/waiting.hpp>
+
+#include <cstdint>
+
+namespace verbspp {
+
+/// The options of a service.
+struct service_options {
+  /// The maximum number of clients at a time: 1 to 65,535.
+  std::uint32_t clients = 64;
+  /// The number of calls that each client may have in flight: 1 to 65,535. The channel of a client
+  /// needs a send queue of this size; with the default size of a channel, 16 is the maximum.
+  std::uint32_t in_flight = 8;
+  /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If a caller has a
+  /// smaller maximum, that one applies to its calls.
+  std::uint32_t message_size = 1024;
+  /// How threads wait for calls.
+  wait_mode waiting = wait_mode::spin();
+};
+
+/// The counters of a service. They begin at 0 when the service is created.
+struct service_statistics {
+  std::uint64_t calls = 0;           ///< calls that arrived
+  std::uint64_t answers = 0;         ///< answers that were sent
+  std::uint64_t refusals = 0;        ///< calls that were refused
+  std::uint64_t request_bytes = 0;
+  std::uint64_t answer_bytes = 0;    ///< including the texts of refusals
+  std::uint64_t removed_clients = 0;  ///< clients removed because they broke the protocol
+};
+
+}  // namespace verbspp

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calls/refusal.hpp"
+#include <verbspp/base/detail/words.hpp>
+#include <verbspp/calls/caller.hpp>
+#include <verbspp/calls/detail/caller_core.hpp>
+#include <verbspp/channel/detail/channel_access.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace verbspp::detail {
+
+namespace {
+
+constexpr const char* opening = "caller::open";
+constexpr const char* starting = "caller::start";
+
+constexpr method_description comparison{.number = comparing_methods,
+                                        .version = 0,
+                                        .request_size = any_size,
+                                        .answer_size = sizeof(std::uint32_t),
+                                        .name = starting};
+
+/// True if `one` is above `other`, for counters that wrap.
+bool is_above(std::uint32_t one, std::uint32_t other) noexcept {
+  return static_cast<std::int32_t>(one - other) > 0;
+}
+
+}  // namespace
+
+caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
+                         std::uint32_t in_flight, std::uint32_t message_size) noexcept
+    : core_(core),
+      pool_(std::move(pool)),
+      answers_(std::move(answers)),
+      in_flight_(in_flight),
+      message_size_(message_size),
+      largest_request_(largest_comparison),
+      slots_(new (std::nothrow) call_slot[in_flight]) {
+  if (!slots_) return;
+  for (std::uint32_t i = 0; i < in_flight; ++i)
+    slots_.get()[i].next_free = static_cast<std::uint16_t>(i + 1);
+}
+
+result<reference<caller_core>> caller_core::open(prepared_channel& link,
+                                                 const caller_options& options) noexcept {
+  if (options.in_flight == 0 || options.in_flight > UINT16_MAX)
+    return error::out_of_range(opening, "in_flight", options.in_flight, "1 to 65535 calls");
+  VERBSPP_TRYV(check_message_size(opening, options.message_size));
+  channel_core& core = channel_access::core_of(link);
+  if (core.state() == channel_state::empty) return channel_core::refusal_of_empty(opening);
+  if (core.connection().type() != transport::rc)
+    return error(error_kind::not_supported, opening,
+                 "calls need a reliable transport: build the channel with transport::rc");
+  if (core.has_shared_messages())
+    return error(error_kind::not_supported, opening,
+                 "this channel receives into the pool of a hub, where other channels could use up "
+                 "the receives for its answers: use a channel with its own receives");
+  const queue_pair_capacities sizes = link.capacities();
+  if (sizes.max_send_work_requests < options.in_flight)
+    return error::above_limit(opening, "in_flight", options.in_flight,
+                              sizes.max_send_work_requests,
+                              "build the channel with a larger max_send_work_requests");
+  const std::uint32_t depth = options.in_flight * 2;
+  if (sizes.max_receive_work_requests < depth)
+    return error::above_limit(opening, "receives (2 for each call in flight)", depth,
+                              sizes.max_receive_work_requests,
+                              "build the channel with a larger max_receive_work_requests");
+  // Every call has a place for its request, which may be in use until after the answer has come.
+  VERBSPP_TRY(pool, message_pool::create(
+                        core.connection().domain(),
+                        depth + 2 * options.in_flight + std::max(options.kept_answers, 1U),
+                        options.message_size + static_cast<std::uint32_t>(call_header::size)));
+  VERBSPP_TRY(answers, inbox::open(link, pool,
+                                   {.depth = depth, .refill = std::max(options.in_flight / 2, 1U)}));
+  reference<caller_core> made(new (std::nothrow)
+                                  caller_core(std::move(answers), std::move(pool), core,
+                                              options.in_flight, options.message_size));
+  if (!made || !made->slots_) return error::from_errno(ENOMEM, opening);
+  return made;
+}
+
+wait_limit caller_core::begin_limit(call_limit limit) const noexcept {
+  return limit.begin(core_.connection().settings().default_limit);
+}
+
+result<void> caller_core::start(channel&& link, std::span<const method_description* const> of,
+                                call_limit limit) noexcept {
+  if (&channel_access::core_of(link) != &core_)
+    return error(error_kind::invalid_input, starting,
+                 "this is another channel: pass the channel of the handshake of the prepared "
+                 "channel for which the caller was opened");
+  link_ = std::move(link);
+  return compare(of, begin_limit(limit));
+}
+
+void caller_core::close() noexcept {
+  fail({error_kind::not_connected, "caller", "the caller was destroyed"});
+  link_ = channel();
+}
+
+/// Sends the descriptions of the methods, as many in each message as it has room for. The service
+/// refuses a message that contains a method which differs from its own.
+result<void> caller_core::compare(std::span<const method_description* const> methods,
+                                  const wait_limit& until) noexcept {
+  std::size_t next = 0;
+  do {
+    VERBSPP_TRY(request, begin_waiting(comparison, until));
+    method_list_writer list(body_of(request), message_size_);
+    while (next < methods.size() && list.add(*methods[next])) ++next;
+    VERBSPP_TRY(slot, send(std::move(request), comparison, list.size()));
+    VERBSPP_TRY(answer, wait(slot, comparison, until));
+    std::uint32_t of_service = 0;
+    std::memcpy(&of_service, body_of(answer).data(), sizeof of_service);
+    largest_request_ = std::min(message_size_, in_frame_order(of_service));
+  } while (next < methods.size());
+  return success();
+}
+
+bool caller_core::has_credit() const noexcept {
+  // Each answer that may come needs a receive.
+  return is_above(credits_, sent_) && first_free_ != in_flight_ &&
+         sent_ - answered_ < answers_.posted();
+}
+
+bool caller_core::may_begin() noexcept {
+  return failure_.has_value() || link_.state() != channel_state::connected ||
+         (has_credit() && pool_.available() != 0);
+}
+
+result<message> caller_core::begin(const method_description& of) noexcept {
+  if (!may_begin()) take_arrived(true);
+  if (failure_) [[unlikely]]
+    return *failure_;
+  if (!link_.is_connected()) [[unlikely]] {
+    if (link_.state() != channel_state::empty) return core_.connection().refusal(of.name);
+    return error(error_kind::not_connected, of.name, "call caller::start first");
+  }
+  if (!has_credit()) [[unlikely]]
+    return error(error_kind::would_block, of.name,
+                 "as many calls are in flight as the service allows: take answers first");
+  VERBSPP_TRY(request, pool_.take());
+  VERBSPP_TRYV(request.resize(call_header::size + largest_request_));
+  return request;
+}
+
+result<message> caller_core::begin_waiting(const method_description& of,
+                                           const wait_limit& until) noexcept {
+  bool has_waited = false;
+  for (;;) {
+    result<message> begun = begin(of);
+    if (begun.has_value() || begun.assume_error() != error_kind::would_block) [[likely]]
+      return begun;
+    if (!has_waited) note_wait();
+    has_waited = true;
+    VERBSPP_TRY(end, link_.wait(until));
+    if (end == wait_end::limit || until.has_passed())
+      return until.failure(of.name, "the call was not sent, because the service has not answered "
+                                    "earlier calls, or because answers were kept too long");
+  }
+}
+
+result<caller_core::slot_index> caller_core::send(message&& request, const method_description& of,
+                                                  std::size_t size) noexcept {
+  const auto index = static_cast<slot_index>(first_free_);
+  call_slot& slot = slots_.get()[index];
+  const call_header header{
+      .kind = call_frame_kind::call,
+      .method = of.number,
+      .number = static_cast<std::uint32_t>(slot.generation) << 16 | index,
+      .length = static_cast<std::uint32_t>(size),
+      .credits = 0};
+  header.encode(request.bytes().data());
+  VERBSPP_TRYV(request.resize(call_header::size + size));
+  VERBSPP_TRYV(link_.post_send(std::move(request)));
+  first_free_ = slot.next_free;
+  slot.state = slot_state::waiting;
+  slot.method = of.number;
+  ++sent_;
+  add(counters_.calls, 1);
+  add(counters_.request_bytes, size);
+  return index;
+}
+
+void caller_core::take_arrived(bool polls) noexcept {
+  for (;;) {
+    auto next = polls ? answers_.next() : answers_.next_arrived();
+    if (!next) return;
+    if (next->has_error()) {
+      fail(next->assume_error());
+      return;
+    }
+    take(std::move(*next).assume_value());
+  }
+}
+
+void caller_core::take(message&& arrived) noexcept {
+  const auto header = call_header::decode(std::as_const(arrived).bytes());
+  const std::uint32_t index = header ? header->number & UINT16_MAX : 0;
+  if (!header || header->kind == call_frame_kind::call || index >= in_flight_) {
+    // Not `close`, which resumes coroutines, and this may be called while a poll looks for them.
+    link_.stop();
+    return fail({error_kind::mismatch, "caller",
+                 "the peer has sent a message that is no answer: it is not a service, or has "
+                 "another version of the protocol"});
+  }
+  call_slot& slot = slots_.get()[index];
+  const bool is_expected = slot.generation == header->number >> 16 &&
+                           slot.method == header->method &&
+                           (slot.state == slot_state::waiting || slot.state == slot_state::given_up);
+  if (!is_expected) {
+    // The answer belongs to no call. It used a receive, but it grants nothing.
+    add(counters_.late_answers, 1);
+    return;
+  }
+  ++answered_;
+  if (is_above(header->credits, credits_)) credits_ = header->credits;
+  if (slot.state == slot_state::given_up) {
+    add(counters_.late_answers, 1);
+    return free(static_cast<slot_index>(index));
+  }
+  slot.state = slot_state::answered;
+  slot.answer = std::move(arrived);
+}
+
+void caller_core::free(slot_index index) noexcept {
+  call_slot& slot = slots_.get()[index];
+  slot.state = slot_state::free;
+  ++slot.generation;
+  slot.next_free = static_cast<std::uint16_t>(first_free_);
+  first_free_ = index;
+}
+
+void caller_core::fail(const error& why) noexcept {
+  if (!failure_) failure_ = why;
+}
+
+result<message> caller_core::finish(slot_index index, const method_description& of) noexcept {
+  call_slot& slot = slots_.get()[index];
+  if (slot.state != slot_state::answered) {
+    give_up(index);
+    return failure_ ? *failure_
+                    : error(error_kind::not_connected, of.name, "the connection was closed");
+  }
+  message answer = std::move(slot.answer);
+  free(index);
+  const auto kind = static_cast<call_frame_kind>(std::as_const(answer).bytes()[0]);
+  if (kind == call_frame_kind::refusal) {
+    add(counters_.refusals, 1);
+    return read_refusal(body_of(std::as_const(answer)), of.name);
+  }
+  const std::size_t size = answer.size() - call_header::size;
+  if (of.answer_size != any_size && of.answer_size != size)
+    return error::mismatch(of.name, "size of the answer, bytes",
+                           static_cast<std::int64_t>(of.answer_size),
+                           static_cast<std::int64_t>(size));
+  add(counters_.answers, 1);
+  add(counters_.answer_bytes, size);
+  return answer;
+}
+
+result<message> caller_core::wait(slot_index index, const method_description& of,
+                                  const wait_limit& until) noexcept {
+  while (!is_done(index)) {
+    result<message> next = answers_.wait(until);
+    if (next.has_value()) [[likely]] {
+      take(std::move(next).assume_value());
+      continue;
+    }
+    if (link_.is_connected() && until.has_passed()) {
+      give_up(index);
+      return until.failure(of.name, "no answer has arrived");
+    }
+    fail(next.assume_error());
+  }
+  return finish(index, of);
+}
+
+void caller_core::give_up(slot_index index) noexcept {
+  call_slot& slot = slots_.get()[index];
+  add(counters_.given_up, 1);
+  if (slot.state == slot_state::answered) {
+    slot.answer = message();
+    return free(index);
+  }
+  slot.state = slot_state::given_up;
+}
+
+caller_statistics caller_core::statistics() const noexcept {
+  const auto read = [](const std::uint64_t& counter) {
+    return __atomic_load_n(&counter, __ATOMIC_RELAXED);
+  };
+  return {.calls = read(counters_.calls),
+          .answers = read(counters_.answers),
+          .refusals = read(counters_.refusals),
+          .given_up = read(counters_.given_up),
+          .late_answers = read(counters_.late_answers),
+          .waits = read(counters_.waits),
+          .request_bytes = read(counters_.request_bytes),
+          .answer_bytes = read(counters_.answer_bytes)};
+}
+
+}  // namespace verbspp::detail

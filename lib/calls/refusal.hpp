@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The bodies of the messages that compare methods, and of refusals; docs/calls.md describes their
+/// bytes.
+#pragma once
+
+#include <verbspp/base/error.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/calls/method.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#pragma GCC visibility push(hidden)
+namespace verbspp::detail {
+
+/// The largest list of methods, in bytes. Each end accepts messages of this size before it knows the
+/// options of the other end. A list with one method always fits.
+inline constexpr std::size_t largest_comparison = 128;
+
+/// Checks the size of messages that a program has chosen.
+/// \errors `invalid_input` if it is below `largest_comparison` or too large
+[[nodiscard]] inline result<void> check_message_size(const char* operation,
+                                                     std::uint32_t size) noexcept {
+  constexpr std::uint32_t largest = 1U << 30;
+  if (size >= largest_comparison && size <= largest) return success();
+  return error::out_of_range(operation, "message_size", size, "128 bytes to 1 GiB");
+}
+
+/// Writes a list of methods.
+class method_list_writer {
+ public:
+  /// \param message_size the largest answer that the caller accepts, in bytes
+  /// \pre `into` has at least `largest_comparison` bytes
+  method_list_writer(std::span<std::byte> into, std::uint32_t message_size) noexcept;
+  /// \returns false if the method does not fit
+  [[nodiscard]] bool add(const method_description& one) noexcept;
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::span<std::byte> into_;
+  std::size_t size_;
+  std::uint8_t count_ = 0;
+};
+
+/// A method in a list that was received. The name refers to the received bytes.
+struct listed_method {
+  std::uint16_t number = 0;
+  std::uint16_t version = 0;
+  std::uint32_t request_size = 0;
+  std::uint32_t answer_size = 0;
+  std::string_view name{};
+};
+
+/// Reads a list of methods.
+class method_list_reader {
+ public:
+  /// \errors `mismatch` if the peer has the other byte order; `invalid_input` if the bytes are no
+  /// list
+  [[nodiscard]] static result<method_list_reader> open(std::span<const std::byte> from) noexcept;
+  /// The largest answer that the caller accepts, in bytes.
+  [[nodiscard]] std::uint32_t message_size() const noexcept { return message_size_; }
+  /// Returns the next method; empty at the end of the list.
+  /// \errors `invalid_input` if the bytes are no list
+  [[nodiscard]] result<std::optional<listed_method>> next() noexcept;
+
+ private:
+  method_list_reader() noexcept = default;
+
+  std::span<const std::byte> rest_{};
+  unsigned count_ = 0;
+  std::uint32_t message_size_ = 0;
+};
+
+/// Text of limited length that is composed of parts.
+class short_text {
+ public:
+  [[nodiscard, gnu::format(printf, 1, 2)]] static short_text of(const char* format, ...) noexcept;
+  [[nodiscard]] std::string_view view() const noexcept { return {text_.data(), size_}; }
+
+ private:
+  std::array<char, 400> text_{};
+  std::size_t size_ = 0;
+};
+
+/// Writes a refusal. A text that does not fit is truncated.
+/// \returns the number of bytes
+[[nodiscard]] std::size_t write_refusal(std::span<std::byte> into, error_kind kind,
+                                        std::string_view text) noexcept;
+/// Returns the error that a refusal contains.
+[[nodiscard]] error read_refusal(std::span<const std::byte> from, const char* operation) noexcept;
+
+}  // namespace verbspp::detail
+#pragma GCC visibility pop

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calls/refusal.hpp"
+
+#include <verbspp/base/detail/words.hpp>
+#include <verbspp/calls/detail/service_core.hpp>
+#include <verbspp/channel/detail/channel_access.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace verbspp::detail {
+
+namespace {
+
+constexpr const char* creating = "service::create";
+constexpr const char* adding = "service::add";
+
+void count(std::uint64_t& counter, std::uint64_t added) noexcept {
+  __atomic_fetch_add(&counter, added, __ATOMIC_RELAXED);
+}
+
+/// Text for a size in a description.
+short_text text_of_size(std::uint32_t size) noexcept {
+  return size == any_size ? short_text::of("any number of bytes") : short_text::of("%u bytes", size);
+}
+
+}  // namespace
+
+// The answers of a client.
+
+void calling_client::begin_turn() noexcept {
+  const brief_guard guard(lock_);
+  is_in_turn_ = true;
+}
+
+void calling_client::deliver(message&& answer) noexcept {
+  {
+    const brief_guard guard(lock_);
+    if (has_left_) return;
+    ready_.get()[ready_count_++] = std::move(answer);
+    if (is_in_turn_) return;
+  }
+  hub_.wake(id_);
+}
+
+void calling_client::end_turn(channel& link, service_statistics& counters) noexcept {
+  bool has_room = true;
+  for (;;) {
+    std::uint32_t count = 0;
+    {
+      const brief_guard guard(lock_);
+      // Without room, the completion of an earlier answer brings another turn.
+      if (ready_count_ == 0 || !has_room) {
+        is_in_turn_ = false;
+        return;
+      }
+      std::swap(ready_, sending_);
+      count = std::exchange(ready_count_, 0U);
+    }
+    for (std::uint32_t i = 0; i < count; ++i) {
+      message& answer = sending_.get()[i];
+      has_room = has_room && send(link, answer, counters);
+      if (has_room) continue;
+      const brief_guard guard(lock_);
+      ready_.get()[ready_count_++] = std::move(answer);
+    }
+  }
+}
+
+bool calling_client::send(channel& link, message& answer, service_statistics& counters) noexcept {
+  call_header::set_credits(answer.bytes().data(), answered_ + 1 + in_flight_);
+  const std::size_t size = answer.size() - call_header::size;
+  const bool is_refusal = answer.bytes()[0] == static_cast<std::byte>(call_frame_kind::refusal);
+  const auto posted = link.post_send(std::move(answer));
+  if (posted.has_error()) {
+    if (posted.assume_error() == error_kind::would_block) return false;
+    answer = message();  // the channel is broken
+    return true;
+  }
+  ++answered_;
+  count(is_refusal ? counters.refusals : counters.answers, 1);
+  count(counters.answer_bytes, size);
+  return true;
+}
+
+void calling_client::leave() noexcept {
+  owned<message[]> dropped;
+  const brief_guard guard(lock_);
+  has_left_ = true;
+  dropped = std::move(ready_);
+}
+
+// Open calls.
+
+error open_call::answered_already(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this call was answered already, or moved from"};
+}
+
+std::span<std::byte> open_call::space() noexcept {
+  const std::size_t size = std::min<std::size_t>(client_->answer_size(),
+                                                 message_.capacity() - call_header::size);
+  static_cast<void>(message_.resize(call_header::size + size));
+  return body_of(message_);
+}
+
+void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
+  static_cast<void>(message_.resize(call_header::size + size));
+  // The method and the number are those of the request.
+  call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size));
+  std::exchange(client_, {})->deliver(std::move(message_));
+}
+
+void open_call::refuse(error_kind kind, std::string_view text) noexcept {
+  if (!is_open()) return;
+  finish(call_frame_kind::refusal, write_refusal(space(), kind, text));
+}
+
+void open_call::refuse(const error& why) noexcept {
+  std::array<char, longest_words> text{};
+  const std::size_t size = why.format(text);
+  refuse(why.kind(), {text.data(), std::min(size, text.size() - 1)});
+}
+
+void open_call::drop() noexcept {
+  refuse(error_kind::cancelled, "the service has dropped the call without an answer");
+}
+
+method_handler::~method_handler() = default;
+
+// The service.
+
+result<owned<service_core>> service_core::create(
+    const protection_domain& domain, const service_options& options,
+    std::vector<owned<method_handler>> handlers) noexcept {
+  constexpr std::uint32_t most = UINT16_MAX;
+  if (options.clients == 0 || options.clients > most)
+    return error::out_of_range(creating, "clients", options.clients, "1 to 65535");
+  if (options.in_flight == 0 || options.in_flight > most)
+    return error::out_of_range(creating, "in_flight", options.in_flight, "1 to 65535 calls");
+  VERBSPP_TRYV(check_message_size(creating, options.message_size));
+  std::ranges::sort(handlers, {}, [](const auto& each) { return each->method().number; });
+  for (std::size_t i = 1; i < handlers.size(); ++i)
+    if (handlers[i - 1]->method().number == handlers[i]->method().number)
+      return error_in_words_of(error_kind::invalid_input, creating,
+                               "the methods \"%s\" and \"%s\" have the same number, %u",
+                               handlers[i - 1]->method().name, handlers[i]->method().name,
+                               unsigned{handlers[i]->method().number});
+  // The hub posts receives in batches of `refill`, so up to `refill - 1` of them may be missing.
+  constexpr std::uint64_t refill = 16, largest_queue = 1U << 24;
+  const std::uint64_t calls = std::uint64_t{options.clients} * options.in_flight;
+  const std::uint64_t receives = calls + refill;
+  // The place of a call is in use until its answer was sent, and the device has reported that. By
+  // then, the client may have sent the next call.
+  const std::uint64_t places = receives + 2 * calls;
+  const std::uint64_t completions =
+      receives + std::uint64_t{options.clients} * 2 * std::max(options.in_flight, 16U);
+  if (completions > largest_queue)
+    return error::above_limit(creating, "clients x in_flight", calls, largest_queue / 4);
+  VERBSPP_TRY(pool, message_pool::create(domain, static_cast<std::uint32_t>(places),
+                                         options.message_size + call_header::size));
+  VERBSPP_TRY(hub, channel_hub::create(domain, pool,
+                                       {.channels = options.clients,
+                                        .completions = static_cast<std::uint32_t>(completions),
+                                        .receives = static_cast<std::uint32_t>(receives),
+                                        .refill = refill,
+                                        .waiting = options.waiting}));
+  VERBSPP_TRY(clients, hub_clients<client_entry>::create(std::move(hub)));
+  owned<service_core> made(new (std::nothrow) service_core(std::move(pool), std::move(clients),
+                                                           options, std::move(handlers)));
+  if (!made) return error::from_errno(ENOMEM, creating);
+  return made;
+}
+
+service_core::service_core(message_pool pool, hub_clients<client_entry> clients,
+                           const service_options& options,
+                           std::vector<owned<method_handler>> handlers) noexcept
+    : pool_(std::move(pool)),
+      handlers_(std::move(handlers)),
+      options_(options),
+      clients_(std::move(clients)) {}
+
+result<channel_id> service_core::add(channel&& link) noexcept {
+  const channel_core& core = channel_access::core_of(link);
+  if (core.connection().type() != transport::rc)
+    return error(error_kind::not_supported, adding,
+                 "calls need a reliable transport: build the channel with transport::rc");
+  const std::uint32_t sends = link.capacities().max_send_work_requests;
+  if (sends < options_.in_flight)
+    return error::above_limit(adding, "in_flight of the service", options_.in_flight, sends,
+                              "build the channel with a larger max_send_work_requests");
+  reference<calling_client> client(
+      new (std::nothrow) calling_client(clients_.hub(), link.id(), options_.in_flight));
+  if (!client || !client->is_allocated()) return error::from_errno(ENOMEM, adding);
+  client->set_answer_size(largest_comparison);
+  return clients_.add(std::move(link), client_entry(std::move(client)));
+}
+
+result<void> service_core::serve(const wait_limit& until) {
+  for (;;) {
+    auto next = clients_.wait(until);
+    if (next.has_value()) [[likely]] {
+      serve(std::move(next).assume_value());
+      continue;
+    }
+    const error& ended = next.assume_error();
+    if ((ended == error_kind::timed_out || ended == error_kind::cancelled) && until.has_passed())
+      return success();
+    return ended;
+  }
+}
+
+result<void> service_core::poll() {
+  // A client that sends all the time must not keep the thread here.
+  for (std::uint32_t turns = clients_.size(); turns > 0; --turns) {
+    VERBSPP_TRY(next, clients_.poll());
+    if (!next) break;
+    serve(std::move(*next));
+  }
+  return success();
+}
+
+void service_core::serve(turn client) {
+  struct answering {
+    calling_client& client;
+    channel& link;
+    service_statistics& counters;
+    ~answering() { client.end_turn(link, counters); }
+  };
+  const reference<calling_client> calling = *client.data();
+  bool is_valid = true;
+  {
+    calling->begin_turn();
+    const answering until_end{*calling.get(), client.link(), counters_};
+    while (auto arrived = client.next()) {
+      is_valid = take(calling, std::move(*arrived));
+      if (!is_valid) break;
+    }
+  }
+  if (is_valid) return;
+  count(counters_.removed_clients, 1);
+  client.remove();
+}
+
+const method_handler* service_core::find(std::uint16_t number) const noexcept {
+  const auto found = std::ranges::lower_bound(
+      handlers_, number, {}, [](const auto& each) { return each->method().number; });
+  return found != handlers_.end() && (*found)->method().number == number ? found->get() : nullptr;
+}
+
+bool service_core::take(const reference<calling_client>& client, message&& arrived) {
+  const auto header = call_header::decode(std::as_const(arrived).bytes());
+  if (!header || header->kind != call_frame_kind::call || !client->note_call()) return false;
+  count(counters_.calls, 1);
+  count(counters_.request_bytes, header->length);
+  open_call call(client, std::move(arrived));
+  if (header->method == comparing_methods) {
+    compare(call, *client.get());
+    return true;
+  }
+  const method_handler* const handler = find(header->method);
+  if (handler == nullptr) {
+    call.refuse(
+        error_kind::not_found,
+        short_text::of("the service has no method with the number %u", unsigned{header->method})
+            .view());
+    return true;
+  }
+  const std::uint32_t size = handler->method().request_size;
+  if (size != any_size && size != header->length) {
+    call.refuse(error_kind::mismatch,
+                short_text::of("the request has %u bytes, but the service expects %u",
+                               header->length, size)
+                    .view());
+    return true;
+  }
+  handler->take(std::move(call));
+  return true;
+}
+
+void service_core::compare(open_call& call, calling_client& client) const noexcept {
+  auto list = method_list_reader::open(call.request());
+  if (list.has_error()) return call.refuse(list.assume_error());
+  client.set_answer_size(std::clamp<std::uint32_t>(list.assume_value().message_size(),
+                                                   largest_comparison, options_.message_size));
+  for (;;) {
+    const auto next = list.assume_value().next();
+    if (next.has_error()) return call.refuse(next.assume_error());
+    if (!next.assume_value()) break;
+    const listed_method& theirs = *next.assume_value();
+    const method_handler* const handler = find(theirs.number);
+    const int length = static_cast<int>(theirs.name.size());
+    if (handler == nullptr)
+      return call.refuse(
+          error_kind::not_found,
+          short_text::of("the service has no method with the number %u, which the caller calls "
+                         "\"%.*s\"",
+                         unsigned{theirs.number}, length, theirs.name.data())
+              .view());
+    const method_description& ours = handler->method();
+    const auto refuse_for = [&](const char* subject, std::string_view at_caller,
+                                std::string_view at_service) noexcept {
+      call.refuse(error_kind::mismatch,
+                  short_text::of("the two ends differ in %s of method %u (\"%.*s\"): the caller "
+                                 "has %.*s, the service has %.*s",
+                                 subject, unsigned{theirs.number}, length, theirs.name.data(),
+                                 static_cast<int>(at_caller.size()), at_caller.data(),
+                                 static_cast<int>(at_service.size()), at_service.data())
+                      .view());
+    };
+    const auto our_name =
+        std::string_view(ours.name).substr(0, method_description::longest_name);
+    if (theirs.name != our_name) return refuse_for("the name", theirs.name, our_name);
+    if (theirs.version != ours.version)
+      return refuse_for("the version", short_text::of("%u", unsigned{theirs.version}).view(),
+                        short_text::of("%u", unsigned{ours.version}).view());
+    if (theirs.request_size != ours.request_size)
+      return refuse_for("the request's size", text_of_size(theirs.request_size).view(),
+                        text_of_size(ours.request_size).view());
+    if (theirs.answer_size != ours.answer_size)
+      return refuse_for("the answer's size", text_of_size(theirs.answer_size).view(),
+                        text_of_size(ours.answer_size).view());
+  }
+  static_cast<void>(call.answer_with("compare methods", [&](std::span<std::byte> into) {
+    return codec<std::uint32_t>::encode(in_frame_order(options_.message_size), into);
+  }));
+}
+
+service_statistics service_core::statistics() const noexcept {
+  const auto read = [](const std::uint64_t& counter) {
+    return __atomic_load_n(&counter, __ATOMIC_RELAXED);
+  };
+  return {.calls = read(counters_.calls),
+          .answers = read(counters_.answers),
+          .refusals = read(counters_.refusals),
+          .request_bytes = read(counters_.request_bytes),
+          .answer_bytes = read(counters_.answer_bytes),
+          .removed_clients = read(counters_.removed_clients)};
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls: blocking calls and calls in flight, answers in any order, limits, and endings.
+
+#include "calls.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Methods that differ from those of the service.
+struct missing_method : sum_method {
+  static constexpr std::uint16_t number = 9;
+};
+struct renamed_method : sum_method {
+  static constexpr const char* name = "total";
+};
+struct newer_method : note_method {
+  static constexpr std::uint16_t version = 8;
+};
+struct larger_method : sum_method {
+  using request = std::array<std::int64_t, 3>;
+};
+struct bytes_method : sum_method {
+  using answer = bytes;
+};
+
+}  // namespace
+
+TEST_CASE("calls return the answers of the service") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  for (std::int64_t i = 0; i < 300; ++i)
+    CHECK(must(calls.call<sum_method>({.first = i, .second = 1}, patience)) == i + 1);
+  for (const std::size_t size : {0U, 1U, 17U, 1023U, 1024U}) {
+    const std::vector<std::byte> sent = pattern(size, 3);
+    const received_bytes got = must(calls.call<echo_method>(sent, patience));
+    CHECK(std::ranges::equal(got.view(), sent));
+  }
+  must(calls.call<note_method>(5, patience));
+  must(calls.call<note_method>(6, patience));
+  CHECK(serving.noted() == 11);
+  const caller_statistics counted = calls.statistics();
+  CHECK(counted.calls == counted.answers);
+  CHECK(counted.refusals == 0);
+  serving.stop();
+  CHECK(serving.failure().empty());
+  CHECK(serving.served().statistics().calls == counted.calls);
+  CHECK(serving.served().statistics().request_bytes == counted.request_bytes);
+}
+
+TEST_CASE("callers that sleep, and a service whose threads sleep, wake for each message") {
+  const testbed bed;
+  running_service serving(bed, 2, {.clients = 8, .waiting = wait_mode::sleep()});
+  caller calls = serving.call({}, wait_mode::sleep());
+  for (std::int64_t i = 0; i < 50; ++i)
+    CHECK(must(calls.call<sum_method>({.first = i, .second = 2}, patience)) == i + 2);
+}
+
+TEST_CASE("a handler can refuse a call, and the caller gets the kind and the text") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  const error refused = failure_of(calls.call<sum_method>({.first = -1, .second = 0}, patience));
+  CHECK(refused == error_kind::not_found);
+  CHECK(is_refusal(refused));
+  CHECK_THAT(refused.message(), Catch::Contains("there is no such number"));
+  CHECK(must(calls.call<sum_method>({.first = 1, .second = 0}, patience)) == 1);
+  CHECK(calls.statistics().refusals == 1);
+
+  SECTION("a deferred call") {
+    auto waiting = must(calls.post_call<kept_method>(1));
+    serving.take_kept(1)[0].refuse(error_kind::busy, "come back\nlater");
+    const error busy = failure_of(waiting.wait(patience));
+    CHECK(busy == error_kind::busy);
+    CHECK_THAT(busy.message(), Catch::Contains("come back?later"));
+  }
+  SECTION("a call that the handler drops") {
+    auto waiting = must(calls.post_call<kept_method>(1));
+    serving.take_kept(1).clear();
+    const error dropped = failure_of(waiting.wait(patience));
+    CHECK(dropped == error_kind::cancelled);
+    CHECK(is_refusal(dropped));
+    CHECK_THAT(dropped.message(), Catch::Contains("dropped the call"));
+  }
+}
+
+TEST_CASE("answers may come in any order, from any thread") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  std::vector<pending_call<kept_method>> waiting;
+  for (std::int32_t i = 0; i < 8; ++i) waiting.push_back(must(calls.post_call<kept_method>(i)));
+  CHECK_FALSE(waiting[0].poll());
+  // All credits are used.
+  CHECK(failure_of(calls.post_call<kept_method>(8)) == error_kind::would_block);
+  auto taken = serving.take_kept(8);
+  std::ranges::shuffle(taken, std::minstd_rand(7));
+  std::thread answering([&] {
+    for (auto& each : taken) static_cast<void>(each.answer(each.request() * 10));
+  });
+  answering.join();
+  for (std::int32_t i = 7; i >= 0; --i)
+    CHECK(must(waiting[static_cast<std::size_t>(i)].wait(patience)) == i * 10);
+  CHECK_FALSE(waiting[0].has_call());
+  CHECK(failure_of(waiting[0].wait(patience)) == error_kind::invalid_input);
+  CHECK(taken[0].is_open() == false);
+  CHECK(failure_of(taken[0].answer(1)) == error_kind::invalid_input);
+}
+
+TEST_CASE("the limit of a call ends only this call, and its late answer is dropped") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  CHECK(failure_of(calls.call<kept_method>(1, short_limit)) == error_kind::timed_out);
+  CHECK(must(calls.call<sum_method>({.first = 1, .second = 2}, patience)) == 3);
+  auto second = must(calls.post_call<kept_method>(2));
+  auto taken = serving.take_kept(2);
+  must(taken[0].answer(100));
+  must(taken[1].answer(200));
+  CHECK(must(second.wait(patience)) == 200);
+  CHECK(calls.statistics().given_up == 1);
+  CHECK(calls.statistics().late_answers == 1);
+  SECTION("a stop request ends a call, too") {
+    std::stop_source stop;
+    std::thread stopping = later([&] { stop.request_stop(); });
+    CHECK(failure_of(calls.call<kept_method>(3, stop.get_token())) == error_kind::cancelled);
+    stopping.join();
+    CHECK(must(calls.call<sum_method>({.first = 1, .second = 2}, patience)) == 3);
+  }
+  SECTION("destroying or assigning a handle ends its call") {
+    auto dropped = must(calls.post_call<kept_method>(4));
+    dropped = must(calls.post_call<kept_method>(5));
+    dropped.give_up();
+    CHECK_FALSE(dropped.has_call());
+    CHECK(calls.statistics().given_up == 3);
+  }
+}
+
+TEST_CASE("a call waits for a credit until its limit") {
+  const testbed bed;
+  running_service serving(bed, 1, {.clients = 2, .in_flight = 2});
+  caller calls = serving.call();
+  auto first = must(calls.post_call<kept_method>(1));
+  auto second = must(calls.post_call<kept_method>(2));
+  const error full = failure_of(calls.call<note_method>(1, short_limit));
+  CHECK(full == error_kind::timed_out);
+  CHECK_THAT(full.message(), Catch::Contains("the call was not sent"));
+  auto taken = serving.take_kept(2);
+  CHECK(serving.noted() == 0);
+  std::thread answering = later([&] { static_cast<void>(taken[0].answer(7)); });
+  must(calls.call<note_method>(1, patience));
+  answering.join();
+  CHECK(serving.noted() == 1);
+  must(taken[1].answer(8));
+  CHECK(must(first.wait(patience)) == 7);
+  CHECK(must(second.wait(patience)) == 8);
+  CHECK(calls.statistics().waits >= 2);
+}
+
+TEST_CASE("the two ends compare their methods, and the error names the difference") {
+  const testbed bed;
+  running_service serving(bed);
+  auto [calls, link] = serving.prepare();
+  const auto difference = [&, &calls = calls, &link = link]<class... Methods>() {
+    const error differing = failure_of(calls.start<Methods...>(std::move(link), patience));
+    CHECK(is_refusal(differing));
+    return differing;
+  };
+  SECTION("a missing method") {
+    const error lacks = difference.operator()<sum_method, missing_method>();
+    CHECK(lacks == error_kind::not_found);
+    CHECK_THAT(lacks.message(), Catch::Contains("no method with the number 9"));
+  }
+  SECTION("a different name") {
+    const error differs = difference.operator()<renamed_method>();
+    CHECK(differs == error_kind::mismatch);
+    CHECK_THAT(differs.message(), Catch::Contains("the name of method 1") &&
+                                      Catch::Contains("the service has sum"));
+  }
+  SECTION("a different version") {
+    CHECK_THAT(difference.operator()<newer_method>().message(),
+               Catch::Contains("the caller has 8, the service has 7"));
+  }
+  SECTION("a different size of the request") {
+    CHECK_THAT(difference.operator()<larger_method>().message(),
+               Catch::Contains("the caller has 24 bytes, the service has 16 bytes"));
+  }
+  SECTION("a different size of the answer") {
+    CHECK_THAT(difference.operator()<bytes_method>().message(),
+               Catch::Contains("the caller has any number of bytes, the service has 8 bytes"));
+  }
+}
+
+TEST_CASE("the smaller message size of both ends applies") {
+  const testbed bed;
+  running_service serving(bed, 1, {.clients = 4, .message_size = 512});
+  SECTION("the request is too large for the service") {
+    caller calls = serving.call({.message_size = 1024});
+    CHECK(must(calls.call<echo_method>(pattern(512, 1), patience)).size() == 512);
+    CHECK(failure_of(calls.call<echo_method>(pattern(513, 1), patience)) ==
+          error_kind::invalid_input);
+    CHECK(must(calls.call<echo_method>(pattern(512, 1), patience)).size() == 512);
+  }
+  SECTION("the caller's messages are smaller") {
+    caller calls = serving.call({.message_size = 200});
+    CHECK(must(calls.call<echo_method>(pattern(200, 1), patience)).size() == 200);
+    CHECK(failure_of(calls.call<echo_method>(pattern(201, 1), patience)) ==
+          error_kind::invalid_input);
+  }
+}
+
+TEST_CASE("received bytes keep their place, and too many kept answers delay calls") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call({.in_flight = 2, .kept_answers = 4});
+  std::vector<received_bytes> kept;
+  for (int i = 0; i < 4; ++i)
+    kept.push_back(must(calls.call<echo_method>(bytes_of(std::to_string(i)), patience)));
+  for (int i = 0; i < 4; ++i)
+    CHECK(text_of(kept[static_cast<std::size_t>(i)].view()) == std::to_string(i));
+  // Calls continue until no receive has a place any more.
+  result<void> last = success();
+  for (int i = 0; i < 64 && last.has_value(); ++i) {
+    auto next = calls.call<echo_method>(bytes_of("more"), short_limit);
+    if (next.has_value())
+      kept.push_back(std::move(next).value());
+    else
+      last = next.error();
+  }
+  REQUIRE(last.has_error());
+  CHECK(last.error() == error_kind::timed_out);
+  CHECK(calls.link().is_connected());
+  kept.clear();
+  CHECK(must(calls.call<echo_method>(bytes_of("again"), patience)).size() == 5);
+}
+
+TEST_CASE("the end of the connection ends all calls") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  auto waiting = must(calls.post_call<kept_method>(1));
+  auto taken = serving.take_kept(1);
+  SECTION("the service is closed") {
+    serving.close();
+    CHECK(waiting.wait(patience).has_error());
+    CHECK(calls.call<sum_method>({}, patience).has_error());
+    must(taken[0].answer(1));
+  }
+  SECTION("the caller closes its channel") {
+    must(calls.link().close());
+    CHECK(failure_of(waiting.wait(patience)) == error_kind::not_connected);
+    CHECK(failure_of(calls.call<sum_method>({}, patience)) == error_kind::not_connected);
+    must(taken[0].answer(1));
+    wait_until([&] { return serving.served().clients() == 0; }, "the end of the client");
+  }
+  SECTION("the caller is destroyed before its handle") {
+    {
+      const caller gone = std::move(calls);
+    }
+    CHECK(failure_of(waiting.wait(patience)) == error_kind::not_connected);
+    taken[0].refuse(error_kind::busy, "");
+    wait_until([&] { return serving.served().clients() == 0; }, "the end of the client");
+    // A new client gets all the places of the old one.
+    caller next = serving.call();
+    for (int i = 0; i < 100; ++i)
+      CHECK(must(next.call<sum_method>({.first = i, .second = i}, patience)) == 2 * i);
+  }
+}
+
+TEST_CASE("several clients and threads call at the same time, and each gets its own answers") {
+  const testbed bed;
+  running_service serving(bed, 2);
+  std::vector<caller> callers;
+  for (int i = 0; i < 6; ++i) callers.push_back(serving.call());
+  std::vector<std::string> failures(callers.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < callers.size(); ++i)
+    threads.emplace_back([&, i] {
+      const auto talk = [&]() -> result<void> {
+        for (std::uint32_t n = 0; n < repetitions(200); ++n) {
+          const auto seed = static_cast<std::int64_t>(i * 1000 + n);
+          VERBSPP_TRY(total, callers[i].call<sum_method>({.first = seed, .second = 1}, patience));
+          if (total != seed + 1) failures[i] = "wrong sum";
+          const std::vector<std::byte> sent = pattern(n % 200, static_cast<unsigned>(seed));
+          VERBSPP_TRY(got, callers[i].call<echo_method>(sent, patience));
+          if (!std::ranges::equal(got.view(), sent)) failures[i] = "wrong bytes";
+        }
+        return success();
+      };
+      if (const auto done = talk(); done.has_error()) failures[i] = done.error().message();
+    });
+  for (std::thread& each : threads) each.join();
+  for (const std::string& each : failures) CHECK(each.empty());
+}
+
+TEST_CASE("a client that takes no answers does not delay the others") {
+  const testbed bed;
+  running_service serving(bed);
+  caller idle = serving.call();
+  std::vector<pending_call<echo_method>> untaken;
+  for (int i = 0; i < 8; ++i)
+    untaken.push_back(must(idle.post_call<echo_method>(bytes_of("untaken"))));
+  caller busy = serving.call();
+  for (std::int64_t i = 0; i < 100; ++i)
+    CHECK(must(busy.call<sum_method>({.first = i, .second = 0}, patience)) == i);
+  for (auto& each : untaken) CHECK(must(each.wait(patience)).size() == 7);
+}
+
+TEST_CASE("calls refuse invalid options and objects that were moved from with a message") {
+  const testbed bed;
+  const auto handler = [] { return handles<sum_method>([](const two_numbers&) { return 0; }); };
+  CHECK_THAT(failure_of(service::create(bed.domain, {.clients = 0}, handler())).message(),
+             Catch::Contains("clients"));
+  CHECK_THAT(failure_of(service::create(bed.domain, {.in_flight = 70'000}, handler())).message(),
+             Catch::Contains("in_flight"));
+  CHECK_THAT(failure_of(service::create(bed.domain, {.message_size = 1}, handler())).message(),
+             Catch::Contains("message_size"));
+  CHECK_THAT(failure_of(service::create(bed.domain, {}, handler(), handler())).message(),
+             Catch::Contains("have the same number, 1"));
+  auto small = must(bed.domain.build_channel().max_send_work_requests(4).build());
+  const auto sends = small.capacities().max_send_work_requests;
+  CHECK_THAT(failure_of(caller::open(small, {.in_flight = sends + 1})).message(),
+             Catch::Contains("max_send_work_requests"));
+  CHECK(failure_of(caller::open(small, {.in_flight = 0})) == error_kind::invalid_input);
+  CHECK(failure_of(caller::open(small, {.message_size = 100})) == error_kind::invalid_input);
+
+  running_service serving(bed);
+  caller calls = serving.call();
+  const caller moved = std::move(calls);
+  // NOLINTBEGIN(bugprone-use-after-move)
+  CHECK(failure_of(calls.call<sum_method>({}, patience)) == error_kind::invalid_input);
+  CHECK(failure_of(calls.post_call<sum_method>({})) == error_kind::invalid_input);
+  // NOLINTEND(bugprone-use-after-move)
+  auto [unstarted, link] = serving.prepare();
+  CHECK(failure_of(unstarted.post_call<sum_method>({})) == error_kind::not_connected);
+  auto [other, other_link] = serving.prepare();
+  CHECK_THAT(failure_of(unstarted.start<sum_method>(std::move(other_link), patience)).message(),
+             Catch::Contains("another channel"));
+  must(unstarted.start<sum_method>(std::move(link), patience));
+}
