@@ -131,6 +131,11 @@ bool caller_core::may_begin() noexcept {
          (has_credit() && pool_.available() != 0);
 }
 
+error caller_core::has_no_credit(const char* method) noexcept {
+  return {error_kind::would_block, method,
+          "as many calls are in flight as both ends allow: take answers first"};
+}
+
 result<message> caller_core::begin(const method_description& of) noexcept {
   if (!may_begin()) take_arrived(true);
   if (failure_) [[unlikely]]
@@ -140,8 +145,7 @@ result<message> caller_core::begin(const method_description& of) noexcept {
     return error(error_kind::not_connected, of.name, "call caller::start first");
   }
   if (!has_credit()) [[unlikely]]
-    return error(error_kind::would_block, of.name,
-                 "as many calls are in flight as the service allows: take answers first");
+    return has_no_credit(of.name);
   VERBSPP_TRY(request, pool_.take());
   VERBSPP_TRYV(request.resize(call_header::size + largest_request_));
   return request;
@@ -154,7 +158,7 @@ result<message> caller_core::begin_waiting(const method_description& of,
     result<message> begun = begin(of);
     if (begun.has_value() || begun.assume_error() != error_kind::would_block) [[likely]]
       return begun;
-    if (!has_waited) note_wait();
+    if (!has_waited) add(counters_.waits, 1);
     has_waited = true;
     VERBSPP_TRY(end, link_.wait(until));
     if (end == wait_end::limit || until.has_passed())

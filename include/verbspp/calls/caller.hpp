@@ -223,12 +223,14 @@ class caller {
     return detail::decode_answer<Called>(core_->wait(slot, described, until));
   }
   /// Sends the call, and returns a handle to it; never blocks.
-  /// \errors `would_block` if there is no credit; otherwise as `call`
+  /// \errors `would_block` if there is no credit, or awaited calls wait for one; otherwise as `call`
   template <Method Called>
   [[nodiscard]] result<pending_call<Called>> post_call(
       detail::request_for<Called> request) noexcept {
     if (!core_) [[unlikely]]
       return moved_from(Called::name);
+    if (core_->has_queue()) [[unlikely]]
+      return detail::caller_core::has_no_credit(Called::name);
     VERBSPP_TRY(slot, send<Called>(core_->begin(detail::description_of<Called>), request));
     return pending_call<Called>(core_, slot);
   }

@@ -28,6 +28,7 @@ class [[nodiscard]] awaited_call : awaited {
   awaited_call(const awaited_call&) = delete;
   awaited_call& operator=(const awaited_call&) = delete;
   ~awaited_call() {
+    leave_queue();
     if (is_sent_) core_->give_up(slot_);
   }
 
@@ -35,10 +36,14 @@ class [[nodiscard]] awaited_call : awaited {
   /// moved from
   [[nodiscard]] channel_core& polled() const noexcept { return core_->polled(); }
 
-  [[nodiscard]] bool await_ready() noexcept { return advance(); }
+  /// Calls that wait for a credit are sent in order, so this one does not overtake them.
+  [[nodiscard]] bool await_ready() noexcept { return !has_to_queue() && advance(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
-    if (!is_sent_) core_->note_wait();
+    if (!is_sent_) {
+      is_queued_ = true;
+      core_->enter_queue();
+    }
     core_->polled().continue_when(*this);
   }
   [[nodiscard]] answer await_resume() noexcept { return *std::move(answer_); }
@@ -60,7 +65,12 @@ class [[nodiscard]] awaited_call : awaited {
           Called::name, mine.is_sent_ ? "no answer has arrived" : "the call was not sent"));
     else if (!mine.advance())
       return mine.core_->polled().continue_when(mine);
+    mine.leave_queue();
     mine.waiting_.resume();
+  }
+  [[nodiscard]] bool has_to_queue() const noexcept { return core_ && core_->has_queue(); }
+  void leave_queue() noexcept {
+    if (std::exchange(is_queued_, false)) core_->leave_queue();
   }
   /// Sends the call, and takes the answer, if that is possible now. \returns true if it has
   /// finished
@@ -79,6 +89,7 @@ class [[nodiscard]] awaited_call : awaited {
       }
       slot_ = sent.assume_value();
       is_sent_ = true;
+      leave_queue();
     }
     if (!core_->is_done(slot_)) return false;
     is_sent_ = false;
@@ -95,6 +106,7 @@ class [[nodiscard]] awaited_call : awaited {
   request_for<Called> request_;
   std::uint16_t slot_ = 0;
   bool is_sent_ = false;
+  bool is_queued_ = false;  ///< waits for a credit
   std::optional<answer> answer_{};
 };
 

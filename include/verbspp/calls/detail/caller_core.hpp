@@ -59,6 +59,7 @@ class caller_core : public counted {
 
   /// \errors `would_block` if no call can be sent at the moment
   [[nodiscard]] result<message> begin(const method_description& of) noexcept;
+  [[nodiscard]] static error has_no_credit(const char* method) noexcept;
   [[nodiscard]] result<message> begin_waiting(const method_description& of,
                                               const wait_limit& until) noexcept;
   [[nodiscard]] result<slot_index> send(message&& request, const method_description& of,
@@ -80,7 +81,15 @@ class caller_core : public counted {
                                      const wait_limit& until) noexcept;
   /// Ends a call whose answer has not arrived. Its slot becomes free when the answer arrives.
   void give_up(slot_index slot) noexcept;
-  void note_wait() noexcept { add(counters_.waits, 1); }
+
+  // The queue of awaited calls that wait for a credit. Calls that do not wait fail while there is
+  // one (`would_block`), so that they do not overtake it.
+  void enter_queue() noexcept {
+    ++queued_;
+    add(counters_.waits, 1);
+  }
+  void leave_queue() noexcept { --queued_; }
+  [[nodiscard]] bool has_queue() const noexcept { return queued_ != 0; }
 
   /// Returns the limit. If it is a duration, the duration begins now.
   [[nodiscard]] wait_limit begin_limit(call_limit limit) const noexcept;
@@ -117,6 +126,7 @@ class caller_core : public counted {
   std::uint32_t credits_ = 1;  ///< how many calls may be sent in all; the service raises it
   owned<call_slot[]> slots_{};
   std::uint32_t first_free_ = 0;
+  std::uint32_t queued_ = 0;
   std::optional<error> failure_{};
   caller_statistics counters_{};
 };
