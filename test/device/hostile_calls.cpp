@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls with peers that break the protocol: clients that send anything, and services that answer
+// anything.
+
+#include "calls.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+using detail::call_frame_kind;
+using detail::call_header;
+
+/// The bytes of a message with this header and body. The length in the header is that of the body,
+/// unless the test has set another.
+std::vector<std::byte> frame(call_header header, std::span<const std::byte> body = {}) {
+  if (header.length == 0) header.length = static_cast<std::uint32_t>(body.size());
+  std::vector<std::byte> made(call_header::size + body.size());
+  header.encode(made.data());
+  std::ranges::copy(body, made.begin() + call_header::size);
+  return made;
+}
+template <class Value>
+std::span<const std::byte> bytes_in(const Value& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+/// One end of a connection that sends messages of any content, and receives the peer's messages.
+class raw_end {
+ public:
+  explicit raw_end(const testbed& bed)
+      : pool_(must(message_pool::create(bed.domain, 64, 2048))),
+        prepared_(must(bed.domain.build_channel().build())),
+        arrived_(must(inbox::open(*prepared_, pool_))) {}
+
+  [[nodiscard]] prepared_channel take_prepared() { return *std::exchange(prepared_, {}); }
+  void connect(channel link) { link_ = std::move(link); }
+  [[nodiscard]] channel& link() { return link_; }
+  /// Sends a message. \returns false if the connection is broken
+  bool send(std::span<const std::byte> bytes) {
+    message next = must(pool_.take());
+    must(next.assign(bytes));
+    return link_.send(std::move(next), patience).has_value();
+  }
+  [[nodiscard]] message receive() { return must(arrived_.wait(patience)); }
+  /// Receives the header of the next message.
+  [[nodiscard]] call_header receive_header() {
+    const message next = receive();
+    return call_header::decode(next.bytes()).value();
+  }
+
+ private:
+  message_pool pool_;
+  std::optional<prepared_channel> prepared_;
+  inbox arrived_;
+  channel link_{};
+};
+
+raw_end hostile_client(const testbed& bed, running_service& serving) {
+  raw_end client(bed);
+  client.connect(serving.connect(client.take_prepared()));
+  return client;
+}
+
+/// A service that the test plays itself, with its caller.
+class played_service {
+ public:
+  explicit played_service(const testbed& bed) : end(bed) {
+    auto prepared_end = must(bed.domain.build_channel().build());
+    calls.emplace(must(caller::open(prepared_end)));
+    channel_pair ends = connect_channels(std::move(prepared_end), end.take_prepared());
+    end.connect(std::move(ends.right));
+    // Plays the comparison of methods.
+    std::string failed;
+    std::thread starting([&] {
+      const auto started =
+          calls->start<sum_method, echo_method>(std::move(ends.left), patience);
+      if (started.has_error()) failed = started.error().message();
+    });
+    const std::uint32_t size = 1024;
+    end.send(frame(answer_to(end.receive_header()), bytes_in(size)));
+    starting.join();
+    if (!failed.empty()) throw failure(__FILE__, __LINE__, failed);
+  }
+
+  /// The header of an answer to this call.
+  [[nodiscard]] static call_header answer_to(const call_header& call) {
+    return {.kind = call_frame_kind::answer,
+            .method = call.method,
+            .number = call.number,
+            .length = 0,
+            .credits = 100};
+  }
+
+  raw_end end;
+  std::optional<caller> calls{};
+};
+
+}  // namespace
+
+TEST_CASE("a service removes a client that breaks the protocol, and serves the others") {
+  const testbed bed;
+  running_service serving(bed);
+  caller honest = serving.call();
+  raw_end client = hostile_client(bed, serving);
+  const std::int64_t numbers[] = {1, 2};
+  const call_header valid{.kind = call_frame_kind::call, .method = 1, .number = 5};
+  SECTION("by an empty message") { client.send({}); }
+  SECTION("by a message that is too short for a header") { client.send(pattern(15, 1)); }
+  SECTION("by another version of the protocol") {
+    auto sent = frame(valid, bytes_in(numbers));
+    sent[1] = std::byte{9};
+    client.send(sent);
+  }
+  SECTION("by an answer") {
+    client.send(frame({.kind = call_frame_kind::answer, .method = 1, .number = 5}));
+  }
+  SECTION("by an unknown kind") {
+    client.send(frame({.kind = static_cast<call_frame_kind>(0), .method = 1, .number = 5}));
+  }
+  SECTION("by a length that differs from that of the message") {
+    client.send(frame({.kind = call_frame_kind::call, .method = 1, .number = 5, .length = 17},
+                      bytes_in(numbers)));
+  }
+  SECTION("by more calls than its credits") {
+    const std::int32_t value = 1;
+    for (int i = 0; i < 9; ++i)
+      client.send(frame({.kind = call_frame_kind::call, .method = 3, .number = 5},
+                        bytes_in(value)));
+  }
+  wait_until([&] { return serving.served().clients() == 1; }, "the removal");
+  CHECK(serving.served().statistics().removed_clients == 1);
+  CHECK(must(honest.call<sum_method>({.first = 1, .second = 2}, patience)) == 3);
+}
+
+TEST_CASE("a service refuses calls that do not fit its methods, and keeps the client") {
+  const testbed bed;
+  running_service serving(bed);
+  raw_end client = hostile_client(bed, serving);
+  const auto refused = [&](std::uint16_t method, std::span<const std::byte> body) {
+    CHECK(client.send(
+        frame({.kind = call_frame_kind::call, .method = method, .number = 77}, body)));
+    const message answer = client.receive();
+    const auto header = call_header::decode(answer.bytes()).value();
+    CHECK(header.kind == call_frame_kind::refusal);
+    CHECK(header.number == 77);
+    return text_of(answer.bytes().subspan(call_header::size + 1));
+  };
+  CHECK_THAT(refused(99, {}), Catch::Contains("no method with the number 99"));
+  CHECK_THAT(refused(1, pattern(15, 1)), Catch::Contains("has 15 bytes, but the service expects 16"));
+  CHECK_THAT(refused(1, {}), Catch::Contains("has 0 bytes"));
+  CHECK_THAT(refused(0, {}), Catch::Contains("malformed list"));
+  CHECK_THAT(refused(0, pattern(6, 1)), !Catch::Contains("terminated"));
+  CHECK(serving.served().clients() == 1);
+  CHECK(serving.served().statistics().removed_clients == 0);
+}
+
+TEST_CASE("a service survives random lists of methods and random requests") {
+  const testbed bed;
+  running_service serving(bed);
+  raw_end client = hostile_client(bed, serving);
+  std::minstd_rand random(5);
+  for (std::uint32_t i = 0; i < repetitions(1000); ++i) {
+    // A list whose beginning is correct, so that its entries are read.
+    std::vector<std::byte> body = pattern(6 + random() % 122, static_cast<unsigned>(random()));
+    body[0] = std::byte{0};
+    body[1] = static_cast<std::byte>(random() % 12);
+    if (random() % 2 == 0)
+      for (std::size_t at = 6; at < body.size(); ++at)
+        body[at] = static_cast<std::byte>(random() % 5);
+    const auto method = static_cast<std::uint16_t>(random() % 3);
+    CHECK(client.send(
+        frame({.kind = call_frame_kind::call, .method = method, .number = i}, body)));
+    CHECK(client.receive_header().number == i);
+  }
+  CHECK(serving.served().clients() == 1);
+}
+
+TEST_CASE("a caller drops answers that belong to no call") {
+  const testbed bed;
+  played_service peer(bed);
+  auto waiting = must(peer.calls->post_call<sum_method>({.first = 1, .second = 2}));
+  const call_header call = peer.end.receive_header();
+  const std::int64_t right = 3, wrong = 4;
+  auto strange = peer.answer_to(call);
+  SECTION("for another method") { strange.method = 2; }
+  SECTION("for an earlier call of the same slot") { strange.number += 1U << 16; }
+  SECTION("for a slot without a call") { ++strange.number; }
+  CHECK(peer.end.send(frame(strange, bytes_in(wrong))));
+  CHECK(peer.end.send(frame(peer.answer_to(call), bytes_in(right))));
+  CHECK(must(waiting.wait(patience)) == 3);
+  // The same answer again.
+  CHECK(peer.end.send(frame(peer.answer_to(call), bytes_in(wrong))));
+  auto next = must(peer.calls->post_call<sum_method>({.first = 5, .second = 6}));
+  const std::int64_t eleven = 11;
+  CHECK(peer.end.send(frame(peer.answer_to(peer.end.receive_header()), bytes_in(eleven))));
+  CHECK(must(next.wait(patience)) == 11);
+  CHECK(peer.calls->statistics().late_answers == 2);
+}
+
+TEST_CASE("a caller reports an answer of the wrong size, and continues") {
+  const testbed bed;
+  played_service peer(bed);
+  auto waiting = must(peer.calls->post_call<sum_method>({}));
+  const std::int32_t half = 0;
+  CHECK(peer.end.send(frame(peer.answer_to(peer.end.receive_header()), bytes_in(half))));
+  const error differs = failure_of(waiting.wait(patience));
+  CHECK(differs == error_kind::mismatch);
+  CHECK_FALSE(is_refusal(differs));
+  CHECK_THAT(differs.message(), Catch::Contains("size of the answer"));
+  auto next = must(peer.calls->post_call<sum_method>({}));
+  const std::int64_t sum = 8;
+  CHECK(peer.end.send(frame(peer.answer_to(peer.end.receive_header()), bytes_in(sum))));
+  CHECK(must(next.wait(patience)) == 8);
+}
+
+TEST_CASE("a caller never has more calls in flight than its option, whatever credits it gets") {
+  const testbed bed;
+  played_service peer(bed);
+  auto first = must(peer.calls->post_call<sum_method>({}));
+  auto answer = peer.answer_to(peer.end.receive_header());
+  answer.credits = 0x7FFFFFFF;
+  const std::int64_t sum = 8;
+  CHECK(peer.end.send(frame(answer, bytes_in(sum))));
+  CHECK(must(first.wait(patience)) == 8);
+  std::vector<pending_call<sum_method>> waiting;
+  for (int i = 0; i < 8; ++i) waiting.push_back(must(peer.calls->post_call<sum_method>({})));
+  CHECK(failure_of(peer.calls->post_call<sum_method>({})) == error_kind::would_block);
+}
+
+TEST_CASE("a message that is no answer ends the connection of a caller") {
+  const testbed bed;
+  played_service peer(bed);
+  auto waiting = must(peer.calls->post_call<sum_method>({}));
+  const call_header call = peer.end.receive_header();
+  SECTION("a call") { peer.end.send(frame(call, pattern(16, 1))); }
+  SECTION("a short message") { peer.end.send(pattern(3, 1)); }
+  SECTION("an answer to a slot that does not exist") {
+    auto answer = peer.answer_to(call);
+    answer.number = 500;
+    peer.end.send(frame(answer));
+  }
+  const error ended = failure_of(waiting.wait(patience));
+  CHECK(ended == error_kind::mismatch);
+  CHECK_THAT(ended.message(), Catch::Contains("no answer"));
+  CHECK(failure_of(peer.calls->call<sum_method>({}, patience)) == error_kind::mismatch);
+}
+
+TEST_CASE("a caller survives refusals with any bytes") {
+  const testbed bed;
+  played_service peer(bed);
+  for (const std::size_t size : {0U, 1U, 2U, 700U}) {
+    auto waiting = must(peer.calls->post_call<sum_method>({}));
+    auto refusal = peer.answer_to(peer.end.receive_header());
+    refusal.kind = call_frame_kind::refusal;
+    std::vector<std::byte> body(size, std::byte{0xFF});
+    CHECK(peer.end.send(frame(refusal, body)));
+    const error refused = failure_of(waiting.wait(patience));
+    CHECK(is_refusal(refused));
+    CHECK(refused == error_kind::driver);
+    CHECK_FALSE(refused.message().empty());
+  }
+}
