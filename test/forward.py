@@ -15,7 +15,7 @@ import sys
 NOT_THERE = {
     "asio_channel", "asio_source", "async_operations", "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
     "lease_operations", "operation_traits", "optional_immediate_data", "optional_setting",
-    "posting_operations", "queue_pair_parameters", "receive_queue_operations", "registered_buffer", "remote_array", "remote_object",
+    "pending_call", "posting_operations", "queue_pair_parameters", "receive_queue_operations", "received_call", "registered_buffer", "remote_array", "remote_object",
     "send_queue_operations", "shared_buffer", "shared_part",
 }
 DEFINED = re.compile(

@@ -29,7 +29,7 @@ AWESOME = pathlib.Path("/usr/share/doxygen-awesome-css")
 # The order of the pages; others follow by name.
 GUIDE = ["rdma-in-ten-minutes", "tutorial", "cookbook", "asynchronous", "from-libibverbs", "safety", "errors",
          "troubleshooting", "limits", "glossary"]
-TOPICS = ["features", "build", "pictures", "queue_pair_states", "exchange", "cm", "groups", "mistakes", "scale", "benchmark"]
+TOPICS = ["features", "build", "pictures", "queue_pair_states", "exchange", "cm", "groups", "calls", "mistakes", "scale", "benchmark"]
 PROJECT = ["docs/design.md", "docs/testing.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 SOURCES = (".c", ".cpp", ".h", ".hpp")
 REFERENCE = """# Reference

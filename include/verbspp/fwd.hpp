@@ -7,8 +7,8 @@
 /// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
 /// posting_interface::standard>`. The following types are not declared here, because their
 /// declarations would need other definitions: `cm_session`, `exchange_session`, `meeting_session`,
-/// `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`, `remote_array`, and
-/// results (`<verbspp/base/result.hpp>` is cheap to include).
+/// `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`, `remote_array`,
+/// `pending_call`, `received_call`, and results (`<verbspp/base/result.hpp>` is cheap to include).
 #pragma once
 
 #include <verbspp/base/flags.hpp>
@@ -305,5 +305,17 @@ class pmix_bootstrap;
 class tcp_bootstrap;
 struct tcp_launch;
 class world;
+
+// calls
+struct bytes;
+class caller;
+struct caller_options;
+struct caller_statistics;
+class received_bytes;
+class service;
+struct service_options;
+struct service_statistics;
+template <class Value>
+struct codec;
 
 }  // namespace verbspp

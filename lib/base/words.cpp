@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbspp/base/detail/words.hpp>
-
 #include <verbspp/base/detail/brief_lock.hpp>
+#include <verbspp/base/detail/words.hpp>
 
 #include <algorithm>
 #include <array>

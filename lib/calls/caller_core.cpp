@@ -39,7 +39,7 @@ caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
       in_flight_(in_flight),
       message_size_(message_size),
       largest_request_(largest_comparison),
-      slots_(new (std::nothrow) call_slot[in_flight]) {
+      slots_(new(std::nothrow) call_slot[in_flight]) {
   if (!slots_) return;
   for (std::uint32_t i = 0; i < in_flight; ++i)
     slots_.get()[i].next_free = static_cast<std::uint16_t>(i + 1);
@@ -61,24 +61,24 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
                  "the receives for its answers: use a channel with its own receives");
   const queue_pair_capacities sizes = link.capacities();
   if (sizes.max_send_work_requests < options.in_flight)
-    return error::above_limit(opening, "in_flight", options.in_flight,
-                              sizes.max_send_work_requests,
+    return error::above_limit(opening, "in_flight", options.in_flight, sizes.max_send_work_requests,
                               "build the channel with a larger max_send_work_requests");
   const std::uint32_t depth = options.in_flight * 2;
   if (sizes.max_receive_work_requests < depth)
     return error::above_limit(opening, "receives (2 for each call in flight)", depth,
                               sizes.max_receive_work_requests,
                               "build the channel with a larger max_receive_work_requests");
-  // Every call has a place for its request, which may be in use until after the answer has come.
+  // The place of a request may still be in use when the answer has arrived, and the next call is
+  // sent.
   VERBSPP_TRY(pool, message_pool::create(
                         core.connection().domain(),
                         depth + 2 * options.in_flight + std::max(options.kept_answers, 1U),
                         options.message_size + static_cast<std::uint32_t>(call_header::size)));
-  VERBSPP_TRY(answers, inbox::open(link, pool,
-                                   {.depth = depth, .refill = std::max(options.in_flight / 2, 1U)}));
-  reference<caller_core> made(new (std::nothrow)
-                                  caller_core(std::move(answers), std::move(pool), core,
-                                              options.in_flight, options.message_size));
+  VERBSPP_TRY(
+      answers,
+      inbox::open(link, pool, {.depth = depth, .refill = std::max(options.in_flight / 2, 1U)}));
+  reference<caller_core> made(new (std::nothrow) caller_core(
+      std::move(answers), std::move(pool), core, options.in_flight, options.message_size));
   if (!made || !made->slots_) return error::from_errno(ENOMEM, opening);
   return made;
 }
@@ -162,8 +162,9 @@ result<message> caller_core::begin_waiting(const method_description& of,
     has_waited = true;
     VERBSPP_TRY(end, link_.wait(until));
     if (end == wait_end::limit || until.has_passed())
-      return until.failure(of.name, "the call was not sent, because the service has not answered "
-                                    "earlier calls, or because answers were kept too long");
+      return until.failure(of.name,
+                           "the call was not sent, because the service has not answered "
+                           "earlier calls, or because answers were kept too long");
   }
 }
 
@@ -171,12 +172,11 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
                                                   std::size_t size) noexcept {
   const auto index = static_cast<slot_index>(first_free_);
   call_slot& slot = slots_.get()[index];
-  const call_header header{
-      .kind = call_frame_kind::call,
-      .method = of.number,
-      .number = static_cast<std::uint32_t>(slot.generation) << 16 | index,
-      .length = static_cast<std::uint32_t>(size),
-      .credits = 0};
+  const call_header header{.kind = call_frame_kind::call,
+                           .method = of.number,
+                           .number = static_cast<std::uint32_t>(slot.generation) << 16 | index,
+                           .length = static_cast<std::uint32_t>(size),
+                           .credits = 0};
   header.encode(request.bytes().data());
   VERBSPP_TRYV(request.resize(call_header::size + size));
   VERBSPP_TRYV(link_.post_send(std::move(request)));
@@ -207,14 +207,15 @@ void caller_core::take(message&& arrived) noexcept {
   if (!header || header->kind == call_frame_kind::call || index >= in_flight_) {
     // Not `close`, which resumes coroutines, and this may be called while a poll looks for them.
     link_.stop();
-    return fail({error_kind::mismatch, "caller",
-                 "the peer has sent a message that is no answer: it is not a service, or has "
-                 "another version of the protocol"});
+    return fail(
+        {error_kind::mismatch, "caller",
+         "the peer has sent a message that is not an answer: it is not a service, or it uses "
+         "another version of the protocol"});
   }
   call_slot& slot = slots_.get()[index];
-  const bool is_expected = slot.generation == header->number >> 16 &&
-                           slot.method == header->method &&
-                           (slot.state == slot_state::waiting || slot.state == slot_state::given_up);
+  const bool is_expected =
+      slot.generation == header->number >> 16 && slot.method == header->method &&
+      (slot.state == slot_state::waiting || slot.state == slot_state::given_up);
   if (!is_expected) {
     // The answer belongs to no call. It used a receive, but it grants nothing.
     add(counters_.late_answers, 1);

@@ -110,7 +110,7 @@ short_text short_text::of(const char* format, ...) noexcept {
   va_start(arguments, format);
   const int length = std::vsnprintf(made.text_.data(), made.text_.size(), format, arguments);
   va_end(arguments);
-  if (length > 0) made.size_ = std::min<std::size_t>(length, made.text_.size() - 1);
+  if (length > 0) made.size_ = std::min(static_cast<std::size_t>(length), made.text_.size() - 1);
   return made;
 }
 

@@ -18,8 +18,8 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// The largest list of methods, in bytes. Each end accepts messages of this size before it knows the
-/// options of the other end. A list with one method always fits.
+/// The largest list of methods, in bytes. Each end accepts messages of this size before it knows
+/// the options of the other end. A list with one method always fits.
 inline constexpr std::size_t largest_comparison = 128;
 
 /// Checks the size of messages that a program has chosen.
@@ -59,13 +59,13 @@ struct listed_method {
 /// Reads a list of methods.
 class method_list_reader {
  public:
-  /// \errors `mismatch` if the peer has the other byte order; `invalid_input` if the bytes are no
-  /// list
+  /// \errors `mismatch` if the peer has the other byte order; `invalid_input` if the bytes are not
+  /// a list
   [[nodiscard]] static result<method_list_reader> open(std::span<const std::byte> from) noexcept;
   /// The largest answer that the caller accepts, in bytes.
   [[nodiscard]] std::uint32_t message_size() const noexcept { return message_size_; }
   /// Returns the next method; empty at the end of the list.
-  /// \errors `invalid_input` if the bytes are no list
+  /// \errors `invalid_input` if the bytes are not a list
   [[nodiscard]] result<std::optional<listed_method>> next() noexcept;
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/refusal.hpp"
-
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/detail/service_core.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
@@ -24,7 +23,8 @@ void count(std::uint64_t& counter, std::uint64_t added) noexcept {
 
 /// Text for a size in a description.
 short_text text_of_size(std::uint32_t size) noexcept {
-  return size == any_size ? short_text::of("any number of bytes") : short_text::of("%u bytes", size);
+  return size == any_size ? short_text::of("any number of bytes")
+                          : short_text::of("%u bytes", size);
 }
 
 }  // namespace
@@ -100,15 +100,15 @@ error open_call::answered_already(const char* operation) noexcept {
 }
 
 std::span<std::byte> open_call::space() noexcept {
-  const std::size_t size = std::min<std::size_t>(client_->answer_size(),
-                                                 message_.capacity() - call_header::size);
+  const std::size_t size =
+      std::min<std::size_t>(client_->answer_size(), message_.capacity() - call_header::size);
   static_cast<void>(message_.resize(call_header::size + size));
   return body_of(message_);
 }
 
 void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
   static_cast<void>(message_.resize(call_header::size + size));
-  // The method and the number are those of the request.
+  // The header keeps the number and the method of the request.
   call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size));
   std::exchange(client_, {})->deliver(std::move(message_));
 }
@@ -270,10 +270,10 @@ bool service_core::take(const reference<calling_client>& client, message&& arriv
   }
   const std::uint32_t size = handler->method().request_size;
   if (size != any_size && size != header->length) {
-    call.refuse(error_kind::mismatch,
-                short_text::of("the request has %u bytes, but the service expects %u",
-                               header->length, size)
-                    .view());
+    call.refuse(
+        error_kind::mismatch,
+        short_text::of("the request has %u bytes, but the service expects %u", header->length, size)
+            .view());
     return true;
   }
   handler->take(std::move(call));
@@ -310,8 +310,7 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
                                  static_cast<int>(at_service.size()), at_service.data())
                       .view());
     };
-    const auto our_name =
-        std::string_view(ours.name).substr(0, method_description::longest_name);
+    const auto our_name = std::string_view(ours.name).substr(0, method_description::longest_name);
     if (theirs.name != our_name) return refuse_for("the name", theirs.name, our_name);
     if (theirs.version != ours.version)
       return refuse_for("the version", short_text::of("%u", unsigned{theirs.version}).view(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
-#include <verbspp/base/detail/words.hpp>
 #include "exchange/frame.hpp"
 #include "exchange/frame_seal.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/exchange/detail/exchange_core.hpp>
 
 #include <poll.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
 #include "base/timer.hpp"
-#include <verbspp/base/detail/words.hpp>
 #include "exchange/tcp_attempt.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/exchange/detail/find_peer.hpp>
 
 #include <poll.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
-#include <verbspp/base/detail/words.hpp>
 #include "device/socket_gid.hpp"
 #include "exchange/lookup.hpp"
 #include "exchange/tcp_attempt.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/exchange/tcp.hpp>
 
 #include <netinet/in.h>

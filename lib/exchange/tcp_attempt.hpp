@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/base/detail/words.hpp>
 #include "exchange/lookup.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/exchange/tcp.hpp>

@@ -2,9 +2,9 @@
 /// \file
 /// The steps that `build`, `handshake` and `activate` perform. They make the same transitions that
 /// programs can make themselves, with the builder's parameters.
-#include <verbspp/base/detail/words.hpp>
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/device/route.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 

@@ -2,8 +2,8 @@
 #include "ranks/blame.hpp"
 
 #include "ranks/step.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/work/work_completion.hpp>
 
 #include <algorithm>

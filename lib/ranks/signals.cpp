@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/barrier_pattern.hpp"
 #include "ranks/step.hpp"
+#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
 #include <verbspp/work/work_completion.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/step.hpp"
 
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
 
 #include <sched.h>
 

@@ -6,9 +6,9 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/group/group_scope.hpp>

@@ -141,8 +141,8 @@ class Parent:
             self.install(self.folder / "build-everything", everything, "-Ddefault_library=both",
                          "-Dverbspp:cm=enabled", "-Dverbspp:ranks=enabled")
             everything.rename(moved)
-        refuse('verbspp has no component "rank"; its components are cm and ranks.',
-               *self.cmake_components("wrong", moved, "-DCOMPONENTS=cm;rank"))
+        refuse('verbspp has no component "rank"; its components are calls, cm and ranks.',
+               *self.cmake_components("wrong", moved, "-DCOMPONENTS=calls;cm;rank"))
         programs = [self.build_components_as(kind, moved) for kind in ("shared", "static")]
         if "libverbspp" in run("ldd", programs[1]):
             sys.exit("the shared libraries were linked instead of the static ones")

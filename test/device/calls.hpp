@@ -73,17 +73,16 @@ class running_service {
   explicit running_service(const testbed& bed, unsigned threads = 1,
                            const service_options& options = default_options)
       : bed_(bed),
-        served_(supported(service::create(
-                              bed.domain, options, handles<sum_method>(&add),
-                              handles<echo_method>([](std::span<const std::byte> asked) {
-                                return asked;
-                              }),
-                              handles<kept_method>([this](received_call<kept_method> call) {
-                                const std::lock_guard guard(lock_);
-                                kept_.push_back(std::move(call));
-                              }),
-                              handles<note_method>([this](std::int32_t value) { noted_ += value; })),
-                          shared_receive_queues)) {
+        served_(supported(
+            service::create(
+                bed.domain, options, handles<sum_method>(&add),
+                handles<echo_method>([](std::span<const std::byte> asked) { return asked; }),
+                handles<kept_method>([this](received_call<kept_method> call) {
+                  const std::lock_guard guard(lock_);
+                  kept_.push_back(std::move(call));
+                }),
+                handles<note_method>([this](std::int32_t value) { noted_ += value; })),
+            shared_receive_queues)) {
     for (unsigned i = 0; i < threads; ++i)
       threads_.emplace_back([this](const std::stop_token& stop) {
         if (const auto ended = served_->serve(stop); ended.has_error())

@@ -22,8 +22,8 @@ namespace {
 using detail::call_frame_kind;
 using detail::call_header;
 
-/// The bytes of a message with this header and body. The length in the header is that of the body,
-/// unless the test has set another.
+/// The bytes of a message with this header and body. If the length in the header is 0, it is set to
+/// the length of the body.
 std::vector<std::byte> frame(call_header header, std::span<const std::byte> body = {}) {
   if (header.length == 0) header.length = static_cast<std::uint32_t>(body.size());
   std::vector<std::byte> made(call_header::size + body.size());
@@ -84,8 +84,7 @@ class played_service {
     // Plays the comparison of methods.
     std::string failed;
     std::thread starting([&] {
-      const auto started =
-          calls->start<sum_method, echo_method>(std::move(ends.left), patience);
+      const auto started = calls->start<sum_method, echo_method>(std::move(ends.left), patience);
       if (started.has_error()) failed = started.error().message();
     });
     const std::uint32_t size = 1024;
@@ -136,8 +135,8 @@ TEST_CASE("a service removes a client that breaks the protocol, and serves the o
   SECTION("by more calls than its credits") {
     const std::int32_t value = 1;
     for (int i = 0; i < 9; ++i)
-      client.send(frame({.kind = call_frame_kind::call, .method = 3, .number = 5},
-                        bytes_in(value)));
+      client.send(
+          frame({.kind = call_frame_kind::call, .method = 3, .number = 5}, bytes_in(value)));
   }
   wait_until([&] { return serving.served().clients() == 1; }, "the removal");
   CHECK(serving.served().statistics().removed_clients == 1);
@@ -149,8 +148,8 @@ TEST_CASE("a service refuses calls that do not fit its methods, and keeps the cl
   running_service serving(bed);
   raw_end client = hostile_client(bed, serving);
   const auto refused = [&](std::uint16_t method, std::span<const std::byte> body) {
-    CHECK(client.send(
-        frame({.kind = call_frame_kind::call, .method = method, .number = 77}, body)));
+    CHECK(
+        client.send(frame({.kind = call_frame_kind::call, .method = method, .number = 77}, body)));
     const message answer = client.receive();
     const auto header = call_header::decode(answer.bytes()).value();
     CHECK(header.kind == call_frame_kind::refusal);
@@ -158,7 +157,8 @@ TEST_CASE("a service refuses calls that do not fit its methods, and keeps the cl
     return text_of(answer.bytes().subspan(call_header::size + 1));
   };
   CHECK_THAT(refused(99, {}), Catch::Contains("no method with the number 99"));
-  CHECK_THAT(refused(1, pattern(15, 1)), Catch::Contains("has 15 bytes, but the service expects 16"));
+  CHECK_THAT(refused(1, pattern(15, 1)),
+             Catch::Contains("has 15 bytes, but the service expects 16"));
   CHECK_THAT(refused(1, {}), Catch::Contains("has 0 bytes"));
   CHECK_THAT(refused(0, {}), Catch::Contains("malformed list"));
   CHECK_THAT(refused(0, pattern(6, 1)), !Catch::Contains("terminated"));
@@ -180,8 +180,7 @@ TEST_CASE("a service survives random lists of methods and random requests") {
       for (std::size_t at = 6; at < body.size(); ++at)
         body[at] = static_cast<std::byte>(random() % 5);
     const auto method = static_cast<std::uint16_t>(random() % 3);
-    CHECK(client.send(
-        frame({.kind = call_frame_kind::call, .method = method, .number = i}, body)));
+    CHECK(client.send(frame({.kind = call_frame_kind::call, .method = method, .number = i}, body)));
     CHECK(client.receive_header().number == i);
   }
   CHECK(serving.served().clients() == 1);
@@ -239,7 +238,7 @@ TEST_CASE("a caller never has more calls in flight than its option, whatever cre
   CHECK(failure_of(peer.calls->post_call<sum_method>({})) == error_kind::would_block);
 }
 
-TEST_CASE("a message that is no answer ends the connection of a caller") {
+TEST_CASE("a message that is not an answer ends the connection of a caller") {
   const testbed bed;
   played_service peer(bed);
   auto waiting = must(peer.calls->post_call<sum_method>({}));
@@ -253,7 +252,7 @@ TEST_CASE("a message that is no answer ends the connection of a caller") {
   }
   const error ended = failure_of(waiting.wait(patience));
   CHECK(ended == error_kind::mismatch);
-  CHECK_THAT(ended.message(), Catch::Contains("no answer"));
+  CHECK_THAT(ended.message(), Catch::Contains("not an answer"));
   CHECK(failure_of(peer.calls->call<sum_method>({}, patience)) == error_kind::mismatch);
 }
 

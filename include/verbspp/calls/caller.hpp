@@ -20,8 +20,8 @@
 
 namespace verbspp {
 
-/// The bytes of an answer, in the place of the caller's pool in which they arrived. A move-only
-/// owner, which may outlive the caller.
+/// The bytes of an answer. They are not copied: they stay in the caller's memory, where they were
+/// received. A move-only owner, which may outlive the caller.
 class [[nodiscard]] received_bytes {
  public:
   received_bytes() noexcept = default;
@@ -136,8 +136,7 @@ class [[nodiscard]] pending_call {
   }
 
  private:
-  static constexpr const detail::method_description& description =
-      detail::description_of<Called>;
+  static constexpr const detail::method_description& description = detail::description_of<Called>;
   [[nodiscard]] static error no_call() noexcept {
     return {error_kind::invalid_input, Called::name,
             "this handle has no call: it was moved from, or its answer was taken"};
@@ -223,7 +222,8 @@ class caller {
     return detail::decode_answer<Called>(core_->wait(slot, described, until));
   }
   /// Sends the call, and returns a handle to it; never blocks.
-  /// \errors `would_block` if there is no credit, or awaited calls wait for one; otherwise as `call`
+  /// \errors `would_block` if there is no credit, or awaited calls wait for one; otherwise as
+  /// `call`
   template <Method Called>
   [[nodiscard]] result<pending_call<Called>> post_call(
       detail::request_for<Called> request) noexcept {
@@ -262,8 +262,7 @@ class caller {
     if (begun.has_error()) [[unlikely]]
       return begun.assume_error();
     message& into = begun.assume_value();
-    VERBSPP_TRY(size,
-                codec<typename Called::request>::encode(request, detail::body_of(into)));
+    VERBSPP_TRY(size, codec<typename Called::request>::encode(request, detail::body_of(into)));
     return core_->send(std::move(into), detail::description_of<Called>, size);
   }
   void close() noexcept {

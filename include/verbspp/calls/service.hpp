@@ -87,9 +87,8 @@ using received_value = typename received_call<Called>::request_type;
 /// A function that answers at once: it takes the request and returns the answer, or a result with
 /// the answer.
 template <class Function, class Called>
-concept AnswersAtOnce =
-    std::is_invocable_v<const Function&, const received_value<Called>&> &&
-    !std::is_invocable_v<const Function&, received_call<Called>>;
+concept AnswersAtOnce = std::is_invocable_v<const Function&, const received_value<Called>&> &&
+                        !std::is_invocable_v<const Function&, received_call<Called>>;
 
 template <class Function, class Called>
 concept AnswersLater = std::is_invocable_v<const Function&, received_call<Called>>;
@@ -172,10 +171,9 @@ template <Method Called, class Function>
 ///     ... on each thread
 ///     VERBSPP_TRYV(serving.serve(stop));
 ///
-/// A service has a hub, and memory for `clients` times `in_flight` calls. Every call that a client
-/// may send has a receive, so no client is ever delayed by the calls of others, and a client that
-/// stands still delays nobody. A client that has as many calls in flight as it may have waits for
-/// an answer before it sends the next.
+/// A service has a hub, and memory for `clients` times `in_flight` calls. It has a receive for
+/// every call that a client may send, so the calls of one client never delay those of another. A
+/// client that has `in_flight` unanswered calls waits for an answer before it sends the next call.
 ///
 /// A client is removed when its channel breaks, or when it breaks the protocol. Calls that it has
 /// not got an answer for are dropped when they are answered.

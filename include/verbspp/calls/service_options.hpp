@@ -23,11 +23,11 @@ struct service_options {
 
 /// The counters of a service. They begin at 0 when the service is created.
 struct service_statistics {
-  std::uint64_t calls = 0;           ///< calls that arrived
-  std::uint64_t answers = 0;         ///< answers that were sent
-  std::uint64_t refusals = 0;        ///< calls that were refused
+  std::uint64_t calls = 0;     ///< calls that arrived
+  std::uint64_t answers = 0;   ///< answers that were sent
+  std::uint64_t refusals = 0;  ///< calls that were refused
   std::uint64_t request_bytes = 0;
-  std::uint64_t answer_bytes = 0;    ///< including the texts of refusals
+  std::uint64_t answer_bytes = 0;     ///< including the texts of refusals
   std::uint64_t removed_clients = 0;  ///< clients removed because they broke the protocol
 };
 

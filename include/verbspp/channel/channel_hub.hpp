@@ -124,8 +124,8 @@ class channel_hub {
                                                 call_limit limit) const noexcept;
 
   /// Reports the channel with this id as if it had news, and wakes a waiting thread: the program
-  /// gets an arrival without a message, and a client of `hub_clients` gets a turn. So any thread can
-  /// pass work on a channel to the threads that wait. A no-op if no channel has this id.
+  /// gets an arrival without a message, and a client of `hub_clients` gets a turn. So any thread
+  /// can pass work on a channel to the threads that wait. A no-op if no channel has this id.
   void wake(channel_id id) const noexcept;
 
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes

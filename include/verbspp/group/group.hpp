@@ -8,8 +8,8 @@
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
-#include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
+#include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/kept_peers.hpp>
 #include <verbspp/group/detail/member_connector.hpp>
 #include <verbspp/group/group_error.hpp>

@@ -7,8 +7,8 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
+#include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/kept_peers.hpp>
 #include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_operations.hpp>

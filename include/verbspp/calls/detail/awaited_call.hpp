@@ -76,8 +76,8 @@ class [[nodiscard]] awaited_call : awaited {
   /// finished
   [[nodiscard]] bool advance() noexcept {
     if (!core_) {
-      answer_ = answer(error(error_kind::invalid_input, Called::name,
-                             "this caller was moved from"));
+      answer_ =
+          answer(error(error_kind::invalid_input, Called::name, "this caller was moved from"));
       return true;
     }
     if (!is_sent_) {

@@ -33,8 +33,8 @@ class calling_client : public counted {
       : hub_(std::move(hub)),
         id_(id),
         in_flight_(in_flight),
-        sending_(new (std::nothrow) message[in_flight]),
-        ready_(new (std::nothrow) message[in_flight]) {}
+        sending_(new(std::nothrow) message[in_flight]),
+        ready_(new(std::nothrow) message[in_flight]) {}
   calling_client(const calling_client&) = delete;
   calling_client& operator=(const calling_client&) = delete;
   ~calling_client() = default;
@@ -73,7 +73,7 @@ class calling_client : public counted {
   std::uint32_t answer_size_ = 0;
   std::uint32_t taken_ = 0;     ///< calls that have arrived
   std::uint32_t answered_ = 0;  ///< calls that were answered
-  owned<message[]> sending_;  ///< used only by `end_turn`
+  owned<message[]> sending_;    ///< used only by `end_turn`
 
   brief_lock lock_{};
   // The lock guards the following members.
@@ -171,8 +171,7 @@ class service_core {
   [[nodiscard]] static result<owned<service_core>> create(
       const protection_domain& domain, const service_options& options,
       std::vector<owned<method_handler>> handlers) noexcept;
-  service_core(message_pool pool, hub_clients<client_entry> clients,
-               const service_options& options,
+  service_core(message_pool pool, hub_clients<client_entry> clients, const service_options& options,
                std::vector<owned<method_handler>> handlers) noexcept;
   service_core(const service_core&) = delete;
   service_core& operator=(const service_core&) = delete;
