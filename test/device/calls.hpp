@@ -131,6 +131,11 @@ class running_service {
     return std::move(calls);
   }
 
+  /// Moves the calls of `kept_method` that have arrived to the end of this list.
+  void move_kept_to(std::vector<received_call<kept_method>>& list) {
+    const std::lock_guard guard(lock_);
+    for (; !kept_.empty(); kept_.pop_front()) list.push_back(std::move(kept_.front()));
+  }
   /// Waits for this number of calls of `kept_method`, and takes them.
   [[nodiscard]] std::vector<received_call<kept_method>> take_kept(std::size_t count) {
     std::vector<received_call<kept_method>> taken;

@@ -223,6 +223,12 @@ constexpr port_file of_port[] = {
      }},
     {"counters/port_xmit_wait", print_none},
     {"counters/symbol_error", print_none},
+    {"hw_counters/rcvd_rnr_err",
+     [](const port_of_device& port, page& to) {
+       print_number(to, port.traffic().refusals_received);
+     }},
+    {"hw_counters/send_rnr_err",
+     [](const port_of_device& port, page& to) { print_number(to, port.traffic().refusals_sent); }},
     {"lid",
      [](const port_of_device& port, page& to) { to.print("0x%x\n", port.attributes().lid); }},
     {"lid_mask_count", [](const port_of_device&, page& to) { to.print("0\n"); }},

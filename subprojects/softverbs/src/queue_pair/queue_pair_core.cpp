@@ -68,6 +68,11 @@ void queue_pair_core::count(port_traffic::way which, std::uint64_t bytes) const 
   port_traffic::of(station_here()).add(which, {bytes, packets});
 }
 
+void queue_pair_core::count_refusal(port_traffic::way which) const noexcept {
+  port_traffic& port = port_traffic::of(station_here());
+  ++(which == port_traffic::way::sent ? port.refusals_sent : port.refusals_received);
+}
+
 void queue_pair_core::enter_error() {
   attributes_.qp_state = IBV_QPS_ERR;
   show();

@@ -124,6 +124,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// Adds bytes that the port has sent or received to its traffic counters, with the number of
   /// packets that they take: at least one, even for 0 bytes.
   void count(port_traffic::way which, std::uint64_t bytes) const noexcept;
+  /// Counts the refusal of a message for which no receive was posted (RNR NAK).
+  void count_refusal(port_traffic::way which) const noexcept;
   /// Sends a packet. If the result is `blocked`, `serve` is called when sending may succeed.
   sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when,
             payload_of whose = payload_of::program);

@@ -457,6 +457,7 @@ void requester::on_refusal(const packet_header& header) {
       pair_.engine().schedule(pair_);
       return;
     case refusal::receiver_not_ready:
+      pair_.count_refusal(port_traffic::way::received);
       if (attributes.rnr_retry != retry_for_ever && rnr_retries_ >= attributes.rnr_retry)
         return fail_oldest(IBV_WC_RNR_RETRY_EXC_ERR);
       if (attributes.rnr_retry != retry_for_ever) ++rnr_retries_;

@@ -332,6 +332,7 @@ void responder::refuse(refusal reason) {
     message_.open = false;
     return;
   }
+  if (reason == refusal::receiver_not_ready) pair_.count_refusal(port_traffic::way::sent);
   refused_ = true;
   refusal_due_ = reason;
   refused_psn_ = expected_;

@@ -146,6 +146,28 @@ TEST_CASE("the files of a port show its current state") {
   CHECK(text_of(of_port + "state") == "4: ACTIVE");
 }
 
+TEST_CASE("the counters of a port show that messages have found no receive") {
+  const auto value = [](const char* name) {
+    return std::stoull(text_of(of_port + "hw_counters/" + name).value());
+  };
+  connection link;
+  auto& [left, right] = link;
+  const auto received = value("rcvd_rnr_err"), sent = value("send_rnr_err");
+  REQUIRE(right.post_receive(1, {right.piece(0, 100)}) == 0);
+  REQUIRE(left.send(2, {left.piece(0, 100)}) == 0);
+  CHECK(left.wait().status == IBV_WC_SUCCESS);
+  CHECK(right.wait().status == IBV_WC_SUCCESS);
+  CHECK(value("rcvd_rnr_err") == received);
+  CHECK(value("send_rnr_err") == sent);
+  REQUIRE(left.send(3, {left.piece(0, 100)}) == 0);
+  for (int i = 0; i < 20000 && value("rcvd_rnr_err") == received; ++i) ::usleep(1000);
+  CHECK(value("rcvd_rnr_err") > received);
+  CHECK(value("send_rnr_err") > sent);
+  REQUIRE(right.post_receive(4, {right.piece(0, 100)}) == 0);
+  CHECK(left.wait().status == IBV_WC_SUCCESS);
+  CHECK(right.wait().status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   const auto value = [](const char* name) {
     return std::stoull(text_of(of_port + "counters/" + name).value_or("0"));
