@@ -94,6 +94,7 @@ result<void> caller_core::start(channel&& link, std::span<const method_descripti
                  "this is another channel: pass the channel of the handshake of the prepared "
                  "channel for which the caller was opened");
   link_ = std::move(link);
+  credits_ = sent_ + 1;
   return compare(of, begin_limit(limit));
 }
 
@@ -137,17 +138,19 @@ error caller_core::has_no_credit(const char* method) noexcept {
 }
 
 result<message> caller_core::begin(const method_description& of) noexcept {
-  if (!may_begin()) take_arrived(true);
-  if (failure_) [[unlikely]]
-    return *failure_;
-  if (!link_.is_connected()) [[unlikely]] {
-    if (link_.state() != channel_state::empty) return core_.connection().refusal(of.name);
-    return error(error_kind::not_connected, of.name, "call caller::start first");
+  if (!has_credit() || failure_) [[unlikely]] {
+    take_arrived(true);
+    if (failure_) return *failure_;
+    if (link_.state() == channel_state::empty)
+      return error(error_kind::not_connected, of.name, "call caller::start first");
+    if (!link_.is_connected()) return core_.connection().refusal(of.name);
+    if (!has_credit()) return has_no_credit(of.name);
   }
-  if (!has_credit()) [[unlikely]]
-    return has_no_credit(of.name);
-  VERBSPP_TRY(request, pool_.take());
-  VERBSPP_TRYV(request.resize(call_header::size + largest_request_));
+  result<message> request = pool_.take();
+  if (request.has_value()) [[likely]]
+    static_cast<void>(request.assume_value().resize(call_header::size + largest_request_));
+  else
+    take_arrived(true);  // perhaps the device has released the places of earlier requests
   return request;
 }
 

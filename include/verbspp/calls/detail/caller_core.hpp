@@ -123,7 +123,8 @@ class caller_core : public counted {
   std::uint32_t largest_request_;  ///< in bytes; both ends must accept it
   std::uint32_t sent_ = 0;
   std::uint32_t answered_ = 0;
-  std::uint32_t credits_ = 1;  ///< how many calls may be sent in all; the service raises it
+  /// How many calls may be sent in all: 1 at the start; the service raises it.
+  std::uint32_t credits_ = 0;
   owned<call_slot[]> slots_{};
   std::uint32_t first_free_ = 0;
   std::uint32_t queued_ = 0;
