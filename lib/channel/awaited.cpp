@@ -48,7 +48,7 @@ void awaited_message::proceed(continuation& self) noexcept {
 
 bool awaited_revocation::await_suspend(std::coroutine_handle<> waiting) noexcept {
   waiting_ = waiting;
-  if (may_post() && !core_->has_delayed()) {
+  if (core_->sends().need_not_wait() && !core_->has_delayed()) {
     was_posted_ = true;
     return lease_.revoke_and_then(*this);
   }

@@ -36,11 +36,9 @@ class [[nodiscard]] awaited_revocation : awaited {
   [[nodiscard]] result<void> await_resume() noexcept;
 
  private:
-  [[nodiscard]] bool may_post() const noexcept {
-    return core_->sends().has_room() || !core_->sends().is_open();
-  }
   [[nodiscard]] static state test_room(condition& self) noexcept {
-    return static_cast<awaited_revocation&>(self).may_post() ? state::met : state::unmet;
+    const auto& mine = static_cast<awaited_revocation&>(self);
+    return mine.core_->sends().need_not_wait() ? state::met : state::unmet;
   }
   /// Called when the queue has room, when the request has finished, and when the limit is reached.
   static void proceed(continuation& self) noexcept;

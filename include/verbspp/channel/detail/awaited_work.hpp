@@ -128,13 +128,11 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
     kept_memory memory;
   };
 
-  /// True if there is no reason to wait for room: the queue has room, or it is closed, so that
-  /// posting fails immediately.
   [[nodiscard]] VERBSPP_DATA_PATH bool may_post() const noexcept {
     if constexpr (is_receive)
-      return core_.receives().has_room() || !core_.receives().is_open();
+      return core_.receives().need_not_wait();
     else
-      return core_.sends().has_room() || !core_.sends().is_open();
+      return core_.sends().need_not_wait();
   }
   [[nodiscard]] static state test_room(condition& self) noexcept {
     return static_cast<awaited_work&>(self).may_post() ? state::met : state::unmet;
@@ -270,8 +268,7 @@ class [[nodiscard]] awaited_room : awaited {
 
  private:
   [[nodiscard]] bool is_over() const noexcept {
-    return core_.sends().room() >= wanted_ || !core_.sends().is_open() ||
-           wanted_ > core_.sends().capacity();
+    return core_.sends().need_not_wait(wanted_) || wanted_ > core_.sends().capacity();
   }
   [[nodiscard]] static state test_room(condition& self) noexcept {
     return static_cast<awaited_room&>(self).is_over() ? state::met : state::unmet;

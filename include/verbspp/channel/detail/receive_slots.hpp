@@ -110,6 +110,10 @@ class receive_slots {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_room() const noexcept {
     return room_ != 0 && free_ != no_slot;
   }
+  /// As `send_window::need_not_wait`.
+  [[nodiscard]] VERBSPP_DATA_PATH bool need_not_wait() const noexcept {
+    return has_room() || !is_open();
+  }
   /// The number of receives that can be posted now, but at most `wanted`.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t room_for(std::uint32_t wanted) const noexcept {
     return std::min({wanted, room_, free_count_});

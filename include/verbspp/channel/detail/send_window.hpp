@@ -84,6 +84,11 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t room() const noexcept {
     return has_room() ? end_ - next_ : 0;
   }
+  /// True if a caller need not wait for room for this number of requests: the queue has that room,
+  /// or it is closed, so that posting fails immediately.
+  [[nodiscard]] VERBSPP_DATA_PATH bool need_not_wait(std::uint32_t requests = 1) const noexcept {
+    return room() >= requests || !is_open();
+  }
   /// Counts `count` requests that were posted in `scope`, or in no scope if it is null.
   VERBSPP_DATA_PATH void advance(std::uint32_t count, scope_state* scope) noexcept {
     if (scope != nullptr) {
