@@ -52,7 +52,6 @@ bool awaited_revocation::await_suspend(std::coroutine_handle<> waiting) noexcept
     was_posted_ = true;
     return lease_.revoke_and_then(*this);
   }
-  waits_for_room_ = true;
   core_->note_delayed(1);
   core_->continue_when(*this);
   return true;
@@ -60,10 +59,10 @@ bool awaited_revocation::await_suspend(std::coroutine_handle<> waiting) noexcept
 
 void awaited_revocation::proceed(continuation& self) noexcept {
   auto& mine = static_cast<awaited_revocation&>(self);
-  mine.stop_waiting_for_room();
-  if (!mine.was_posted_ && !mine.has_expired()) {
-    mine.was_posted_ = true;
-    if (mine.lease_.revoke_and_then(mine)) return;
+  if (!mine.was_posted_) {
+    mine.core_->note_delayed(-1);
+    mine.was_posted_ = !mine.has_expired();
+    if (mine.was_posted_ && mine.lease_.revoke_and_then(mine)) return;
   }
   mine.waiting_.resume();
 }

@@ -23,7 +23,9 @@ class [[nodiscard]] awaited_revocation : awaited {
       : awaited(proceed, test_room, limit), lease_(lease), core_(lease.polled()) {}
   awaited_revocation(const awaited_revocation&) = delete;
   awaited_revocation& operator=(const awaited_revocation&) = delete;
-  ~awaited_revocation() { stop_waiting_for_room(); }
+  ~awaited_revocation() {
+    if (!was_posted_ && is_waiting()) core_->note_delayed(-1);  // it still waits for room
+  }
 
   /// Used by senders only: the channel whose `poll` resumes the operation. \pre `!await_ready()`
   [[nodiscard]] channel_core& polled() const noexcept { return *core_; }
@@ -42,13 +44,9 @@ class [[nodiscard]] awaited_revocation : awaited {
   }
   /// Called when the queue has room, when the request has finished, and when the limit is reached.
   static void proceed(continuation& self) noexcept;
-  void stop_waiting_for_room() noexcept {
-    if (std::exchange(waits_for_room_, false)) core_->note_delayed(-1);
-  }
 
   lease_owner& lease_;
   channel_core* core_;  ///< null if `revoke` does not wait for a request
-  bool waits_for_room_ = false;
   bool was_posted_ = false;
 };
 
