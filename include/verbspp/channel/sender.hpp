@@ -42,37 +42,28 @@ struct completion_of {
       std::move(to).set_value(std::move(done).assume_value());
   }
 };
-/// A request that owns its memory returns the memory with its result, even on failure.
-template <class Memory>
-struct completion_of<finished<Memory>> {
-  using type = execution::completion_signatures<execution::set_value_t(completed_work, Memory),
-                                                execution::set_error_t(finished<Memory>),
+/// A call that owns its memory returns the memory with its result, even on failure.
+template <class Result, class Value>
+struct completion_with_memory {
+  using type = execution::completion_signatures<Value, execution::set_error_t(Result),
                                                 execution::set_stopped_t()>;
 
   template <class Receiver>
-  static void deliver(Receiver& to, finished<Memory>&& done) noexcept {
-    if (done.result.has_value())
-      std::move(to).set_value(completed_work(done.result.assume_value()), std::move(done.memory));
-    else
+  static void deliver(Receiver& to, Result&& done) noexcept {
+    if (!done.result.has_value())
       std::move(to).set_error(std::move(done));
-  }
-};
-
-/// Revoking a lease that owns its memory returns the memory with its result, even on failure.
-template <class Memory>
-struct completion_of<revoked<Memory>> {
-  using type = execution::completion_signatures<execution::set_value_t(Memory),
-                                                execution::set_error_t(revoked<Memory>),
-                                                execution::set_stopped_t()>;
-
-  template <class Receiver>
-  static void deliver(Receiver& to, revoked<Memory>&& done) noexcept {
-    if (done.result.has_value())
+    else if constexpr (std::is_void_v<typename decltype(done.result)::value_type>)
       std::move(to).set_value(std::move(done.memory));
     else
-      std::move(to).set_error(std::move(done));
+      std::move(to).set_value(std::move(done.result).assume_value(), std::move(done.memory));
   }
 };
+template <class Memory>
+struct completion_of<finished<Memory>>
+    : completion_with_memory<finished<Memory>, execution::set_value_t(completed_work, Memory)> {};
+template <class Memory>
+struct completion_of<revoked<Memory>>
+    : completion_with_memory<revoked<Memory>, execution::set_value_t(Memory)> {};
 
 template <class Function>
 using awaited_by = std::invoke_result_t<Function&>;
