@@ -175,14 +175,14 @@ bool is_revoked_by_request(const lease_record& record) noexcept {
 /// which broke the connection; otherwise empty
 std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit& until) noexcept {
-  if (!record.is_invalidating && !core.sends().has_room()) {
+  if (!record.invalidation && !core.sends().has_room()) {
     const auto room = core.wait_for_send_room(1, until);
     if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
   if (!record.post_invalidation()) return std::nullopt;
-  pending<> invalidation(&core, record.invalidation);
+  pending<> invalidation(&core, *record.invalidation);
   const auto done = invalidation.wait(until);
-  record.is_invalidating = false;
+  record.invalidation.reset();
   record.is_void = done.has_value();
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
@@ -195,8 +195,7 @@ std::optional<error> close_window(lease_record& record, const wait_limit& until,
   // Checks first whether the peer has already invalidated the key.
   core.collect();
   std::optional<error> ended;
-  if (record.is_invalidating ||
-      (by_request && is_revoked_by_request(record) && !until.has_passed()))
+  if (record.invalidation || (by_request && is_revoked_by_request(record) && !until.has_passed()))
     ended = invalidate(record, core, until);
   // Deallocating a window before its bind is executed would break the connection.
   if (record.core != nullptr && record.is_binding()) {
@@ -270,10 +269,11 @@ void lease_record::deallocate_window() noexcept {
 }
 
 bool lease_record::post_invalidation() noexcept {
-  if (is_invalidating) return true;
-  invalidation = {};
-  is_invalidating = core->post(local_invalidate_operation{.rkey = key}, invalidation).has_value();
-  return is_invalidating;
+  if (invalidation) return true;
+  request posted;
+  if (!core->post(local_invalidate_operation{.rkey = key}, posted).has_value()) return false;
+  invalidation = posted;
+  return true;
 }
 
 void lease_record::give_up() noexcept {
@@ -400,7 +400,7 @@ channel_core* lease_owner::polled() noexcept {
 
 bool lease_owner::revoke_and_then(continuation& next) noexcept {
   if (record_ == nullptr || record_->core == nullptr || !record_->post_invalidation()) return false;
-  return record_->core->continue_with(record_->invalidation, next);
+  return record_->core->continue_with(*record_->invalidation, next);
 }
 
 bool lease_owner::drop() noexcept {

@@ -47,8 +47,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   memory_window_owner window;
   std::uint32_t binds = 0;                   ///< the number of binds of this window
   request bind{};                            ///< the last bind
-  request invalidation{};                    ///< valid if `is_invalidating`
-  bool is_invalidating = false;              ///< an invalidation was posted, its result not taken
+  std::optional<request> invalidation{};     ///< posted; its result was not taken yet
   bool is_void = false;                      ///< the window is currently not bound
   std::optional<memory_registration> own{};  ///< for a lease by registration
   kept_memory memory{};                      ///< released when the lease has ended
