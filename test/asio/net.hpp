@@ -41,27 +41,11 @@ using net::bind_executor;
 using net::use_awaitable;
 using net::use_future;
 
-using shared_bytes = shared_buffer<all_rights | access::remote_atomic>;
-
-[[nodiscard]] inline shared_bytes share_bytes(const testbed& bed, std::size_t size,
-                                              unsigned seed = 0) {
-  auto made =
-      must(registered_buffer < all_rights | access::remote_atomic > ::allocate(bed.domain, size));
-  const auto content = seed != 0 ? pattern(size, seed) : std::vector<std::byte>(size);
-  std::ranges::copy(content, made.begin());
-  return must(std::move(made).share());
-}
-
 [[nodiscard]] inline registered_buffer<> fill_buffer(const testbed& bed, std::size_t size,
                                                      unsigned seed) {
   auto made = must(registered_buffer<>::allocate(bed.domain, size));
   std::ranges::copy(pattern(size, seed), made.begin());
   return made;
-}
-
-template <class Memory>
-[[nodiscard]] bool holds(const Memory& memory, unsigned seed) {
-  return std::ranges::equal(memory, pattern(memory.size(), seed));
 }
 
 /// A builder of channels that sleep, with short queues.

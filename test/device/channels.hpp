@@ -6,9 +6,12 @@
 #include "device.hpp"
 #include <verbspp/channel.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 namespace verbspp::test {
 
@@ -43,6 +46,23 @@ struct two_channels {
   channel& left = ends.left;
   channel& right = ends.right;
 };
+
+using shared_bytes = shared_buffer<all_rights | access::remote_atomic>;
+
+/// Returns shared memory that is filled with the pattern of this seed, or with zeros.
+[[nodiscard]] inline shared_bytes share_bytes(const testbed& bed, std::size_t size,
+                                              unsigned seed = 0) {
+  auto made =
+      must(registered_buffer < all_rights | access::remote_atomic > ::allocate(bed.domain, size));
+  const auto content = seed != 0 ? pattern(size, seed) : std::vector<std::byte>(size);
+  std::ranges::copy(content, made.begin());
+  return must(std::move(made).share());
+}
+/// True if the memory is filled with the pattern of this seed.
+template <class Memory>
+[[nodiscard]] bool holds(const Memory& memory, unsigned seed) {
+  return std::ranges::equal(memory, pattern(memory.size(), seed));
+}
 
 /// All ways in which a channel can wait.
 inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),

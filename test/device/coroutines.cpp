@@ -25,20 +25,6 @@ namespace {
 
 using outcome = transport_result<void>;
 using routine = eager<outcome>;
-using shared_bytes = shared_buffer<all_rights | access::remote_atomic>;
-
-shared_bytes share_bytes(const testbed& bed, std::size_t size, unsigned seed = 0) {
-  auto made =
-      must(registered_buffer < all_rights | access::remote_atomic > ::allocate(bed.domain, size));
-  const auto content = seed != 0 ? pattern(size, seed) : std::vector<std::byte>(size);
-  std::ranges::copy(content, made.begin());
-  return must(std::move(made).share());
-}
-
-template <class Memory>
-bool holds(const Memory& memory, unsigned seed) {
-  return std::ranges::equal(memory, pattern(memory.size(), seed));
-}
 
 /// Polls the channel until the coroutine has ended.
 template <class Outcome>

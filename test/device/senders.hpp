@@ -6,30 +6,13 @@
 #include "channels.hpp"
 #include <verbspp/sender.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <optional>
 #include <stop_token>
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace verbspp::test::senders {
-
-using shared_bytes = shared_buffer<all_rights>;
-
-[[nodiscard]] inline shared_bytes share_bytes(const testbed& bed, std::size_t size,
-                                              unsigned seed = 0) {
-  auto made = must(registered_buffer<all_rights>::allocate(bed.domain, size));
-  const auto content = seed != 0 ? pattern(size, seed) : std::vector<std::byte>(size);
-  std::ranges::copy(content, made.begin());
-  return must(std::move(made).share());
-}
-template <class Memory>
-[[nodiscard]] bool holds(const Memory& memory, unsigned seed) {
-  return std::ranges::equal(memory, pattern(memory.size(), seed));
-}
 
 /// Counts the completions of one operation, by their kind.
 struct record {
