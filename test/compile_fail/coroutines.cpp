@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Requests that a coroutine awaits. Their memory must outlive the coroutine, which may be destroyed
-// while they are in flight.
+// Requests that a coroutine awaits, and senders of such requests. The memory of a request must
+// outlive the coroutine, which may be destroyed while the request is in flight.
 
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>
+#include <verbspp/sender.hpp>
 
 #include <cstdint>
 #include <utility>
@@ -49,4 +50,19 @@ auto result_of(BAD(pending<>) GOOD(kept_pending) & work) { return work.async_wai
 using session_type = exchange_session<std::uint32_t, prepared_channel>;
 auto met(event_loop& loop, session_type& session) {
   return loop.async_run(BAD(session) GOOD(std::move(session)));
+}
+
+// case: sender_of_a_blocking_call
+// expect: a sender needs a function that returns an awaited call, as in
+// expect: as_sender([&] { return link.async_write({.elements = shared, .remote = theirs}); })
+// within: 15
+auto send(channel& link) {
+  return as_sender([&] { return link.BAD(send) GOOD(async_send)({}); });
+}
+
+// case: sender_of_a_call_without_a_function
+// expect: a sender needs a function that returns an awaited call
+// within: 15
+auto send_now(channel& link) {
+  return as_sender(BAD(link.async_send({})) GOOD([&] { return link.async_send({}); }));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/outcome.hpp>
 #include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
@@ -183,12 +184,19 @@ class sender_operation : resumable {
   std::optional<work> work_{};
 };
 
-/// A function that makes an awaited call.
+/// A function whose result can be awaited.
 template <class Function>
-concept MakesAwaitedCall = std::move_constructible<Function> && requires(Function& function) {
+concept ReturnsAwaitedCall = requires(Function& function) {
   { function().await_ready() } -> std::convertible_to<bool>;
   typename completion_of<result_of_awaited<Function>>::type;
 };
+/// A function for `as_sender`.
+template <class Function>
+concept MakesAwaitedCall =
+    because(ReturnsAwaitedCall<Function>,
+            "a sender needs a function that returns an awaited call, as in as_sender([&] { return "
+            "link.async_write({.elements = shared, .remote = theirs}); })") &&
+    std::move_constructible<Function>;
 
 /// A sender that makes an awaited call when it is started.
 template <class Function>
