@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Operations of a channel with the completion tokens of Asio.
+// SPDX-License-Identifier: Apache-2.0
+// Operations of a channel with the completion tokens of Asio.
 
 #include "net.hpp"
 

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The types of senders, without a sender library such as
-// stdexec.
+// SPDX-License-Identifier: Apache-2.0
+// The types of senders, without a sender library such as stdexec.
 
 #include <verbspp/sender.hpp>
 
