@@ -334,7 +334,8 @@ group_results world::barrier(group_scope& behind, const peer_list& ranks, const 
   if (!state_)
     return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
   if (const auto failed = behind.failure()) {
-    state_->signals.leave_out_barrier(state_->peers, ranks, kind, *failed, limit);
+    static_cast<void>(
+        state_->signals.barrier(state_->peers, ranks, kind, limit, static_cast<error>(*failed)));
     return detail::results_of(*failed);
   }
   return barrier(ranks, limit, kind);
@@ -373,6 +374,7 @@ group_results world::all_reduce_bytes(std::span<std::byte> value,
 group_result<void> world::mend(const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "mend a world", "this world was moved from");
   state& own = *state_.get();
+  if (const auto objects = own.signals.objection()) return *objects;
   const std::uint64_t turn = ++own.turns;
   // First processes datagrams, because ranks that have meanwhile connected to this end need no new
   // connection.
