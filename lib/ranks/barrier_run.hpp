@@ -18,17 +18,18 @@
 
 namespace verbspp::detail {
 
+/// A barrier in progress. It consists of one step, and the actions of a barrier.
 class [[gnu::visibility("hidden")]] signals::barrier_run {
  public:
   /// \param ranks must stay valid as long as this object exists
   /// \pre there is no `objection` to the step
   barrier_run(signals& of, group& peers, const peer_list& ranks, barrier_kind kind,
-              const wait_limit& limit, step::blocks may_block,
+              const wait_limit& limit, blocks may_block,
               const std::optional<error>& left_out = {}) noexcept;
   barrier_run(const barrier_run&) = delete;
   barrier_run& operator=(const barrier_run&) = delete;
   ~barrier_run() {
-    if (!step_.has_ended()) abandon();
+    if (!step_.has_ended()) abort();
   }
 
   /// Proceeds as far as possible without waiting. \returns true when the barrier has ended
@@ -42,7 +43,7 @@ class [[gnu::visibility("hidden")]] signals::barrier_run {
 
  private:
   /// Aborts the barrier, and notifies the other ranks.
-  void abandon() noexcept;
+  void abort() noexcept;
   /// Performs the actions. \returns true when all of them are done
   [[nodiscard]] bool has_acted(bool checks) noexcept;
 

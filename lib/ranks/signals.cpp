@@ -95,13 +95,12 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
                                const wait_limit& limit,
                                const std::optional<error>& left_out) noexcept {
   if (const auto objects = objection(ranks)) return *objects;
-  barrier_run now(*this, peers, ranks, kind, limit, step::blocks::yes, left_out);
+  barrier_run now(*this, peers, ranks, kind, limit, blocks::yes, left_out);
   return now.run();
 }
 
 signals::barrier_run::barrier_run(signals& of, group& peers, const peer_list& ranks,
-                                  barrier_kind kind, const wait_limit& limit,
-                                  step::blocks may_block,
+                                  barrier_kind kind, const wait_limit& limit, blocks may_block,
                                   const std::optional<error>& left_out) noexcept
     : step_(of, peers, ranks, tag_of_barrier(kind_for(kind, ranks.size()), ranks), limit, may_block,
             left_out),
@@ -130,8 +129,8 @@ group_results signals::barrier_run::run() noexcept {
   return std::move(step_).results();
 }
 
-void signals::barrier_run::abandon() noexcept {
-  step_.abandon();
+void signals::barrier_run::abort() noexcept {
+  step_.abort();
   // A failed step does not wait, so this only counts.
   while (!has_acted(true)) {
   }

@@ -64,7 +64,8 @@ class [[gnu::visibility("hidden")]] signals {
   /// Makes both ends continue from the same counts. \pre nothing is in flight between the two ranks
   void agree(std::uint32_t rank, const signal_counts::encoded& theirs) noexcept;
 
-  /// A barrier in progress, which never waits.
+  /// Whether the caller of a step waits until its end, so that functions of the step may block.
+  enum class blocks : bool { no, yes };
   class barrier_run;
 
   /// The reason why this rank cannot begin a step with these ranks; empty if there is none.

@@ -66,9 +66,13 @@ signals::step::step(signals& of, group& peers, const peer_list& ranks, std::uint
   leave_out(left_out ? *left_out : error::from_errno(ENOMEM, collective_step));
 }
 
+void signals::step::note_wait(std::chrono::steady_clock::time_point now) noexcept {
+  if (!looks_) looks_ = {now, now + time_between_looks, now + time_between_probes};
+}
+
 void signals::step::look_for_lost(std::uint32_t for_rank) noexcept {
   const auto now = std::chrono::steady_clock::now();
-  if (!looks_) looks_ = {now, now + time_between_looks, now + time_between_probes};
+  note_wait(now);
   if (now < looks_->next) return;
   looks_->next = now + time_between_looks;
   heed_news(now);
@@ -254,10 +258,12 @@ bool signals::step::begin(bool checks) noexcept {
     stage_ = stage::connecting;
   }
   if (connecting_) {
+    if (checks) note_wait(std::chrono::steady_clock::now());
     const wait_limit until(limit_.deadline(), news_or_stop(*this));
     if (!checks || !peers_.connector()->advance(peers_, *connecting_, until)) return false;
     note_connected();
     connecting_.reset();
+    looks_.reset();
   }
   stage_ = stage::acting;
   // The functions that wait for a partner, or that write to it, require that the partner's memory
@@ -274,11 +280,11 @@ bool signals::step::begin(bool checks) noexcept {
   return true;
 }
 
-void signals::step::abandon() noexcept {
+void signals::step::abort() noexcept {
   const auto soon = std::chrono::steady_clock::now() + step_limits::longest_news;
   whole_ = whole_.no_later_than(soon);
   limits_.end_by(soon);
-  leave_out(abandoned());
+  leave_out(aborted());
 }
 
 bool signals::step::may_end_requests() noexcept {
@@ -313,8 +319,10 @@ bool signals::step::end() noexcept {
   };
   // The blame is determined before the step waits for its requests, because that may take until the
   // limit.
-  if (std::exchange(stage_, stage::ending) != stage::ending && has_failed())
-    find_blame(std::move(failed_));
+  if (std::exchange(stage_, stage::ending) != stage::ending) {
+    if (has_failed()) find_blame(std::move(failed_));
+    note_wait(std::chrono::steady_clock::now());
+  }
   if (blame_ && !blame_->advance()) return false;
   if (!may_end_requests()) return false;
   if (const auto failed = end_requests(); failed && !blame_) {

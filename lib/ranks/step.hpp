@@ -79,8 +79,8 @@ inline constexpr const char* collective_step = "collective step of a world";
           "this rank has aborted the step, and is at a later one"};
 }
 
-[[nodiscard]] inline error abandoned() noexcept {
-  return {error_kind::cancelled, collective_step, "this rank has abandoned the step"};
+[[nodiscard]] inline error aborted() noexcept {
+  return {error_kind::cancelled, collective_step, "this rank has aborted the step"};
 }
 
 [[nodiscard]] inline error not_of_the_world() noexcept {
@@ -113,9 +113,6 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// are done.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
-  /// Whether the caller of the step waits until its end, so that its functions may block.
-  enum class blocks : bool { no, yes };
-
   /// \param ranks must stay valid as long as this object exists
   /// \param left_out the reason why this rank does not take part, if there is one. It then only
   /// counts, and notifies the others.
@@ -128,7 +125,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// are notified.
   ~step() {
     if (has_ended()) return;
-    leave_out(abandoned());
+    leave_out(aborted());
     finish();
   }
 
@@ -170,7 +167,7 @@ class [[gnu::visibility("hidden")]] signals::step {
 
   /// Makes the step fail at once, with a limit for the time until its end. From then on, it only
   /// counts signals and values.
-  void abandon() noexcept;
+  void abort() noexcept;
   /// Ends the step: determines which ranks are to blame if it has failed, and completes its
   /// requests.
   [[nodiscard]] bool end() noexcept;
@@ -237,6 +234,8 @@ class [[gnu::visibility("hidden")]] signals::step {
     std::chrono::steady_clock::time_point next{};
     std::chrono::steady_clock::time_point next_probe{};
   };
+  /// Notes that this rank waits, unless that is known.
+  void note_wait(std::chrono::steady_clock::time_point now) noexcept;
   /// Makes the step fail if the connection to that rank is broken, if that rank has reached a later
   /// step, or if any rank has reported a failure. Does this only at intervals.
   void look_for_lost(std::uint32_t for_rank) noexcept;
@@ -303,7 +302,7 @@ class [[gnu::visibility("hidden")]] signals::step {
 template <class Function>
 group_results signals::run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                 const wait_limit& limit, Function function) {
-  step now(*this, peers, ranks, tag, limit, step::blocks::yes);
+  step now(*this, peers, ranks, tag, limit, blocks::yes);
   function(now);
   now.finish();
   return std::move(now).results();
