@@ -141,9 +141,9 @@ void signals::blame::ask() noexcept {
     if (!into.has_value() || !from.has_value()) continue;
     // If the read is queued behind other requests, a late answer does not prove that the other
     // rank's device has failed.
-    peers_[rank].poll();
-    of_.other(rank).is_behind_work =
-        channel_access::core_of(peers_[rank]).sends().outstanding() != 0;
+    channel_core& core = channel_access::core_of(peers_[rank]);
+    if (peers_[rank].is_connected()) core.collect();
+    of_.other(rank).is_behind_work = core.sends().outstanding() != 0;
     kept_pending& asked = of_.unwaited_.get()[i];
     asked = post_unwaited(
         peers_[rank],

@@ -77,7 +77,9 @@ void signals::step::look_for_lost(std::uint32_t for_rank) noexcept {
   looks_->next = now + time_between_looks;
   heed_news(now);
   channel& with = peers_[for_rank];
-  with.poll();
+  channel_core& core = channel_access::core_of(with);
+  // Polling the channel would also call the program's continuations, which may destroy a session.
+  if (with.is_connected()) core.collect();
   if (const auto state = peers_.state_of(for_rank); !state.has_value())
     return fail(for_rank, state.assume_error(), certainty::lost);
   if (of_.has_gone_on(for_rank)) {
@@ -89,9 +91,7 @@ void signals::step::look_for_lost(std::uint32_t for_rank) noexcept {
   // The write of 0 bytes is not needed if a request is in flight, because that detects a lost
   // connection as well, or if the limit ends the wait before the next such write would be due.
   const auto left = limit_.remaining();
-  if (channel_access::core_of(with).sends().outstanding() != 0 ||
-      (left && *left < time_between_probes))
-    return;
+  if (core.sends().outstanding() != 0 || (left && *left < time_between_probes)) return;
   const auto nowhere = of_.other(for_rank).memory->slice(0, 0);
   if (!nowhere.has_value()) return;
   // Neither this rank nor the end of the step waits for the write, because the other rank may leave
@@ -144,12 +144,12 @@ void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
 
 bool signals::step::may_post(std::uint32_t to, bool checks) noexcept {
   if (has_failed()) return true;
-  channel& with = peers_[to];
-  const channel_core& core = channel_access::core_of(with);
+  const channel& with = peers_[to];
+  channel_core& core = channel_access::core_of(with);
   // If the channel no longer accepts requests, posting one returns the cause.
   const auto takes = [&]() noexcept { return core.sends().has_room() || !with.is_connected(); };
   return is_over(
-      to, checks, [&]() noexcept { return takes() || (with.poll(), takes()); },
+      to, checks, [&]() noexcept { return takes() || (core.collect(), takes()); },
       "the queue of requests to this rank is full, and this rank has not received them");
 }
 

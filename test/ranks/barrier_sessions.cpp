@@ -189,6 +189,39 @@ TEST_CASE("an event loop serves other sources while its coroutines await barrier
   for (routine& each : running) CHECK(each.get().has_value());
 }
 
+TEST_CASE("one event loop serves the channels of a world and awaits its barriers") {
+  using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
+  local_worlds all(2, 16, 16, wait_mode::sleep());
+  std::vector<cells> memory;
+  for (int rank = 0; rank < 2; ++rank) memory.push_back(must(cells::allocate(all.bed.domain, 1)));
+  event_loop loop;
+  const auto poll = [&](channel_hub hub) -> routine {
+    for (;;) {
+      VERBSPP_CO_TRYV(co_await loop.async_ready(hub));
+      VERBSPP_CO_TRYV(hub.poll());
+    }
+  };
+  const auto take_part = [&](std::uint32_t rank) -> routine {
+    for (std::uint64_t round = 1; round <= 50; ++round) {
+      VERBSPP_CO_TRY(to, memory[1 - rank].remote());
+      VERBSPP_CO_TRYV(co_await all.ranks[rank].peers()[1 - rank].async_write(
+          {.elements = inline_payload(round), .remote = to}));
+      VERBSPP_CO_TRY(session, all.ranks[rank].start_barrier(patience));
+      VERBSPP_CO_TRYV(co_await loop.async_run(std::move(session)));
+      if (memory[rank][0] < round)
+        co_return error(error_kind::mismatch, "barrier", "the value has not arrived");
+    }
+    co_return success();
+  };
+  const routine polling_0 = poll(all.ranks[0].peers().hub());
+  const routine polling_1 = poll(all.ranks[1].peers().hub());
+  routine first = take_part(0);
+  routine second = take_part(1);
+  while (!first.is_done() || !second.is_done()) REQUIRE(must(loop.run_once(patience)));
+  CHECK(first.get().has_value());
+  CHECK(second.get().has_value());
+}
+
 TEST_CASE("a coroutine that is destroyed while it awaits a barrier aborts the barrier") {
   local_worlds all(2);
   event_loop loop;
@@ -350,6 +383,29 @@ TEST_CASE("neither the limit nor the destructor of a session waits for a queue t
     CHECK_FALSE(blocks.wait(patience).has_value());
     CHECK_FALSE(all.ranks[0].peers()[1].is_connected());
   }
+}
+
+TEST_CASE("advancing a session resumes no coroutine, which might destroy the session") {
+  local_worlds all(2);
+  channel& link = all.ranks[0].peers()[1];
+  auto arrives = must(all.ranks[1].peers()[0].post_receive({}));
+  sessions started = start(all.ranks, {0}, 3 * patience, barrier_kind::centralized);
+  const auto send = [&]() -> routine {
+    const auto sent = co_await link.async_send({});
+    started[0].reset();
+    VERBSPP_CO_TRYV(sent);
+    co_return success();
+  };
+  const routine sending = send();
+  must(arrives.wait(patience));
+  check_none_is_done(started);
+  CHECK_FALSE(sending.is_done());
+  // The hub still reports the channel.
+  const channel_hub& hub = all.ranks[0].peers().hub();
+  wait_until([&] { return must(hub.poll()), sending.is_done(); }, "the coroutine");
+  CHECK_FALSE(started[0]);
+  const group_results other = all.ranks[1].barrier(3 * patience, barrier_kind::centralized);
+  CHECK(blamed(other) == numbers{0});
 }
 
 TEST_CASE("a world with a session in progress refuses other steps") {
