@@ -132,12 +132,11 @@ TEST_CASE("sessions and blocking calls take part in the same barrier") {
 
 TEST_CASE("sessions of the ranks in a list do not wait for other ranks") {
   local_worlds all(4);
-  const numbers pair{3, 1};
   for (int round = 0; round < 5; ++round) {
     sessions started(2);
     {
       // The session copies the list.
-      const numbers list = pair;
+      const numbers list{3, 1};
       started[0].emplace(must(all.ranks[1].start_barrier(list, patience)));
       started[1].emplace(must(all.ranks[3].start_barrier(list, patience)));
     }
@@ -193,6 +192,7 @@ TEST_CASE("one event loop serves the channels of a world and awaits its barriers
   using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
   local_worlds all(2, 16, 16, wait_mode::sleep());
   std::vector<cells> memory;
+  memory.reserve(2);
   for (int rank = 0; rank < 2; ++rank) memory.push_back(must(cells::allocate(all.bed.domain, 1)));
   event_loop loop;
   const auto poll = [&](channel_hub hub) -> routine {
