@@ -24,8 +24,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// How many messages of the device's port have found no receive; empty if the device does not count
-/// them.
+/// The number of messages of the device's port that have found no receive; empty if the device does
+/// not count them.
 std::optional<std::uint64_t> refused_messages() {
   std::ifstream file("/sys/class/infiniband/" + device_name() +
                      "/ports/1/hw_counters/rcvd_rnr_err");
