@@ -137,6 +137,10 @@ TEST_CASE_METHOD(full_queue, "a revocation that gets no room in time needs no re
   CHECK(bed.owner.is_connected());
   CHECK(bed.owner.outstanding() == 2);
   release();
+  // No request waits for room any more, so the next one is posted at once.
+  received.push_back(must(bed.peer.post_receive({.elements = inbox.scatter()})));
+  const auto next = bed.owner.async_send({});
+  CHECK(bed.owner.outstanding() == 1);
   check_closed(bed.peer, bed.domain, memory, *far);
 }
 
@@ -149,13 +153,14 @@ TEST_CASE_METHOD(full_queue,
   }
   CHECK(granted->is_open());
   release();
-  // No coroutine waits for room any more.
+  // No coroutine waits for room any more, so the next request is posted at once.
   const auto send = [&]() -> routine {
     must(co_await bed.owner.async_send({.elements = shared}, patience));
     co_return success();
   };
   received.push_back(must(bed.peer.post_receive({.elements = inbox.scatter()})));
   routine sending = send();
+  CHECK(bed.owner.outstanding() == 1);
   must(run(sending, bed.owner));
   must(write(bed.peer, buffer<>(bed.domain, 64), *far));
   must(granted->revoke());
