@@ -46,7 +46,8 @@ class barrier_session {
   ~barrier_session();
 
   /// Proceeds as far as possible without waiting for other ranks. In a world that was joined
-  /// lazily, this may get data from the bootstrap, which takes up to 200 ms.
+  /// lazily, this may get data from the bootstrap, which takes up to 200 ms. When the limit is
+  /// reached, it may close a connection, which takes up to 50 ms.
   /// \returns true when the barrier is over: all ranks have arrived, or it has failed
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> advance() noexcept;
