@@ -82,7 +82,7 @@ TEST_CASE("an awaited call gets the refusal of the service, and errors before it
 
 TEST_CASE("more coroutines than credits make calls, in order") {
   const testbed bed;
-  running_service serving(bed, 1, {.clients = 2, .in_flight = 3});
+  running_service serving(bed, 1, {.clients = 2, .in_flight = 3, .waiting = wait_mode::sleep()});
   caller calls = serving.call();
   std::vector<int> order;
   const auto ask = [&](int number) -> routine {

@@ -113,7 +113,7 @@ class random_client {
 
 TEST_CASE("random limits end only their own calls, and no message finds no receive") {
   const testbed bed;
-  running_service serving(bed, 2, {.clients = 64, .in_flight = 4});
+  running_service serving(bed, 2, {.clients = 64, .in_flight = 4, .waiting = wait_mode::sleep()});
   const auto refused_before = refused_messages();
   std::atomic<bool> is_over{false};
   // Answers the kept calls late, and out of order.
@@ -142,7 +142,7 @@ TEST_CASE("random limits end only their own calls, and no message finds no recei
       try {
         for (std::uint32_t life = 0; life < lives && failures[i].empty(); ++life) {
           random_client client(serving, i * lives + life + 1);
-          for (std::uint32_t n = 0; n < repetitions(1500) && failures[i].empty(); ++n)
+          for (std::uint32_t n = 0; n < repetitions(500) && failures[i].empty(); ++n)
             failures[i] = client.call();
           ended_early += client.ended_early();
           // The last client of this thread stays until its connection was checked; the others are

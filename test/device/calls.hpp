@@ -7,6 +7,7 @@
 #include <verbspp/calls.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -67,7 +68,10 @@ struct note_method {
 /// A service, the threads that serve, and the calls of `kept_method` that it has got.
 class running_service {
  public:
-  static constexpr service_options default_options{.clients = 8};
+  // Threads that sleep leave the processor to the other threads of a test.
+  static constexpr service_options default_options{.clients = 8, .waiting = wait_mode::sleep()};
+
+  static constexpr wait_mode brief_spin = wait_mode::spin_then_sleep(std::chrono::microseconds(20));
 
   /// Skips the test if the device has no shared receive queues.
   explicit running_service(const testbed& bed, unsigned threads = 1,
@@ -118,14 +122,13 @@ class running_service {
   }
   /// Connects a caller that has not compared its methods yet, and its channel.
   [[nodiscard]] std::pair<caller, channel> prepare(const caller_options& options = {},
-                                                   wait_mode waiting = wait_mode::spin()) {
+                                                   wait_mode waiting = brief_spin) {
     auto end = must(bed_.domain.build_channel().waiting(waiting).build());
     caller calls = must(caller::open(end, options));
     channel link = connect(std::move(end));
     return {std::move(calls), std::move(link)};
   }
-  [[nodiscard]] caller call(const caller_options& options = {},
-                            wait_mode waiting = wait_mode::spin()) {
+  [[nodiscard]] caller call(const caller_options& options = {}, wait_mode waiting = brief_spin) {
     auto [calls, link] = prepare(options, waiting);
     must(calls.start<sum_method, echo_method, kept_method, note_method>(std::move(link), patience));
     return std::move(calls);
