@@ -7,8 +7,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdarg>
-#include <cstdio>
+#include <charconv>
 #include <cstring>
 
 namespace verbspp::detail {
@@ -104,14 +103,16 @@ result<std::optional<listed_method>> method_list_reader::next() noexcept {
   return std::optional(read);
 }
 
-short_text short_text::of(const char* format, ...) noexcept {
-  short_text made;
-  std::va_list arguments;
-  va_start(arguments, format);
-  const int length = std::vsnprintf(made.text_.data(), made.text_.size(), format, arguments);
-  va_end(arguments);
-  if (length > 0) made.size_ = std::min(static_cast<std::size_t>(length), made.text_.size() - 1);
-  return made;
+void short_text::add(std::string_view part) noexcept {
+  const std::size_t size = std::min(part.size(), text_.size() - size_);
+  std::ranges::copy(part.substr(0, size), text_.begin() + size_);
+  size_ += size;
+}
+
+void short_text::add(std::uint32_t number) noexcept {
+  std::array<char, 10> digits{};
+  const auto end = std::to_chars(digits.begin(), digits.end(), number).ptr;
+  add(std::string_view(digits.begin(), end));
 }
 
 std::size_t write_refusal(std::span<std::byte> into, error_kind kind,

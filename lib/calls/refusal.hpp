@@ -76,13 +76,20 @@ class method_list_reader {
   std::uint32_t message_size_ = 0;
 };
 
-/// Text of limited length that is composed of parts.
+/// Text that is composed of parts, which are texts and numbers. It is truncated after 400
+/// characters.
 class short_text {
  public:
-  [[nodiscard, gnu::format(printf, 1, 2)]] static short_text of(const char* format, ...) noexcept;
+  template <class... Parts>
+  explicit short_text(const Parts&... parts) noexcept {
+    (add(parts), ...);
+  }
   [[nodiscard]] std::string_view view() const noexcept { return {text_.data(), size_}; }
 
  private:
+  void add(std::string_view part) noexcept;
+  void add(std::uint32_t number) noexcept;
+
   std::array<char, 400> text_{};
   std::size_t size_ = 0;
 };

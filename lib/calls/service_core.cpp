@@ -23,8 +23,7 @@ void count(std::uint64_t& counter, std::uint64_t added) noexcept {
 
 /// Text for a size in a description.
 short_text text_of_size(std::uint32_t size) noexcept {
-  return size == any_size ? short_text::of("any number of bytes")
-                          : short_text::of("%u bytes", size);
+  return size == any_size ? short_text("any number of bytes") : short_text(size, " bytes");
 }
 
 }  // namespace
@@ -144,10 +143,11 @@ result<owned<service_core>> service_core::create(
   std::ranges::sort(handlers, {}, [](const auto& each) { return each->method().number; });
   for (std::size_t i = 1; i < handlers.size(); ++i)
     if (handlers[i - 1]->method().number == handlers[i]->method().number)
-      return error_in_words_of(error_kind::invalid_input, creating,
-                               "the methods \"%s\" and \"%s\" have the same number, %u",
-                               handlers[i - 1]->method().name, handlers[i]->method().name,
-                               unsigned{handlers[i]->method().number});
+      return error_in_words(error_kind::invalid_input, creating,
+                            short_text("the methods '", handlers[i - 1]->method().name, "' and '",
+                                       handlers[i]->method().name, "' have the same number, ",
+                                       handlers[i]->method().number)
+                                .view());
   // The hub posts receives in batches of `refill`, so up to `refill - 1` of them may be missing.
   constexpr std::uint64_t refill = 16, largest_queue = 1U << 24;
   const std::uint64_t calls = std::uint64_t{options.clients} * options.in_flight;
@@ -262,18 +262,15 @@ bool service_core::take(const reference<calling_client>& client, message&& arriv
   }
   const method_handler* const handler = find(header->method);
   if (handler == nullptr) {
-    call.refuse(
-        error_kind::not_found,
-        short_text::of("the service has no method with the number %u", unsigned{header->method})
-            .view());
+    call.refuse(error_kind::not_found,
+                short_text("the service has no method with the number ", header->method).view());
     return true;
   }
   const std::uint32_t size = handler->method().request_size;
   if (size != any_size && size != header->length) {
-    call.refuse(
-        error_kind::mismatch,
-        short_text::of("the request has %u bytes, but the service expects %u", header->length, size)
-            .view());
+    call.refuse(error_kind::mismatch, short_text("the request has ", header->length,
+                                                 " bytes, but the service expects ", size)
+                                          .view());
     return true;
   }
   handler->take(std::move(call));
@@ -291,30 +288,25 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
     if (!next.assume_value()) break;
     const listed_method& theirs = *next.assume_value();
     const method_handler* const handler = find(theirs.number);
-    const int length = static_cast<int>(theirs.name.size());
     if (handler == nullptr)
-      return call.refuse(
-          error_kind::not_found,
-          short_text::of("the service has no method with the number %u, which the caller calls "
-                         "\"%.*s\"",
-                         unsigned{theirs.number}, length, theirs.name.data())
-              .view());
+      return call.refuse(error_kind::not_found,
+                         short_text("the service has no method with the number ", theirs.number,
+                                    ", which the caller calls '", theirs.name, "'")
+                             .view());
     const method_description& ours = handler->method();
     const auto refuse_for = [&](const char* subject, std::string_view at_caller,
                                 std::string_view at_service) noexcept {
       call.refuse(error_kind::mismatch,
-                  short_text::of("the two ends differ in %s of method %u (\"%.*s\"): the caller "
-                                 "has %.*s, the service has %.*s",
-                                 subject, unsigned{theirs.number}, length, theirs.name.data(),
-                                 static_cast<int>(at_caller.size()), at_caller.data(),
-                                 static_cast<int>(at_service.size()), at_service.data())
+                  short_text("the two ends differ in ", subject, " of method ", theirs.number,
+                             " ('", theirs.name, "'): the caller has ", at_caller,
+                             ", the service has ", at_service)
                       .view());
     };
     const auto our_name = std::string_view(ours.name).substr(0, method_description::longest_name);
     if (theirs.name != our_name) return refuse_for("the name", theirs.name, our_name);
     if (theirs.version != ours.version)
-      return refuse_for("the version", short_text::of("%u", unsigned{theirs.version}).view(),
-                        short_text::of("%u", unsigned{ours.version}).view());
+      return refuse_for("the version", short_text(theirs.version).view(),
+                        short_text(ours.version).view());
     if (theirs.request_size != ours.request_size)
       return refuse_for("the request's size", text_of_size(theirs.request_size).view(),
                         text_of_size(ours.request_size).view());

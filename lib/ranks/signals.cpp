@@ -21,7 +21,7 @@ namespace {
 [[nodiscard]] std::uint16_t tag_of_barrier(barrier_kind kind, const peer_list& ranks) noexcept {
   std::uint64_t listed = ranks.size();
   for (const std::uint32_t rank : ranks) listed = mixed(listed, rank);
-  return tag_of({static_cast<std::uint64_t>(kind), listed});
+  return detail::tag_of({static_cast<std::uint64_t>(kind), listed});
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr auto time_between_probes = std::chrono::seconds(1);
 constexpr std::uint64_t places_of_values = 2;
 /// The longest time until a step is continued that is not continued in a loop. No event announces
 /// that another rank has written the awaited word.
-constexpr auto longest_pause = std::chrono::milliseconds(1);
+constexpr auto longest_pause_of_loop = std::chrono::milliseconds(1);
 /// The limit for reading the addresses of other ranks from the bootstrap, if the step must not
 /// block. They should already be available there.
 constexpr auto longest_look_up = std::chrono::milliseconds(200);
@@ -122,7 +122,8 @@ bool signals::step::is_over(std::uint32_t for_rank, bool checks, Condition holds
 wait_limit::time_point signals::step::next_look() const noexcept {
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::nanoseconds waited = looks_ ? now - looks_->begin : time_between_polls;
-  return now + std::clamp<std::chrono::nanoseconds>(waited, time_between_polls, longest_pause);
+  return now +
+         std::clamp<std::chrono::nanoseconds>(waited, time_between_polls, longest_pause_of_loop);
 }
 
 void signals::step::check_tag(std::uint32_t from, std::uint64_t seen,
