@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace verbspp::detail {
@@ -37,17 +38,17 @@ signals::blame::blame(signals& of, group& peers, const peer_list& ranks, std::ui
       limits_(limits),
       failed_(std::move(failed)),
       is_over_(limits.waiting().has_passed()) {
-  begin();
+  find();
 }
 
 peer_result& signals::blame::result_of(std::uint32_t rank) noexcept {
   return *std::ranges::find(told_, rank, &peer_result::peer);
 }
 
-void signals::blame::begin() noexcept {
+void signals::blame::find() noexcept {
   if (!failed_.with) {
     own_cause_ = failed_.cause;
-    return tell_own(failed_.cause.kind());
+    return of_.tell_own(peers_, ranks_, failed_.cause.kind(), limits_);
   }
   if (is_lost(*failed_.with)) failed_.how = certainty::lost;
   all_ = owned<peer_result[]>(new (std::nothrow) peer_result[ranks_.size()]);
@@ -61,23 +62,7 @@ void signals::blame::begin() noexcept {
     each = {*next++, no_failure()};
     if (const auto trouble = trouble_with(each.peer)) each.result = *trouble;
   }
-  asks_ = is_over_ || failed_.how != certainty::lost;
-  if (asks_)
-    ask();
-  else
-    conclude(false);
-}
-
-bool signals::blame::advance() noexcept {
-  if (asks_) {
-    if (!has_answers()) return false;
-    asks_ = false;
-    conclude(has_all_answers_);
-  }
-  return has_told();
-}
-
-void signals::blame::conclude(bool has_asked_all) noexcept {
+  const bool has_asked_all = (is_over_ || failed_.how != certainty::lost) && ask();
   // The failed rank has reported that it lost the connection to this rank. If one of this rank's
   // connections to other ranks has broken, that failure is the cause.
   if (failed_.is_itself_lost)
@@ -93,41 +78,22 @@ void signals::blame::conclude(bool has_asked_all) noexcept {
       guess();
   // A guess is reported only if all ranks were asked, because a rank that could not be asked may be
   // the culprit.
-  if (!own_cause_ && (!is_guess || has_asked_all)) tell(reason());
-}
-
-void signals::blame::tell(const farewell& why) noexcept {
-  farewells_ = of_.post_farewells(peers_, ranks_, why);
-  begun_at_ = std::chrono::steady_clock::now();
-}
-
-bool signals::blame::has_told() noexcept {
-  const std::span<kept_pending> left(of_.unwaited_.get(), farewells_);
-  const auto is_on_its_way = [](kept_pending& each) {
-    if (each.has_request() && each.poll()) each = kept_pending();
-    return each.has_request();
-  };
-  if (std::ranges::count_if(left, is_on_its_way) != 0 &&
-      std::chrono::steady_clock::now() < limits_.news_until(begun_at_))
-    return false;
-  for (kept_pending& each : left) each = kept_pending();
-  farewells_ = 0;
-  return true;
+  if (!own_cause_ && (!is_guess || has_asked_all)) of_.tell(peers_, ranks_, reason(), limits_);
 }
 
 void signals::blame::tell_without_results(const error& lacking) noexcept {
   // If this rank only waited for another one, the cause is taken from that rank's farewell. Without
   // a farewell, this rank reports only that it lacks memory.
   if (failed_.how != certainty::waited_for)
-    tell(reason_of_waiting());
+    of_.tell(peers_, ranks_, reason_of_waiting(), limits_);
   else if (const auto why = of_.farewell_of(*failed_.with, ranks_))
-    tell(*why);
+    of_.tell(peers_, ranks_, *why, limits_);
   else
-    tell_own(lacking.kind());
+    of_.tell_own(peers_, ranks_, lacking.kind(), limits_);
 }
 
-void signals::blame::ask() noexcept {
-  begun_at_ = std::chrono::steady_clock::now();
+std::size_t signals::blame::post_questions(bool& has_all) noexcept {
+  std::size_t open = 0;
   for (std::size_t i = 0; i < told_.size(); ++i) {
     const std::uint32_t rank = told_[i].peer;
     const place* const theirs = of_.place_at(peers_, rank);
@@ -141,40 +107,46 @@ void signals::blame::ask() noexcept {
     if (!into.has_value() || !from.has_value()) continue;
     // If the read is queued behind other requests, a late answer does not prove that the other
     // rank's device has failed.
-    channel_core& core = channel_access::core_of(peers_[rank]);
-    if (peers_[rank].is_connected()) core.collect();
-    of_.other(rank).is_behind_work = core.sends().outstanding() != 0;
+    peers_[rank].poll();
+    of_.other(rank).is_behind_work =
+        channel_access::core_of(peers_[rank]).sends().outstanding() != 0;
     kept_pending& asked = of_.unwaited_.get()[i];
     asked = post_unwaited(
         peers_[rank],
         read_operation{.elements = into.assume_value(), .remote = from.assume_value()},
         of_.memory_->keep());
     if (asked.has_request())
-      ++open_;
+      ++open;
     else
-      has_all_answers_ = false;
+      has_all = false;
   }
+  return open;
 }
 
-bool signals::blame::has_answers() noexcept {
-  const bool is_late = std::chrono::steady_clock::now() >= limits_.answers_until(begun_at_);
-  for (std::size_t i = 0; open_ != 0 && i < told_.size(); ++i) {
-    kept_pending& asked = of_.unwaited_.get()[i];
-    if (!asked.has_request()) continue;
-    const auto answered = asked.poll();
-    if (!answered && !is_late) continue;
-    if (answered)
-      told_[i].result = check_answer(told_[i].peer, *answered);
-    else if (!of_.other(told_[i].peer).is_behind_work)
-      told_[i].result = missing(failed_.cause, "this rank's device does not respond");
-    else
-      has_all_answers_ = false;
-    asked = kept_pending();
-    --open_;
+bool signals::blame::ask() noexcept {
+  const wait_limit until = limits_.answers_until(std::chrono::steady_clock::now());
+  bool has_all = true;
+  std::size_t open = post_questions(has_all);
+  for (bool is_late = false; open != 0; is_late = until.has_passed()) {
+    for (std::size_t i = 0; i < told_.size(); ++i) {
+      kept_pending& asked = of_.unwaited_.get()[i];
+      if (!asked.has_request()) continue;
+      const auto answered = asked.poll();
+      if (!answered && !is_late) continue;
+      if (answered)
+        told_[i].result = check_answer(told_[i].peer, *answered);
+      else if (!of_.other(told_[i].peer).is_behind_work)
+        told_[i].result = missing(failed_.cause, "this rank's device does not respond");
+      else
+        has_all = false;
+      asked = kept_pending();
+      --open;
+    }
+    if (open == 0) break;
+    peers_.serve();
+    std::this_thread::sleep_for(time_between_polls);
   }
-  if (open_ == 0) return true;
-  peers_.serve();
-  return false;
+  return has_all;
 }
 
 transport_result<completed_work> signals::blame::check_answer(

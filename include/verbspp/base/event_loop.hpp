@@ -187,10 +187,9 @@ class event_loop {
     return detail::awaited_source<Source&, found, Look>(*this, source, std::move(look), limit);
   }
 
-  /// Awaits the end of a session: an exchange, a meeting, a route or connection of the connection
-  /// manager, or a barrier of a world. Returns the same result as the session's `run` would. The
-  /// session is moved into the awaitable; if the coroutine is destroyed, the session ends, which
-  /// notifies the peer.
+  /// Awaits the end of a session: an exchange, a meeting, or a route or connection of the
+  /// connection manager. Returns the same result as the session's `run` would. The session is moved
+  /// into the awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
   /// \errors those of `run`. The wait has the limit that the session was created with
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
