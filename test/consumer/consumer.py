@@ -139,7 +139,7 @@ class Parent:
         everything, moved = self.folder / "everything", self.folder / "moved"
         if not moved.exists():
             self.install(self.folder / "build-everything", everything, "-Ddefault_library=both",
-                         "-Dverbspp:cm=enabled", "-Dverbspp:ranks=enabled")
+                         "-Dverbspp:calls=enabled", "-Dverbspp:cm=enabled", "-Dverbspp:ranks=enabled")
             everything.rename(moved)
         refuse('verbspp has no component "rank"; its components are calls, cm and ranks.',
                *self.cmake_components("wrong", moved, "-DCOMPONENTS=calls;cm;rank"))
