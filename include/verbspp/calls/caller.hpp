@@ -74,6 +74,17 @@ template <Method Called>
     return codec<value>::decode(body_of(std::as_const(arrived).assume_value()));
 }
 
+/// Encodes the request into the message that `begin` has returned, and sends it. \returns the slot
+template <Method Called>
+[[nodiscard]] result<std::uint16_t> send_call(caller_core& core, result<message>&& begun,
+                                              request_for<Called> request) noexcept {
+  if (begun.has_error()) [[unlikely]]
+    return begun.assume_error();
+  message& into = begun.assume_value();
+  VERBSPP_TRY(size, codec<typename Called::request>::encode(request, body_of(into)));
+  return core.send(std::move(into), description_of<Called>, size);
+}
+
 template <Method Called>
 class awaited_call;
 
@@ -218,7 +229,8 @@ class caller {
       return moved_from(Called::name);
     constexpr const auto& described = detail::description_of<Called>;
     const wait_limit until = core_->begin_limit(limit);
-    VERBSPP_TRY(slot, send<Called>(core_->begin_waiting(described, until), request));
+    VERBSPP_TRY(slot, detail::send_call<Called>(*core_.get(),
+                                                core_->begin_waiting(described, until), request));
     return detail::decode_answer<Called>(core_->wait(slot, described, until));
   }
   /// Sends the call, and returns a handle to it; never blocks.
@@ -231,7 +243,8 @@ class caller {
       return moved_from(Called::name);
     if (core_->has_queue()) [[unlikely]]
       return detail::caller_core::has_no_credit(Called::name);
-    VERBSPP_TRY(slot, send<Called>(core_->begin(detail::description_of<Called>), request));
+    VERBSPP_TRY(slot, detail::send_call<Called>(
+                          *core_.get(), core_->begin(detail::description_of<Called>), request));
     return pending_call<Called>(core_, slot);
   }
   /// As `call`, but awaits the answer in a coroutine; include `<verbspp/calls.hpp>`.
@@ -255,15 +268,6 @@ class caller {
 
   [[nodiscard]] static error moved_from(const char* operation) noexcept {
     return {error_kind::invalid_input, operation, "this caller was moved from"};
-  }
-  template <Method Called>
-  [[nodiscard]] result<std::uint16_t> send(result<message>&& begun,
-                                           detail::request_for<Called> request) noexcept {
-    if (begun.has_error()) [[unlikely]]
-      return begun.assume_error();
-    message& into = begun.assume_value();
-    VERBSPP_TRY(size, codec<typename Called::request>::encode(request, detail::body_of(into)));
-    return core_->send(std::move(into), detail::description_of<Called>, size);
   }
   void close() noexcept {
     if (core_) core_->close();

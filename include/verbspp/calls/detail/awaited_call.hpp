@@ -81,7 +81,8 @@ class [[nodiscard]] awaited_call : awaited {
       return true;
     }
     if (!is_sent_) {
-      const result<std::uint16_t> sent = send();
+      const result<std::uint16_t> sent =
+          send_call<Called>(*core_.get(), core_->begin(description), request_);
       if (sent.has_error()) {
         if (sent.assume_error() == error_kind::would_block) return false;
         answer_ = answer(sent.assume_error());
@@ -95,11 +96,6 @@ class [[nodiscard]] awaited_call : awaited {
     is_sent_ = false;
     answer_ = decode_answer<Called>(core_->finish(slot_, description));
     return true;
-  }
-  [[nodiscard]] result<std::uint16_t> send() noexcept {
-    VERBSPP_TRY(into, core_->begin(description));
-    VERBSPP_TRY(size, codec<typename Called::request>::encode(request_, body_of(into)));
-    return core_->send(std::move(into), description, size);
   }
 
   reference<caller_core> core_;
