@@ -22,7 +22,14 @@ constexpr method_description comparison{.number = comparing_methods,
                                         .version = 0,
                                         .request_size = any_size,
                                         .answer_size = sizeof(std::uint32_t),
-                                        .name = starting};
+                                        .name = starting,
+                                        .lends = {}};
+constexpr method_description opening_lane{.number = comparing_methods,
+                                          .version = 0,
+                                          .request_size = any_size,
+                                          .answer_size = endpoint::encoded_size,
+                                          .name = "lend memory",
+                                          .lends = {}};
 
 /// True if `one` is above `other`, for counters that wrap.
 bool is_above(std::uint32_t one, std::uint32_t other) noexcept {
@@ -32,16 +39,18 @@ bool is_above(std::uint32_t one, std::uint32_t other) noexcept {
 }  // namespace
 
 caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
-                         std::uint32_t in_flight, std::uint32_t message_size) noexcept
+                         const caller_options& options) noexcept
     : core_(core),
       pool_(std::move(pool)),
       answers_(std::move(answers)),
-      in_flight_(in_flight),
-      message_size_(message_size),
+      in_flight_(options.in_flight),
+      message_size_(options.message_size),
       largest_request_(largest_comparison),
-      slots_(new(std::nothrow) call_slot[in_flight]) {
+      slots_(new(std::nothrow) call_slot[options.in_flight]),
+      lanes_(new(std::nothrow) calling_lane[options.lanes]),
+      lane_count_(options.lanes) {
   if (!slots_) return;
-  for (std::uint32_t i = 0; i < in_flight; ++i)
+  for (std::uint32_t i = 0; i < options.in_flight; ++i)
     slots_.get()[i].next_free = static_cast<std::uint16_t>(i + 1);
 }
 
@@ -50,6 +59,8 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
   if (options.in_flight == 0 || options.in_flight > UINT16_MAX)
     return error::out_of_range(opening, "in_flight", options.in_flight, "1 to 65535 calls");
   VERBSPP_TRYV(check_message_size(opening, options.message_size));
+  if (options.lanes == 0 || options.lanes >= no_lane)
+    return error::out_of_range(opening, "lanes", options.lanes, "1 to 65534");
   channel_core& core = channel_access::core_of(link);
   if (core.state() == channel_state::empty) return channel_core::refusal_of_empty(opening);
   if (core.connection().type() != transport::rc)
@@ -77,9 +88,9 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
   VERBSPP_TRY(
       answers,
       inbox::open(link, pool, {.depth = depth, .refill = std::max(options.in_flight / 2, 1U)}));
-  reference<caller_core> made(new (std::nothrow) caller_core(
-      std::move(answers), std::move(pool), core, options.in_flight, options.message_size));
-  if (!made || !made->slots_) return error::from_errno(ENOMEM, opening);
+  reference<caller_core> made(new (std::nothrow)
+                                  caller_core(std::move(answers), std::move(pool), core, options));
+  if (!made || !made->slots_ || !made->lanes_) return error::from_errno(ENOMEM, opening);
   return made;
 }
 
@@ -101,6 +112,7 @@ result<void> caller_core::start(channel&& link, std::span<const method_descripti
 void caller_core::close() noexcept {
   fail({error_kind::not_connected, "caller", "the caller was destroyed"});
   link_ = channel();
+  for (std::uint32_t i = 0; i < lane_count_; ++i) lanes_.get()[i].close();
 }
 
 /// Sends the descriptions of the methods, as many in each message as it has room for. The service
@@ -118,6 +130,11 @@ result<void> caller_core::compare(std::span<const method_description* const> met
     std::memcpy(&of_service, body_of(answer).data(), sizeof of_service);
     largest_request_ = std::min(message_size_, in_frame_order(of_service));
   } while (next < methods.size());
+  const bool lends =
+      std::ranges::any_of(methods, [](const auto* each) { return !each->lends.empty(); });
+  if (lends && largest_request_ < lane_request_size)
+    return error::out_of_range(starting, "message_size", largest_request_,
+                               "at least 376 bytes at both ends, since a method lends memory");
   return success();
 }
 
@@ -154,11 +171,11 @@ result<message> caller_core::begin(const method_description& of) noexcept {
   return request;
 }
 
-result<message> caller_core::begin_waiting(const method_description& of,
+result<message> caller_core::begin_waiting(const method_description& of, const loan* lent,
                                            const wait_limit& until) noexcept {
   bool has_waited = false;
   for (;;) {
-    result<message> begun = begin(of);
+    result<message> begun = lent == nullptr ? begin(of) : begin_lending(of, *lent);
     if (begun.has_value() || begun.assume_error() != error_kind::would_block) [[likely]]
       return begun;
     if (!has_waited) add(counters_.waits, 1);
@@ -171,11 +188,171 @@ result<message> caller_core::begin_waiting(const method_description& of,
   }
 }
 
+calling_lane* caller_core::idle_lane() noexcept {
+  for (std::uint32_t i = 0; i < lane_count_; ++i) {
+    calling_lane& lane = lanes_.get()[i];
+    if (lane.at != calling_lane::stage::idle) continue;
+    lane.link.poll();
+    if (lane.link.is_connected()) return &lane;
+    lane.close();
+  }
+  return nullptr;
+}
+
+result<void> caller_core::find_lane() noexcept {
+  using stage = calling_lane::stage;
+  if (idle_lane() != nullptr) return success();
+  const std::span lanes(lanes_.get(), lane_count_);
+  const auto requested = std::ranges::find(lanes, stage::requested, &calling_lane::at);
+  if (requested != lanes.end()) {
+    take_arrived(true);
+    if (is_done(requested->slot)) return connect_lane(*requested);
+    return error(error_kind::would_block, opening_lane.name,
+                 "the service has not connected its end of a lane yet");
+  }
+  const auto closed = std::ranges::find(lanes, stage::closed, &calling_lane::at);
+  if (closed == lanes.end())
+    return error(error_kind::would_block, opening_lane.name,
+                 "as many calls lend memory as caller_options::lanes allows: take answers first");
+  VERBSPP_TRYV(request_lane(*closed));
+  return error(error_kind::would_block, opening_lane.name,
+               "the service was asked to connect its end of a lane");
+}
+
+bool caller_core::may_find_lane() const noexcept {
+  using stage = calling_lane::stage;
+  bool has_closed = false;
+  for (const calling_lane& each : std::span(lanes_.get(), lane_count_)) {
+    if (each.at == stage::idle) return true;
+    if (each.at == stage::requested) return is_done(each.slot);
+    has_closed = has_closed || each.at == stage::closed;
+  }
+  return has_closed;
+}
+
+result<void> caller_core::request_lane(calling_lane& lane) noexcept {
+  VERBSPP_TRY(request, begin(opening_lane));
+  VERBSPP_TRY(prepared, prepare_lane(core_, access::local_write | access::remote_read |
+                                                access::remote_write));
+  const auto own = prepared.endpoint().encode();
+  const auto number = in_frame_order(static_cast<std::uint16_t>(&lane - lanes_.get()));
+  std::byte* const body = body_of(request).data();
+  std::memset(body, 0, lane_request_size);
+  std::memcpy(body, &number, sizeof number);
+  std::memcpy(body + lane_request_size - own.size(), own.data(), own.size());
+  VERBSPP_TRY(slot, send(std::move(request), opening_lane, lane_request_size));
+  lane.link = channel(std::move(prepared));
+  lane.slot = slot;
+  lane.at = calling_lane::stage::requested;
+  return success();
+}
+
+result<void> caller_core::connect_lane(calling_lane& lane) noexcept {
+  const result<message> answer = finish(lane.slot, opening_lane);
+  const auto connected = [&]() noexcept -> result<void> {
+    if (answer.has_error()) return answer.assume_error();
+    VERBSPP_TRY(theirs, endpoint::decode(body_of(answer.assume_value())));
+    return lane.link.handshake(theirs);
+  }();
+  if (connected.has_error()) {
+    lane.close();
+    return connected;
+  }
+  lane.at = calling_lane::stage::idle;
+  lane.is_new = true;
+  add(counters_.lanes, 1);
+  return success();
+}
+
+result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
+  lease_request asked = lent.what;
+  channel_core& core = channel_access::core_of(lane.link);
+  const auto try_once = [&]() noexcept {
+    return lease_owner::grant(core, asked, true, call_limit::of_channel(), lent.kept());
+  };
+  auto granted = try_once();
+  const bool may_register = asked.by == lease_by::window && asked.memory != nullptr;
+  if (granted.has_error() && granted.assume_error() == error_kind::not_supported && may_register) {
+    asked.by = lease_by::registration;  // the device has no windows
+    granted = try_once();
+  }
+  if (granted.has_error()) return granted.assume_error();
+  lane.lease.swap(granted.assume_value());
+  lane.at = calling_lane::stage::lends;
+  lane.is_new = false;
+  return success();
+}
+
+result<message> caller_core::begin_lending(const method_description& of,
+                                           const loan& lent) noexcept {
+  for (;;) {
+    if (lent.what.length != 0) VERBSPP_TRYV(find_lane());
+    result<message> begun = begin(of);
+    if (begun.has_error()) return begun;
+    std::uint16_t number = no_lane;
+    remote_memory_description described{.address = 0, .length = 0, .rights = of.lends};
+    if (lent.what.length != 0) {
+      calling_lane& lane = *idle_lane();
+      const bool was_new = lane.is_new;
+      const result<void> granted = grant(lane, lent);
+      if (granted.has_error()) {
+        // If the lane was broken before, another one is needed.
+        const bool is_broken = !lane.link.is_connected();
+        if (is_broken) lane.close();
+        if (is_broken && !was_new) continue;
+        return granted.assume_error();
+      }
+      const result<remote_key> key = lane.lease.key();
+      if (key.has_error()) {
+        VERBSPP_TRYV(end_loan(lane, true));
+        return key.assume_error();
+      }
+      number = static_cast<std::uint16_t>(&lane - lanes_.get());
+      described.address = lane.lease.address();
+      described.length = lane.lease.length();
+      described.rkey = key.assume_value();
+      add(counters_.lent_bytes, described.length);
+    }
+    std::byte* const body = body_of(begun.assume_value()).data();
+    const auto encoded = encode(described);
+    number = in_frame_order(number);
+    std::memset(body, 0, loan_size);
+    std::memcpy(body, encoded.data(), encoded.size());
+    std::memcpy(body + encoded.size(), &number, sizeof number);
+    return begun;
+  }
+}
+
+void caller_core::abandon_loan(const message& begun) noexcept {
+  const std::uint16_t number = lane_in(body_of(begun));
+  if (number != no_lane) static_cast<void>(end_loan(lanes_.get()[number], false));
+}
+
+result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept {
+  lease_owner ended;
+  lane.lease.swap(ended);
+  const result<void> revoked = ended.revoke(call_limit::of_channel());
+  lane.at = calling_lane::stage::idle;
+  if (has_failed || !lane.link.is_connected()) lane.close();
+  // Other errors mean that the connection of the lane has ended, and with it the lease.
+  if (revoked.has_error() && revoked.assume_error() == error_kind::driver) return revoked;
+  return success();
+}
+
 result<caller_core::slot_index> caller_core::send(message&& request, const method_description& of,
                                                   std::size_t size) noexcept {
   const auto index = static_cast<slot_index>(first_free_);
   call_slot& slot = slots_.get()[index];
-  const call_header header{.kind = call_frame_kind::call,
+  call_frame_kind kind = call_frame_kind::call;
+  std::uint16_t lane = no_lane;
+  if (!of.lends.empty()) [[unlikely]] {
+    kind = call_frame_kind::lending_call;
+    lane = lane_in(body_of(request));
+  } else if (&of == &opening_lane) {
+    kind = call_frame_kind::lane_request;
+  }
+  const call_header header{.kind = kind,
+                           .has_failed_lane = false,
                            .method = of.number,
                            .number = static_cast<std::uint32_t>(slot.generation) << 16 | index,
                            .length = static_cast<std::uint32_t>(size),
@@ -186,6 +363,7 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
   first_free_ = slot.next_free;
   slot.state = slot_state::waiting;
   slot.method = of.number;
+  slot.lane = lane;
   ++sent_;
   add(counters_.calls, 1);
   add(counters_.request_bytes, size);
@@ -207,7 +385,7 @@ void caller_core::take_arrived(bool polls) noexcept {
 void caller_core::take(message&& arrived) noexcept {
   const auto header = call_header::decode(std::as_const(arrived).bytes());
   const std::uint32_t index = header ? header->number & UINT16_MAX : 0;
-  if (!header || header->kind == call_frame_kind::call || index >= in_flight_) {
+  if (!header || is_call(header->kind) || index >= in_flight_) {
     // Not `close`, which resumes coroutines, and this may be called while a poll looks for them.
     link_.stop();
     return fail(
@@ -254,8 +432,12 @@ result<message> caller_core::finish(slot_index index, const method_description& 
                     : error(error_kind::not_connected, of.name, "the connection was closed");
   }
   message answer = std::move(slot.answer);
+  const std::byte first = std::as_const(answer).bytes()[0];
+  const auto kind = static_cast<call_frame_kind>(first & ~call_header::lane_failed);
+  const std::uint16_t lane = slot.lane;
   free(index);
-  const auto kind = static_cast<call_frame_kind>(std::as_const(answer).bytes()[0]);
+  if (lane != no_lane) [[unlikely]]
+    VERBSPP_TRYV(end_loan(lanes_.get()[lane], (first & call_header::lane_failed) != std::byte{0}));
   if (kind == call_frame_kind::refusal) {
     add(counters_.refusals, 1);
     return read_refusal(body_of(std::as_const(answer)), of.name);
@@ -290,6 +472,8 @@ result<message> caller_core::wait(slot_index index, const method_description& of
 void caller_core::give_up(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
   add(counters_.given_up, 1);
+  // The service may still use the memory, unless it has answered.
+  if (slot.lane != no_lane) lanes_.get()[std::exchange(slot.lane, no_lane)].close();
   if (slot.state == slot_state::answered) {
     slot.answer = message();
     return free(index);
@@ -308,7 +492,9 @@ caller_statistics caller_core::statistics() const noexcept {
           .late_answers = read(counters_.late_answers),
           .waits = read(counters_.waits),
           .request_bytes = read(counters_.request_bytes),
-          .answer_bytes = read(counters_.answer_bytes)};
+          .answer_bytes = read(counters_.answer_bytes),
+          .lent_bytes = read(counters_.lent_bytes),
+          .lanes = read(counters_.lanes)};
 }
 
 }  // namespace verbspp::detail

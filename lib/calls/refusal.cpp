@@ -15,7 +15,7 @@ namespace verbspp::detail {
 namespace {
 
 constexpr std::size_t list_header_size = 6;
-constexpr std::size_t method_header_size = 13;
+constexpr std::size_t method_header_size = 14;
 constexpr std::byte own_byte_order{std::endian::native == std::endian::big ? 1 : 0};
 
 std::string_view name_of(const method_description& one) noexcept {
@@ -35,6 +35,15 @@ Integer take(std::span<const std::byte>& from) noexcept {
   std::memcpy(&value, from.data(), sizeof value);
   from = from.subspan(sizeof value);
   return in_frame_order(value);
+}
+
+// The rights to lent memory, in a list of methods.
+constexpr std::uint8_t lends_to_read = 1;
+constexpr std::uint8_t lends_to_write = 2;
+
+std::uint8_t number_of(access_flags rights) noexcept {
+  return static_cast<std::uint8_t>((rights.contains(access::remote_read) ? lends_to_read : 0) |
+                                   (rights.contains(access::remote_write) ? lends_to_write : 0));
 }
 
 error no_list() noexcept {
@@ -65,6 +74,7 @@ bool method_list_writer::add(const method_description& one) noexcept {
   at = put(at, one.version);
   at = put(at, one.request_size);
   at = put(at, one.answer_size);
+  at = put(at, number_of(one.lends));
   at = put(at, static_cast<std::uint8_t>(name.size()));
   std::memcpy(at, name.data(), name.size());
   size_ += length;
@@ -96,6 +106,10 @@ result<std::optional<listed_method>> method_list_reader::next() noexcept {
   read.version = take<std::uint16_t>(rest_);
   read.request_size = take<std::uint32_t>(rest_);
   read.answer_size = take<std::uint32_t>(rest_);
+  const auto lends = take<std::uint8_t>(rest_);
+  if (lends > (lends_to_read | lends_to_write)) return no_list();
+  if ((lends & lends_to_read) != 0) read.lends |= access::remote_read;
+  if ((lends & lends_to_write) != 0) read.lends |= access::remote_write;
   const auto length = take<std::uint8_t>(rest_);
   if (length > rest_.size()) return no_list();
   read.name = {reinterpret_cast<const char*>(rest_.data()), length};

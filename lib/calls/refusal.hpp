@@ -53,6 +53,7 @@ struct listed_method {
   std::uint16_t version = 0;
   std::uint32_t request_size = 0;
   std::uint32_t answer_size = 0;
+  access_flags lends{};
   std::string_view name{};
 };
 

@@ -26,6 +26,14 @@ short_text text_of_size(std::uint32_t size) noexcept {
   return size == any_size ? short_text("any number of bytes") : short_text(size, " bytes");
 }
 
+/// Text for the rights to the memory that a call lends.
+const char* text_of_loan(access_flags rights) noexcept {
+  if (rights.empty()) return "none";
+  if (!rights.contains(access::remote_write)) return "memory to read";
+  if (!rights.contains(access::remote_read)) return "memory to write";
+  return "memory to read and write";
+}
+
 }  // namespace
 
 // The answers of a client.
@@ -72,7 +80,8 @@ void calling_client::end_turn(channel& link, service_statistics& counters) noexc
 bool calling_client::send(channel& link, message& answer, service_statistics& counters) noexcept {
   call_header::set_credits(answer.bytes().data(), answered_ + 1 + in_flight_);
   const std::size_t size = answer.size() - call_header::size;
-  const bool is_refusal = answer.bytes()[0] == static_cast<std::byte>(call_frame_kind::refusal);
+  const bool is_refusal = (answer.bytes()[0] & ~call_header::lane_failed) ==
+                          static_cast<std::byte>(call_frame_kind::refusal);
   const auto posted = link.post_send(std::move(answer));
   if (posted.has_error()) {
     if (posted.assume_error() == error_kind::would_block) return false;
@@ -108,8 +117,23 @@ std::span<std::byte> open_call::space() noexcept {
 void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
   static_cast<void>(message_.resize(call_header::size + size));
   // The header keeps the number and the method of the request.
-  call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size));
+  const bool has_failed_lane = lent_ && !lent_->is_lane_usable();
+  call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size),
+                        has_failed_lane);
+  lent_ = {};
   std::exchange(client_, {})->deliver(std::move(message_));
+}
+
+result<void> open_call::read(const scatter_list& into, std::uint64_t offset,
+                             call_limit limit) noexcept {
+  if (!is_open()) return answered_already("received_call::read");
+  return lent_->read(into, offset, limit);
+}
+
+result<void> open_call::write(const gather_list& from, std::uint64_t offset,
+                              call_limit limit) noexcept {
+  if (!is_open()) return answered_already("received_call::write");
+  return lent_->write(from, offset, limit);
 }
 
 void open_call::refuse(error_kind kind, std::string_view text) noexcept {
@@ -139,6 +163,8 @@ result<owned<service_core>> service_core::create(
     return error::out_of_range(creating, "clients", options.clients, "1 to 65535");
   if (options.in_flight == 0 || options.in_flight > most)
     return error::out_of_range(creating, "in_flight", options.in_flight, "1 to 65535 calls");
+  if (options.lanes >= no_lane)
+    return error::out_of_range(creating, "lanes", options.lanes, "0 to 65534");
   VERBSPP_TRYV(check_message_size(creating, options.message_size));
   std::ranges::sort(handlers, {}, [](const auto& each) { return each->method().number; });
   for (std::size_t i = 1; i < handlers.size(); ++i)
@@ -191,8 +217,8 @@ result<channel_id> service_core::add(channel&& link) noexcept {
   if (sends < options_.in_flight)
     return error::above_limit(adding, "in_flight of the service", options_.in_flight, sends,
                               "build the channel with a larger max_send_work_requests");
-  reference<calling_client> client(
-      new (std::nothrow) calling_client(clients_.hub(), link.id(), options_.in_flight));
+  reference<calling_client> client(new (std::nothrow)
+                                       calling_client(clients_.hub(), link.id(), options_));
   if (!client || !client->is_allocated()) return error::from_errno(ENOMEM, adding);
   client->set_answer_size(largest_comparison);
   return clients_.add(std::move(link), client_entry(std::move(client)));
@@ -235,7 +261,7 @@ void service_core::serve(turn client) {
     calling->begin_turn();
     const answering until_end{*calling.get(), client.link(), counters_};
     while (auto arrived = client.next()) {
-      is_valid = take(calling, std::move(*arrived));
+      is_valid = take(calling, client.link(), std::move(*arrived));
       if (!is_valid) break;
     }
   }
@@ -250,12 +276,16 @@ const method_handler* service_core::find(std::uint16_t number) const noexcept {
   return found != handlers_.end() && (*found)->method().number == number ? found->get() : nullptr;
 }
 
-bool service_core::take(const reference<calling_client>& client, message&& arrived) {
+bool service_core::take(const reference<calling_client>& client, channel& link, message&& arrived) {
   const auto header = call_header::decode(std::as_const(arrived).bytes());
-  if (!header || header->kind != call_frame_kind::call || !client->note_call()) return false;
+  if (!header || !is_call(header->kind) || !client->note_call()) return false;
   count(counters_.calls, 1);
   count(counters_.request_bytes, header->length);
   open_call call(client, std::move(arrived));
+  if (header->kind == call_frame_kind::lane_request) {
+    connect_lane(call, *client.get(), link);
+    return true;
+  }
   if (header->method == comparing_methods) {
     compare(call, *client.get());
     return true;
@@ -266,11 +296,20 @@ bool service_core::take(const reference<calling_client>& client, message&& arriv
                 short_text("the service has no method with the number ", header->method).view());
     return true;
   }
-  const std::uint32_t size = handler->method().request_size;
-  if (size != any_size && size != header->length) {
-    call.refuse(error_kind::mismatch, short_text("the request has ", header->length,
-                                                 " bytes, but the service expects ", size)
-                                          .view());
+  const method_description& method = handler->method();
+  if (!method.lends.empty() != (header->kind == call_frame_kind::lending_call)) {
+    call.refuse(error_kind::mismatch, method.lends.empty()
+                                          ? "the call lends memory, which the service can't use"
+                                          : "the call lends no memory, which the service needs");
+    return true;
+  }
+  if (!method.lends.empty() && !take_loan(call, *client.get(), method)) return true;
+  const auto actual = static_cast<std::uint32_t>(call.request().size());
+  const std::uint32_t size = method.request_size;
+  if (size != any_size && size != actual) {
+    call.refuse(
+        error_kind::mismatch,
+        short_text("the request has ", actual, " bytes, but the service expects ", size).view());
     return true;
   }
   handler->take(std::move(call));
@@ -307,6 +346,9 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
     if (theirs.version != ours.version)
       return refuse_for("the version", short_text(theirs.version).view(),
                         short_text(ours.version).view());
+    if (theirs.lends != ours.lends)
+      return refuse_for("the memory that is lent by calls", text_of_loan(theirs.lends),
+                        text_of_loan(ours.lends));
     if (theirs.request_size != ours.request_size)
       return refuse_for("the request's size", text_of_size(theirs.request_size).view(),
                         text_of_size(ours.request_size).view());
@@ -319,6 +361,68 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
   }));
 }
 
+void service_core::connect_lane(open_call& call, calling_client& client, channel& link) noexcept {
+  const std::span<const std::byte> request = call.request();
+  if (request.size() != lane_request_size)
+    return call.refuse(error_kind::invalid_input, "the request for a lane is malformed");
+  std::uint16_t number = 0;
+  std::memcpy(&number, request.data(), sizeof number);
+  number = in_frame_order(number);
+  if (number >= options_.lanes)
+    return call.refuse(error_kind::resource_exhausted,
+                       "the service does not allow that many calls that lend memory at a time");
+  reference<serving_lane>& lane = client.lane(number);
+  lane = {};
+  // The peer has no access to memory of the service.
+  const auto connect = [&]() noexcept -> result<endpoint> {
+    VERBSPP_TRY(theirs,
+                endpoint::decode(request.subspan(lane_request_size - endpoint::encoded_size)));
+    VERBSPP_TRY(prepared, prepare_lane(channel_access::core_of(link), access::local_write));
+    VERBSPP_TRY(connected, std::move(prepared).handshake(theirs));
+    const endpoint own = connected.endpoint();
+    lane = reference<serving_lane>(new (std::nothrow) serving_lane(std::move(connected)));
+    if (!lane) return error::from_errno(ENOMEM, "connect a lane");
+    return own;
+  };
+  const result<endpoint> connected = connect();
+  if (connected.has_error()) return call.refuse(connected.assume_error());
+  count(counters_.lanes, 1);
+  const auto encoded = connected.assume_value().encode();
+  const auto answered = call.answer_with("connect a lane", [&](std::span<std::byte> into) {
+    return codec<bytes>::encode(encoded, into);
+  });
+  if (answered.has_error()) call.refuse(answered.assume_error());
+}
+
+bool service_core::take_loan(open_call& call, calling_client& client,
+                             const method_description& of) const noexcept {
+  const std::span<const std::byte> body = call.request();
+  if (body.size() < loan_size) {
+    call.refuse(error_kind::invalid_input, "the description of the lent memory is incomplete");
+    return false;
+  }
+  const auto what =
+      remote_memory_description::decode(body.first(remote_memory_encoded_size), of.lends);
+  if (what.has_error()) {
+    call.refuse(what.assume_error());
+    return false;
+  }
+  const std::uint16_t number = lane_in(body);
+  reference<serving_lane> lane;
+  if (number < options_.lanes) lane = client.lane(number);
+  if (!lane && what.assume_value().length != 0) {
+    call.refuse(error_kind::invalid_input, "the call lends memory over a lane that is not open");
+    return false;
+  }
+  reference<lent_memory> lent(new (std::nothrow) lent_memory(std::move(lane), what.assume_value()));
+  if (!lent) {
+    call.refuse(error::from_errno(ENOMEM, "take a call"));
+    return false;
+  }
+  call.lend(std::move(lent));
+  return true;
+}
+
 service_statistics service_core::statistics() const noexcept {
   const auto read = [](const std::uint64_t& counter) {
     return __atomic_load_n(&counter, __ATOMIC_RELAXED);
@@ -328,7 +432,8 @@ service_statistics service_core::statistics() const noexcept {
           .refusals = read(counters_.refusals),
           .request_bytes = read(counters_.request_bytes),
           .answer_bytes = read(counters_.answer_bytes),
-          .removed_clients = read(counters_.removed_clients)};
+          .removed_clients = read(counters_.removed_clients),
+          .lanes = read(counters_.lanes)};
 }
 
 }  // namespace verbspp::detail

@@ -59,7 +59,10 @@ std::optional<error> end_by_limit(const error* failure) noexcept {
 }
 
 result<void> check(const channel_core& core, const lease_request& request) noexcept {
-  if (request.registered == nullptr) return region_is_gone(granting);
+  // Only memory that the program did not register has an address without a registration.
+  const bool is_to_be_registered =
+      request.by == lease_by::registration && request.memory != nullptr;
+  if (request.registered == nullptr && !is_to_be_registered) return region_is_gone(granting);
   if (request.length == 0)
     return error(error_kind::invalid_input, granting, "a lease of 0 bytes cannot be granted");
   if (!core.connection().settings().queue_pair.connection.access.contains(request.rights))

@@ -5,6 +5,8 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/caller_options.hpp>
 #include <verbspp/calls/detail/caller_core.hpp>
+#include <verbspp/calls/detail/lanes.hpp>
+#include <verbspp/calls/lent_memory.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
@@ -83,6 +85,22 @@ template <Method Called>
   message& into = begun.assume_value();
   VERBSPP_TRY(size, codec<typename Called::request>::encode(request, body_of(into)));
   return core.send(std::move(into), description_of<Called>, size);
+}
+
+/// As `send_call`, for a request that `begin_lending` has begun.
+template <Method Called>
+[[nodiscard]] result<std::uint16_t> send_lending_call(caller_core& core, result<message>&& begun,
+                                                      request_for<Called> request) noexcept {
+  if (begun.has_error()) [[unlikely]]
+    return begun.assume_error();
+  message& into = begun.assume_value();
+  const auto size =
+      codec<typename Called::request>::encode(request, body_of(into).subspan(loan_size));
+  if (size.has_error()) [[unlikely]] {
+    core.abandon_loan(into);
+    return size.assume_error();
+  }
+  return core.send(std::move(into), description_of<Called>, loan_size + size.assume_value());
 }
 
 template <Method Called>
@@ -223,6 +241,7 @@ class caller {
   /// `invalid_input` if the request is larger than `caller_options::message_size`; `mismatch` if
   /// the answer has the wrong size; the cause if the connection is broken
   template <Method Called>
+    requires(!LendsMemory<Called>)
   [[nodiscard]] result<detail::answer_to<Called>> call(
       detail::request_for<Called> request, call_limit limit = call_limit::of_channel()) noexcept {
     if (!core_) [[unlikely]]
@@ -233,10 +252,34 @@ class caller {
                                                 core_->begin_waiting(described, until), request));
     return detail::decode_answer<Called>(core_->wait(slot, described, until));
   }
+  /// As above, for a method whose calls lend memory: the service may access `memory` until it has
+  /// answered, or until the limit is reached. When the call returns, the service has no access, and
+  /// the program may use the memory. See `Lendable` for the kinds of memory.
+  ///
+  /// A call that lends memory needs a lane, which is a queue pair of its own. If the call ends
+  /// before its answer arrives, its queue pair is destroyed, and the next such call connects
+  /// another one. The connection and other calls are not affected.
+  /// \errors as `call` and `channel::lease`; `driver` if the device did not revoke the access: the
+  /// memory must then not be freed
+  template <Method Called, class Memory>
+    requires LendsMemory<Called> && Lendable<Memory, detail::description_of<Called>.lends>
+  [[nodiscard]] result<detail::answer_to<Called>> call(
+      detail::request_for<Called> request, Memory&& memory,
+      call_limit limit = call_limit::of_channel()) noexcept {
+    if (!core_) [[unlikely]]
+      return moved_from(Called::name);
+    constexpr const auto& described = detail::description_of<Called>;
+    const detail::loan lent{.what = detail::lend<described.lends>(memory)};
+    const wait_limit until = core_->begin_limit(limit);
+    VERBSPP_TRY(slot, detail::send_lending_call<Called>(
+                          *core_.get(), core_->begin_waiting(described, &lent, until), request));
+    return detail::decode_answer<Called>(core_->wait(slot, described, until));
+  }
   /// Sends the call, and returns a handle to it; never blocks.
   /// \errors `would_block` if there is no credit, or awaited calls wait for one; otherwise as
   /// `call`
   template <Method Called>
+    requires(!LendsMemory<Called>)
   [[nodiscard]] result<pending_call<Called>> post_call(
       detail::request_for<Called> request) noexcept {
     if (!core_) [[unlikely]]
@@ -247,13 +290,43 @@ class caller {
                           *core_.get(), core_->begin(detail::description_of<Called>), request));
     return pending_call<Called>(core_, slot);
   }
+  /// As above, for a method whose calls lend memory. The call keeps the shared memory until the
+  /// service can no longer access it. Waits only for the device, which binds a memory window, and
+  /// invalidates it when the answer is taken.
+  /// \errors as above; `would_block` if all lanes are in use, or the service has not connected one
+  /// yet
+  template <Method Called, class Memory>
+    requires LendsMemory<Called> && SharedMemory<Memory> &&
+             Lendable<Memory, detail::description_of<Called>.lends>
+  [[nodiscard]] result<pending_call<Called>> post_call(detail::request_for<Called> request,
+                                                       const Memory& memory) noexcept {
+    if (!core_) [[unlikely]]
+      return moved_from(Called::name);
+    if (core_->has_queue()) [[unlikely]]
+      return detail::caller_core::has_no_credit(Called::name);
+    constexpr const auto& described = detail::description_of<Called>;
+    const detail::loan lent = detail::share<described.lends>(memory);
+    VERBSPP_TRY(slot, detail::send_lending_call<Called>(
+                          *core_.get(), core_->begin_lending(described, lent), request));
+    return pending_call<Called>(core_, slot);
+  }
   /// As `call`, but awaits the answer in a coroutine; include `<verbspp/calls.hpp>`.
   /// `channel::poll` of the caller's channel resumes the coroutine. The request has to outlive the
   /// `co_await` expression, as an argument of that expression does. Destroying the coroutine ends
   /// the call.
   template <Method Called>
+    requires(!LendsMemory<Called>)
   [[nodiscard]] detail::awaited_call<Called> async_call(
       detail::request_for<Called> request VERBSPP_LIFETIMEBOUND,
+      const wait_limit& limit = detail::default_limit) noexcept;
+  /// As above, for a method whose calls lend memory. The call keeps the shared memory until the
+  /// service can no longer access it, even if the coroutine is destroyed.
+  template <Method Called, class Memory>
+    requires LendsMemory<Called> && SharedMemory<Memory> &&
+             Lendable<Memory, detail::description_of<Called>.lends>
+  [[nodiscard]] detail::awaited_call<Called> async_call(
+      detail::request_for<Called> request VERBSPP_LIFETIMEBOUND,
+      const Memory& memory VERBSPP_LIFETIMEBOUND,
       const wait_limit& limit = detail::default_limit) noexcept;
 
   /// The channel, for event loops, `channel::poll` and `channel::failure`. \pre the caller was not

@@ -16,6 +16,9 @@ struct caller_options {
   std::uint32_t message_size = 1024;
   /// The number of answers of type `bytes` that the program may keep while calls continue.
   std::uint32_t kept_answers = 8;
+  /// The maximum number of calls in flight that lend memory: 1 to 65,534. The service may allow
+  /// fewer. Each has a queue pair of its own, which is created when it is first needed.
+  std::uint32_t lanes = 1;
 };
 
 /// The counters of a caller. They begin at 0 when the caller is created.
@@ -28,6 +31,8 @@ struct caller_statistics {
   std::uint64_t waits = 0;         ///< calls that waited until they could be sent
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;
+  std::uint64_t lent_bytes = 0;  ///< the sizes of the memory that calls have lent
+  std::uint64_t lanes = 0;       ///< queue pairs that were connected for lent memory
 };
 
 }  // namespace verbspp

@@ -6,6 +6,7 @@
 #include <verbspp/base/detail/refers_elsewhere.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -117,6 +118,14 @@ concept HasMethodName = requires {
   { Type::name } -> std::convertible_to<const char*>;
 };
 
+template <class Type>
+concept NamesLentRights = requires { Type::lends; };
+template <class Type>
+concept LendsToReadOrWrite = !NamesLentRights<Type> || requires {
+  requires !Type::lends.empty();
+  requires(access::remote_read | access::remote_write).contains(Type::lends);
+};
+
 /// The description of a method, which both ends compare when a connection starts.
 struct method_description {
   /// The maximum length of a name. Longer names are truncated for the comparison.
@@ -127,6 +136,7 @@ struct method_description {
   std::uint32_t request_size = 0;
   std::uint32_t answer_size = 0;
   const char* name = "";
+  access_flags lends{};  ///< the rights to the memory that each call lends; empty if it lends none
 };
 
 }  // namespace detail
@@ -139,10 +149,15 @@ struct method_description {
 ///       using request = key;
 ///       using answer = account;                       // or void
 ///       static constexpr std::uint16_t version = 2;   // optional, by default 0
+///       static constexpr access_flags lends = access::remote_write;  // optional
 ///     };
 ///
 /// Requests and answers are trivially copyable values, `bytes`, or values with a `codec`. The name
 /// is a string literal, and appears in error messages.
+///
+/// If the method has `lends`, each call lends the service some of the caller's memory, until it is
+/// answered. With `access::remote_read` the handler may read that memory, with
+/// `access::remote_write` it may write to it. This is the way to pass large data.
 template <class Type>
 concept Method =
     detail::because(detail::HasMethodNumber<Type>,
@@ -150,6 +165,9 @@ concept Method =
                     "reserved)") &&
     detail::because(detail::HasMethodName<Type>,
                     "a method has a name: static constexpr const char* name = \"lookup\";") &&
+    detail::because(detail::LendsToReadOrWrite<Type>,
+                    "a call lends memory with access::remote_read, access::remote_write or both: "
+                    "static constexpr access_flags lends = access::remote_write;") &&
     requires {
       typename Type::request;
       typename Type::answer;
@@ -168,13 +186,19 @@ template <Method Described>
                           .version = 0,
                           .request_size = size_of_value<typename Described::request>,
                           .answer_size = size_of_value<typename Described::answer>,
-                          .name = Described::name};
+                          .name = Described::name,
+                          .lends = {}};
   if constexpr (requires { Described::version; }) made.version = Described::version;
+  if constexpr (NamesLentRights<Described>) made.lends = Described::lends;
   return made;
 }
 template <Method Described>
 inline constexpr method_description description_of = describe<Described>();
 
 }  // namespace detail
+
+/// A method whose calls lend memory.
+template <class Called>
+concept LendsMemory = Method<Called> && !detail::description_of<Called>.lends.empty();
 
 }  // namespace verbspp

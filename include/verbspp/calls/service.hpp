@@ -50,6 +50,57 @@ class [[nodiscard]] received_call {
   /// The client that has made the call. If it was answered already, the generation of the id is 0.
   [[nodiscard]] channel_id client() const noexcept { return call_.client(); }
 
+  /// The number of bytes that the caller lends. 0 if the call was answered already.
+  [[nodiscard]] std::uint64_t lent_size() const noexcept
+    requires LendsMemory<Called>
+  {
+    return call_.lent_size();
+  }
+  /// Reads from the memory that the caller lends, beginning with byte `offset`, until all of `into`
+  /// is filled. Blocks. Large data may be read in parts, by several calls; a device limits the size
+  /// of one part (`max_message_size` of its port).
+  ///
+  /// Fails if the caller has ended the call, which ends the access to its memory. The connection of
+  /// the client is not affected.
+  /// \errors `invalid_input` if the bytes are not within the lent memory, or the call was answered
+  /// already; those of `channel::read`
+  template <class Memory>
+    requires BorrowedMemory<Memory> && FillableMemory<Memory> &&
+             OutlivesCall<Memory>
+             [[nodiscard]] result<void> read(Memory&& into, std::uint64_t offset = 0,
+                                             call_limit limit = call_limit::of_channel()) noexcept
+               requires LendsMemory<Called>
+  {
+    VERBSPP_TRY(all, into.scatter());
+    return read(scatter_list(all), offset, limit);
+  }
+  [[nodiscard]] result<void> read(const scatter_list& into, std::uint64_t offset = 0,
+                                  call_limit limit = call_limit::of_channel()) noexcept
+    requires LendsMemory<Called>
+  {
+    static_assert(Called::lends.contains(access::remote_read),
+                  "calls of this method lend memory only to be written");
+    return call_.read(into, offset, limit);
+  }
+  /// Writes to the memory that the caller lends, beginning with byte `offset`. Otherwise as `read`.
+  template <class Memory>
+    requires BorrowedMemory<Memory>
+  [[nodiscard]] result<void> write(const Memory& from, std::uint64_t offset = 0,
+                                   call_limit limit = call_limit::of_channel()) noexcept
+    requires LendsMemory<Called>
+  {
+    VERBSPP_TRY(all, from.gather());
+    return write(gather_list(all), offset, limit);
+  }
+  [[nodiscard]] result<void> write(const gather_list& from, std::uint64_t offset = 0,
+                                   call_limit limit = call_limit::of_channel()) noexcept
+    requires LendsMemory<Called>
+  {
+    static_assert(Called::lends.contains(access::remote_write),
+                  "calls of this method lend memory only to be read");
+    return call_.write(from, offset, limit);
+  }
+
   /// Sends the answer. Does not wait.
   /// \errors `invalid_input` if the call was answered already, or if the answer is larger than both
   /// ends accept: in that case the call is still open, but bytes of its request are no longer valid
@@ -156,7 +207,11 @@ template <Method Called, class Function>
   requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
                                detail::AnswersAtOnce<std::decay_t<Function>, Called>,
                            "the handler of a method takes `const request&` (for bytes, a span) and "
-                           "returns the answer, or takes a `received_call<method>`"))
+                           "returns the answer, or takes a `received_call<method>`") &&
+           detail::because(!LendsMemory<Called> ||
+                               detail::AnswersLater<std::decay_t<Function>, Called>,
+                           "the handler of a method with lent memory takes a "
+                           "`received_call<method>`, which gives access to that memory"))
 [[nodiscard]] detail::handling<Called, std::decay_t<Function>> handles(Function&& function) {
   return {std::forward<Function>(function)};
 }

@@ -17,6 +17,9 @@ struct service_options {
   /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If a caller has a
   /// smaller maximum, that one applies to its calls.
   std::uint32_t message_size = 1024;
+  /// The number of calls that each client may have in flight and that lend memory: 0 to 65,534.
+  /// Each has a queue pair of its own, which is created when the client first needs it.
+  std::uint32_t lanes = 4;
   /// How threads wait for calls.
   wait_mode waiting = wait_mode::spin();
 };
@@ -29,6 +32,7 @@ struct service_statistics {
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;     ///< including the texts of refusals
   std::uint64_t removed_clients = 0;  ///< clients removed because they broke the protocol
+  std::uint64_t lanes = 0;            ///< queue pairs that were connected for lent memory
 };
 
 }  // namespace verbspp

@@ -102,7 +102,9 @@ struct lease_record;
 
 /// The memory to be leased, and the rights.
 struct lease_request {
-  ibv_mr* registered;     ///< null if the registration no longer exists
+  /// Null if the registration no longer exists. Null with a `memory` that is not null: the memory
+  /// is not registered, and a lease by registration registers it.
+  ibv_mr* registered;
   std::uint64_t address;  ///< the first byte, as peers address it
   std::byte* memory;      ///< the program's address of the first byte
   std::uint64_t length;

@@ -9,6 +9,7 @@
 #include <coroutine>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace verbspp {
@@ -21,10 +22,12 @@ template <Method Called>
 class [[nodiscard]] awaited_call : awaited {
  public:
   using answer = result<answer_to<Called>>;
+  struct no_loan {};
+  using loan_of_call = std::conditional_t<LendsMemory<Called>, loan, no_loan>;
 
-  awaited_call(reference<caller_core> core, request_for<Called> request,
-               const wait_limit& limit) noexcept
-      : awaited(proceed, test, limit), core_(std::move(core)), request_(request) {}
+  awaited_call(reference<caller_core> core, request_for<Called> request, const wait_limit& limit,
+               const loan_of_call& lent = {}) noexcept
+      : awaited(proceed, test, limit), core_(std::move(core)), request_(request), lent_(lent) {}
   awaited_call(const awaited_call&) = delete;
   awaited_call& operator=(const awaited_call&) = delete;
   ~awaited_call() {
@@ -40,7 +43,8 @@ class [[nodiscard]] awaited_call : awaited {
   [[nodiscard]] bool await_ready() noexcept { return !has_to_queue() && advance(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
-    if (!is_sent_) {
+    // A call that waits for a lane must not delay calls that need none.
+    if (!is_sent_ && !LendsMemory<Called>) {
       is_queued_ = true;
       core_->enter_queue();
     }
@@ -55,7 +59,7 @@ class [[nodiscard]] awaited_call : awaited {
     auto& mine = static_cast<awaited_call&>(self);
     caller_core& core = *mine.core_.get();
     core.take_arrived(false);
-    if (mine.is_sent_ ? core.is_done(mine.slot_) : core.may_begin()) return state::met;
+    if (mine.is_sent_ ? core.is_done(mine.slot_) : mine.may_begin()) return state::met;
     return core.lacks_places() ? state::unmet_so_far : state::unmet;
   }
   static void proceed(continuation& self) noexcept {
@@ -68,7 +72,19 @@ class [[nodiscard]] awaited_call : awaited {
     mine.leave_queue();
     mine.waiting_.resume();
   }
-  [[nodiscard]] bool has_to_queue() const noexcept { return core_ && core_->has_queue(); }
+  [[nodiscard]] bool may_begin() noexcept {
+    return core_->may_begin() && (!LendsMemory<Called> || core_->may_find_lane());
+  }
+  [[nodiscard]] result<std::uint16_t> send() noexcept {
+    if constexpr (LendsMemory<Called>)
+      return send_lending_call<Called>(*core_.get(), core_->begin_lending(description, lent_),
+                                       request_);
+    else
+      return send_call<Called>(*core_.get(), core_->begin(description), request_);
+  }
+  [[nodiscard]] bool has_to_queue() const noexcept {
+    return !LendsMemory<Called> && core_ && core_->has_queue();
+  }
   void leave_queue() noexcept {
     if (std::exchange(is_queued_, false)) core_->leave_queue();
   }
@@ -81,8 +97,7 @@ class [[nodiscard]] awaited_call : awaited {
       return true;
     }
     if (!is_sent_) {
-      const result<std::uint16_t> sent =
-          send_call<Called>(*core_.get(), core_->begin(description), request_);
+      const result<std::uint16_t> sent = send();
       if (sent.has_error()) {
         if (sent.assume_error() == error_kind::would_block) return false;
         answer_ = answer(sent.assume_error());
@@ -100,6 +115,7 @@ class [[nodiscard]] awaited_call : awaited {
 
   reference<caller_core> core_;
   request_for<Called> request_;
+  [[no_unique_address]] loan_of_call lent_;
   std::uint16_t slot_ = 0;
   bool is_sent_ = false;
   bool is_queued_ = false;  ///< waits for a credit
@@ -109,9 +125,19 @@ class [[nodiscard]] awaited_call : awaited {
 }  // namespace detail
 
 template <Method Called>
+  requires(!LendsMemory<Called>)
 detail::awaited_call<Called> caller::async_call(detail::request_for<Called> request,
                                                 const wait_limit& limit) noexcept {
   return {core_, request, limit};
+}
+
+template <Method Called, class Memory>
+  requires LendsMemory<Called> && SharedMemory<Memory> &&
+           Lendable<Memory, detail::description_of<Called>.lends>
+detail::awaited_call<Called> caller::async_call(detail::request_for<Called> request,
+                                                const Memory& memory,
+                                                const wait_limit& limit) noexcept {
+  return {core_, request, limit, detail::share<detail::description_of<Called>.lends>(memory)};
 }
 
 }  // namespace verbspp

@@ -17,7 +17,9 @@ namespace verbspp::detail {
 enum class call_frame_kind : std::uint8_t {
   call = 1,
   answer = 2,
-  refusal = 3,  ///< the call has failed; the body has the kind of the error, and a text
+  refusal = 3,       ///< the call has failed; the body has the kind of the error, and a text
+  lending_call = 4,  ///< a call that lends memory, whose description precedes the request
+  lane_request = 5,  ///< asks the service to connect its end of a lane
 };
 
 /// The number of the built-in method that compares the methods of both ends.
@@ -33,12 +35,20 @@ template <class Integer>
   return std::bit_cast<Integer>(bytes);
 }
 
+/// True for the kinds of messages that a caller sends.
+[[nodiscard]] constexpr bool is_call(call_frame_kind kind) noexcept {
+  return kind == call_frame_kind::call || kind >= call_frame_kind::lending_call;
+}
+
 /// The header of each message of a call.
 struct call_header {
   static constexpr std::size_t size = 16;
   static constexpr std::uint8_t protocol_version = 1;
+  /// Added to the kind of an answer or a refusal: the lane of this call can no longer be used.
+  static constexpr std::byte lane_failed{0x80};
 
   call_frame_kind kind{};
+  bool has_failed_lane = false;
   std::uint16_t method = 0;
   /// The number that the caller gave the call; the answer repeats it.
   std::uint32_t number = 0;
@@ -47,7 +57,7 @@ struct call_header {
   std::uint32_t credits = 0;
 
   void encode(std::byte* into) const noexcept {
-    into[0] = static_cast<std::byte>(kind);
+    into[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});
     into[1] = static_cast<std::byte>(protocol_version);
     put(into + 2, method);
     put(into + 4, number);
@@ -58,20 +68,22 @@ struct call_header {
   [[nodiscard]] static std::optional<call_header> decode(
       std::span<const std::byte> message) noexcept {
     if (message.size() < size || message[1] != std::byte{protocol_version}) return std::nullopt;
-    const call_header read{.kind = static_cast<call_frame_kind>(message[0]),
+    const call_header read{.kind = static_cast<call_frame_kind>(message[0] & ~lane_failed),
+                           .has_failed_lane = (message[0] & lane_failed) != std::byte{0},
                            .method = get<std::uint16_t>(&message[2]),
                            .number = get<std::uint32_t>(&message[4]),
                            .length = get<std::uint32_t>(&message[8]),
                            .credits = get<std::uint32_t>(&message[12])};
-    if (read.kind < call_frame_kind::call || read.kind > call_frame_kind::refusal ||
-        read.length != message.size() - size)
+    if (read.kind < call_frame_kind::call || read.kind > call_frame_kind::lane_request ||
+        read.length != message.size() - size || (is_call(read.kind) && read.has_failed_lane))
       return std::nullopt;
     return read;
   }
 
   /// Turns the encoded header of a call into that of its answer.
-  static void set_kind(std::byte* header, call_frame_kind kind, std::uint32_t length) noexcept {
-    header[0] = static_cast<std::byte>(kind);
+  static void set_kind(std::byte* header, call_frame_kind kind, std::uint32_t length,
+                       bool has_failed_lane) noexcept {
+    header[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});
     put(header + 8, length);
   }
   /// Sets the credits in an encoded header.

@@ -6,6 +6,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/caller_options.hpp>
 #include <verbspp/calls/detail/call_frame.hpp>
+#include <verbspp/calls/detail/lanes.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
@@ -37,8 +38,8 @@ class caller_core : public counted {
 
   [[nodiscard]] static result<reference<caller_core>> open(prepared_channel& link,
                                                            const caller_options& options) noexcept;
-  caller_core(inbox answers, message_pool pool, channel_core& core, std::uint32_t in_flight,
-              std::uint32_t message_size) noexcept;
+  caller_core(inbox answers, message_pool pool, channel_core& core,
+              const caller_options& options) noexcept;
   caller_core(const caller_core&) = delete;
   caller_core& operator=(const caller_core&) = delete;
   ~caller_core() = default;
@@ -61,7 +62,17 @@ class caller_core : public counted {
   [[nodiscard]] result<message> begin(const method_description& of) noexcept;
   [[nodiscard]] static error has_no_credit(const char* method) noexcept;
   [[nodiscard]] result<message> begin_waiting(const method_description& of,
+                                              const wait_limit& until) noexcept {
+    return begin_waiting(of, nullptr, until);
+  }
+  // If the call lends memory, the request begins after the first `loan_size` bytes of the body, in
+  // which these functions describe the memory.
+  [[nodiscard]] result<message> begin_lending(const method_description& of,
+                                              const loan& lent) noexcept;
+  [[nodiscard]] result<message> begin_waiting(const method_description& of, const loan* lent,
                                               const wait_limit& until) noexcept;
+  /// Ends the lease of a request that `begin_lending` has begun, and that will not be sent.
+  void abandon_loan(const message& begun) noexcept;
   [[nodiscard]] result<slot_index> send(message&& request, const method_description& of,
                                         std::size_t size) noexcept;
   /// Processes the messages that have arrived.
@@ -72,6 +83,8 @@ class caller_core : public counted {
   }
   /// True if `begin` would return a message or an error other than `would_block`.
   [[nodiscard]] bool may_begin() noexcept;
+  /// True if `begin_lending` may find a lane, or ask for one.
+  [[nodiscard]] bool may_find_lane() const noexcept;
   /// True if all places of the pool are in use. No thread is woken when one becomes free.
   [[nodiscard]] bool lacks_places() const noexcept { return pool_.available() == 0; }
   /// Takes the answer. \pre is_done(slot)
@@ -101,6 +114,7 @@ class caller_core : public counted {
     std::uint16_t generation = 0;  ///< distinguishes the calls that had this slot
     std::uint16_t next_free = 0;
     std::uint16_t method = 0;
+    std::uint16_t lane = no_lane;  ///< the lane of the memory that the call lends
     message answer{};
   };
 
@@ -113,6 +127,15 @@ class caller_core : public counted {
   void fail(const error& why) noexcept;
   [[nodiscard]] result<void> compare(std::span<const method_description* const> methods,
                                      const wait_limit& until) noexcept;
+  [[nodiscard]] calling_lane* idle_lane() noexcept;
+  /// Checks that there is an idle lane, and otherwise asks the service for one.
+  /// \errors `would_block` if there is none yet
+  [[nodiscard]] result<void> find_lane() noexcept;
+  [[nodiscard]] result<void> request_lane(calling_lane& lane) noexcept;
+  [[nodiscard]] result<void> connect_lane(calling_lane& lane) noexcept;
+  [[nodiscard]] result<void> grant(calling_lane& lane, const loan& lent) noexcept;
+  /// Ends the lease of an answered call. \param has_failed true if the service can't use the lane
+  [[nodiscard]] result<void> end_loan(calling_lane& lane, bool has_failed) noexcept;
 
   channel_core& core_;
   message_pool pool_;
@@ -126,6 +149,8 @@ class caller_core : public counted {
   /// How many calls may be sent in all: 1 at the start; the service raises it.
   std::uint32_t credits_ = 0;
   owned<call_slot[]> slots_{};
+  owned<calling_lane[]> lanes_{};
+  std::uint32_t lane_count_;
   std::uint32_t first_free_ = 0;
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};

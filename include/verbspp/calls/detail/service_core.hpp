@@ -7,6 +7,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/detail/call_frame.hpp>
 #include <verbspp/calls/detail/caller_core.hpp>
+#include <verbspp/calls/detail/lanes.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/calls/service_options.hpp>
 #include <verbspp/channel/channel_hub.hpp>
@@ -29,24 +30,29 @@ namespace verbspp::detail {
 /// calls may be answered on any thread, and after the client has left.
 class calling_client : public counted {
  public:
-  calling_client(channel_hub hub, channel_id id, std::uint32_t in_flight) noexcept
+  calling_client(channel_hub hub, channel_id id, const service_options& options) noexcept
       : hub_(std::move(hub)),
         id_(id),
-        in_flight_(in_flight),
-        sending_(new(std::nothrow) message[in_flight]),
-        ready_(new(std::nothrow) message[in_flight]) {}
+        in_flight_(options.in_flight),
+        sending_(new(std::nothrow) message[options.in_flight]),
+        ready_(new(std::nothrow) message[options.in_flight]),
+        lanes_(new(std::nothrow) reference<serving_lane>[options.lanes]) {}
   calling_client(const calling_client&) = delete;
   calling_client& operator=(const calling_client&) = delete;
   ~calling_client() = default;
 
   // Functions for the thread that has the client's turn.
 
-  [[nodiscard]] bool is_allocated() const noexcept { return sending_ && ready_; }
+  [[nodiscard]] bool is_allocated() const noexcept { return sending_ && ready_ && lanes_; }
   void begin_turn() noexcept;
   /// Sends the answers that are ready. When there are none left, ends the turn.
   void end_turn(channel& link, service_statistics& counters) noexcept;
   /// Counts a call that has arrived. \returns false if the client had no credit for it
   [[nodiscard]] bool note_call() noexcept { return ++taken_ - answered_ <= in_flight_; }
+  /// \pre the number is below `service_options::lanes`
+  [[nodiscard]] reference<serving_lane>& lane(std::uint16_t number) noexcept {
+    return lanes_.get()[number];
+  }
   /// The client has left: answers are dropped from now on.
   void leave() noexcept;
 
@@ -81,6 +87,8 @@ class calling_client : public counted {
   std::uint32_t ready_count_ = 0;
   bool is_in_turn_ = false;
   bool has_left_ = false;
+
+  owned<reference<serving_lane>[]> lanes_;  ///< only for the thread that has the client's turn
 };
 
 /// A call that was not answered yet, independent of the type of its method. If it is destroyed, the
@@ -90,12 +98,15 @@ class open_call {
   open_call() noexcept = default;
   open_call(reference<calling_client> from, message&& request) noexcept
       : client_(std::move(from)), message_(std::move(request)) {}
+  /// Adds the memory that the call lends, whose description precedes the request.
+  void lend(reference<lent_memory> lent) noexcept { lent_ = std::move(lent); }
   open_call(open_call&&) noexcept = default;
   open_call& operator=(open_call&& other) noexcept {
     if (this == &other) return *this;
     drop();
     client_ = std::move(other.client_);
     message_ = std::move(other.message_);
+    lent_ = std::move(other.lent_);
     return *this;
   }
   open_call(const open_call&) = delete;
@@ -103,7 +114,9 @@ class open_call {
   ~open_call() { drop(); }
 
   [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(client_); }
-  [[nodiscard]] std::span<const std::byte> request() const noexcept { return body_of(message_); }
+  [[nodiscard]] std::span<const std::byte> request() const noexcept {
+    return body_of(message_).subspan(lent_ ? loan_size : 0);
+  }
   [[nodiscard]] channel_id client() const noexcept {
     return is_open() ? client_->id() : channel_id();
   }
@@ -121,6 +134,14 @@ class open_call {
   void refuse(error_kind kind, std::string_view text) noexcept;
   void refuse(const error& why) noexcept;
 
+  // Functions for calls that lend memory.
+
+  [[nodiscard]] std::uint64_t lent_size() const noexcept { return lent_ ? lent_->size() : 0; }
+  [[nodiscard]] result<void> read(const scatter_list& into, std::uint64_t offset,
+                                  call_limit limit) noexcept;
+  [[nodiscard]] result<void> write(const gather_list& from, std::uint64_t offset,
+                                   call_limit limit) noexcept;
+
  private:
   [[nodiscard]] static error answered_already(const char* operation) noexcept;
   /// The space for the body of the answer.
@@ -130,6 +151,7 @@ class open_call {
 
   reference<calling_client> client_{};
   message message_{};
+  reference<lent_memory> lent_{};  ///< empty if calls of the method lend no memory
 };
 
 /// A method of a service with its handler.
@@ -186,9 +208,14 @@ class service_core {
  private:
   void serve(turn client);
   /// \returns false if the client has broken the protocol
-  [[nodiscard]] bool take(const reference<calling_client>& client, message&& arrived);
+  [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
+                          message&& arrived);
   [[nodiscard]] const method_handler* find(std::uint16_t number) const noexcept;
   void compare(open_call& call, calling_client& client) const noexcept;
+  void connect_lane(open_call& call, calling_client& client, channel& link) noexcept;
+  /// Adds the memory that the call lends to it. \returns false if the description is malformed
+  [[nodiscard]] bool take_loan(open_call& call, calling_client& client,
+                               const method_description& of) const noexcept;
 
   message_pool pool_;
   std::vector<owned<method_handler>> handlers_;  ///< sorted by the numbers of the methods

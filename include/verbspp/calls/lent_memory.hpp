@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/calls/detail/lanes.hpp>
+#include <verbspp/channel/lease.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/window_part.hpp>
+#include <verbspp/memory/work_memory.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace verbspp {
+
+namespace detail {
+
+template <class Memory>
+inline constexpr bool is_window_part = false;
+template <access_flags Rights>
+inline constexpr bool is_window_part<window_part<Rights>> = true;
+
+/// Registered memory, with its rights in its type.
+template <class Memory>
+concept IsRegistered = enable_work_memory<Memory> || HasKeep<Memory>;
+
+/// The way in which memory with these rights is leased.
+template <access_flags OfMemory>
+inline constexpr lease_by way_to_lend =
+    OfMemory.contains(access::window_bind) ? lease_by::window : lease_by::registration;
+
+template <class Memory, access_flags Rights>
+[[nodiscard]] constexpr bool may_lend() noexcept {
+  using object = std::remove_cvref_t<Memory>;
+  if constexpr (is_window_part<object>)
+    return object::rights == Rights;
+  else if constexpr (IsRegistered<object>)
+    return LeasableWith<object::rights, Rights, way_to_lend<object::rights>> &&
+           (!Rights.contains(access::remote_write) || HasKeep<object> ||
+            !std::is_const_v<std::remove_reference_t<Memory>>);
+  else if constexpr (RegistrableMemory<Memory>)
+    return !Rights.contains(access::remote_write) || WritableAsFarAs<Memory, access::local_write>;
+  else
+    return false;
+}
+
+/// Returns the request for a lease of this memory.
+template <access_flags Rights, class Memory>
+[[nodiscard]] lease_request lend(Memory& memory) noexcept {
+  using object = std::remove_cvref_t<Memory>;
+  if constexpr (is_window_part<object>) {
+    return {.registered = memory.native().mr,
+            .address = memory.address(),
+            .memory = nullptr,
+            .length = memory.length(),
+            .rights = Rights,
+            .by = lease_by::window};
+  } else if constexpr (IsRegistered<object>) {
+    return whole_of<Rights>(memory, way_to_lend<object::rights>);
+  } else {
+    const std::span<std::byte> all = bytes_of(memory);
+    return {.registered = nullptr,
+            .address = reinterpret_cast<std::uintptr_t>(all.data()),
+            .memory = all.data(),
+            .length = all.size(),
+            .rights = Rights,
+            .by = lease_by::registration};
+  }
+}
+
+/// As `lend`, for shared memory, which the lease keeps.
+template <access_flags Rights, SharedMemory Memory>
+[[nodiscard]] loan share(const Memory& memory) noexcept {
+  return {.what = lend<Rights>(memory), .shared = &memory, .keep = [](const void* of) noexcept {
+            return static_cast<const Memory*>(of)->keep();
+          }};
+}
+
+}  // namespace detail
+
+/// Memory that a call can lend with these rights, while the program waits for the answer.
+///
+/// A buffer or a part of one that has `access::window_bind`, and a `window_part` of a region, are
+/// lent by a memory window. This takes one request of the device and no system call. Other buffers,
+/// and ranges of the program's own memory, such as a `std::vector` or a `std::span`, are registered
+/// for the time of the call. This takes two system calls, and longer for more memory.
+template <class Memory, access_flags Rights>
+concept Lendable = detail::because(
+    detail::may_lend<Memory, Rights>(),
+    "a call lends a registered buffer or a part of one, region.window_part<rights>(...), or a "
+    "contiguous range; memory that the service writes must not be constant, and registered memory "
+    "needs access::local_write for that");
+
+}  // namespace verbspp
