@@ -48,7 +48,9 @@ caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
       largest_request_(largest_comparison),
       slots_(new(std::nothrow) call_slot[options.in_flight]),
       lanes_(new(std::nothrow) calling_lane[options.lanes]),
-      lane_count_(options.lanes) {
+      lane_count_(options.lanes),
+      counters_(new(std::nothrow) method_counters[1]),
+      measures_durations_(options.measures_durations) {
   if (!slots_) return;
   for (std::uint32_t i = 0; i < options.in_flight; ++i)
     slots_.get()[i].next_free = static_cast<std::uint16_t>(i + 1);
@@ -90,7 +92,8 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
       inbox::open(link, pool, {.depth = depth, .refill = std::max(options.in_flight / 2, 1U)}));
   reference<caller_core> made(new (std::nothrow)
                                   caller_core(std::move(answers), std::move(pool), core, options));
-  if (!made || !made->slots_ || !made->lanes_) return error::from_errno(ENOMEM, opening);
+  if (!made || !made->slots_ || !made->lanes_ || !made->counters_)
+    return error::from_errno(ENOMEM, opening);
   return made;
 }
 
@@ -104,6 +107,7 @@ result<void> caller_core::start(channel&& link, std::span<const method_descripti
     return error(error_kind::invalid_input, starting,
                  "this is another channel: pass the channel of the handshake of the prepared "
                  "channel for which the caller was opened");
+  VERBSPP_TRYV(make_counters(of));
   link_ = std::move(link);
   credits_ = sent_ + 1;
   return compare(of, begin_limit(limit));
@@ -136,6 +140,26 @@ result<void> caller_core::compare(std::span<const method_description* const> met
     return error::out_of_range(starting, "message_size", largest_request_,
                                "at least 376 bytes at both ends, since a method lends memory");
   return success();
+}
+
+result<void> caller_core::make_counters(
+    std::span<const method_description* const> methods) noexcept {
+  const auto count = static_cast<std::uint32_t>(methods.size());
+  counters_ = owned<method_counters[]>(new (std::nothrow) method_counters[count + 1]);
+  if (measures_durations_)
+    durations_ = owned<duration_histogram[]>(new (std::nothrow) duration_histogram[count + 1]);
+  method_count_ = 0;
+  if (!counters_ || (measures_durations_ && !durations_))
+    return error::from_errno(ENOMEM, starting);
+  for (const method_description* each : methods)
+    counters_.get()[method_count_++].number = each->number;
+  return success();
+}
+
+caller_core::method_counters& caller_core::counters_of(std::uint16_t method) const noexcept {
+  std::uint32_t i = 0;
+  while (i < method_count_ && counters_.get()[i].number != method) ++i;
+  return counters_.get()[i];
 }
 
 bool caller_core::has_credit() const noexcept {
@@ -178,7 +202,7 @@ result<message> caller_core::begin_waiting(const method_description& of, const l
     result<message> begun = lent == nullptr ? begin(of) : begin_lending(of, *lent);
     if (begun.has_value() || begun.assume_error() != error_kind::would_block) [[likely]]
       return begun;
-    if (!has_waited) add(counters_.waits, 1);
+    if (!has_waited) add(counters_of(of.number).counted.waits, 1);
     has_waited = true;
     VERBSPP_TRY(end, link_.wait(until));
     if (end == wait_end::limit || until.has_passed())
@@ -260,7 +284,7 @@ result<void> caller_core::connect_lane(calling_lane& lane) noexcept {
   }
   lane.at = calling_lane::stage::idle;
   lane.is_new = true;
-  add(counters_.lanes, 1);
+  add(counters_of(comparing_methods).counted.lanes, 1);
   return success();
 }
 
@@ -311,7 +335,7 @@ result<message> caller_core::begin_lending(const method_description& of,
       described.address = lane.lease.address();
       described.length = lane.lease.length();
       described.rkey = key.assume_value();
-      add(counters_.lent_bytes, described.length);
+      add(counters_of(of.number).counted.lent_bytes, described.length);
     }
     std::byte* const body = body_of(begun.assume_value()).data();
     const auto encoded = encode(described);
@@ -365,8 +389,11 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
   slot.method = of.number;
   slot.lane = lane;
   ++sent_;
-  add(counters_.calls, 1);
-  add(counters_.request_bytes, size);
+  caller_statistics& counters = counters_of(of.number).counted;
+  add(counters.calls, 1);
+  add(counters.request_bytes, size);
+  if (measures_durations_) [[unlikely]]
+    slot.begun = std::chrono::steady_clock::now();
   return index;
 }
 
@@ -399,13 +426,13 @@ void caller_core::take(message&& arrived) noexcept {
       (slot.state == slot_state::waiting || slot.state == slot_state::given_up);
   if (!is_expected) {
     // The answer belongs to no call. It used a receive, but it grants nothing.
-    add(counters_.late_answers, 1);
+    add(counters_of(header->method).counted.late_answers, 1);
     return;
   }
   ++answered_;
   if (is_above(header->credits, credits_)) credits_ = header->credits;
   if (slot.state == slot_state::given_up) {
-    add(counters_.late_answers, 1);
+    add(counters_of(header->method).counted.late_answers, 1);
     return free(static_cast<slot_index>(index));
   }
   slot.state = slot_state::answered;
@@ -432,6 +459,11 @@ result<message> caller_core::finish(slot_index index, const method_description& 
                     : error(error_kind::not_connected, of.name, "the connection was closed");
   }
   message answer = std::move(slot.answer);
+  method_counters& counters = counters_of(of.number);
+  if (measures_durations_) [[unlikely]] {
+    const auto range = duration_histogram::range_of(std::chrono::steady_clock::now() - slot.begun);
+    add(durations_.get()[&counters - counters_.get()].counter(range), 1);
+  }
   const std::byte first = std::as_const(answer).bytes()[0];
   const auto kind = static_cast<call_frame_kind>(first & ~call_header::lane_failed);
   const std::uint16_t lane = slot.lane;
@@ -439,7 +471,7 @@ result<message> caller_core::finish(slot_index index, const method_description& 
   if (lane != no_lane) [[unlikely]]
     VERBSPP_TRYV(end_loan(lanes_.get()[lane], (first & call_header::lane_failed) != std::byte{0}));
   if (kind == call_frame_kind::refusal) {
-    add(counters_.refusals, 1);
+    add(counters.counted.refusals, 1);
     return read_refusal(body_of(std::as_const(answer)), of.name);
   }
   const std::size_t size = answer.size() - call_header::size;
@@ -447,8 +479,8 @@ result<message> caller_core::finish(slot_index index, const method_description& 
     return error::mismatch(of.name, "size of the answer, bytes",
                            static_cast<std::int64_t>(of.answer_size),
                            static_cast<std::int64_t>(size));
-  add(counters_.answers, 1);
-  add(counters_.answer_bytes, size);
+  add(counters.counted.answers, 1);
+  add(counters.counted.answer_bytes, size);
   return answer;
 }
 
@@ -471,7 +503,7 @@ result<message> caller_core::wait(slot_index index, const method_description& of
 
 void caller_core::give_up(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
-  add(counters_.given_up, 1);
+  add(counters_of(slot.method).counted.given_up, 1);
   // The service may still use the memory, unless it has answered.
   if (slot.lane != no_lane) lanes_.get()[std::exchange(slot.lane, no_lane)].close();
   if (slot.state == slot_state::answered) {
@@ -481,20 +513,46 @@ void caller_core::give_up(slot_index index) noexcept {
   slot.state = slot_state::given_up;
 }
 
-caller_statistics caller_core::statistics() const noexcept {
-  const auto read = [](const std::uint64_t& counter) {
-    return __atomic_load_n(&counter, __ATOMIC_RELAXED);
+namespace {
+
+/// Adds counters that another thread may change.
+void add_to(caller_statistics& sum, const caller_statistics& counted) noexcept {
+  const auto add = [](std::uint64_t& into, const std::uint64_t& counter) {
+    into += __atomic_load_n(&counter, __ATOMIC_RELAXED);
   };
-  return {.calls = read(counters_.calls),
-          .answers = read(counters_.answers),
-          .refusals = read(counters_.refusals),
-          .given_up = read(counters_.given_up),
-          .late_answers = read(counters_.late_answers),
-          .waits = read(counters_.waits),
-          .request_bytes = read(counters_.request_bytes),
-          .answer_bytes = read(counters_.answer_bytes),
-          .lent_bytes = read(counters_.lent_bytes),
-          .lanes = read(counters_.lanes)};
+  add(sum.calls, counted.calls);
+  add(sum.answers, counted.answers);
+  add(sum.refusals, counted.refusals);
+  add(sum.given_up, counted.given_up);
+  add(sum.late_answers, counted.late_answers);
+  add(sum.waits, counted.waits);
+  add(sum.request_bytes, counted.request_bytes);
+  add(sum.answer_bytes, counted.answer_bytes);
+  add(sum.lent_bytes, counted.lent_bytes);
+  add(sum.lanes, counted.lanes);
+}
+
+}  // namespace
+
+caller_statistics caller_core::statistics() const noexcept {
+  caller_statistics sum;
+  for (std::uint32_t i = 0; i <= method_count_; ++i) add_to(sum, counters_.get()[i].counted);
+  return sum;
+}
+
+caller_statistics caller_core::statistics(std::uint16_t method) const noexcept {
+  caller_statistics sum;
+  add_to(sum, counters_of(method).counted);
+  return sum;
+}
+
+duration_histogram caller_core::durations(std::uint16_t method) const noexcept {
+  duration_histogram sum;
+  if (!durations_) return sum;
+  duration_histogram& measured = durations_.get()[&counters_of(method) - counters_.get()];
+  for (std::size_t i = 0; i < duration_histogram::ranges; ++i)
+    sum.counter(i) = __atomic_load_n(&measured.counter(i), __ATOMIC_RELAXED);
+  return sum;
 }
 
 }  // namespace verbspp::detail

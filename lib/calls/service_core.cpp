@@ -53,7 +53,7 @@ void calling_client::deliver(message&& answer) noexcept {
   hub_.wake(id_);
 }
 
-void calling_client::end_turn(channel& link, service_statistics& counters) noexcept {
+void calling_client::end_turn(channel& link, service_core& counting) noexcept {
   bool has_room = true;
   for (;;) {
     std::uint32_t count = 0;
@@ -69,7 +69,7 @@ void calling_client::end_turn(channel& link, service_statistics& counters) noexc
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       message& answer = sending_.get()[i];
-      has_room = has_room && send(link, answer, counters);
+      has_room = has_room && send(link, answer, counting);
       if (has_room) continue;
       const brief_guard guard(lock_);
       ready_.get()[ready_count_++] = std::move(answer);
@@ -77,11 +77,12 @@ void calling_client::end_turn(channel& link, service_statistics& counters) noexc
   }
 }
 
-bool calling_client::send(channel& link, message& answer, service_statistics& counters) noexcept {
+bool calling_client::send(channel& link, message& answer, service_core& counting) noexcept {
   call_header::set_credits(answer.bytes().data(), answered_ + 1 + in_flight_);
   const std::size_t size = answer.size() - call_header::size;
   const bool is_refusal = (answer.bytes()[0] & ~call_header::lane_failed) ==
                           static_cast<std::byte>(call_frame_kind::refusal);
+  const std::uint16_t method = call_header::method_in(answer.bytes().data());
   const auto posted = link.post_send(std::move(answer));
   if (posted.has_error()) {
     if (posted.assume_error() == error_kind::would_block) return false;
@@ -89,6 +90,7 @@ bool calling_client::send(channel& link, message& answer, service_statistics& co
     return true;
   }
   ++answered_;
+  service_statistics& counters = counting.counters_of(method);
   count(is_refusal ? counters.refusals : counters.answers, 1);
   count(counters.answer_bytes, size);
   return true;
@@ -196,7 +198,7 @@ result<owned<service_core>> service_core::create(
   VERBSPP_TRY(clients, hub_clients<client_entry>::create(std::move(hub)));
   owned<service_core> made(new (std::nothrow) service_core(std::move(pool), std::move(clients),
                                                            options, std::move(handlers)));
-  if (!made) return error::from_errno(ENOMEM, creating);
+  if (!made || !made->counters_) return error::from_errno(ENOMEM, creating);
   return made;
 }
 
@@ -206,6 +208,7 @@ service_core::service_core(message_pool pool, hub_clients<client_entry> clients,
     : pool_(std::move(pool)),
       handlers_(std::move(handlers)),
       options_(options),
+      counters_(new(std::nothrow) service_statistics[handlers_.size() + 1]),
       clients_(std::move(clients)) {}
 
 result<channel_id> service_core::add(channel&& link) noexcept {
@@ -252,35 +255,37 @@ void service_core::serve(turn client) {
   struct answering {
     calling_client& client;
     channel& link;
-    service_statistics& counters;
-    ~answering() { client.end_turn(link, counters); }
+    service_core& counting;
+    ~answering() { client.end_turn(link, counting); }
   };
   const reference<calling_client> calling = *client.data();
   bool is_valid = true;
   {
     calling->begin_turn();
-    const answering until_end{*calling.get(), client.link(), counters_};
+    const answering until_end{*calling.get(), client.link(), *this};
     while (auto arrived = client.next()) {
       is_valid = take(calling, client.link(), std::move(*arrived));
       if (!is_valid) break;
     }
   }
   if (is_valid) return;
-  count(counters_.removed_clients, 1);
+  count(counters_of(comparing_methods).removed_clients, 1);
   client.remove();
 }
 
-const method_handler* service_core::find(std::uint16_t number) const noexcept {
-  const auto found = std::ranges::lower_bound(
-      handlers_, number, {}, [](const auto& each) { return each->method().number; });
-  return found != handlers_.end() && (*found)->method().number == number ? found->get() : nullptr;
+std::size_t service_core::index_of(std::uint16_t method) const noexcept {
+  const auto number = [](const auto& each) { return each->method().number; };
+  const auto found = std::ranges::lower_bound(handlers_, method, {}, number);
+  if (found == handlers_.end() || number(*found) != method) return handlers_.size();
+  return static_cast<std::size_t>(found - handlers_.begin());
 }
 
 bool service_core::take(const reference<calling_client>& client, channel& link, message&& arrived) {
   const auto header = call_header::decode(std::as_const(arrived).bytes());
   if (!header || !is_call(header->kind) || !client->note_call()) return false;
-  count(counters_.calls, 1);
-  count(counters_.request_bytes, header->length);
+  const std::size_t index = index_of(header->method);
+  count(counters_.get()[index].calls, 1);
+  count(counters_.get()[index].request_bytes, header->length);
   open_call call(client, std::move(arrived));
   if (header->kind == call_frame_kind::lane_request) {
     connect_lane(call, *client.get(), link);
@@ -290,12 +295,12 @@ bool service_core::take(const reference<calling_client>& client, channel& link, 
     compare(call, *client.get());
     return true;
   }
-  const method_handler* const handler = find(header->method);
-  if (handler == nullptr) {
+  if (index == handlers_.size()) {
     call.refuse(error_kind::not_found,
                 short_text("the service has no method with the number ", header->method).view());
     return true;
   }
+  const method_handler* const handler = handlers_[index].get();
   const method_description& method = handler->method();
   if (!method.lends.empty() != (header->kind == call_frame_kind::lending_call)) {
     call.refuse(error_kind::mismatch, method.lends.empty()
@@ -386,7 +391,7 @@ void service_core::connect_lane(open_call& call, calling_client& client, channel
   };
   const result<endpoint> connected = connect();
   if (connected.has_error()) return call.refuse(connected.assume_error());
-  count(counters_.lanes, 1);
+  count(counters_of(comparing_methods).lanes, 1);
   const auto encoded = connected.assume_value().encode();
   const auto answered = call.answer_with("connect a lane", [&](std::span<std::byte> into) {
     return codec<bytes>::encode(encoded, into);
@@ -423,17 +428,35 @@ bool service_core::take_loan(open_call& call, calling_client& client,
   return true;
 }
 
-service_statistics service_core::statistics() const noexcept {
-  const auto read = [](const std::uint64_t& counter) {
-    return __atomic_load_n(&counter, __ATOMIC_RELAXED);
+namespace {
+
+/// Adds counters that other threads may change.
+void add_to(service_statistics& sum, const service_statistics& counted) noexcept {
+  const auto add = [](std::uint64_t& into, const std::uint64_t& counter) {
+    into += __atomic_load_n(&counter, __ATOMIC_RELAXED);
   };
-  return {.calls = read(counters_.calls),
-          .answers = read(counters_.answers),
-          .refusals = read(counters_.refusals),
-          .request_bytes = read(counters_.request_bytes),
-          .answer_bytes = read(counters_.answer_bytes),
-          .removed_clients = read(counters_.removed_clients),
-          .lanes = read(counters_.lanes)};
+  add(sum.calls, counted.calls);
+  add(sum.answers, counted.answers);
+  add(sum.refusals, counted.refusals);
+  add(sum.request_bytes, counted.request_bytes);
+  add(sum.answer_bytes, counted.answer_bytes);
+  add(sum.removed_clients, counted.removed_clients);
+  add(sum.lanes, counted.lanes);
+}
+
+}  // namespace
+
+service_statistics service_core::statistics() const noexcept {
+  service_statistics sum;
+  for (std::size_t i = 0; i <= handlers_.size(); ++i) add_to(sum, counters_.get()[i]);
+  return sum;
+}
+
+service_statistics service_core::statistics(std::uint16_t method) const noexcept {
+  service_statistics sum;
+  if (const std::size_t index = index_of(method); index != handlers_.size())
+    add_to(sum, counters_.get()[index]);
+  return sum;
 }
 
 }  // namespace verbspp::detail

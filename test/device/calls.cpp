@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -352,4 +353,88 @@ TEST_CASE("calls refuse invalid options and objects that were moved from with a 
   CHECK_THAT(failure_of(unstarted.start<sum_method>(std::move(other_link), patience)).message(),
              Catch::Contains("another channel"));
   must(unstarted.start<sum_method>(std::move(link), patience));
+}
+
+TEST_CASE("calls are counted by method, at both ends") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call({.measures_durations = true});
+  for (int i = 0; i < 3; ++i) must(calls.call<note_method>(i, patience));
+  CHECK(is_refusal(failure_of(calls.call<sum_method>({.first = -1, .second = 0}, patience))));
+  CHECK(must(calls.call<echo_method>(bytes_of("four"), patience)).size() == 4);
+  CHECK(failure_of(calls.call<kept_method>(1, 1ms)) == error_kind::timed_out);
+  serving.take_kept(1).clear();
+  must(calls.call<note_method>(1, patience));
+
+  CHECK(calls.statistics<note_method>().calls == 4);
+  CHECK(calls.statistics<note_method>().answers == 4);
+  CHECK(calls.statistics<note_method>().request_bytes == 16);
+  CHECK(calls.statistics<sum_method>().refusals == 1);
+  CHECK(calls.statistics<echo_method>().answer_bytes == 4);
+  CHECK(calls.statistics<kept_method>().given_up == 1);
+  CHECK(calls.statistics<kept_method>().answers == 0);
+  wait_until(
+      [&] {
+        must(calls.call<note_method>(1, patience));
+        return calls.statistics<kept_method>().late_answers == 1;
+      },
+      "the late answer");
+  // An answer may arrive before the service has counted it.
+  serving.stop();
+  const service& served = serving.served();
+  CHECK(served.statistics<sum_method>().refusals == 1);
+  CHECK(served.statistics<echo_method>().answer_bytes == 4);
+  CHECK(served.statistics<kept_method>().refusals == 1);
+  CHECK(served.statistics<missing_method>().calls == 0);
+  // The rest are comparisons of methods.
+  CHECK(served.statistics().calls > served.statistics<note_method>().calls + 3);
+  CHECK(calls.statistics().calls == served.statistics().calls);
+
+  CHECK(calls.durations<note_method>().count() == calls.statistics<note_method>().calls);
+  CHECK(calls.durations<note_method>().quantile(0.5) > 0ns);
+  CHECK(calls.durations<sum_method>().count() == 1);
+  CHECK(calls.durations<kept_method>().count() == 0);
+}
+
+TEST_CASE("durations are not measured unless an option says so") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  must(calls.call<note_method>(1, patience));
+  CHECK(calls.durations<note_method>().count() == 0);
+}
+
+TEST_CASE("a histogram has ranges without gaps, each at most a quarter of its beginning long") {
+  for (std::size_t range = 1; range < duration_histogram::ranges; ++range) {
+    const auto begin = duration_histogram::end_of(range - 1);
+    const auto end = duration_histogram::end_of(range);
+    CHECK(duration_histogram::range_of(begin) == range);
+    CHECK(duration_histogram::range_of(end - 1ns) == range);
+    CHECK((range < 4 || (end - begin) * 4 <= begin));
+  }
+  CHECK(duration_histogram::range_of(-1ns) == 0);
+  CHECK(duration_histogram::range_of((std::chrono::nanoseconds::max)()) ==
+        duration_histogram::ranges - 1);
+}
+
+TEST_CASE("a histogram returns quantiles, and the sum of two") {
+  duration_histogram counted;
+  CHECK(counted.quantile(0.5) == 0ns);
+  for (int i = 1; i <= 100; ++i) counted.add(std::chrono::microseconds(i));
+  CHECK(counted.count() == 100);
+  const auto is_about = [](std::chrono::nanoseconds found, std::chrono::nanoseconds wanted) {
+    return found > wanted && found <= wanted * 5 / 4 + 1ns;
+  };
+  CHECK(is_about(counted.quantile(0), 1us));
+  CHECK(is_about(counted.quantile(0.5), 50us));
+  CHECK(is_about(counted.quantile(0.99), 99us));
+  CHECK(is_about(counted.quantile(2), 100us));
+  duration_histogram sum;
+  sum.add(counted);
+  sum.add(1s);
+  CHECK(sum.count() == 101);
+  CHECK(is_about(sum.quantile(1), 1s));
+  std::ostringstream out;
+  out << sum;
+  CHECK_THAT(out.str(), Catch::StartsWith("101 durations"));
 }

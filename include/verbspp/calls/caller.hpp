@@ -6,6 +6,7 @@
 #include <verbspp/calls/caller_options.hpp>
 #include <verbspp/calls/detail/caller_core.hpp>
 #include <verbspp/calls/detail/lanes.hpp>
+#include <verbspp/calls/duration_histogram.hpp>
 #include <verbspp/calls/lent_memory.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/call_limit.hpp>
@@ -333,8 +334,19 @@ class caller {
   /// moved from
   [[nodiscard]] channel& link() noexcept { return core_->link(); }
   /// The counters. Each is exact, but they are read one after the other. May be called on any
-  /// thread. \pre the caller was not moved from
+  /// thread, except during `start`, which sets them to 0. \pre the caller was not moved from
   [[nodiscard]] caller_statistics statistics() const noexcept { return core_->statistics(); }
+  /// The counters of one method. Methods that were not passed to `start` are counted together.
+  template <Method Called>
+  [[nodiscard]] caller_statistics statistics() const noexcept {
+    return core_->statistics(Called::number);
+  }
+  /// How long the calls of a method took, from when they were sent until their answers or refusals
+  /// were taken. Empty without `caller_options::measures_durations`. Thread rule as `statistics`.
+  template <Method Called>
+  [[nodiscard]] duration_histogram durations() const noexcept {
+    return core_->durations(Called::number);
+  }
 
  private:
   explicit caller(detail::reference<detail::caller_core> core) noexcept : core_(std::move(core)) {}

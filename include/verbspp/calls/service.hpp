@@ -304,6 +304,11 @@ class service {
   /// The counters. Each is exact, but they are read one after the other. \pre the service was not
   /// moved from
   [[nodiscard]] service_statistics statistics() const noexcept { return core_->statistics(); }
+  /// The counters of one method; all 0 if the service does not have it.
+  template <Method Called>
+  [[nodiscard]] service_statistics statistics() const noexcept {
+    return core_->statistics(Called::number);
+  }
 
  private:
   explicit service(detail::owned<detail::service_core> core) noexcept : core_(std::move(core)) {}

@@ -24,7 +24,8 @@ struct service_options {
   wait_mode waiting = wait_mode::spin();
 };
 
-/// The counters of a service. They begin at 0 when the service is created.
+/// The counters of a service, or of one of its methods. They begin at 0 when the service is
+/// created.
 struct service_statistics {
   std::uint64_t calls = 0;     ///< calls that arrived
   std::uint64_t answers = 0;   ///< answers that were sent

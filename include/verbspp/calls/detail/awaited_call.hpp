@@ -46,7 +46,7 @@ class [[nodiscard]] awaited_call : awaited {
     // A call that waits for a lane must not delay calls that need none.
     if (!is_sent_ && !LendsMemory<Called>) {
       is_queued_ = true;
-      core_->enter_queue();
+      core_->enter_queue(description);
     }
     core_->polled().continue_when(*this);
   }

@@ -86,6 +86,10 @@ struct call_header {
     header[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});
     put(header + 8, length);
   }
+  /// Returns the number of the method in an encoded header.
+  [[nodiscard]] static std::uint16_t method_in(const std::byte* header) noexcept {
+    return get<std::uint16_t>(header + 2);
+  }
   /// Sets the credits in an encoded header.
   static void set_credits(std::byte* header, std::uint32_t credits) noexcept {
     put(header + 12, credits);

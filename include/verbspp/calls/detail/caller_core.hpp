@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/chrono.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/caller_options.hpp>
 #include <verbspp/calls/detail/call_frame.hpp>
 #include <verbspp/calls/detail/lanes.hpp>
+#include <verbspp/calls/duration_histogram.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
@@ -52,7 +54,10 @@ class caller_core : public counted {
 
   [[nodiscard]] channel& link() noexcept { return link_; }
   [[nodiscard]] channel_core& polled() const noexcept { return core_; }
+  /// The counters of all methods, or of one.
   [[nodiscard]] caller_statistics statistics() const noexcept;
+  [[nodiscard]] caller_statistics statistics(std::uint16_t method) const noexcept;
+  [[nodiscard]] duration_histogram durations(std::uint16_t method) const noexcept;
 
   // A call is made in three steps. 1. `begin` or `begin_waiting` returns a message for the request.
   // 2. The caller of these functions encodes the request into `body_of(message)`. 3. `send` sends
@@ -97,9 +102,9 @@ class caller_core : public counted {
 
   // The queue of awaited calls that wait for a credit. Calls that do not wait fail while there is
   // one (`would_block`), so that they do not overtake it.
-  void enter_queue() noexcept {
+  void enter_queue(const method_description& of) noexcept {
     ++queued_;
-    add(counters_.waits, 1);
+    add(counters_of(of.number).counted.waits, 1);
   }
   void leave_queue() noexcept { --queued_; }
   [[nodiscard]] bool has_queue() const noexcept { return queued_ != 0; }
@@ -114,13 +119,22 @@ class caller_core : public counted {
     std::uint16_t generation = 0;  ///< distinguishes the calls that had this slot
     std::uint16_t next_free = 0;
     std::uint16_t method = 0;
-    std::uint16_t lane = no_lane;  ///< the lane of the memory that the call lends
+    std::uint16_t lane = no_lane;                   ///< the lane of the memory that the call lends
+    std::chrono::steady_clock::time_point begun{};  ///< only if durations are measured
     message answer{};
+  };
+
+  struct method_counters {
+    std::uint16_t number = 0;
+    caller_statistics counted{};
   };
 
   static void add(std::uint64_t& counter, std::uint64_t count) noexcept {
     __atomic_store_n(&counter, counter + count, __ATOMIC_RELAXED);  // only one thread writes
   }
+  [[nodiscard]] method_counters& counters_of(std::uint16_t method) const noexcept;
+  [[nodiscard]] result<void> make_counters(
+      std::span<const method_description* const> methods) noexcept;
   [[nodiscard]] bool has_credit() const noexcept;
   void take(message&& arrived) noexcept;
   void free(slot_index slot) noexcept;
@@ -154,7 +168,11 @@ class caller_core : public counted {
   std::uint32_t first_free_ = 0;
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};
-  caller_statistics counters_{};
+  /// The counters of each method, and at the end those of everything else.
+  owned<method_counters[]> counters_{};
+  std::uint32_t method_count_ = 0;
+  bool measures_durations_;
+  owned<duration_histogram[]> durations_{};  ///< as many as counters, if they are measured
 };
 
 }  // namespace verbspp::detail

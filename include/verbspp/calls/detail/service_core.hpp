@@ -26,6 +26,8 @@
 
 namespace verbspp::detail {
 
+class service_core;
+
 /// A client of a service. The table of clients and the open calls of the client share it, since
 /// calls may be answered on any thread, and after the client has left.
 class calling_client : public counted {
@@ -46,7 +48,7 @@ class calling_client : public counted {
   [[nodiscard]] bool is_allocated() const noexcept { return sending_ && ready_ && lanes_; }
   void begin_turn() noexcept;
   /// Sends the answers that are ready. When there are none left, ends the turn.
-  void end_turn(channel& link, service_statistics& counters) noexcept;
+  void end_turn(channel& link, service_core& counting) noexcept;
   /// Counts a call that has arrived. \returns false if the client had no credit for it
   [[nodiscard]] bool note_call() noexcept { return ++taken_ - answered_ <= in_flight_; }
   /// \pre the number is below `service_options::lanes`
@@ -71,7 +73,7 @@ class calling_client : public counted {
 
  private:
   /// \returns false if the queue is full, and the answer was not sent
-  [[nodiscard]] bool send(channel& link, message& answer, service_statistics& counters) noexcept;
+  [[nodiscard]] bool send(channel& link, message& answer, service_core& counting) noexcept;
 
   channel_hub hub_;
   channel_id id_;
@@ -204,13 +206,23 @@ class service_core {
   [[nodiscard]] result<void> poll();
   [[nodiscard]] hub_clients<client_entry>& clients() noexcept { return clients_; }
   [[nodiscard]] service_statistics statistics() const noexcept;
+  [[nodiscard]] service_statistics statistics(std::uint16_t method) const noexcept;
+  /// The counters of a method; for unknown methods, the common counters.
+  [[nodiscard]] service_statistics& counters_of(std::uint16_t method) noexcept {
+    return counters_.get()[index_of(method)];
+  }
 
  private:
   void serve(turn client);
   /// \returns false if the client has broken the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
                           message&& arrived);
-  [[nodiscard]] const method_handler* find(std::uint16_t number) const noexcept;
+  /// The index of a method's handler; the number of handlers if there is none.
+  [[nodiscard]] std::size_t index_of(std::uint16_t method) const noexcept;
+  [[nodiscard]] const method_handler* find(std::uint16_t number) const noexcept {
+    const std::size_t index = index_of(number);
+    return index != handlers_.size() ? handlers_[index].get() : nullptr;
+  }
   void compare(open_call& call, calling_client& client) const noexcept;
   void connect_lane(open_call& call, calling_client& client, channel& link) noexcept;
   /// Adds the memory that the call lends to it. \returns false if the description is malformed
@@ -220,7 +232,8 @@ class service_core {
   message_pool pool_;
   std::vector<owned<method_handler>> handlers_;  ///< sorted by the numbers of the methods
   service_options options_;
-  service_statistics counters_{};
+  /// The counters of each method, and at the end those of everything else.
+  owned<service_statistics[]> counters_;
   hub_clients<client_entry> clients_;  ///< destroyed first, with the channels
 };
 
