@@ -19,7 +19,7 @@ tested_gcc=(11 12)
 tested_clang=(14 15 16 17 18 19 20 21 22)
 tested_boost=(1.74 1.81)
 # The packages that the quick set of tests needs in addition to $packages_to_build.
-packages_to_test=(catch2 ibverbs-utils libasio-dev liburing-dev nlohmann-json3-dev)
+packages_to_test=(catch2 ibverbs-utils libasio-dev libprotobuf-dev liburing-dev nlohmann-json3-dev protobuf-compiler)
 # The additional packages of "slow", mostly other projects' programs.
 programs_of_others=(cmake dapl2-utils fio infiniband-diags libfabric-bin libiscsi-bin libopenmpi-dev
   libpmix-dev mpich munge openmpi-bin perftest qperf rdmacm-utils slurm-client

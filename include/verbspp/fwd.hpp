@@ -309,6 +309,7 @@ class world;
 // calls
 struct bytes;
 class caller;
+class duration_histogram;
 struct caller_options;
 struct caller_statistics;
 class received_bytes;
