@@ -6,7 +6,9 @@
 ///
 ///     echo [--device NAME] [--rounds N] [--messages N] [--only NAME]
 
+#include "calls.hpp"
 #include "plain.h"
+#include "side.hpp"
 #include <verbspp/coroutine.hpp>
 #include <verbspp/verbspp.hpp>
 
@@ -32,58 +34,13 @@
 #include <utility>
 #include <vector>
 
+namespace bench {
 namespace {
 
 using namespace verbspp;
 using namespace std::chrono_literals;
-using clock_type = std::chrono::steady_clock;
 
-constexpr auto patience = 60s;
 constexpr work_request_count depth = int{echo_depth};
-
-struct options {
-  std::string_view device = "soft0";
-  std::uint64_t rounds = 5;
-  std::uint64_t messages = 20'000;
-  std::string_view only;
-};
-
-/// The device of one process of the benchmark, and a socket to the other process.
-struct side {
-  protection_domain domain;
-  int socket;
-  std::uint64_t messages;
-};
-
-template <std::size_t Size>
-result<std::array<std::byte, Size>> trade(int socket, const std::array<std::byte, Size>& own) {
-  constexpr auto size = static_cast<ssize_t>(Size);
-  std::array<std::byte, Size> theirs{};
-  errno = ECONNRESET;
-  if (::send(socket, own.data(), Size, MSG_NOSIGNAL) != size ||
-      ::recv(socket, theirs.data(), Size, MSG_WAITALL) != size)
-    return error::from_errno(errno, "exchange with the other process", "see its output");
-  return theirs;
-}
-
-result<void> meet(int socket) {
-  VERBSPP_TRYV(trade(socket, std::array{std::byte{'m'}}));
-  return success();
-}
-
-result<void> check(int errnum, const char* what) {
-  if (errnum != 0) return error::from_errno(errnum, what);
-  return success();
-}
-
-template <class Prepared>
-auto connect(const side& mine, Prepared prepared)
-    -> decltype(std::move(prepared).handshake(endpoint())) {
-  VERBSPP_TRY(bytes, trade(mine.socket, prepared.endpoint().encode()));
-  VERBSPP_TRY(remote, endpoint::decode(bytes));
-  return std::move(prepared).handshake(remote);
-}
-
 /// One end of the C version. The library creates and connects its objects, which is not measured.
 template <receive_queue_kind Receives>
 struct plain_objects {
@@ -134,8 +91,6 @@ struct plain_objects {
   std::vector<pair> pairs{};
 };
 
-using nanoseconds_each = std::vector<std::int64_t>;
-
 // The following code measures a server of 16 clients that sleeps between messages.
 
 result<nanoseconds_each> load(const side& mine) {
@@ -148,8 +103,6 @@ result<nanoseconds_each> load(const side& mine) {
   VERBSPP_TRYV(meet(mine.socket));
   return nanoseconds_each{length.count() / static_cast<std::int64_t>(mine.messages)};
 }
-
-std::uint64_t all_messages(const side& mine) { return mine.messages / 10 + mine.messages; }
 
 result<void> serve_plain(const side& mine) {
   plain_objects<receive_queue_kind::shared> server;
@@ -271,27 +224,6 @@ result<void> serve_coroutines(const side& mine) {
 
 // The following code measures a round trip of 64 bytes between two ends that both spin.
 
-/// Calls `ask` for each message, and records the time of each call.
-template <class Ask>
-result<nanoseconds_each> time_each(const side& mine, Ask ask) {
-  nanoseconds_each times;
-  times.reserve(mine.messages);
-  for (std::uint64_t i = 0; i < all_messages(mine); ++i) {
-    const auto begin = clock_type::now();
-    VERBSPP_TRYV(ask());
-    const std::chrono::nanoseconds length = clock_type::now() - begin;
-    if (i >= mine.messages / 10) times.push_back(length.count());
-  }
-  VERBSPP_TRYV(meet(mine.socket));
-  return times;
-}
-
-template <class Answer>
-result<void> answer_each(const side& mine, Answer answer) {
-  for (std::uint64_t i = 0; i < all_messages(mine); ++i) VERBSPP_TRYV(answer());
-  return meet(mine.socket);
-}
-
 template <receive_queue_kind Receives>
 result<nanoseconds_each> ask_plain(const side& mine) {
   plain_objects<Receives> own;
@@ -371,12 +303,6 @@ result<void> answer(const side& mine) {
   });
 }
 
-/// A way to exchange messages: one end measures, and the other one answers.
-struct form {
-  result<nanoseconds_each> (*measure)(const side&);
-  result<void> (*answer)(const side&);
-};
-
 struct comparison {
   std::string_view name;
   form plain;
@@ -385,7 +311,7 @@ struct comparison {
   const char* wanted;
 };
 
-constexpr std::array comparisons{
+const std::array comparisons{
     comparison{"server", {load, serve_plain}, {load, serve_hub}, true, "at least 0.95"},
     // The loop that is written by hand, instead of C.
     comparison{"awaited", {load, serve_hub}, {load, serve_coroutines}, true, "at least 0.9"},
@@ -399,6 +325,10 @@ constexpr std::array comparisons{
                {ask<by_hub>, answer<by_hub>},
                false,
                "at most 1.15"},
+    // Instead of C, the same service over TCP with Asio.
+    comparison{"calls", calls_by_tcp, calls_by_verbspp, true, "at least 5"},
+    // Instead of C, a stream of writes of the library.
+    comparison{"lent", stream_of_writes, lending_calls, true, "at least 0.8"},
 };
 
 template <class Run>
@@ -490,8 +420,10 @@ std::uint64_t number_in(std::string_view text) {
 }
 
 }  // namespace
+}  // namespace bench
 
 int main(int argc, char** argv) {
+  using namespace bench;
   options chosen;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name = argv[i];

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Calls of 32 bytes compared with the same service over TCP, and calls that lend 1 MiB compared
+/// with a stream of writes.
+#pragma once
+
+#include "side.hpp"
+
+namespace bench {
+
+// Each measures the time of one call, with several in flight.
+extern const form calls_by_verbspp;
+extern const form calls_by_tcp;
+
+// Each measures the time of 1 MiB.
+extern const form lending_calls;
+extern const form stream_of_writes;
+
+}  // namespace bench
