@@ -50,7 +50,7 @@ struct find_person {
 
 result<directory::person> find(const directory::query& query) {
   if (query.name() != "Ada")
-    return error(error_kind::not_found, "directory", "nobody has this name");
+    return error(error_kind::not_found, "directory", "no person has this name");
   directory::person found;
   found.set_name(query.name());
   found.add_phone_numbers("020 7946 0000");

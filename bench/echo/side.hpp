@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One of the two processes of a measurement, and how they meet.
+/// Each measurement has two processes, which meet over a socket.
 #pragma once
 
 #include <verbspp/verbspp.hpp>
