@@ -237,7 +237,7 @@ result<void> caller_core::find_lane() noexcept {
   const auto closed = std::ranges::find(lanes, stage::closed, &calling_lane::at);
   if (closed == lanes.end())
     return error(error_kind::would_block, opening_lane.name,
-                 "as many calls lend memory as caller_options::lanes allows: take answers first");
+                 "as many calls lend memory as both ends allow: take answers first");
   VERBSPP_TRYV(request_lane(*closed));
   return error(error_kind::would_block, opening_lane.name,
                "the service was asked to connect its end of a lane");
@@ -272,6 +272,7 @@ result<void> caller_core::request_lane(calling_lane& lane) noexcept {
 }
 
 result<void> caller_core::connect_lane(calling_lane& lane) noexcept {
+  using stage = calling_lane::stage;
   const result<message> answer = finish(lane.slot, opening_lane);
   const auto connected = [&]() noexcept -> result<void> {
     if (answer.has_error()) return answer.assume_error();
@@ -280,9 +281,17 @@ result<void> caller_core::connect_lane(calling_lane& lane) noexcept {
   }();
   if (connected.has_error()) {
     lane.close();
-    return connected;
+    // If the service allows fewer lanes than this caller, those that are connected have to do.
+    const auto index = static_cast<std::uint32_t>(&lane - lanes_.get());
+    const std::span rest(&lane, lane_count_ - index);
+    const bool is_last =
+        std::ranges::all_of(rest, [](const auto& each) { return each.at == stage::closed; });
+    if (connected.assume_error() != error_kind::resource_exhausted || index == 0 || !is_last)
+      return connected;
+    lane_count_ = index;
+    return find_lane();
   }
-  lane.at = calling_lane::stage::idle;
+  lane.at = stage::idle;
   lane.is_new = true;
   add(counters_of(comparing_methods).counted.lanes, 1);
   return success();

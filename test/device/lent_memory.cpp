@@ -454,19 +454,25 @@ TEST_CASE("a service limits the calls of a client that lend memory") {
     caller calls = serving.call({.lanes = 2});
     const auto memory = must(filled<window_memory>(bed, 64, std::byte{1}).share());
     std::vector<pending_call<keep>> handles;
-    std::optional<error> refused;
     wait_until(
         [&] {
           auto posted = calls.post_call<keep>(1, memory);
           if (posted.has_value())
             handles.push_back(std::move(posted).value());
-          else if (posted.error() != error_kind::would_block)
-            refused = posted.error();
-          return refused.has_value();
+          else
+            CHECK(posted.error() == error_kind::would_block);
+          return calls.statistics().refusals == 1;
         },
         "the refusal");
     CHECK(handles.size() == 1);
-    CHECK(*refused == error_kind::resource_exhausted);
+    CHECK_THAT(failure_of(calls.post_call<keep>(1, memory)).message(),
+               Catch::Contains("as both ends allow"));
+    // A call that waits gets the lane of the one before.
+    std::thread answering([&] { must(serving.take_kept().answer(3)); });
+    CHECK(must(handles.front().wait(patience)) == 3);
+    answering.join();
+    std::vector<std::byte> own(10);
+    CHECK(must(calls.call<fill>(1, own, patience)) == 10);
   }
 }
 
