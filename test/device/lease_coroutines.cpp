@@ -50,6 +50,12 @@ struct full_queue {
     while (bed.owner.outstanding() < bed.owner.capacities().max_send_work_requests)
       blocking.push_back(block(bed.owner, message));
   }
+  /// Skips the test if the coroutine has revoked its lease without a request.
+  void need_request(const routine& revoking) {
+    if (!revoking.is_done()) return;
+    release();  // otherwise, the handles would wait until their limit
+    SKIP("the device does not invalidate windows by requests");
+  }
   /// Lets the requests of the owner finish.
   void release() {
     for (std::size_t i = 0; i < blocking.size(); ++i)
@@ -107,7 +113,7 @@ TEST_CASE("awaiting the revocation of a lease returns the memory that the lease 
 TEST_CASE_METHOD(full_queue, "an awaited revocation waits for room in the send queue") {
   const auto shared = must(shared_buffer<>::of(must(registered_buffer<>::allocate(bed.domain, 8))));
   routine revoking = revoke(*granted);
-  if (revoking.is_done()) SKIP("the device does not invalidate windows by requests");
+  need_request(revoking);
   bed.owner.poll();
   CHECK(bed.owner.outstanding() == 2);
   CHECK(granted->is_open());
@@ -149,7 +155,7 @@ TEST_CASE_METHOD(full_queue,
   const auto shared = must(shared_buffer<>::of(must(registered_buffer<>::allocate(bed.domain, 8))));
   {
     const routine revoking = revoke(*granted);
-    if (revoking.is_done()) SKIP("the device does not invalidate windows by requests");
+    need_request(revoking);
   }
   CHECK(granted->is_open());
   release();
