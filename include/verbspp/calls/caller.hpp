@@ -58,9 +58,10 @@ struct owned_value<bytes> {
   using type = received_bytes;
 };
 
-template <Method Called>
+// Not constrained to methods: otherwise, clang would not print which rule for methods was violated.
+template <class Called>
 using answer_to = typename owned_value<typename Called::answer>::type;
-template <Method Called>
+template <class Called>
 using request_for = typename value_to_send<typename Called::request>::type;
 
 /// Converts the message with an answer to the answer.

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Methods, the memory that their calls lend, and handlers.
+
+#include <verbspp/calls.hpp>
+
+#include <vector>
+
+using namespace verbspp;
+
+struct named {
+  static constexpr const char* name = "load";
+  using request = int;
+  using answer = int;
+};
+struct find : named {
+  static constexpr std::uint16_t number = 1;
+};
+struct load : named {
+  static constexpr std::uint16_t number = 2;
+  static constexpr access_flags lends = access::remote_write;
+};
+using window_memory = registered_buffer<access::local_write | access::window_bind>;
+
+// case: method_without_number
+// expect: a method has a number: static constexpr std::uint16_t number = 1; (0 is reserved)
+struct called : named {
+  static constexpr std::uint16_t number = BAD(0) GOOD(3);
+};
+auto call(caller& calls) { return calls.call<called>(1); }
+
+// case: method_with_other_rights
+// expect: a call lends memory with access::remote_read, access::remote_write or both
+struct called : named {
+  static constexpr std::uint16_t number = 3;
+  static constexpr access_flags lends = access::remote_read BAD(| access::remote_atomic);
+};
+auto call(caller& calls, window_memory& memory) { return calls.call<called>(1, memory); }
+
+// case: request_that_refers_to_memory
+// expect: this type refers to memory of this process, so its bytes mean nothing at the other end
+struct called : named {
+  static constexpr std::uint16_t number = 3;
+  using request = BAD(std::span<const int>) GOOD(int);
+};
+auto call(caller& calls) { return calls.call<called>({}); }
+
+// case: constant_memory_that_the_service_writes
+// expect: memory that the service writes must not be constant
+auto call(caller& calls, BAD(const) window_memory& memory) { return calls.call<load>(1, memory); }
+
+// case: constant_vector_that_the_service_writes
+// expect: memory that the service writes must not be constant
+auto call(caller& calls, BAD(const) std::vector<int>& memory) {
+  return calls.call<load>(1, memory);
+}
+
+// case: memory_that_a_posted_call_borrows
+// expect: a request can keep only a shared_buffer or a part of one alive
+using memory_type = BAD(window_memory)
+    GOOD(shared_buffer<access::local_write | access::window_bind>);
+auto call(caller& calls, const memory_type& memory) { return calls.post_call<load>(1, memory); }
+
+// case: memory_for_a_method_that_lends_none
+// expect: LendsMemory
+using called = BAD(find) GOOD(load);
+auto call(caller& calls, window_memory& memory) { return calls.call<called>(1, memory); }
+
+// case: handler_of_another_type
+// expect: the handler of a method takes `const request&` (for bytes, a span) and
+// expect: returns the answer, or takes a `received_call<method>`
+auto handle() {
+  return handles<find>([](BAD(void*) GOOD(int)) { return 1; });
+}
+
+// case: handler_without_the_lent_memory
+// expect: the handler of a method with lent memory takes a
+// expect: `received_call<method>`, which gives access to that memory
+auto handle() {
+  return handles<BAD(load) GOOD(find)>([](int) { return 1; });
+}
+
+// case: reading_memory_that_was_lent_to_be_written
+// expect: calls of this method lend memory only to be written
+auto take(received_call<load>& call, window_memory& own) { return call.BAD(read) GOOD(write)(own); }
+
+// case: bytes_of_a_temporary_answer
+// expect-gcc: use of deleted function
+// expect-clang: call to deleted
+auto take(received_bytes answer) { return BAD(std::move)(answer).view(); }
