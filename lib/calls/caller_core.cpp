@@ -223,9 +223,9 @@ calling_lane* caller_core::idle_lane() noexcept {
   return nullptr;
 }
 
-result<void> caller_core::find_lane() noexcept {
+result<calling_lane*> caller_core::find_lane() noexcept {
   using stage = calling_lane::stage;
-  if (idle_lane() != nullptr) return success();
+  if (calling_lane* const idle = idle_lane()) return idle;
   const std::span lanes(lanes_.get(), lane_count_);
   const auto requested = std::ranges::find(lanes, stage::requested, &calling_lane::at);
   if (requested != lanes.end()) {
@@ -256,8 +256,9 @@ bool caller_core::may_find_lane() const noexcept {
 
 result<void> caller_core::request_lane(calling_lane& lane) noexcept {
   VERBSPP_TRY(request, begin(opening_lane));
-  VERBSPP_TRY(prepared, prepare_lane(core_, access::local_write | access::remote_read |
-                                                access::remote_write));
+  VERBSPP_TRY(prepared,
+              prepare_lane(core_, core_.connection().settings().waiting,
+                           access::local_write | access::remote_read | access::remote_write));
   const auto own = prepared.endpoint().encode();
   const auto number = in_frame_order(static_cast<std::uint16_t>(&lane - lanes_.get()));
   std::byte* const body = body_of(request).data();
@@ -271,7 +272,7 @@ result<void> caller_core::request_lane(calling_lane& lane) noexcept {
   return success();
 }
 
-result<void> caller_core::connect_lane(calling_lane& lane) noexcept {
+result<calling_lane*> caller_core::connect_lane(calling_lane& lane) noexcept {
   using stage = calling_lane::stage;
   const result<message> answer = finish(lane.slot, opening_lane);
   const auto connected = [&]() noexcept -> result<void> {
@@ -287,14 +288,14 @@ result<void> caller_core::connect_lane(calling_lane& lane) noexcept {
     const bool is_last =
         std::ranges::all_of(rest, [](const auto& each) { return each.at == stage::closed; });
     if (connected.assume_error() != error_kind::resource_exhausted || index == 0 || !is_last)
-      return connected;
+      return connected.assume_error();
     lane_count_ = index;
     return find_lane();
   }
   lane.at = stage::idle;
   lane.is_new = true;
   add(counters_of(comparing_methods).counted.lanes, 1);
-  return success();
+  return &lane;
 }
 
 result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
@@ -319,13 +320,17 @@ result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
 result<message> caller_core::begin_lending(const method_description& of,
                                            const loan& lent) noexcept {
   for (;;) {
-    if (lent.what.length != 0) VERBSPP_TRYV(find_lane());
+    calling_lane* found = nullptr;
+    if (lent.what.length != 0) {
+      VERBSPP_TRY(idle, find_lane());
+      found = idle;
+    }
     result<message> begun = begin(of);
     if (begun.has_error()) return begun;
     std::uint16_t number = no_lane;
     remote_memory_description described{.address = 0, .length = 0, .rights = of.lends};
-    if (lent.what.length != 0) {
-      calling_lane& lane = *idle_lane();
+    if (found != nullptr) {
+      calling_lane& lane = *found;
       const bool was_new = lane.is_new;
       const result<void> granted = grant(lane, lent);
       if (granted.has_error()) {

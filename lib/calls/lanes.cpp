@@ -33,11 +33,13 @@ std::uint16_t lane_in(std::span<const std::byte> body) noexcept {
   return in_frame_order(number);
 }
 
-result<prepared_channel> prepare_lane(const channel_core& beside, access_flags rights) noexcept {
+result<prepared_channel> prepare_lane(const channel_core& beside, wait_mode waiting,
+                                      access_flags rights) noexcept {
   // A read or a write is one request, as are binding and invalidating a window.
   constexpr std::uint32_t requests = 4;
   channel_settings settings = beside.connection().settings();
   settings.hub = {};
+  settings.waiting = waiting;
   queue_pair_settings& own = settings.queue_pair;
   own.send_queue.reset();
   own.receive_queue.reset();

@@ -382,7 +382,8 @@ void service_core::connect_lane(open_call& call, calling_client& client, channel
   const auto connect = [&]() noexcept -> result<endpoint> {
     VERBSPP_TRY(theirs,
                 endpoint::decode(request.subspan(lane_request_size - endpoint::encoded_size)));
-    VERBSPP_TRY(prepared, prepare_lane(channel_access::core_of(link), access::local_write));
+    VERBSPP_TRY(prepared,
+                prepare_lane(channel_access::core_of(link), options_.waiting, access::local_write));
     VERBSPP_TRY(connected, std::move(prepared).handshake(theirs));
     const endpoint own = connected.endpoint();
     lane = reference<serving_lane>(new (std::nothrow) serving_lane(std::move(connected)));

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -139,6 +141,11 @@ class lending_service {
     must(calls.start<sum_method, add_up, fill, increment, keep>(connect(std::move(end)), patience));
     return calls;
   }
+  /// Moves the calls of `keep` that have arrived to the end of this list.
+  void move_kept_to(std::vector<received_call<keep>>& list) {
+    const std::lock_guard guard(lock_);
+    for (; !kept_.empty(); kept_.pop_front()) list.push_back(std::move(kept_.front()));
+  }
   /// Waits for a call of `keep`, and takes it.
   [[nodiscard]] received_call<keep> take_kept() {
     std::optional<received_call<keep>> taken;
@@ -238,6 +245,14 @@ TEST_CASE("a service reads and writes memory that a call lends") {
     std::array<std::uint64_t, 4> numbers{};
     CHECK(must(calls.call<fill>(0xFF, numbers, patience)) == 32);
     CHECK(numbers[3] == UINT64_MAX);
+  }
+  SECTION("a buffer that was moved from") {
+    auto memory = filled<window_memory>(bed, 10, std::byte{1});
+    const auto taken = std::move(memory);
+    CHECK(failure_of(calls.call<fill>(1, memory, patience)) == error_kind::invalid_input);
+    auto plain = filled<plain_memory>(bed, 10, std::byte{1});
+    const auto other = std::move(plain);
+    CHECK(failure_of(calls.call<fill>(1, plain, patience)) == error_kind::invalid_input);
   }
   SECTION("nothing") {
     std::vector<std::byte> empty;
@@ -618,4 +633,102 @@ TEST_CASE("a service survives wrong descriptions of lent memory and wrong reques
   caller honest = serving.call();
   std::vector<std::byte> memory(10);
   CHECK(must(honest.call<fill>(1, memory, patience)) == 10);
+}
+
+namespace {
+
+/// A client whose calls lend memory, with random limits.
+class lending_client {
+ public:
+  lending_client(const testbed& bed, lending_service& serving, std::uint32_t seed)
+      : random_(seed), calls_(serving.call({.in_flight = 4, .lanes = 2})) {
+    for (lent& each : memory_) {
+      each.buffer.emplace(must(filled<window_memory>(bed, size, std::byte{0}).share()));
+      each.seen.resize(size);
+    }
+  }
+
+  /// Makes a call. \returns the error if bytes are wrong, or the connection is broken
+  std::string call() {
+    lent& lends = memory_[random_() % memory_.size()];
+    if (!std::ranges::equal(*lends.buffer, lends.seen)) return "bytes have arrived late";
+    const auto value = static_cast<std::uint8_t>(random_());
+    const std::chrono::microseconds limit(random_() % 1500);
+    const bool is_kept = random_() % 3 == 0;
+    std::optional<error> failed;
+    if (is_kept) {
+      const auto done = calls_.call<keep>(value, *lends.buffer, limit);
+      if (done.has_error()) failed = done.error();
+    } else {
+      const auto done = calls_.call<fill>(value, *lends.buffer, limit);
+      if (done.has_error()) failed = done.error();
+    }
+    std::ranges::copy(*lends.buffer, lends.seen.begin());
+    if (!failed) return all_are(lends.seen, value) ? "" : "an answer came without its bytes";
+    return *failed == error_kind::timed_out || is_refusal(*failed) ? "" : failed->message();
+  }
+  [[nodiscard]] caller_statistics statistics() const { return calls_.statistics(); }
+  std::string finish() {
+    for (const lent& each : memory_)
+      if (!std::ranges::equal(*each.buffer, each.seen)) return "bytes have arrived late";
+    const auto done = calls_.call<fill>(1, *memory_[0].buffer, patience);
+    return done.has_error() ? done.error().message() : "";
+  }
+
+ private:
+  static constexpr std::size_t size = 20'000;
+  struct lent {
+    std::optional<shared_buffer<window_memory::rights>> buffer{};
+    std::vector<std::byte> seen{};
+  };
+
+  std::minstd_rand random_;
+  caller calls_;
+  std::array<lent, 3> memory_{};
+};
+
+}  // namespace
+
+TEST_CASE("with random limits of calls that lend memory, no byte arrives late") {
+  const testbed bed;
+  lending_service serving(bed, 2);
+  std::atomic<bool> is_over{false};
+  // Answers the kept calls late; some of them have ended by then.
+  std::thread answering([&, own = must(plain_memory::allocate(bed.domain, 20'000))]() mutable {
+    std::minstd_rand random(3);
+    std::vector<received_call<keep>> kept;
+    while (!is_over) {
+      serving.move_kept_to(kept);
+      while (!kept.empty() && random() % 4 != 0) {
+        std::ranges::fill(own, static_cast<std::byte>(kept.back().request()));
+        const auto written = kept.back().write(own, 0, 50ms);
+        if (written.has_value() && random() % 8 != 0) static_cast<void>(kept.back().answer(1));
+        kept.pop_back();  // refuses the call if it was not answered
+      }
+      // steady: only varies the order of events
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+    }
+  });
+  constexpr std::uint32_t clients = 3;
+  std::vector<std::string> failures(clients);
+  std::atomic<std::uint64_t> ended_early{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < clients; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        lending_client client(bed, serving, i + 1);
+        for (std::uint32_t n = 0; n < repetitions(60) && failures[i].empty(); ++n)
+          failures[i] = client.call();
+        ended_early += client.statistics().given_up;
+        if (failures[i].empty()) failures[i] = client.finish();
+      } catch (const std::exception& thrown) {
+        failures[i] = thrown.what();
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  is_over = true;
+  answering.join();
+  for (const std::string& each : failures) CHECK(each == "");
+  CHECK(ended_early > 0);
+  CHECK(serving.served().statistics().removed_clients == 0);
 }

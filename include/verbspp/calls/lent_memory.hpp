@@ -59,7 +59,10 @@ template <access_flags Rights, class Memory>
             .rights = Rights,
             .by = lease_by::window};
   } else if constexpr (IsRegistered<object>) {
-    return whole_of<Rights>(memory, way_to_lend<object::rights>);
+    lease_request all = whole_of<Rights>(memory, way_to_lend<object::rights>);
+    // A buffer that was moved from has no bytes. With a length, its lease is refused.
+    if (all.registered == nullptr) all.length = 1;
+    return all;
   } else {
     const std::span<std::byte> all = bytes_of(memory);
     return {.registered = nullptr,

@@ -20,7 +20,7 @@ struct service_options {
   /// The number of calls that each client may have in flight and that lend memory: 0 to 65,534.
   /// Each has a queue pair of its own, which is created when the client first needs it.
   std::uint32_t lanes = 4;
-  /// How threads wait for calls.
+  /// How threads wait for calls, and handlers for accesses to lent memory.
   wait_mode waiting = wait_mode::spin();
 };
 

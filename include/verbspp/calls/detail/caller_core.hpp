@@ -142,11 +142,11 @@ class caller_core : public counted {
   [[nodiscard]] result<void> compare(std::span<const method_description* const> methods,
                                      const wait_limit& until) noexcept;
   [[nodiscard]] calling_lane* idle_lane() noexcept;
-  /// Checks that there is an idle lane, and otherwise asks the service for one.
+  /// Returns an idle lane. If there is none, asks the service for one.
   /// \errors `would_block` if there is none yet
-  [[nodiscard]] result<void> find_lane() noexcept;
+  [[nodiscard]] result<calling_lane*> find_lane() noexcept;
   [[nodiscard]] result<void> request_lane(calling_lane& lane) noexcept;
-  [[nodiscard]] result<void> connect_lane(calling_lane& lane) noexcept;
+  [[nodiscard]] result<calling_lane*> connect_lane(calling_lane& lane) noexcept;
   [[nodiscard]] result<void> grant(calling_lane& lane, const loan& lent) noexcept;
   /// Ends the lease of an answered call. \param has_failed true if the service can't use the lane
   [[nodiscard]] result<void> end_loan(calling_lane& lane, bool has_failed) noexcept;

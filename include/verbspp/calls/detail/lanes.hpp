@@ -14,6 +14,7 @@
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/lease.hpp>
+#include <verbspp/channel/waiting.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
@@ -72,7 +73,7 @@ struct loan {
 };
 
 /// Creates a channel with the parameters of another one, but without receives.
-[[nodiscard]] result<prepared_channel> prepare_lane(const channel_core& beside,
+[[nodiscard]] result<prepared_channel> prepare_lane(const channel_core& beside, wait_mode waiting,
                                                     access_flags rights) noexcept;
 
 /// The service's end of a lane. A call that lends memory keeps it.
