@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "calls/refusal.hpp"
+#include "calls/call_messages.hpp"
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/caller.hpp>
 #include <verbspp/calls/detail/caller_core.hpp>
@@ -130,9 +130,8 @@ result<void> caller_core::compare(std::span<const method_description* const> met
     while (next < methods.size() && list.add(*methods[next])) ++next;
     VERBSPP_TRY(slot, send(std::move(request), comparison, list.size()));
     VERBSPP_TRY(answer, wait(slot, comparison, until));
-    std::uint32_t of_service = 0;
-    std::memcpy(&of_service, body_of(answer).data(), sizeof of_service);
-    largest_request_ = std::min(message_size_, in_frame_order(of_service));
+    const auto of_service = get_from_frame<std::uint32_t>(body_of(std::as_const(answer)).data());
+    largest_request_ = std::min(message_size_, of_service);
   } while (next < methods.size());
   const bool lends =
       std::ranges::any_of(methods, [](const auto* each) { return !each->lends.empty(); });
@@ -180,7 +179,7 @@ error caller_core::has_no_credit(const char* method) noexcept {
 
 result<message> caller_core::begin(const method_description& of) noexcept {
   if (!has_credit() || failure_) [[unlikely]] {
-    take_arrived(true);
+    poll();
     if (failure_) return *failure_;
     if (link_.state() == channel_state::empty)
       return error(error_kind::not_connected, of.name, "call caller::start first");
@@ -191,7 +190,7 @@ result<message> caller_core::begin(const method_description& of) noexcept {
   if (request.has_value()) [[likely]]
     static_cast<void>(request.assume_value().resize(call_header::size + largest_request_));
   else
-    take_arrived(true);  // perhaps the device has released the places of earlier requests
+    poll();  // perhaps the device has released the places of earlier requests
   return request;
 }
 
@@ -229,7 +228,7 @@ result<calling_lane*> caller_core::find_lane() noexcept {
   const std::span lanes(lanes_.get(), lane_count_);
   const auto requested = std::ranges::find(lanes, stage::requested, &calling_lane::at);
   if (requested != lanes.end()) {
-    take_arrived(true);
+    poll();
     if (is_done(requested->slot)) return connect_lane(*requested);
     return error(error_kind::would_block, opening_lane.name,
                  "the service has not connected its end of a lane yet");
@@ -260,10 +259,10 @@ result<void> caller_core::request_lane(calling_lane& lane) noexcept {
               prepare_lane(core_, core_.connection().settings().waiting,
                            access::local_write | access::remote_read | access::remote_write));
   const auto own = prepared.endpoint().encode();
-  const auto number = in_frame_order(static_cast<std::uint16_t>(&lane - lanes_.get()));
+  const auto number = static_cast<std::uint16_t>(&lane - lanes_.get());
   std::byte* const body = body_of(request).data();
   std::memset(body, 0, lane_request_size);
-  std::memcpy(body, &number, sizeof number);
+  put_in_frame(body, number);
   std::memcpy(body + lane_request_size - own.size(), own.data(), own.size());
   VERBSPP_TRY(slot, send(std::move(request), opening_lane, lane_request_size));
   lane.link = channel(std::move(prepared));
@@ -353,10 +352,9 @@ result<message> caller_core::begin_lending(const method_description& of,
     }
     std::byte* const body = body_of(begun.assume_value()).data();
     const auto encoded = encode(described);
-    number = in_frame_order(number);
     std::memset(body, 0, loan_size);
     std::memcpy(body, encoded.data(), encoded.size());
-    std::memcpy(body + encoded.size(), &number, sizeof number);
+    put_in_frame(body + encoded.size(), number);
     return begun;
   }
 }
@@ -411,16 +409,22 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
   return index;
 }
 
-void caller_core::take_arrived(bool polls) noexcept {
-  for (;;) {
-    auto next = polls ? answers_.next() : answers_.next_arrived();
-    if (!next) return;
-    if (next->has_error()) {
-      fail(next->assume_error());
-      return;
-    }
-    take(std::move(*next).assume_value());
+void caller_core::poll() noexcept {
+  while (take(answers_.next())) continue;
+}
+
+void caller_core::take_arrived() noexcept {
+  while (take(answers_.next_arrived())) continue;
+}
+
+bool caller_core::take(std::optional<result<message>>&& next) noexcept {
+  if (!next) return false;
+  if (next->has_error()) {
+    fail(next->assume_error());
+    return false;
   }
+  take(std::move(*next).assume_value());
+  return true;
 }
 
 void caller_core::take(message&& arrived) noexcept {

@@ -4,8 +4,6 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/work/operations.hpp>
 
-#include <cstring>
-
 namespace verbspp::detail {
 
 namespace {
@@ -28,9 +26,7 @@ result<remote_memory<Rights>> part_of(const remote_memory_description& lent, con
 }  // namespace
 
 std::uint16_t lane_in(std::span<const std::byte> body) noexcept {
-  std::uint16_t number = 0;
-  std::memcpy(&number, &body[remote_memory_encoded_size], sizeof number);
-  return in_frame_order(number);
+  return get_from_frame<std::uint16_t>(&body[remote_memory_encoded_size]);
 }
 
 result<prepared_channel> prepare_lane(const channel_core& beside, wait_mode waiting,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "calls/refusal.hpp"
+#include "calls/call_messages.hpp"
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/detail/service_core.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace verbspp::detail {
@@ -370,9 +369,7 @@ void service_core::connect_lane(open_call& call, calling_client& client, channel
   const std::span<const std::byte> request = call.request();
   if (request.size() != lane_request_size)
     return call.refuse(error_kind::invalid_input, "the request for a lane is malformed");
-  std::uint16_t number = 0;
-  std::memcpy(&number, request.data(), sizeof number);
-  number = in_frame_order(number);
+  const auto number = get_from_frame<std::uint16_t>(request.data());
   if (number >= options_.lanes)
     return call.refuse(error_kind::resource_exhausted,
                        "the service does not allow that many calls that lend memory at a time");

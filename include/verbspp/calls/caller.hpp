@@ -148,7 +148,7 @@ class [[nodiscard]] pending_call {
   /// \errors as `caller::call`; `invalid_input` if the handle is empty
   [[nodiscard]] std::optional<answer> poll() noexcept {
     if (!core_) return answer(no_call());
-    if (!core_->is_done(slot_)) core_->take_arrived(true);
+    if (!core_->is_done(slot_)) core_->poll();
     if (!core_->is_done(slot_)) return std::nullopt;
     const auto core = std::move(core_);
     return detail::decode_answer<Called>(core->finish(slot_, description));

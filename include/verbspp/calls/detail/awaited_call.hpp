@@ -58,7 +58,7 @@ class [[nodiscard]] awaited_call : awaited {
   [[nodiscard]] static state test(condition& self) noexcept {
     auto& mine = static_cast<awaited_call&>(self);
     caller_core& core = *mine.core_.get();
-    core.take_arrived(false);
+    core.take_arrived();
     if (mine.is_sent_ ? core.is_done(mine.slot_) : mine.may_begin()) return state::met;
     return core.lacks_places() ? state::unmet_so_far : state::unmet;
   }

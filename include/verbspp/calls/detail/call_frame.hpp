@@ -35,6 +35,20 @@ template <class Integer>
   return std::bit_cast<Integer>(bytes);
 }
 
+/// Writes a number of a message.
+template <class Integer>
+void put_in_frame(std::byte* into, Integer value) noexcept {
+  value = in_frame_order(value);
+  std::memcpy(into, &value, sizeof value);
+}
+/// Reads a number of a message.
+template <class Integer>
+[[nodiscard]] Integer get_from_frame(const std::byte* from) noexcept {
+  Integer value{};
+  std::memcpy(&value, from, sizeof value);
+  return in_frame_order(value);
+}
+
 /// True for the kinds of messages that a caller sends.
 [[nodiscard]] constexpr bool is_call(call_frame_kind kind) noexcept {
   return kind == call_frame_kind::call || kind >= call_frame_kind::lending_call;
@@ -59,10 +73,10 @@ struct call_header {
   void encode(std::byte* into) const noexcept {
     into[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});
     into[1] = static_cast<std::byte>(protocol_version);
-    put(into + 2, method);
-    put(into + 4, number);
-    put(into + 8, length);
-    put(into + 12, credits);
+    put_in_frame(into + 2, method);
+    put_in_frame(into + 4, number);
+    put_in_frame(into + 8, length);
+    put_in_frame(into + 12, credits);
   }
   /// Returns the header, or nothing if the bytes are not a message of this protocol.
   [[nodiscard]] static std::optional<call_header> decode(
@@ -70,10 +84,10 @@ struct call_header {
     if (message.size() < size || message[1] != std::byte{protocol_version}) return std::nullopt;
     const call_header read{.kind = static_cast<call_frame_kind>(message[0] & ~lane_failed),
                            .has_failed_lane = (message[0] & lane_failed) != std::byte{0},
-                           .method = get<std::uint16_t>(&message[2]),
-                           .number = get<std::uint32_t>(&message[4]),
-                           .length = get<std::uint32_t>(&message[8]),
-                           .credits = get<std::uint32_t>(&message[12])};
+                           .method = get_from_frame<std::uint16_t>(&message[2]),
+                           .number = get_from_frame<std::uint32_t>(&message[4]),
+                           .length = get_from_frame<std::uint32_t>(&message[8]),
+                           .credits = get_from_frame<std::uint32_t>(&message[12])};
     if (read.kind < call_frame_kind::call || read.kind > call_frame_kind::lane_request ||
         read.length != message.size() - size || (is_call(read.kind) && read.has_failed_lane))
       return std::nullopt;
@@ -84,28 +98,15 @@ struct call_header {
   static void set_kind(std::byte* header, call_frame_kind kind, std::uint32_t length,
                        bool has_failed_lane) noexcept {
     header[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});
-    put(header + 8, length);
+    put_in_frame(header + 8, length);
   }
   /// Returns the number of the method in an encoded header.
   [[nodiscard]] static std::uint16_t method_in(const std::byte* header) noexcept {
-    return get<std::uint16_t>(header + 2);
+    return get_from_frame<std::uint16_t>(header + 2);
   }
   /// Sets the credits in an encoded header.
   static void set_credits(std::byte* header, std::uint32_t credits) noexcept {
-    put(header + 12, credits);
-  }
-
- private:
-  template <class Integer>
-  static void put(std::byte* into, Integer value) noexcept {
-    value = in_frame_order(value);
-    std::memcpy(into, &value, sizeof value);
-  }
-  template <class Integer>
-  [[nodiscard]] static Integer get(const std::byte* from) noexcept {
-    Integer value{};
-    std::memcpy(&value, from, sizeof value);
-    return in_frame_order(value);
+    put_in_frame(header + 12, credits);
   }
 };
 

@@ -81,7 +81,9 @@ class caller_core : public counted {
   [[nodiscard]] result<slot_index> send(message&& request, const method_description& of,
                                         std::size_t size) noexcept;
   /// Processes the messages that have arrived.
-  void take_arrived(bool polls) noexcept;
+  void poll() noexcept;
+  /// As `poll`, but does not poll the completion queue.
+  void take_arrived() noexcept;
   /// True if the call has an answer, or will get none because the connection is broken.
   [[nodiscard]] bool is_done(slot_index slot) const noexcept {
     return slots_.get()[slot].state == slot_state::answered || failure_.has_value();
@@ -136,6 +138,8 @@ class caller_core : public counted {
   [[nodiscard]] result<void> make_counters(
       std::span<const method_description* const> methods) noexcept;
   [[nodiscard]] bool has_credit() const noexcept;
+  /// \returns false if there is no message, or the connection is broken
+  [[nodiscard]] bool take(std::optional<result<message>>&& next) noexcept;
   void take(message&& arrived) noexcept;
   void free(slot_index slot) noexcept;
   void fail(const error& why) noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "calls/refusal.hpp"
+#include "calls/call_messages.hpp"
 
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/caller.hpp>
@@ -22,19 +22,18 @@ std::string_view name_of(const method_description& one) noexcept {
   return std::string_view(one.name).substr(0, method_description::longest_name);
 }
 
+/// Writes a number. \returns the position after it
 template <class Integer>
 std::byte* put(std::byte* into, Integer value) noexcept {
-  value = in_frame_order(value);
-  std::memcpy(into, &value, sizeof value);
+  put_in_frame(into, value);
   return into + sizeof value;
 }
-
+/// Reads a number, and removes it from the bytes.
 template <class Integer>
 Integer take(std::span<const std::byte>& from) noexcept {
-  Integer value{};
-  std::memcpy(&value, from.data(), sizeof value);
+  const auto value = get_from_frame<Integer>(from.data());
   from = from.subspan(sizeof value);
-  return in_frame_order(value);
+  return value;
 }
 
 // The rights to lent memory, in a list of methods.

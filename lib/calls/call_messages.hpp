@@ -4,6 +4,7 @@
 /// bytes.
 #pragma once
 
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/method.hpp>
@@ -77,8 +78,8 @@ class method_list_reader {
   std::uint32_t message_size_ = 0;
 };
 
-/// Text that is composed of parts, which are texts and numbers. It is truncated after 400
-/// characters.
+/// Text that is composed of parts, which are texts and numbers. It is truncated after
+/// `longest_words` characters.
 class short_text {
  public:
   template <class... Parts>
@@ -91,7 +92,7 @@ class short_text {
   void add(std::string_view part) noexcept;
   void add(std::uint32_t number) noexcept;
 
-  std::array<char, 400> text_{};
+  std::array<char, longest_words> text_{};
   std::size_t size_ = 0;
 };
 
