@@ -87,4 +87,4 @@ auto take(received_call<load>& call, window_memory& own) { return call.BAD(read)
 // case: bytes_of_a_temporary_answer
 // expect-gcc: use of deleted function
 // expect-clang: call to deleted
-auto take(received_bytes answer) { return BAD(std::move)(answer).view(); }
+auto take(received_bytes& answer) { return BAD(std::move)(answer).view(); }
