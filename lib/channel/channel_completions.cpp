@@ -168,9 +168,7 @@ void channel_core::complete_failed(const ibv_wc& completion) noexcept {
 void channel_core::fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
                              std::uint32_t vendor_code) noexcept {
   sends_.fail(number, status, vendor_code);
-  note_failure(work_error(static_cast<work_status>(status), vendor_code, number,
-                          connection_.local().number.value())
-                   .with_operation(operation),
+  note_failure(connection_.failed(status, vendor_code, number, operation),
                sends_.scope_of(number, scopes_));
   sends_.complete_until(number + 1, guard_);
 }
@@ -180,9 +178,7 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
   slot.status = status;
   slot.vendor_code = vendor_code;
   slot.connection = static_cast<std::uint16_t>(connection_.generation());
-  note_failure(work_error(static_cast<work_status>(status), vendor_code, slot.id,
-                          connection_.local().number.value())
-                   .with_operation(work_operation::receive),
+  note_failure(connection_.failed(status, vendor_code, slot.id, work_operation::receive),
                slot.is_in_inbox() ? nullptr : slot.scope);
   if (!slot.is_in_inbox()) return complete(slot);
   if ((slot.notes & receive_slot::hidden) != 0) guard_.show(place_of(slot));
@@ -195,17 +191,15 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
 /// Breaks the connection, because a shared receive of this channel has failed.
 void channel_core::fail_shared_receive(const ibv_wc& completion) noexcept {
   if (!connection_.has_queue_pair()) return;
-  note_failure(
-      work_error(static_cast<work_status>(number_of(completion.status)), completion.vendor_err,
-                 completion.wr_id, connection_.local().number.value())
-          .with_operation(work_operation::receive),
-      nullptr);
+  note_failure(connection_.failed(number_of(completion.status), completion.vendor_err,
+                                  completion.wr_id, work_operation::receive),
+               nullptr);
 }
 
 void channel_core::note_failure(const work_error& failure, scope_state* scope) noexcept {
   const bool was_flushed = failure.status() == work_status::flushed;
   const bool is_first = !connection_.failure();
-  fail(failure, !was_flushed);
+  fail(failure.with_peer(queue_pair_number_of(connection_.peer_number())), !was_flushed);
   sends_.set_suspect(true);
   if (is_first) connection_.stop();
   if (was_flushed) connection_.failure()->count_flushed();
@@ -223,9 +217,8 @@ std::optional<work_error> channel_core::failure_of(request one) noexcept {
   if (one.is_receive()) {
     const receive_slot& slot = *one.slot;
     if (slot.status == IBV_WC_SUCCESS) return std::nullopt;
-    const work_error failed = work_error(static_cast<work_status>(slot.status), slot.vendor_code,
-                                         slot.id, connection_.local().number.value())
-                                  .with_operation(one.operation);
+    const work_error failed =
+        connection_.failed(slot.status, slot.vendor_code, slot.id, one.operation);
     const bool is_of_now = slot.connection == static_cast<std::uint16_t>(connection_.generation());
     return is_of_now ? connection_.explained(failed) : failed;
   }

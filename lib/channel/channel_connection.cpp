@@ -85,6 +85,7 @@ void channel_connection::begin() noexcept {
   failure_.reset();
   root_is_certain_ = false;
   stopped_at_.reset();
+  peer_number_ = 0;
   state_ = channel_state::prepared;
   listener_.listen(domain().context(),
                    {.queue_pair = native_, .completion_queue = native_queue_, .port = port()});
@@ -119,6 +120,8 @@ result<void> channel_connection::connect(const endpoint& remote) noexcept {
   state_ = channel_state::connected;
   last_peer_ = remote;
   peer_owner_ = remote.owner;
+  peer_number_ = remote.number.value();
+  peer_address_ = remote.address;
   return success();
 }
 
@@ -128,6 +131,9 @@ result<void> channel_connection::connect(const managed_attributes& by) noexcept 
   state_ = channel_state::connected;
   last_peer_.reset();
   peer_owner_ = 0;
+  const ibv_qp_attr& by_manager = by.ready_to_receive.attributes;
+  peer_number_ = by_manager.dest_qp_num;
+  peer_address_ = gid::from_native(by_manager.ah_attr.grh.dgid);
   return success();
 }
 
@@ -157,7 +163,7 @@ void channel_connection::drop_queue_pair() noexcept {
 
 void channel_connection::fail(const error& root, bool is_certain) noexcept {
   if (!failure_) {
-    failure_.emplace(root);
+    failure_.emplace(root, peer_number_ != 0 ? peer_address_ : gid{});
     state_ = channel_state::broken;
   } else if (is_certain && !root_is_certain_) {
     failure_->replace_root(root);
@@ -165,7 +171,15 @@ void channel_connection::fail(const error& root, bool is_certain) noexcept {
   root_is_certain_ = root_is_certain_ || is_certain;
 }
 
-work_error channel_connection::explained(const work_error& failure) noexcept {
+work_error channel_connection::failed(std::uint32_t status, std::uint32_t vendor_code,
+                                      std::uint64_t wr_id,
+                                      work_operation operation) const noexcept {
+  return work_error(static_cast<work_status>(status), vendor_code, wr_id, local_.number.value())
+      .with_operation(operation);
+}
+
+work_error channel_connection::explained(const work_error& unnamed) noexcept {
+  const work_error failure = unnamed.with_peer(queue_pair_number_of(peer_number_));
   if (failure.status() != work_status::flushed || !failure_) return failure;
   if (!root_is_certain_ && queue_pair_)
     if (const auto told = failure_told_to(listener_)) {

@@ -195,8 +195,10 @@ int errno_of(work_error_class kind) noexcept {
 }
 
 // The facts of an error are stored in three words: the wr_id; the status and the vendor code; the
-// queue pair number and the operation. The operation is stored plus 1, so that 0 means that it is
-// unknown.
+// numbers of both queue pairs, of 24 bits each, and the operation. The operation is stored plus 1,
+// so that 0 means that it is unknown.
+constexpr int peer_at = 24;
+constexpr int operation_at = 48;
 constexpr detail::error_source failed_work{
     [](const error& e, std::span<char> buffer) noexcept {
       return work_error::from(e)->format(buffer);
@@ -214,19 +216,21 @@ constexpr std::uint32_t high(std::uint64_t pair) noexcept { return low(pair >> 3
 }  // namespace
 
 work_error::operator error() const noexcept {
-  const std::uint32_t operation = operation_ ? static_cast<std::uint32_t>(*operation_) + 1 : 0;
+  const std::uint64_t operation =
+      operation_ ? std::uint64_t{static_cast<std::uint32_t>(*operation_)} + 1 : 0;
   return detail::error_access::made(
       failed_work, operation_ ? to_string(*operation_) : "work request", hint(),
       {wr_id_, pair_of(static_cast<std::uint32_t>(status_), vendor_code_),
-       pair_of(queue_pair_number_, operation)});
+       queue_pair_number().value() | std::uint64_t{peer_} << peer_at | operation << operation_at});
 }
 
 std::optional<work_error> work_error::from(const error& e) noexcept {
   if (!detail::error_access::is_from(failed_work, e)) return std::nullopt;
   const auto facts = detail::error_access::facts(e);
   work_error result(static_cast<work_status>(low(facts[1])), high(facts[1]), facts[0],
-                    low(facts[2]));
-  if (const std::uint32_t operation = high(facts[2]); operation != 0)
+                    low(facts[2]) & verbspp::queue_pair_number::maximum);
+  result.peer_ = low(facts[2] >> peer_at) & verbspp::queue_pair_number::maximum;
+  if (const std::uint32_t operation = low(facts[2] >> operation_at); operation != 0)
     result.operation_ = static_cast<work_operation>(operation - 1);
   if (e.hint() != result.hint()) result.cause_ = e.hint();
   return result;
@@ -234,13 +238,16 @@ std::optional<work_error> work_error::from(const error& e) noexcept {
 
 std::size_t work_error::format(std::span<char> buffer) const noexcept {
   const status_description& description = describe(status_);
-  const int length =
-      std::snprintf(buffer.data(), buffer.size(),
-                    "%s: %s (status %u, vendor code 0x%" PRIx32 ", wr_id %" PRIu64
-                    ", queue pair 0x%06" PRIx32 "); %s%s",
-                    operation_ ? to_string(*operation_) : "work request", description.name,
-                    static_cast<unsigned>(status_), vendor_code_, wr_id_, queue_pair_number_,
-                    cause_ != nullptr ? "the connection had broken before: " : "", hint());
+  std::array<char, 40> peer{};
+  if (peer_ != 0)
+    std::snprintf(peer.data(), peer.size(), ", peer's queue pair 0x%06" PRIx32, peer_);
+  const int length = std::snprintf(
+      buffer.data(), buffer.size(),
+      "%s: %s (status %u, vendor code 0x%" PRIx32 ", wr_id %" PRIu64 ", queue pair 0x%06" PRIx32
+      "%s); %s%s",
+      operation_ ? to_string(*operation_) : "work request", description.name,
+      static_cast<unsigned>(status_), vendor_code_, wr_id_, queue_pair_number_, peer.data(),
+      cause_ != nullptr ? "the connection had broken before: " : "", hint());
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
 

@@ -295,10 +295,31 @@ TEST_CASE_METHOD(
   REQUIRE(root);
   CHECK(root->status() == work_status::remote_access_error);
   CHECK(root->operation() == work_operation::rdma_write);
+  CHECK(root->queue_pair_number() == left.endpoint().number);
+  CHECK(root->peer() == right.endpoint().number);
   CHECK(failed.failed() == 1);
   CHECK(failed.flushed() >= 1);
   CHECK_FALSE(failed.own());
   CHECK(left.state() == channel_state::broken);
+  const gid address = right.endpoint().address;
+  CHECK(left.failure()->peer() == address);
+  CHECK_THAT(left.failure()->message(), Catch::Contains("(peer: " + to_string(address) + ", "));
+}
+
+TEST_CASE_METHOD(two_channels,
+                 "a failed handle names the peer unless the channel is not connected") {
+  buffer<> mine(bed.domain, 64);
+  auto posted = must(left.post_receive({.elements = mine.scatter()}));
+  must(right.close());
+  static_cast<void>(failure_of(left.receive({.elements = mine.scatter()}, short_limit)));
+  CHECK(work_error::from(error(failure_of(std::move(posted).wait())))->peer() ==
+        right.endpoint().number);
+  must(left.renew());
+  auto early = must(left.post_receive({.elements = mine.scatter()}));
+  must(left.close());
+  const auto failed = work_error::from(error(failure_of(std::move(early).wait())));
+  REQUIRE(failed);
+  CHECK_FALSE(failed->peer());
 }
 
 TEST_CASE_METHOD(two_channels,

@@ -131,6 +131,16 @@ TEST_CASE("the message of a failed request is one line with all known details") 
   CHECK(told.operation() == work_operation::rdma_read);
   CHECK(told.message() == "RDMA read" + failure.message().substr(std::strlen("work request")));
   CHECK(printed(told) == told.message());
+  CHECK_FALSE(told.peer());
+  const auto named = told.with_peer(queue_pair_number::checked<0xabcdef>());
+  CHECK(named.peer() == queue_pair_number::checked<0xabcdef>());
+  CHECK(contains(named.message(), "queue pair 0x001234, peer's queue pair 0xabcdef); the peer"));
+  const auto again = work_error::from(error(named));
+  REQUIRE(again);
+  CHECK(again->peer() == named.peer());
+  CHECK(again->operation() == work_operation::rdma_read);
+  CHECK(again->queue_pair_number() == named.queue_pair_number());
+  CHECK(again->message() == named.message());
 }
 
 TEST_CASE("value() of a failed request throws a std::system_error that contains the work error") {

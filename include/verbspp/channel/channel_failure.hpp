@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/error.hpp>
+#include <verbspp/device/gid.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 
 #include <cstdint>
@@ -28,11 +29,14 @@ enum class channel_state : std::uint8_t {
 /// because of it are only counted.
 class channel_failure {
  public:
-  explicit channel_failure(const error& root) noexcept : root_(root) {}
+  channel_failure(const error& root, const gid& peer) noexcept : root_(root), peer_(peer) {}
 
   /// The first failure: that of a request (`work_error::from` has the details), of a wait that
   /// reached its limit, or of the device.
   [[nodiscard]] const error& root() const noexcept { return root_; }
+  /// The address of the peer, which on RoCE is an IP address. Zero if the channel was not
+  /// connected, or if the path has no GID, as between LIDs of InfiniBand.
+  [[nodiscard]] const gid& peer() const noexcept { return peer_; }
   /// The number of requests that were flushed because of the root.
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }
   /// The event that ended a wait and broke the channel: `limit` (the root's kind is `timed_out`, or
@@ -40,7 +44,7 @@ class channel_failure {
   /// or `async_event`. Empty if no such event broke the channel: a request failed, or the program
   /// closed the channel.
   [[nodiscard]] std::optional<wait_end> ended_by() const noexcept { return ended_by_; }
-  /// One line with the root and the number of flushed requests.
+  /// One line with the root, the peer's address and the number of flushed requests.
   [[nodiscard]] std::string message() const;
 
   /// Used by the library only.
@@ -52,6 +56,7 @@ class channel_failure {
 
  private:
   error root_;
+  gid peer_;
   std::uint64_t flushed_ = 0;
   std::optional<wait_end> ended_by_{};
 };

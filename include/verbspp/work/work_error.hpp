@@ -111,6 +111,17 @@ class work_error {
     copy.operation_ = operation;
     return copy;
   }
+  /// The peer's queue pair. A completion does not name it, so it is known only if the code that
+  /// posted the request has added it with `with_peer`; channels do.
+  [[nodiscard]] constexpr std::optional<verbspp::queue_pair_number> peer() const noexcept {
+    if (peer_ == 0) return std::nullopt;
+    return detail::queue_pair_number_of(peer_);
+  }
+  [[nodiscard]] constexpr work_error with_peer(verbspp::queue_pair_number peer) const noexcept {
+    work_error copy = *this;
+    copy.peer_ = peer.value();
+    return copy;
+  }
   /// Returns this failure of a flushed request, and adds the cause that broke the connection.
   /// `cause` is a string that lives as long as the program, or null if the cause is unknown.
   [[nodiscard]] constexpr work_error with_cause(const char* cause) const noexcept {
@@ -131,8 +142,8 @@ class work_error {
   /// \returns the length of the whole message, without the terminating null
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format(std::span<char> buffer) const noexcept;
-  /// Returns one line with the operation, the status, the vendor code, the wr_id, the queue pair
-  /// number and the hint.
+  /// Returns one line with the operation, the status, the vendor code, the wr_id, the numbers of
+  /// the queue pairs and the hint.
   [[nodiscard]] std::string message() const;
   /// Throws the error as a `work_exception`. If exceptions are disabled, prints the message and
   /// aborts.
@@ -143,6 +154,7 @@ class work_error {
   work_status status_ = work_status::general_error;
   std::uint32_t vendor_code_ = 0;
   std::uint32_t queue_pair_number_ = 0;
+  std::uint32_t peer_ = 0;  ///< 0 if it is unknown
   std::optional<work_operation> operation_{};
   const char* cause_ = nullptr;
 };

@@ -10,6 +10,7 @@
 #include <verbspp/channel/detail/tied_socket.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
+#include <verbspp/device/gid.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/queue_pair_data.hpp>
@@ -63,10 +64,8 @@ class channel_connection {
   /// The `owner` in the last peer's endpoint; 0 before the first handshake, or if that endpoint has
   /// no owner.
   [[nodiscard]] std::uint32_t peer_owner() const noexcept { return peer_owner_; }
-  /// The number of the peer's queue pair; 0 if it is unknown.
-  [[nodiscard]] std::uint32_t peer_number() const noexcept {
-    return last_peer_ ? last_peer_->number.value() : 0;
-  }
+  /// The number of the peer's queue pair; 0 before the handshake.
+  [[nodiscard]] std::uint32_t peer_number() const noexcept { return peer_number_; }
   /// The number of queue pairs that the channel has had so far.
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
   [[nodiscard]] VERBSPP_DATA_PATH transport type() const noexcept { return settings_.type; }
@@ -125,11 +124,14 @@ class channel_connection {
 
   [[nodiscard]] const std::optional<channel_failure>& failure() const noexcept { return failure_; }
   [[nodiscard]] std::optional<channel_failure>& failure() noexcept { return failure_; }
+  /// Returns the failure of a request.
+  [[nodiscard]] work_error failed(std::uint32_t status, std::uint32_t vendor_code,
+                                  std::uint64_t wr_id, work_operation operation) const noexcept;
   /// Records a failure. A certain failure replaces an uncertain root.
   void fail(const error& root, bool is_certain) noexcept;
-  /// Returns `failure`, which a request has reported. If the request was flushed, adds the cause of
-  /// the flush.
-  [[nodiscard]] work_error explained(const work_error& failure) noexcept;
+  /// Returns a failure that a request has reported, with the peer's queue pair. If the request was
+  /// flushed, adds the cause of the flush.
+  [[nodiscard]] work_error explained(const work_error& unnamed) noexcept;
   /// Returns the cause of a flush that no completion explains. Such a cause is an asynchronous
   /// event of the device, for which this waits a short time. Empty if no event arrives, or if the
   /// root is already certain.
@@ -209,6 +211,8 @@ class channel_connection {
   std::uint32_t generation_ = 0;
   std::optional<endpoint> last_peer_{};
   std::uint32_t peer_owner_ = 0;
+  std::uint32_t peer_number_ = 0;
+  gid peer_address_{};
   tied_socket socket_{};
   std::optional<std::chrono::steady_clock::time_point> stopped_at_{};
 };
