@@ -4,6 +4,7 @@
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -22,6 +23,17 @@ error moved_from(const char* operation) noexcept {
 
 }  // namespace
 
+namespace {
+
+/// Asserts that this thread is not building a batch for the queue pair, since a batch is posted
+/// after it was built.
+void assert_not_posted_later([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
+  assert((queue_pair == nullptr || queue_pair_in_batch != queue_pair) &&
+         "a queue pair is moved or destroyed within the function that its post_batch calls");
+}
+
+}  // namespace
+
 queue_pair_owner::queue_pair_owner(queue_pair_owner&& other) noexcept
     : native_(std::exchange(other.native_, nullptr)),
       extended_(std::exchange(other.extended_, nullptr)),
@@ -30,7 +42,9 @@ queue_pair_owner::queue_pair_owner(queue_pair_owner&& other) noexcept
       send_queue_(std::move(other.send_queue_)),
       receive_queue_(std::move(other.receive_queue_)),
       receives_(std::move(other.receives_)),
-      groups_(std::move(other.groups_)) {}
+      groups_(std::move(other.groups_)) {
+  assert_not_posted_later(native_);
+}
 
 queue_pair_owner& queue_pair_owner::operator=(queue_pair_owner&& other) noexcept {
   // `other` is moved out first, so that self-assignment changes nothing. The destructor of `taken`
@@ -63,6 +77,7 @@ queue_pair_data& queue_pair_data::operator=(queue_pair_data&& other) noexcept {
 
 queue_pair_owner::~queue_pair_owner() {
   if (native_ == nullptr) return;
+  assert_not_posted_later(native_);
   for (; groups_; groups_ = std::move(groups_->next)) {
     const ibv_gid address = groups_->address.native();
     report_destroy(errno_of(ibv_detach_mcast(native_, &address, groups_->multicast_lid.value())),

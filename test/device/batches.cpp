@@ -234,6 +234,23 @@ TEST_CASE("inline bytes are copied when they are added to a batch and may be fre
   });
 }
 
+TEST_CASE("a queue pair that is moved or destroyed during its batch fails an assertion") {
+  with_each_interface([](const testbed& /*bed*/, auto pair) {
+    using end = decltype(pair.left);
+    std::optional<end> left(std::move(pair.left));
+    const bool is_moved = GENERATE(true, false);
+    const auto told = assertion_in([&] {
+      static_cast<void>(left->template post_batch<1>([&](auto& /*batch*/) {
+        if (is_moved)
+          const end other(std::move(*left));
+        else
+          left.reset();
+      }));
+    });
+    CHECK_THAT(told, Catch::Contains("a queue pair is moved or destroyed within"));
+  });
+}
+
 TEST_CASE("posting during an extended batch of the same queue pair fails an assertion") {
   const testbed bed;
   static_cast<void>(supported(bed.left().extended_posting().build(), extended_posting));

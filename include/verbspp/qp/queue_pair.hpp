@@ -375,6 +375,7 @@ class VERBSPP_CONSUMABLE queue_pair
   /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the queue
   /// pair, because drivers hold the queue pair's lock from `ibv_wr_start` to `ibv_wr_complete`. It
   /// must neither move nor destroy the queue pair, which posts the batch after `fill` has returned.
+  /// If assertions are enabled, they check both.
   /// \errors those of the single requests, with the number of requests that were posted;
   /// `invalid_input` for more requests, elements or inline bytes than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,
@@ -382,6 +383,7 @@ class VERBSPP_CONSUMABLE queue_pair
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
     requires AcceptsSends<State>
   {
+    const detail::batch_mark mark(native_qp());
     if constexpr (Posting == posting_interface::extended) {
       detail::extended_posting<Transport, ibv_qp_ex> calls(native_extended());
       send_batch<Transport, Posting, decltype(calls), Requests> batch(calls);

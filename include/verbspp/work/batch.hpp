@@ -40,8 +40,6 @@ template <transport Transport, class Native>
 class extended_posting {
  public:
   VERBSPP_DATA_PATH explicit extended_posting(Native* native) noexcept : native_(native) {
-    assert_not_in_batch(&native->qp_base);
-    outer_ = note_batch(&native->qp_base);
     ibv_wr_start(native_);
   }
   extended_posting(const extended_posting&) = delete;
@@ -50,7 +48,6 @@ class extended_posting {
   VERBSPP_DATA_PATH ~extended_posting() {
     if (native_ != nullptr) [[unlikely]]
       ibv_wr_abort(native_);
-    note_batch(outer_);
   }
 
   template <class Operation>
@@ -104,8 +101,7 @@ class extended_posting {
   }
 
  private:
-  Native* native_;       // an ibv_qp_ex
-  const ibv_qp* outer_;  ///< the queue pair of the enclosing batch, in debug builds
+  Native* native_;  // an ibv_qp_ex
   std::uint32_t longest_inline_ = 0;
   std::size_t most_elements_ = 0;  ///< the length of the longest range of elements
   std::optional<error> failure_{};

@@ -41,19 +41,9 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 [[nodiscard]] error no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING;
 
-/// The queue pair to which this thread's innermost batch belongs, if that batch uses the extended
-/// interface. Assertions use it; it is always null if they are disabled.
+/// The queue pair for which this thread is building its innermost batch. Assertions use it; it is
+/// always null if they are disabled.
 inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
-
-/// Records the queue pair for `assert_not_in_batch`. \returns the queue pair that was recorded
-/// before
-VERBSPP_DATA_PATH const ibv_qp* note_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
-#if defined(NDEBUG)
-  return nullptr;
-#else
-  return std::exchange(queue_pair_in_batch, queue_pair);
-#endif
-}
 
 /// Asserts that this thread is not building a batch for this queue pair. Drivers such as mlx5 hold
 /// the send queue's lock from `ibv_wr_start` to `ibv_wr_complete`, so posting would deadlock.
@@ -61,6 +51,25 @@ VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_
   assert(queue_pair_in_batch != queue_pair &&
          "a post to a queue pair from within the function that its post_batch calls");
 }
+
+/// Marks the time in which this thread builds a batch for the queue pair, for assertions.
+class batch_mark {
+ public:
+#ifdef NDEBUG
+  VERBSPP_DATA_PATH explicit batch_mark(const ibv_qp* /*queue_pair*/) noexcept {}
+#else
+  explicit batch_mark(const ibv_qp* queue_pair) noexcept {
+    assert_not_in_batch(queue_pair);
+    outer_ = std::exchange(queue_pair_in_batch, queue_pair);
+  }
+  batch_mark(const batch_mark&) = delete;
+  batch_mark& operator=(const batch_mark&) = delete;
+  ~batch_mark() { queue_pair_in_batch = outer_; }
+
+ private:
+  const ibv_qp* outer_ = nullptr;
+#endif
+};
 
 /// The flags of a request (`ibv_send_flags`).
 template <class Operation>
