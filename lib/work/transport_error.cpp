@@ -20,7 +20,8 @@ void batch_error::raise() const { error(*this).raise(); }
 
 transport_error::transport_error(const error& call) noexcept : call_(call) {
   const auto request = work_error::from(call);
-  if (!request) return;
+  // A call on a connection that such a request has broken is not a failed request itself.
+  if (!request || call != error_kind::failed_request) return;
   work_ = *request;
   is_work_ = true;
 }

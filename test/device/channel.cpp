@@ -322,6 +322,20 @@ TEST_CASE_METHOD(two_channels,
   CHECK_FALSE(failed->peer());
 }
 
+TEST_CASE_METHOD(two_channels, "a stopped channel flushes its requests and then breaks") {
+  buffer<> mine(bed.domain, 64);
+  auto posted = must(left.post_receive({.elements = mine.scatter()}));
+  left.stop();
+  CHECK(left.is_connected());  // nothing has been collected yet
+  const auto failed = work_error::from(error(failure_of(std::move(posted).wait())));
+  REQUIRE(failed);
+  CHECK(failed->status() == work_status::flushed);
+  CHECK(left.state() == channel_state::broken);
+  const auto later = left.send({.elements = mine.gather()});
+  CHECK(error(failure_of(later)) == error_kind::not_connected);
+  channel().stop();  // an empty channel: a no-op
+}
+
 TEST_CASE_METHOD(two_channels,
                  "a scope reports only its own requests even if others are posted between them") {
   buffer<> mine(bed.domain, 64);

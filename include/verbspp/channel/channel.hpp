@@ -57,9 +57,11 @@ class core_owner {
   /// `release_arrivals` is called.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
-  /// Used by the library only: moves the queue pair to ERR. An owner of several channels calls this
-  /// for each of them before it destroys the first: the device then returns the shared receives of
-  /// all of them within the same short time.
+  /// Moves the queue pair to ERR, and returns at once. The outstanding requests will be flushed, as
+  /// will those that are posted later, and a flushed request breaks the channel. A program that
+  /// destroys many channels of a hub with a pool stops all of them first: destroying such a channel
+  /// waits until a millisecond after it was stopped, in which the device returns shared receives.
+  /// Groups and `hub_clients` do this.
   void stop() const noexcept;
   /// Used by the library only: watches the socket over which the endpoints were exchanged, and
   /// notifies the peer over it when the channel ends.

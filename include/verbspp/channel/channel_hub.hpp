@@ -67,9 +67,11 @@ struct arrival {
 ///
 /// The messages of one channel are returned in order. If several threads take them, it is up to
 /// those threads in which order they process the messages. When a channel is closed, renewed or
-/// destroyed, its messages that have not been returned yet are dropped. If the pool is empty,
-/// receives are posted again at the first poll after places were returned to it; until then,
-/// senders are delayed (RNR).
+/// destroyed, its messages that have not been returned yet are dropped. With a pool, that takes a
+/// millisecond; channels that are stopped together (`channel::stop`) share it.
+///
+/// If the pool is empty, receives are posted again at the first poll after places were returned to
+/// it; until then, senders are delayed (RNR).
 ///
 /// A `hub_scheduler` (`<verbspp/sender.hpp>`) runs the program's own code within the polls and
 /// waits of the hub.

@@ -51,7 +51,7 @@ class transport_error {
  public:
   constexpr transport_error() noexcept = default;
   /// Converts a failed call. An error that was converted from a `work_error` becomes a failed
-  /// request.
+  /// request, unless it reports that this request has broken the connection before the call.
   transport_error(const error& call) noexcept;
   constexpr transport_error(const work_error& work) noexcept : work_(work), is_work_(true) {}
   transport_error(const batch_error& batch) noexcept : call_(batch) {}
