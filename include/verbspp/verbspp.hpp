@@ -10,6 +10,7 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/event_source.hpp>
 #include <verbspp/base/flags.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 
 #include <array>
 #include <atomic>
@@ -19,10 +20,16 @@ std::atomic<destroy_failure_handler> current_destroy_failure_handler{&log_to_std
 
 }  // namespace
 
-void detail::report_destroy(int errnum, const char* operation, const char* hint) noexcept {
+void detail::report_release(int errnum, const char* operation, const char* hint) noexcept {
   if (errnum == 0) return;
   current_destroy_failure_handler.load(std::memory_order_acquire)(
       error::from_errno(errnum, operation, hint));
+}
+
+void detail::report_destroy(int errnum, const char* operation, const void* object,
+                            const char* hint) noexcept {
+  if (errnum == 0) return trace(operation, object);
+  report_release(errnum, operation, hint);
 }
 
 destroy_failure_handler set_destroy_failure_handler(destroy_failure_handler handler) noexcept {

@@ -4,6 +4,7 @@
 #include "qp/addressing.hpp"
 #include "queue/watched_descriptors.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
 
@@ -148,9 +149,9 @@ void channel_connection::stop() noexcept {
 
 int channel_connection::destroy_queue_pair() noexcept {
   listener_.stop();
-  destroy_errnum_ = errno_of(ibv_destroy_qp(queue_pair_->owner.native()));
+  destroy_errnum_ = errno_of(ibv_destroy_qp(native_));
   if (destroy_errnum_ != 0) return destroy_errnum_;
-  static_cast<void>(queue_pair_->owner.release());
+  trace("ibv_destroy_qp", queue_pair_->owner.release());
   drop_queue_pair();
   return 0;
 }

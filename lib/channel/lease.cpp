@@ -2,6 +2,7 @@
 #include "channel/lease_book.hpp"
 #include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/device/context.hpp>
@@ -265,8 +266,11 @@ lease_book* book_of(const lease_record& record) noexcept {
 }  // namespace
 
 void lease_record::deallocate_window() noexcept {
-  const int errnum = errno_of(ibv_dealloc_mw(window.release()));
-  if (errnum != 0)
+  ibv_mw* const native = window.release();
+  const int errnum = errno_of(ibv_dealloc_mw(native));
+  if (errnum == 0)
+    trace("ibv_dealloc_mw", native);
+  else
     outcome = error::from_errno(errnum, "ibv_dealloc_mw",
                                 "the peer may still have access through the memory window");
 }
@@ -416,7 +420,7 @@ bool lease_owner::drop() noexcept {
   static_cast<void>(take_back(record, limit, by_request));
   if (record.outcome.has_error()) {
     const error& e = record.outcome.assume_error();
-    report_destroy(e.native_errno() != 0 ? e.native_errno() : EIO, e.operation(), e.hint());
+    report_release(e.native_errno() != 0 ? e.native_errno() : EIO, e.operation(), e.hint());
   }
   return finish(record, book);
 }

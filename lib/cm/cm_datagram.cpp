@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cm/listening.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/cm/cm_datagram.hpp>
 #include <verbspp/cm/detail/cm_resolution.hpp>
 
@@ -28,6 +29,7 @@ result<address_handle> handle_of(const ibv_ah_attr& path,
   ibv_ah_attr of_c = path;
   ibv_ah* const made = ibv_create_ah(domain.native_handle(), &of_c);
   if (made == nullptr) return error::from_errno(errno != 0 ? errno : EIO, "ibv_create_ah");
+  detail::trace("ibv_create_ah", made);
   return address_handle::from_native(domain, made, ownership::taken);
 }
 
@@ -137,7 +139,7 @@ void cm_multicast::leave() noexcept {
   if (id_.is_empty()) return;
   const auto left = id_.leave(address_);
   if (!left.has_value())
-    detail::report_destroy(left.assume_error().native_errno(), "rdma_leave_multicast");
+    detail::report_release(left.assume_error().native_errno(), "rdma_leave_multicast");
 }
 
 lid cm_multicast::multicast_lid() const noexcept { return lid::assume(path_.dlid); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/base/detail/wait_readable.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/cm/cm_options.hpp>
 #include <verbspp/cm/detail/cm_identifier.hpp>
 
@@ -81,6 +82,11 @@ bool is_any(const cm_address& address) noexcept {
          address == cm_address::from("0.0.0.0", address.port()).assume_value();
 }
 
+void destroy_channel(rdma_event_channel* channel) noexcept {
+  rdma_destroy_event_channel(channel);
+  trace("rdma_destroy_event_channel", channel);
+}
+
 result<rdma_event_channel*> create_channel() noexcept {
   errno = 0;
   rdma_event_channel* const channel = rdma_create_event_channel();
@@ -97,6 +103,7 @@ result<rdma_event_channel*> create_channel() noexcept {
     rdma_destroy_event_channel(channel);
     return error::from_errno(errnum, "fcntl");
   }
+  trace("rdma_create_event_channel", channel);
   return channel;
 }
 
@@ -196,9 +203,10 @@ result<cm_identifier> cm_identifier::create(cm_service service) noexcept {
   if (rdma_create_id(channel, &id, nullptr,
                      service == cm_service::connections ? RDMA_PS_TCP : RDMA_PS_UDP) != 0) {
     const int errnum = errno;
-    rdma_destroy_event_channel(channel);
+    destroy_channel(channel);
     return error::from_errno(errnum, "rdma_create_id");
   }
+  trace("rdma_create_id", id);
   return cm_identifier(channel, id);
 }
 
@@ -213,7 +221,7 @@ result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
   if (rdma_migrate_id(request, channel.assume_value()) != 0) {
     const int errnum = errno;
     rdma_destroy_id(request);
-    rdma_destroy_event_channel(channel.assume_value());
+    destroy_channel(channel.assume_value());
     return error::from_errno(errnum, "rdma_migrate_id");
   }
   return cm_identifier(channel.assume_value(), request);
@@ -222,8 +230,8 @@ result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
 void cm_identifier::destroy() noexcept {
   // If this is a listener, the kernel rejects the connection requests that the program has not
   // taken from it.
-  if (id_ != nullptr && rdma_destroy_id(id_) != 0) report_destroy(errno, "rdma_destroy_id");
-  if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
+  if (id_ != nullptr) report_destroy(rdma_destroy_id(id_) != 0 ? errno : 0, "rdma_destroy_id", id_);
+  if (channel_ != nullptr) destroy_channel(channel_);
   id_ = nullptr;
   channel_ = nullptr;
 }

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <ostream>
+#include <string>
 
 namespace verbspp {
 
@@ -59,7 +61,7 @@ void detail::context_state::set_ownership(ownership whose) noexcept {
 detail::context_state::~context_state() {
   if (closed_by == ownership::borrowed) return;
   errno = 0;  // ibv_close_device returns -1, and does not promise to set errno
-  report_destroy(errno_of(ibv_close_device(native)), "ibv_close_device");
+  report_destroy(errno_of(ibv_close_device(native)), "ibv_close_device", native);
 }
 
 result<context> context::from_native(ibv_context* native, ownership whose) noexcept {
@@ -195,6 +197,12 @@ result<std::optional<async_event>> context::wait_async_event(
 
 int context::async_event_file_descriptor() const noexcept {
   return state_ ? state_->events->descriptor() : -1;
+}
+
+std::ostream& operator<<(std::ostream& out, const context& opened) {
+  if (opened.native_handle() == nullptr) return out << "context that was moved from";
+  return out << "context fd " << std::to_string(opened.native_handle()->cmd_fd) << ", device "
+             << opened.device_name();
 }
 
 }  // namespace verbspp

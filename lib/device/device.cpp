@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
 #include <verbspp/base/detail/words.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/device/device.hpp>
 
@@ -130,6 +131,7 @@ result<context> device::open() const noexcept {
     ibv_close_device(opened);
     return error::from_errno(ENOMEM, operation);
   }
+  detail::trace(operation, opened);
   return context(detail::reference<detail::context_state>(state));
 }
 

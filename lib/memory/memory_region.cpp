@@ -3,6 +3,7 @@
 #include "memory/own_addresses.hpp"
 #include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/on_demand_paging.hpp>
 
@@ -80,7 +81,7 @@ error is_borrowed(const char* operation) noexcept {
 
 void deregister_or_report(ibv_mr* native) noexcept {
   const int errnum = errno_of(ibv_dereg_mr(native));
-  report_destroy(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
+  report_destroy(errnum, "ibv_dereg_mr", native, usual_cause_of_staying(errnum));
 }
 
 result<void> check_on_demand(const char* operation, const protection_domain& domain,
@@ -134,6 +135,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   ibv_mr* const native =
       ibv_reg_mr_iova2(domain.below().native_handle(), address, length, start, rights.bits);
   if (native == nullptr) return registration_failure(errno, registering, length);
+  trace(registering, native, native->lkey);
   return memory_registration(domain.below(), native, start);
 }
 
@@ -152,6 +154,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
       ibv_reg_dmabuf_mr(domain.below().native_handle(), part.offset, length, start,
                         part.file_descriptor, static_cast<int>(rights.bits));
   if (native != nullptr) {
+    trace(registering_dmabuf, native, native->lkey);
     memory_registration made(domain.below(), native, start);
     made.tell_of_addresses();  // the addresses belong to the exporting device
     return made;
@@ -198,8 +201,10 @@ result<void> memory_registration::deregister() noexcept {
   if (whose_ == ownership::borrowed) return is_borrowed(operation);
   forget_addresses();
   range_ = {};
-  const int errnum = errno_of(ibv_dereg_mr(std::exchange(native_, nullptr)));
-  if (errnum != 0) return error::from_errno(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
+  ibv_mr* const native = std::exchange(native_, nullptr);
+  const int errnum = errno_of(ibv_dereg_mr(native));
+  if (errnum != 0) return error::from_errno(errnum, operation, usual_cause_of_staying(errnum));
+  trace(operation, native);
   return success();
 }
 
@@ -241,7 +246,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
     range_.lkey = native_->lkey;
     range_.rkey = native_->rkey;
     if (returned != 0)
-      report_destroy(errnum, reregistering,
+      report_release(errnum, reregistering,
                      "it succeeded, but children of fork will not have the previous memory");
     return success();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/memory/memory_window.hpp>
 
 #include <array>
@@ -62,6 +63,7 @@ result<void> memory_window_owner::allocate(memory_window_type type) noexcept {
   errno = 0;
   native_ = ibv_alloc_mw(domain_.native_handle(), static_cast<ibv_mw_type>(type));
   if (native_ == nullptr) return allocation_failure(errno, domain_, type);
+  trace(allocating, native_, native_->rkey);
   return success();
 }
 
@@ -87,7 +89,7 @@ error window_is_gone(const char* operation) noexcept {
 
 memory_window_owner::~memory_window_owner() {
   if (native_ != nullptr && whose_ == ownership::taken)
-    report_destroy(errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw",
+    report_destroy(errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw", native_,
                    "peers may still have access through the memory window");
 }
 

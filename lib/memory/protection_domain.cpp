@@ -2,11 +2,14 @@
 #include "device/usable.hpp"
 #include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/memory/thread_domain.hpp>
 
 #include <cerrno>
 #include <new>
+#include <ostream>
+#include <string>
 
 namespace verbspp {
 
@@ -16,7 +19,7 @@ detail::protection_domain_state::protection_domain_state(context parent, ibv_pd*
 
 detail::protection_domain_state::~protection_domain_state() {
   if (destroyed_by == ownership::taken)
-    report_destroy(errno_of(ibv_dealloc_pd(native)), "ibv_dealloc_pd");
+    report_destroy(errno_of(ibv_dealloc_pd(native)), "ibv_dealloc_pd", native);
 }
 
 protection_domain::protection_domain(
@@ -47,7 +50,10 @@ result<protection_domain> protection_domain::allocate(const class context& paren
   ibv_pd* const allocated = ibv_alloc_pd(parent.native_handle());
   if (allocated == nullptr) return error::from_errno(errno, operation);
   auto domain = adopt(parent, allocated, ownership::taken, operation);
-  if (domain.has_error()) ibv_dealloc_pd(allocated);
+  if (domain.has_error())
+    ibv_dealloc_pd(allocated);
+  else
+    detail::trace(operation, allocated);
   return domain;
 }
 
@@ -79,6 +85,7 @@ result<protection_domain> protection_domain::create_parent(const protection_doma
     ibv_dealloc_pd(allocated);
     return created;
   }
+  detail::trace(operation, allocated);
   created.assume_value().state_->below = below.state_;
   created.assume_value().state_->threads = threads.state_;
   return created;
@@ -108,6 +115,13 @@ result<ibv_pd*> protection_domain::release() && noexcept {
   state_->destroyed_by = ownership::borrowed;
   state_ = {};
   return native;
+}
+
+std::ostream& operator<<(std::ostream& out, const protection_domain& domain) {
+  if (!domain.state_) return out << "protection domain that was moved from";
+  out << (domain.state_->below ? "parent domain " : "protection domain ")
+      << std::to_string(domain.native_handle()->handle);
+  return out << ", device " << domain.context().device_name();
 }
 
 }  // namespace verbspp

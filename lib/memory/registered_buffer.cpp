@@ -100,13 +100,13 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
 page_range::~page_range() {
   if (first_ == nullptr) return;
   pages_go(first_);
-  if (::munmap(first_, size_) != 0) report_destroy(errno, "munmap");
+  if (::munmap(first_, size_) != 0) report_release(errno, "munmap");
 }
 
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept {
   if (deregistered.has_value()) return;
   pages.abandon();
-  report_destroy(deregistered.assume_error().native_errno(), "ibv_dereg_mr",
+  report_release(deregistered.assume_error().native_errno(), "ibv_dereg_mr",
                  "the memory stays registered, so it is not freed either");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/memory/thread_domain.hpp>
 
 #include <cerrno>
@@ -9,7 +10,7 @@
 namespace verbspp {
 
 detail::thread_domain_state::~thread_domain_state() {
-  report_destroy(errno_of(ibv_dealloc_td(native)), "ibv_dealloc_td");
+  report_destroy(errno_of(ibv_dealloc_td(native)), "ibv_dealloc_td", native);
 }
 
 result<thread_domain> thread_domain::create(const context& parent) noexcept {
@@ -29,6 +30,7 @@ result<thread_domain> thread_domain::create(const context& parent) noexcept {
     ibv_dealloc_td(allocated);
     return error::from_errno(ENOMEM, operation);
   }
+  detail::trace(operation, allocated);
   return thread_domain(detail::reference<detail::thread_domain_state>(state));
 }
 

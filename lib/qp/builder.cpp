@@ -6,6 +6,7 @@
 #include "queue/queue_memory.hpp"
 #include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/work/operations.hpp>
 
@@ -127,8 +128,11 @@ result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transpor
                ? error::from_errno(errno, operation, advice)
                : creation_failure(errno, operation);
   ibv_qp_ex* const extended = ibv_qp_to_qp_ex(created);
-  if (extended != nullptr) return native_queue_pair{created, extended};
-  report_destroy(errno_of(ibv_destroy_qp(created)), "ibv_destroy_qp");
+  if (extended != nullptr) {
+    trace(operation, created, created->qp_num);
+    return native_queue_pair{created, extended};
+  }
+  report_release(errno_of(ibv_destroy_qp(created)), "ibv_destroy_qp");
   return error(error_kind::not_supported, operation, advice);
 }
 
@@ -145,6 +149,7 @@ result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept
   ibv_qp* const created = ibv_create_qp(initial.pd, &plain);
   if (created == nullptr) return creation_failure(errno, "ibv_create_qp");
   initial.cap = plain.cap;
+  trace("ibv_create_qp", created, created->qp_num);
   return native_queue_pair{created, nullptr};
 }
 

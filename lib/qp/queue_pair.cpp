@@ -80,12 +80,12 @@ queue_pair_owner::~queue_pair_owner() {
   assert_not_posted_later(native_);
   for (; groups_; groups_ = std::move(groups_->next)) {
     const ibv_gid address = groups_->address.native();
-    report_destroy(errno_of(ibv_detach_mcast(native_, &address, groups_->multicast_lid.value())),
+    report_release(errno_of(ibv_detach_mcast(native_, &address, groups_->multicast_lid.value())),
                    "ibv_detach_mcast");
   }
   if (whose_ != ownership::taken) return;
   const std::uint32_t number = native_->qp_num;
-  report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp");
+  report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp", native_);
   forget_async_events(domain_.context(), async_event_element::queue_pair, number);
 }
 

@@ -5,6 +5,7 @@
 #include "queue/completion_channel_state.hpp"
 #include "queue/watched_descriptors.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/queue/completion_channel.hpp>
 
 #include <poll.h>
@@ -32,7 +33,7 @@ constexpr unsigned acknowledged_together = 64;
 
 completion_channel_state::~completion_channel_state() {
   if (destroyed_by == ownership::taken)
-    report_destroy(errno_of(ibv_destroy_comp_channel(native)), "ibv_destroy_comp_channel");
+    report_destroy(errno_of(ibv_destroy_comp_channel(native)), "ibv_destroy_comp_channel", native);
 }
 
 void completion_channel_state::append_pending(completion_queue_state& queue) noexcept {
@@ -303,6 +304,7 @@ result<completion_channel> completion_channel::create(const class context& paren
     ibv_destroy_comp_channel(created);
     return error::from_errno(ENOMEM, operation);
   }
+  detail::trace(operation, created);
   return completion_channel(detail::reference<detail::completion_channel_state>(state));
 }
 

@@ -6,6 +6,7 @@
 #include "queue/queue_memory.hpp"
 #include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/queue/completion_channel.hpp>
 #include <verbspp/queue/completion_queue.hpp>
@@ -76,6 +77,7 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   errno = 0;
   state->native = create_native(*state.get(), capacity, device);
   if (state->native != nullptr) {
+    trace(operation, state->native);
     state->begin_reporting(false);
     return state;
   }
@@ -154,7 +156,7 @@ completion_queue_state::~completion_queue_state() {
   failures.stop();
   if (channel) channel->forget(*this);
   if (destroyed_by == ownership::taken) {
-    report_destroy(errno_of(ibv_destroy_cq(native)), "ibv_destroy_cq");
+    report_destroy(errno_of(ibv_destroy_cq(native)), "ibv_destroy_cq", native);
     forget_async_events(owner, async_event_element::completion_queue,
                         reinterpret_cast<std::uintptr_t>(native));
   }

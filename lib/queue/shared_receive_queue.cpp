@@ -4,6 +4,7 @@
 #include "memory/usable.hpp"
 #include "queue/queue_memory.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
 
@@ -26,7 +27,7 @@ error moved_from(const char* operation) noexcept {
 
 detail::shared_receive_queue_state::~shared_receive_queue_state() {
   if (destroyed_by != ownership::taken) return;
-  report_destroy(errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq");
+  report_destroy(errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq", native);
   forget_async_events(owner.context(), async_event_element::shared_receive_queue,
                       reinterpret_cast<std::uintptr_t>(native));
 }
@@ -64,6 +65,7 @@ result<shared_receive_queue> shared_receive_queue::create(const class protection
     ibv_destroy_srq(created);
     return error::from_errno(ENOMEM, creating_receive_queue);
   }
+  detail::trace(creating_receive_queue, created);
   return shared_receive_queue(detail::reference<detail::shared_receive_queue_state>(state));
 }
 

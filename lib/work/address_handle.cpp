@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/object_trace.hpp>
 #include <verbspp/work/address_handle.hpp>
 #include <verbspp/work/datagram.hpp>
 
@@ -36,6 +37,7 @@ result<address_handle> address_handle::create(const class protection_domain& dom
   class protection_domain below = domain.below();
   ibv_ah* const created = ibv_create_ah(below.native_handle(), &address);
   if (created == nullptr) return error::from_errno(errno, operation, usual_cause(errno));
+  detail::trace("ibv_create_ah", created);
   return address_handle(created, std::move(below), ownership::taken);
 }
 
@@ -85,7 +87,7 @@ result<address_handle> address_handle::from_native(const class protection_domain
 
 address_handle::~address_handle() {
   if (native_ != nullptr && whose_ == ownership::taken)
-    detail::report_destroy(detail::errno_of(ibv_destroy_ah(native_)), "ibv_destroy_ah");
+    detail::report_destroy(detail::errno_of(ibv_destroy_ah(native_)), "ibv_destroy_ah", native_);
 }
 
 std::ostream& operator<<(std::ostream& out, const address_handle& handle) {

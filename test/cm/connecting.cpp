@@ -463,6 +463,24 @@ TEST_CASE("a listener for both families reserves IPv4 as well") {
   CHECK(failure_of(cm_listener::open(ipv4)) == error_kind::busy);
 }
 
+TEST_CASE("a handler traces the identifiers that the library creates and destroys") {
+  need_manager();
+  static int created, destroyed;
+  created = destroyed = 0;
+  const auto before = set_object_trace_handler(
+      [](const char* call, const void* /*object*/, std::uint32_t /*number*/) noexcept {
+        if (std::strcmp(call, "rdma_create_id") == 0) ++created;
+        if (std::strcmp(call, "rdma_destroy_id") == 0) ++destroyed;
+      });
+  {
+    const cm_listener listener = must(cm_listener::open(cm_address::any(0)));
+    CHECK(created == 1);
+    CHECK(destroyed == 0);
+  }
+  set_object_trace_handler(before);
+  CHECK(destroyed == 1);
+}
+
 TEST_CASE("only one of the listeners that reuse an address can listen") {
   cm_bed bed(family::ipv4, {.reuse_address = true});
   const cm_address address = bed.listener.address();

@@ -375,9 +375,13 @@ result<registered_buffer<>> allocate_large(const protection_domain& domain, std:
 
 // See what happens
 
-/// Prints a channel, and the events of the device; reports destructors that fail.
+/// Prints a channel, and the events of the device; traces the objects that are created and
+/// destroyed from now on, and reports destructors that fail.
 void show(const channel& peer, const context& device) {
   std::cerr << peer << '\n';
+  set_object_trace_handler([](const char* call, const void* object, std::uint32_t number) noexcept {
+    std::cerr << call << ' ' << object << ' ' << number << '\n';
+  });
   set_destroy_failure_handler([](const error& failure) noexcept { std::cerr << failure << '\n'; });
   while (true) {
     const auto event = device.poll_async_event();

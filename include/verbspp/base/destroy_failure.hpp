@@ -16,8 +16,11 @@ using destroy_failure_handler = void (*)(const error& failure) noexcept;
 destroy_failure_handler set_destroy_failure_handler(destroy_failure_handler handler) noexcept;
 
 namespace detail {
-/// Reports to the handler that an object could not be released. Does nothing if `errnum` is 0.
-void report_destroy(int errnum, const char* operation, const char* hint = nullptr) noexcept;
+/// Reports to the handler that a resource could not be released. Does nothing if `errnum` is 0.
+void report_release(int errnum, const char* operation, const char* hint = nullptr) noexcept;
+/// Reports the failure to destroy an object, or traces its destruction if `errnum` is 0.
+void report_destroy(int errnum, const char* operation, const void* object,
+                    const char* hint = nullptr) noexcept;
 }  // namespace detail
 
 }  // namespace verbspp

@@ -14,6 +14,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstddef>
+#include <iosfwd>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -157,6 +158,7 @@ class context {
   }
   /// True if both are handles to the same native context. Opening a device twice creates two
   /// contexts.
+  friend std::ostream& operator<<(std::ostream& out, const context& opened);
   friend bool operator==(const context& a, const context& b) noexcept {
     return a.native_handle() == b.native_handle();
   }

@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <iosfwd>
 #include <utility>
 
 namespace verbspp {
@@ -83,6 +84,7 @@ class protection_domain {
   [[nodiscard]] protection_domain below() const noexcept;
   /// Null if this protection domain was moved from.
   [[nodiscard]] ibv_pd* native_handle() const noexcept { return state_ ? state_->native : nullptr; }
+  friend std::ostream& operator<<(std::ostream& out, const protection_domain& domain);
   friend bool operator==(const protection_domain& a, const protection_domain& b) noexcept {
     return a.native_handle() == b.native_handle();
   }

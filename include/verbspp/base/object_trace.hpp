@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace verbspp {
+
+/// A function that is called after the library has created or destroyed an object of libibverbs or
+/// librdmacm. It is called on the thread that makes the call, and must not throw.
+/// \param call the C function, such as "ibv_create_qp" or "ibv_destroy_qp"
+/// \param object the address of the C object, such as an `ibv_qp`; after its destruction, this is
+/// only a name for it
+/// \param number the number of a queue pair, the lkey of a memory region, or the rkey of a memory
+/// window; 0 for other objects, and after a destruction
+using object_trace_handler = void (*)(const char* call, const void* object,
+                                      std::uint32_t number) noexcept;
+
+/// Replaces the handler and returns the previous one. Null, which is the default, traces nothing.
+/// Of an adopted object (`from_native`), only the destruction is traced; of a released one
+/// (`release`), only the creation. A destruction that fails is reported to the handler of
+/// `set_destroy_failure_handler` instead. This function is thread-safe.
+object_trace_handler set_object_trace_handler(object_trace_handler handler) noexcept;
+
+namespace detail {
+/// Passes a creation or a destruction to the handler.
+void trace(const char* call, const void* object, std::uint32_t number = 0) noexcept;
+}  // namespace detail
+
+}  // namespace verbspp
