@@ -80,6 +80,7 @@ result<void> move_to_port(endpoint& local, connection_parameters& parameters,
   local.address = addresses.address;
   local.gid_type = addresses.type;
   local.addresses = addresses.offer;
+  local.is_address_set_by_hand = false;  // a GID index belongs to its port
   local.mtu = parameters.mtu ? std::min(*parameters.mtu, port.active_mtu()) : port.active_mtu();
   return success();
 }

@@ -102,6 +102,20 @@ TEST_CASE("the ports of one device have their own attributes and addresses", "[t
   CHECK(two.active_mtu().bytes() == 1024);
 }
 
+TEST_CASE("a queue pair that moves to another port offers the addresses of that port",
+          "[two ports]") {
+  const testbed bed;
+  if (!has_second_port(bed)) SKIP("this test needs a device with two ports");
+  auto moved = must(bed.left().port(first).gid_index(0).build());
+  CHECK(moved.endpoint().is_address_set_by_hand);
+  constexpr auto init = queue_pair_state::init;
+  must(moved.modify(attributes_for<transport::rc, init, init>().port(second)));
+  const endpoint expected = must(bed.right().port(second).build()).endpoint();
+  CHECK(moved.endpoint().address == expected.address);
+  CHECK(moved.endpoint().addresses == expected.addresses);
+  CHECK_FALSE(moved.endpoint().is_address_set_by_hand);
+}
+
 TEST_CASE("a device reports its NUMA node", "[two ports]") {
   const testbed bed;
   if (!has_second_port(bed) || device_name() != "soft0")
