@@ -216,7 +216,7 @@ result<void> acceptor_core::accept_some() noexcept {
     result<std::optional<tcp_socket>> accepted = listener_.try_accept();
     if (!accepted.has_value()) {
       // Accepting works again once other descriptors have been closed.
-      note_failure(accepted.assume_error());
+      note_failure(accepted.assume_error(), {});
       next_accept_ = steady_clock::now() + pause_without_descriptors;
       return success();
     }
@@ -237,12 +237,15 @@ result<void> acceptor_core::accept_some() noexcept {
 void acceptor_core::take(tcp_socket socket) noexcept {
   exchange_setup setup = setup_;
   setup.file_descriptor = socket.descriptor();
+  const result<gid> address = socket.peer_address();
+  const gid peer = address.has_value() ? address.assume_value() : gid{};
   auto core = exchange_core::create(setup, options_.limit);
-  if (!core.has_value()) return note_failure(core.assume_error());
+  if (!core.has_value()) return note_failure(core.assume_error(), peer);
   const std::uint32_t place = pop(free_);
   client& made = clients_.get()[place];
   made.core = std::move(core).assume_value();
   made.socket = std::move(socket);
+  made.address = peer;
   made.state = client_state::speaking;
   made.watched = 0;
   made.came = steady_clock::now();
@@ -321,8 +324,8 @@ void acceptor_core::fail_late(std::uint32_t place) noexcept {
 }
 
 void acceptor_core::fail(std::uint32_t place, const error& why) noexcept {
-  note_failure(why);
   client& failed = clients_.get()[place];
+  note_failure(why, failed.address);
   leave(under_way_list_, place);
   --under_way_;
   if (failed.state == client_state::speaking) leave(speaking_list_, place);
@@ -332,9 +335,10 @@ void acceptor_core::fail(std::uint32_t place, const error& why) noexcept {
   free_place(place);
 }
 
-void acceptor_core::note_failure(const error& why) noexcept {
+void acceptor_core::note_failure(const error& why, const gid& address) noexcept {
   ++failed_;
   last_failure_ = why;
+  last_failed_client_ = address;
 }
 
 void acceptor_core::watch_client(std::uint32_t place) noexcept {

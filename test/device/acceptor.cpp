@@ -274,6 +274,8 @@ TEST_CASE("silent clients are disconnected when the timeout expires") {
   CHECK(serving.clients->under_way() == 0);
   CHECK(serving.offers == 0);
   CHECK(serving.clients->last_failure()->message().find("sent no hello") != std::string::npos);
+  // The clients are on the server's host.
+  CHECK(serving.clients->last_failed_client() == must(silent.front().peer_address()));
 }
 
 TEST_CASE("clients beyond the limit on simultaneous handshakes wait until others have finished") {
@@ -428,6 +430,7 @@ TEST_CASE("a moved-from acceptor has no clients and returns an error") {
   CHECK(empty.under_way() == 0);
   CHECK(empty.failed() == 0);
   CHECK(!empty.last_failure());
+  CHECK(empty.last_failed_client().is_zero());
   CHECK(!moved.is_stopped());
 }
 

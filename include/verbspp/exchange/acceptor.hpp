@@ -5,6 +5,7 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/device/gid.hpp>
 #include <verbspp/exchange/acceptor_options.hpp>
 #include <verbspp/exchange/detail/acceptor_core.hpp>
 #include <verbspp/exchange/exchange.hpp>
@@ -262,6 +263,11 @@ class exchange_acceptor {
   [[nodiscard]] const std::optional<error>& last_failure() const noexcept {
     static constexpr std::optional<error> none;
     return core_ ? core_->last_failure() : none;
+  }
+  /// The IP address of the client whose exchange failed last. Zero if no exchange has failed, or if
+  /// the client is not connected by IP. An IPv4 address has the form ::ffff:a.b.c.d.
+  [[nodiscard]] gid last_failed_client() const noexcept {
+    return core_ ? core_->last_failed_client() : gid{};
   }
 
  private:

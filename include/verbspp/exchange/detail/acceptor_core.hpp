@@ -5,6 +5,7 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/device/gid.hpp>
 #include <verbspp/exchange/acceptor_options.hpp>
 #include <verbspp/exchange/detail/exchange_core.hpp>
 #include <verbspp/exchange/tcp.hpp>
@@ -45,6 +46,7 @@ class acceptor_core {
   [[nodiscard]] std::uint32_t under_way() const noexcept { return under_way_; }
   [[nodiscard]] std::uint64_t failed() const noexcept { return failed_; }
   [[nodiscard]] const std::optional<error>& last_failure() const noexcept { return last_failure_; }
+  [[nodiscard]] const gid& last_failed_client() const noexcept { return last_failed_client_; }
 
  protected:
   acceptor_core(const acceptor_options& options, const exchange_setup& setup) noexcept
@@ -68,6 +70,7 @@ class acceptor_core {
   };
   struct client {
     tcp_socket socket{};
+    gid address{};  ///< zero if it is not an IP address
     owned<exchange_core> core{};
     client_state state = client_state::free;
     std::uint32_t watched = 0;  ///< the events that epoll waits for
@@ -102,7 +105,7 @@ class acceptor_core {
   void finish(std::uint32_t place) noexcept;
   void fail(std::uint32_t place, const error& why) noexcept;
   void fail_late(std::uint32_t place) noexcept;
-  void note_failure(const error& why) noexcept;
+  void note_failure(const error& why, const gid& address) noexcept;
   void watch_client(std::uint32_t place) noexcept;
   void watch_listener() noexcept;
   void set_timer() noexcept;
@@ -128,6 +131,7 @@ class acceptor_core {
   std::uint32_t shaking_hands_ = 0;
   std::uint64_t failed_ = 0;
   std::optional<error> last_failure_{};
+  gid last_failed_client_{};
   // The earliest time at which the next client may be accepted.
   std::chrono::steady_clock::time_point next_accept_{};
   std::chrono::steady_clock::time_point timer_set_to_{};
