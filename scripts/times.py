@@ -43,10 +43,10 @@ def tests_of(log):
     return sorted(found, key=lambda test: -test[0])
 
 
-def processor_time_of(*command, **arguments):
+def processor_time_of(*command, check=True, **arguments):
     """The processor time that a command takes, in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(*command, **arguments, check=True)
+    subprocess.run(*command, **arguments, check=check)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -60,7 +60,8 @@ def compile_again(folder, name):
 
 def run_again(folder, test):
     """The processor time that a test takes, in seconds."""
-    return processor_time_of(test["command"], env=test["env"], cwd=folder, capture_output=True, timeout=600)
+    # Its verdict was that of the first run. Alone, a test may lack programs that only some sets of tests build.
+    return processor_time_of(test["command"], check=False, env=test["env"], cwd=folder, capture_output=True, timeout=600)
 
 
 def allowed(seconds, reference):
