@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <ostream>
+#include <string>
 
 namespace verbspp::detail {
 
@@ -574,3 +576,15 @@ duration_histogram caller_core::durations(std::uint16_t method) const noexcept {
 }
 
 }  // namespace verbspp::detail
+
+namespace verbspp {
+
+std::ostream& operator<<(std::ostream& out, const caller& printed) {
+  if (!printed.core_) return out << "caller that was moved from";
+  const caller_statistics counted = printed.statistics();
+  return out << "caller, calls: " << std::to_string(counted.calls)
+             << ", answers: " << std::to_string(counted.answers) << ", "
+             << printed.core_.get()->link();
+}
+
+}  // namespace verbspp

@@ -2,11 +2,14 @@
 #include "calls/call_messages.hpp"
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/detail/service_core.hpp>
+#include <verbspp/calls/service.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <ostream>
+#include <string>
 #include <utility>
 
 namespace verbspp::detail {
@@ -458,3 +461,14 @@ service_statistics service_core::statistics(std::uint16_t method) const noexcept
 }
 
 }  // namespace verbspp::detail
+
+namespace verbspp {
+
+std::ostream& operator<<(std::ostream& out, const service& printed) {
+  if (!printed.core_) return out << "service that was moved from";
+  const service_statistics counted = printed.statistics();
+  return out << "service, calls: " << std::to_string(counted.calls)
+             << ", answers: " << std::to_string(counted.answers) << ", " << printed.hub();
+}
+
+}  // namespace verbspp

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <new>
+#include <ostream>
+#include <string>
 #include <utility>
 
 namespace verbspp {
@@ -107,6 +109,18 @@ wait_limit::time_point inbox::deadline() const noexcept {
 }
 
 std::uint32_t inbox::posted() const noexcept { return state_ ? state_->posted : 0; }
+
+std::ostream& operator<<(std::ostream& out, const inbox& printed) {
+  if (!printed.state_) return out << "inbox that was moved from";
+  const detail::inbox_state& mine = *printed.state_.get();
+  out << "inbox, ";
+  if (mine.is_shared)
+    out << "the hub posts its receives";
+  else
+    out << "receives posted: " << std::to_string(mine.posted) << " of "
+        << std::to_string(mine.depth);
+  return out << ", messages that have arrived: " << std::to_string(mine.messages);
+}
 
 result<void> inbox::fill(detail::inbox_state& mine) noexcept {
   if (mine.is_shared) {

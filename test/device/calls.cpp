@@ -355,6 +355,25 @@ TEST_CASE("calls refuse invalid options and objects that were moved from with a 
   must(unstarted.start<sum_method>(std::move(link), patience));
 }
 
+TEST_CASE("a caller and a service print their calls and connections") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  must(calls.call<note_method>(1, patience));
+  std::ostringstream text;
+  text << calls;
+  // The comparison of the methods is a call, too.
+  CHECK_THAT(text.str(), Catch::StartsWith("caller, calls: 2, answers: 2, ") &&
+                             Catch::Contains("channel") && Catch::Contains("connected"));
+  text.str("");
+  text << serving.served();
+  CHECK_THAT(text.str(), Catch::StartsWith("service, calls: 2, answers: 2, hub, 1 of "));
+  const caller moved = std::move(calls);
+  text.str("");
+  text << calls;  // NOLINT(bugprone-use-after-move)
+  CHECK(text.str() == "caller that was moved from");
+}
+
 TEST_CASE("calls are counted by method, at both ends") {
   const testbed bed;
   running_service serving(bed);

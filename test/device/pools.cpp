@@ -187,6 +187,9 @@ TEST_CASE("an inbox returns messages in order and posts receives with few doorbe
   const auto pool = must(message_pool::create(bed.domain, 24, 64));
   auto arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
   CHECK(arrivals.posted() == 8);
+  std::ostringstream text;
+  text << arrivals;
+  CHECK(text.str() == "inbox, receives posted: 8 of 8, messages that have arrived: 0");
   channel_pair ends = connect_channels(std::move(left), std::move(right));
   // The lambdas capture these references because clang 14 cannot capture structured bindings.
   channel& here = ends.left;

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -348,6 +349,8 @@ class caller {
   [[nodiscard]] duration_histogram durations() const noexcept {
     return core_->durations(Called::number);
   }
+  /// Prints the number of calls, and the channel.
+  friend std::ostream& operator<<(std::ostream& out, const caller& printed);
 
  private:
   explicit caller(detail::reference<detail::caller_core> core) noexcept : core_(std::move(core)) {}

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -309,6 +310,8 @@ class service {
   [[nodiscard]] service_statistics statistics() const noexcept {
     return core_->statistics(Called::number);
   }
+  /// Prints the number of calls, and the hub, which knows the number of clients.
+  friend std::ostream& operator<<(std::ostream& out, const service& printed);
 
  private:
   explicit service(detail::owned<detail::service_core> core) noexcept : core_(std::move(core)) {}

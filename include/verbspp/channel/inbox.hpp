@@ -9,6 +9,7 @@
 #include <verbspp/channel/message_pool.hpp>
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 
 namespace verbspp {
@@ -107,6 +108,8 @@ class inbox {
 
   /// The number of receives that are posted now; 0 if the hub posts them.
   [[nodiscard]] std::uint32_t posted() const noexcept;
+
+  friend std::ostream& operator<<(std::ostream& out, const inbox& printed);
 
  private:
   friend detail::awaited_message;
