@@ -15,6 +15,7 @@
 
 using verbspp::address_offer;
 using verbspp::address_pair;
+using verbspp::address_reach;
 using verbspp::choose_addresses;
 using verbspp::error_kind;
 using verbspp::gid;
@@ -110,6 +111,15 @@ TEST_CASE("the best sixteen addresses of a large table are offered") {
     CHECK(offer[i].type == gid_type::roce_v2);
     CHECK(offer[i].address.is_ipv4_mapped());
   }
+}
+
+TEST_CASE("of addresses in one subnet, a pair in the same VLAN is preferred") {
+  const host left = host().has(2, "192.0.2.1/24").has(3, "192.0.2.3/24", 100);
+  const host right = host().has(2, "192.0.2.2/24", 100);
+  const auto chosen = choose_addresses(left.offer(), right.offer());
+  REQUIRE(chosen.has_value());
+  CHECK(to_string(chosen.value().local.address) == "::ffff:192.0.2.3");
+  CHECK(chosen.value().reach == address_reach::same_subnet);
 }
 
 TEST_CASE("the error about a missing offer names the end without addresses") {

@@ -13,7 +13,7 @@
 
 using verbspp::error;
 using verbspp::set_destroy_failure_handler;
-using verbspp::detail::report_destroy;
+using verbspp::detail::report_release;
 
 namespace {
 
@@ -66,7 +66,7 @@ std::string captured_stderr(Function function) {
 
 TEST_CASE("a release that fails is reported to the handler with errno, operation and hint") {
   const handler_for_this_test handler(&keep);
-  report_destroy(EBUSY, "ibv_dealloc_pd", "something uses it");
+  report_release(EBUSY, "ibv_dealloc_pd", "something uses it");
   CHECK(reports == 1);
   REQUIRE(reported);
   CHECK(reported->message() ==
@@ -75,23 +75,23 @@ TEST_CASE("a release that fails is reported to the handler with errno, operation
 
 TEST_CASE("a release that succeeds is not reported") {
   const handler_for_this_test handler(&keep);
-  report_destroy(0, "ibv_dealloc_pd");
+  report_release(0, "ibv_dealloc_pd");
   CHECK(reports == 0);
 }
 
 TEST_CASE("setting the handler returns the previous one") {
   const handler_for_this_test handler(&keep);
   CHECK(set_destroy_failure_handler(&ignore) == &keep);
-  report_destroy(EBUSY, "ibv_dealloc_pd");
+  report_release(EBUSY, "ibv_dealloc_pd");
   CHECK(reports == 0);
   CHECK(set_destroy_failure_handler(&keep) == &ignore);
-  report_destroy(EBUSY, "ibv_dealloc_pd");
+  report_release(EBUSY, "ibv_dealloc_pd");
   CHECK(reports == 1);
 }
 
 TEST_CASE("without a handler a failed release writes one line to stderr") {
   const handler_for_this_test handler(nullptr);
-  const auto text = captured_stderr([] { report_destroy(EBUSY, "ibv_destroy_qp", "why"); });
+  const auto text = captured_stderr([] { report_release(EBUSY, "ibv_destroy_qp", "why"); });
   CHECK(text ==
         "verbspp: a verbs object could not be released: ibv_destroy_qp: Device or resource busy "
         "(EBUSY); why\n");

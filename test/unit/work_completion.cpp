@@ -15,6 +15,7 @@
 #include <system_error>
 
 using verbspp::immediate_data;
+using verbspp::queue_pair_number;
 using verbspp::work_completion;
 using verbspp::work_error;
 using verbspp::work_error_class;
@@ -132,8 +133,8 @@ TEST_CASE("the message of a failed request is one line with all known details") 
   CHECK(told.message() == "RDMA read" + failure.message().substr(std::strlen("work request")));
   CHECK(printed(told) == told.message());
   CHECK_FALSE(told.peer());
-  const auto named = told.with_peer(queue_pair_number::checked<0xabcdef>());
-  CHECK(named.peer() == queue_pair_number::checked<0xabcdef>());
+  const auto named = told.with_peer(queue_pair_number(0xabcdef));
+  CHECK(named.peer() == queue_pair_number(0xabcdef));
   CHECK(contains(named.message(), "queue pair 0x001234, peer's queue pair 0xabcdef); the peer"));
   const auto again = work_error::from(error(named));
   REQUIRE(again);
