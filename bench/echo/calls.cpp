@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls.hpp"
 
+#include "plain.h"
 #include <verbspp/calls.hpp>
 
 #include <asio/awaitable.hpp>
@@ -151,6 +152,30 @@ asio::awaitable<void> call_tcp(socket_type& socket, std::uint64_t count) {
   }
 }
 
+// Round trips over TCP.
+
+using echo_payload = std::array<std::byte, echo_bytes>;
+
+asio::awaitable<void> ask_tcp(socket_type& socket, const side& mine, nanoseconds_each& times) {
+  echo_payload question{};
+  for (std::uint64_t i = 0; i < all_messages(mine); ++i) {
+    const auto begin = clock_type::now();
+    co_await asio::async_write(socket, asio::buffer(question), asio::use_awaitable);
+    co_await asio::async_read(socket, asio::buffer(question), asio::use_awaitable);
+    const std::chrono::nanoseconds length = clock_type::now() - begin;
+    if (i >= mine.messages / 10) times.push_back(length.count());
+  }
+}
+
+asio::awaitable<void> echo_tcp(socket_type socket, std::uint64_t count) {
+  socket.set_option(asio::ip::tcp::no_delay(true));
+  echo_payload each;
+  for (; count != 0; --count) {
+    co_await asio::async_read(socket, asio::buffer(each), asio::use_awaitable);
+    co_await asio::async_write(socket, asio::buffer(each), asio::use_awaitable);
+  }
+}
+
 /// Runs the coroutine. Asio reports failures by exceptions.
 result<void> run(asio::io_context& context, asio::awaitable<void> routine) {
   std::exception_ptr failed;
@@ -162,20 +187,36 @@ result<void> run(asio::io_context& context, asio::awaitable<void> routine) {
   return success();
 }
 
-result<nanoseconds_each> measure_tcp(const side& mine) {
+result<void> connect_tcp(const side& mine, socket_type& socket) {
   VERBSPP_TRY(port, trade(mine.socket, std::array<std::byte, 2>{}));
-  asio::io_context context;
-  socket_type socket(context);
   asio::error_code failed;
   socket.connect({asio::ip::address_v4::loopback(), std::bit_cast<std::uint16_t>(port)}, failed);
   if (failed) return error::from_errno(failed.value(), "connect");
   socket.set_option(asio::ip::tcp::no_delay(true));
+  return success();
+}
+
+result<nanoseconds_each> measure_tcp(const side& mine) {
+  asio::io_context context;
+  socket_type socket(context);
+  VERBSPP_TRYV(connect_tcp(mine, socket));
   VERBSPP_TRYV(run(context, call_tcp(socket, mine.messages / 10)));
   const auto begin = clock_type::now();
   VERBSPP_TRYV(run(context, call_tcp(socket, mine.messages)));
   return nanoseconds_each{per_message(mine, begin).count()};
 }
 
+result<nanoseconds_each> measure_tcp_echo(const side& mine) {
+  asio::io_context context;
+  socket_type socket(context);
+  VERBSPP_TRYV(connect_tcp(mine, socket));
+  nanoseconds_each times;
+  times.reserve(mine.messages);
+  VERBSPP_TRYV(run(context, ask_tcp(socket, mine, times)));
+  return times;
+}
+
+template <asio::awaitable<void> (*Serve)(socket_type, std::uint64_t)>
 result<void> answer_tcp(const side& mine) {
   asio::io_context context;
   asio::ip::tcp::acceptor acceptor(context, {asio::ip::address_v4::loopback(), 0});
@@ -185,7 +226,7 @@ result<void> answer_tcp(const side& mine) {
   asio::error_code failed;
   acceptor.accept(socket, failed);
   if (failed) return error::from_errno(failed.value(), "accept");
-  return run(context, serve_tcp(std::move(socket), all_messages(mine)));
+  return run(context, Serve(std::move(socket), all_messages(mine)));
 }
 
 // 1 MiB at a time: memory that calls lend, and a stream of writes.
@@ -282,7 +323,8 @@ result<void> answer_writes(const side& mine) {
 }  // namespace
 
 const form calls_by_verbspp{measure_calls, answer_calls};
-const form calls_by_tcp{measure_tcp, answer_tcp};
+const form calls_by_tcp{measure_tcp, answer_tcp<serve_tcp>};
+const form echo_by_tcp{measure_tcp_echo, answer_tcp<echo_tcp>};
 const form lending_calls{measure_lending, answer_lending};
 const form stream_of_writes{measure_writes, answer_writes};
 

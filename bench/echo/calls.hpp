@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Calls of 32 bytes compared with the same service over TCP, and calls that lend 1 MiB compared
-/// with a stream of writes.
+/// with a stream of writes. Also an echo over TCP, with which awaited messages are compared.
 #pragma once
 
 #include "side.hpp"
@@ -11,6 +11,9 @@ namespace bench {
 // Each measures the time of one call, with several in flight.
 extern const form calls_by_verbspp;
 extern const form calls_by_tcp;
+
+// Measures the round trip time of `echo_bytes`, by coroutines of Asio.
+extern const form echo_by_tcp;
 
 // Each measures the time of 1 MiB.
 extern const form lending_calls;

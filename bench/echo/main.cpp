@@ -179,6 +179,10 @@ class routine {
 
   routine(routine&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   routine& operator=(routine&&) = delete;
+  /// The result of a coroutine that has ended; empty before.
+  [[nodiscard]] const std::optional<transport_result<void>>& ended() const {
+    return handle_.promise().result;
+  }
   ~routine() {
     if (handle_) handle_.destroy();
   }
@@ -303,6 +307,51 @@ result<void> answer(const side& mine) {
   });
 }
 
+// The same round trip by coroutines, for comparison with TCP.
+
+routine ask_awaited(by_inbox& own, const side& mine, nanoseconds_each& times) {
+  std::array<std::byte, echo_bytes> question{};
+  for (std::uint64_t i = 0; i < all_messages(mine); ++i) {
+    const auto begin = clock_type::now();
+    VERBSPP_CO_TRY(request, own.pool.take());
+    VERBSPP_CO_TRYV(request.assign(question));
+    VERBSPP_CO_TRYV(co_await own.link.async_send(std::move(request)));
+    VERBSPP_CO_TRYV(co_await own.messages.async_wait(patience));
+    const std::chrono::nanoseconds length = clock_type::now() - begin;
+    if (i >= mine.messages / 10) times.push_back(length.count());
+  }
+  co_return success();
+}
+
+routine answer_awaited(by_inbox& own, std::uint64_t count) {
+  for (; count != 0; --count) {
+    VERBSPP_CO_TRY(request, co_await own.messages.async_wait(patience));
+    VERBSPP_CO_TRYV(co_await own.link.async_send(std::move(request)));
+  }
+  co_return success();
+}
+
+result<void> run_to_its_end(channel& link, const routine& started) {
+  while (!started.ended()) link.poll();
+  if (started.ended()->has_value()) return success();
+  return error(started.ended()->error());
+}
+
+result<nanoseconds_each> measure_awaited(const side& mine) {
+  VERBSPP_TRY(own, by_inbox::open(mine));
+  nanoseconds_each times;
+  times.reserve(mine.messages);
+  VERBSPP_TRYV(run_to_its_end(own.link, ask_awaited(own, mine, times)));
+  VERBSPP_TRYV(meet(mine.socket));
+  return times;
+}
+
+result<void> echo_awaited(const side& mine) {
+  VERBSPP_TRY(own, by_inbox::open(mine));
+  VERBSPP_TRYV(run_to_its_end(own.link, answer_awaited(own, all_messages(mine))));
+  return meet(mine.socket);
+}
+
 struct comparison {
   std::string_view name;
   form plain;
@@ -325,6 +374,8 @@ const std::array comparisons{
                {ask<by_hub>, answer<by_hub>},
                false,
                "at most 1.15"},
+    // Instead of C, coroutines of Asio over TCP.
+    comparison{"latency", echo_by_tcp, {measure_awaited, echo_awaited}, false, "at most 0.2"},
     // Instead of C, the same service over TCP with Asio.
     comparison{"calls", calls_by_tcp, calls_by_verbspp, true, "at least 5"},
     // Instead of C, a stream of writes of the library.
