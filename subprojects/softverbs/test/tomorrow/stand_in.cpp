@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -23,6 +24,13 @@ struct verbs_ex_private {
 };
 
 namespace {
+
+/// The context of a driver. New members come first, so the older ones keep their distance to the
+/// end: rdma-core 59 has 3 members that rdma-core 44 lacks, and rdma-core 64 has 6.
+struct newer_context {
+  void (*newer[20])();
+  verbs_context older;
+};
 
 verbs_ex_private& table_of(ibv_context* context) { return *verbs_get_ctx(context)->priv; }
 
@@ -42,15 +50,20 @@ EXPORTED ibv_mr* ibv_tomorrow_register(ibv_pd* domain) {
 EXPORTED void ibv_tomorrow_release(ibv_mr* region) { table_of(region->context).release(region); }
 EXPORTED int ibv_tomorrow_change(ibv_qp* pair) { return table_of(pair->context).change(pair); }
 
-EXPORTED void* _verbs_init_and_alloc_context(ibv_device*, int, std::size_t size,
+EXPORTED void* _verbs_init_and_alloc_context(ibv_device* device, int, std::size_t size,
                                              verbs_context* offset, std::uint32_t);
-void* _verbs_init_and_alloc_context(ibv_device*, int, std::size_t size, verbs_context* offset,
-                                    std::uint32_t) {
+void* _verbs_init_and_alloc_context(ibv_device* device, int, std::size_t size,
+                                    verbs_context* offset, std::uint32_t) {
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with == nullptr || std::strcmp(with, "with") != 0) return nullptr;
+  const auto begin = reinterpret_cast<std::uintptr_t>(offset);
+  // libibverbs doesn't check this: it writes beyond the end of the memory.
+  if (size < begin + sizeof(newer_context)) {
+    std::fputs("FAILED: the context is longer than the memory that was asked for\n", stderr);
+    std::abort();
+  }
   void* const made = std::calloc(1, size);
-  auto* const context = reinterpret_cast<verbs_context*>(static_cast<char*>(made) +
-                                                         reinterpret_cast<std::uintptr_t>(offset));
+  auto* const context = reinterpret_cast<newer_context*>(static_cast<char*>(made) + begin);
   auto* const table = static_cast<verbs_ex_private*>(std::calloc(1, sizeof(verbs_ex_private)));
   table->change = [](ibv_qp*) { return EOPNOTSUPP; };
   table->export_descriptor = [](ibv_pd*) {
@@ -63,6 +76,10 @@ void* _verbs_init_and_alloc_context(ibv_device*, int, std::size_t size, verbs_co
     return nullptr;
   };
   table->release = [](ibv_mr*) {};
-  context->priv = table;
+  for (auto& operation : context->newer) operation = [] {};
+  context->older.priv = table;
+  context->older.sz = sizeof(newer_context);
+  context->older.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  context->older.context.device = device;
   return made;
 }
