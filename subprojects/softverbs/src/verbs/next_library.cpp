@@ -9,7 +9,18 @@ void* next_symbol(const char* name) noexcept {
   // dlsym returns the default version; libibverbs also has entry points of its first ABI under the
   // same names. Requesting a version would skip libraries in between that have none, such as
   // softverbs.
-  return ::dlsym(RTLD_NEXT, name);
+  if (void* const found = ::dlsym(RTLD_NEXT, name)) return found;
+  // If only a plugin is linked with libibverbs, as a module of Python is, its functions are not
+  // among those that the program itself finds. Addresses of its functions are kept, so it must not
+  // be unloaded.
+  for (const char* const library : {"libibverbs.so.1", "librdmacm.so.1"}) {
+    void* const loaded = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    if (loaded == nullptr) continue;
+    void* const found = ::dlsym(loaded, name);
+    ::dlclose(loaded);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
 }
 
 }  // namespace softverbs
