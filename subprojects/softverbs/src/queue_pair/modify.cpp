@@ -130,7 +130,6 @@ void queue_pair::apply(const ibv_qp_attr& asked, int mask) {
 void queue_pair::enter(ibv_qp_state next) {
   const ibv_qp_state before = now_in();
   attributes_.qp_state = next;
-  state = next;
   switch (next) {
     case IBV_QPS_RESET: {
       engine().set_deadline(*this, 0);

@@ -196,9 +196,9 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   const std::lock_guard held(device.engine().lock());
   const std::lock_guard held_here(ours->lock());
   const int error = ours->modify(*attributes, mask);
-  // The program's object for an XRC receive queue pair is not the queue pair itself, so the state
-  // in the object is updated here.
-  pair->state = ours->now_in();
+  // As in libibverbs, the state in the program's object is the one that the program last set or
+  // asked for, not the current one.
+  if (error == 0 && (mask & IBV_QP_STATE) != 0) pair->state = attributes->qp_state;
   if (error == 0)
     device.engine().ring_doorbell();
   else
@@ -217,7 +217,7 @@ SOFTVERBS_EXPORT int ibv_query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mas
   const std::lock_guard held(ours->lock());
   ours->query(*attributes, *initial);
   initial->qp_context = pair->qp_context;
-  pair->state = attributes->qp_state;
+  if ((mask & IBV_QP_STATE) != 0) pair->state = attributes->qp_state;
   return 0;
 }
 

@@ -187,6 +187,29 @@ TEST_CASE("a query returns the attributes that were set") {
   CHECK(initial.qp_type == IBV_QPT_RC);
 }
 
+TEST_CASE("only a call that names the state updates the state in the object") {
+  connection link;
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  CHECK(link.left.pair->state == IBV_QPS_RTS);
+  attributes.min_rnr_timer = 32;
+  CHECK(ibv_modify_qp(link.left.pair, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER) == EINVAL);
+  CHECK(link.left.pair->state == IBV_QPS_RTS);
+  // This request fails, so the queue pair enters the error state.
+  ibv_sge piece = link.left.piece(0, 8);
+  piece.lkey ^= 1;
+  REQUIRE(link.left.send(1, {piece}) == 0);
+  CHECK(link.left.wait().status == IBV_WC_LOC_PROT_ERR);
+  CHECK(link.left.pair->state == IBV_QPS_RTS);
+  CHECK(ibv_query_qp(link.left.pair, &attributes, IBV_QP_CAP, &initial) == 0);
+  CHECK(link.left.pair->state == IBV_QPS_RTS);
+  attributes.min_rnr_timer = 12;
+  CHECK(ibv_modify_qp(link.left.pair, &attributes, IBV_QP_MIN_RNR_TIMER) == EINVAL);
+  CHECK(link.left.pair->state == IBV_QPS_RTS);
+  CHECK(ibv_query_qp(link.left.pair, &attributes, IBV_QP_STATE, &initial) == 0);
+  CHECK(link.left.pair->state == IBV_QPS_ERR);
+}
+
 TEST_CASE("requests can only be posted in the right states") {
   endpoint end;
   bring_to(end, IBV_QPS_RESET);
