@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -153,6 +154,26 @@ TEST_CASE("completions that arrive just before a sleep are not missed whatever t
   CHECK(ends.left.is_connected());
   receives.pop_back();
   for (auto& each : receives) CHECK(each.poll().has_value());
+}
+
+TEST_CASE("a wait that fails breaks the channel and releases the memory of its requests") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed, wait_mode::sleep());
+  auto memory = must(registered_buffer<>::allocate(bed.domain, 64));
+  auto receive = must(ends.left.post_receive(std::move(memory)));
+  auto& notify = ends.left.native_handle()->context->ops.req_notify_cq;
+  const auto before = notify;
+  notify = [](ibv_cq* /*queue*/, int /*solicited_only*/) { return EIO; };
+  const auto ended = std::move(receive).wait(patience);
+  notify = before;
+  const error failed(failure_of(ended.result));
+  CHECK(failed.native_errno() == EIO);
+  CHECK(std::string(failed.operation()) == "ibv_req_notify_cq");
+  CHECK(ended.memory.size() == 64);
+  CHECK(ends.left.state() == channel_state::broken);
+  CHECK(ends.left.outstanding() == 0);
+  REQUIRE(ends.left.failure());
+  CHECK(ends.left.failure()->root().native_errno() == EIO);
 }
 
 TEST_CASE("a wait of a channel ends for the same causes in each wait mode") {
