@@ -6,12 +6,12 @@
 namespace verbspp {
 
 /// A function that is called after the library has created or destroyed an object of libibverbs or
-/// librdmacm. It is called on the thread that makes the call, and must not throw.
-/// \param call the C function, such as "ibv_create_qp" or "ibv_destroy_qp"
-/// \param object the address of the C object, such as an `ibv_qp`; after its destruction, this is
-/// only a name for it
-/// \param number the number of a queue pair, the lkey of a memory region, or the rkey of a memory
-/// window; 0 for other objects, and after a destruction
+/// librdmacm. It is called on the thread that creates or destroys the object, and must not throw.
+///
+/// `call` is the C function, such as "ibv_create_qp" or "ibv_destroy_qp". `object` is the address
+/// of the C object, such as an `ibv_qp`, which does not exist any more after it was destroyed.
+/// `number` is the number of a queue pair, the lkey of a memory region, or the rkey of a memory
+/// window; 0 for other objects, and after a destruction.
 using object_trace_handler = void (*)(const char* call, const void* object,
                                       std::uint32_t number) noexcept;
 
