@@ -9,16 +9,16 @@ namespace verbspp {
 /// librdmacm. It is called on the thread that creates or destroys the object, and must not throw.
 ///
 /// `call` is the C function, such as "ibv_create_qp" or "ibv_destroy_qp". `object` is the address
-/// of the C object, such as an `ibv_qp`, which does not exist any more after it was destroyed.
-/// `number` is the number of a queue pair, the lkey of a memory region, or the rkey of a memory
-/// window; 0 for other objects, and after a destruction.
+/// of the C object, such as an `ibv_qp`, which no longer exists after its destruction. `number` is
+/// the number of a queue pair, the lkey of a memory region, or the rkey of a memory window; 0 for
+/// other objects, and after a destruction.
 using object_trace_handler = void (*)(const char* call, const void* object,
                                       std::uint32_t number) noexcept;
 
 /// Replaces the handler and returns the previous one. Null, which is the default, traces nothing.
-/// Of an adopted object (`from_native`), only the destruction is traced; of a released one
-/// (`release`), only the creation. A destruction that fails is reported to the handler of
-/// `set_destroy_failure_handler` instead. This function is thread-safe.
+/// If the program adopts an object (`from_native`), only its destruction is traced; if the program
+/// releases one (`release`), only its creation. A destruction that fails is reported to the handler
+/// of `set_destroy_failure_handler` instead. This function is thread-safe.
 object_trace_handler set_object_trace_handler(object_trace_handler handler) noexcept;
 
 namespace detail {
