@@ -44,13 +44,14 @@ verbs_ex_private* only_refusals() noexcept {
 /// The bytes that are reserved for a context. This is more than enough: that of rdma-core 65 has
 /// 696 bytes. libibverbs fills all members that it knows, whatever size is given, and newer
 /// releases have more of them than the headers that softverbs was built with.
-constexpr std::size_t room = std::size_t{16} << 10;
+constexpr std::size_t context_room = std::size_t{16} << 10;
 
 /// Returns the members that each release has of the context in this memory, or null if there is no
 /// context. New members precede the older ones, so these start after an unknown number of bytes.
 verbs_context* known_part(void* memory, const ibv_device& device) noexcept {
   auto* const start = static_cast<std::byte*>(memory);
-  for (std::size_t at = 0; at + sizeof(verbs_context) <= room; at += alignof(verbs_context)) {
+  for (std::size_t at = 0; at + sizeof(verbs_context) <= context_room;
+       at += alignof(verbs_context)) {
     auto* const part = reinterpret_cast<verbs_context*>(start + at);
     if (part->context.device == &device && part->context.abi_compat == __VERBS_ABI_IS_EXTENDED)
       return part;
@@ -64,7 +65,7 @@ verbs_ex_private* make_table() noexcept {
   // The context counts as a user of its device, so the device must not be one that programs see.
   static soft_device nobody{};
   const int error = errno;
-  void* const made = make(&nobody.verbs, -1, room, nullptr, 0);
+  void* const made = make(&nobody.verbs, -1, context_room, nullptr, 0);
   errno = error;
   if (made == nullptr) return only_refusals();
   const verbs_context* const part = known_part(made, nobody.verbs);
