@@ -113,7 +113,7 @@ TEST_CASE("the best sixteen addresses of a large table are offered") {
   }
 }
 
-TEST_CASE("of addresses in one subnet, a pair in the same VLAN is preferred") {
+TEST_CASE("two addresses in the same VLAN are preferred to other addresses of the subnet") {
   const host left = host().has(2, "192.0.2.1/24").has(3, "192.0.2.3/24", 100);
   const host right = host().has(2, "192.0.2.2/24", 100);
   const auto chosen = choose_addresses(left.offer(), right.offer());
