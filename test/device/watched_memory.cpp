@@ -133,6 +133,24 @@ TEST_CASE(
   returns(element);
 }
 
+TEST_CASE("the program may read the messages of a hub that it holds") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 8, 64));
+  // Each message that the program takes lets the hub post one more receive.
+  const auto hub = supported(channel_hub::create(bed.domain, pool, {.receives = 2, .refill = 1}),
+                             shared_receive_queues);
+  channel_pair ends = connect_channels(must(bed.domain.build_channel().hub(hub).build()),
+                                       must(bed.domain.build_channel().build()));
+  inbox messages = must(inbox::open(ends.left, pool));
+  std::vector<message> held;
+  for (int i = 0; i < 6; ++i) {
+    must(ends.right.send({.elements = inline_payload(i)}));
+    held.push_back(must(messages.wait(patience)));
+    for (int k = 0; k <= i; ++k)
+      CHECK(std::memcmp(held[static_cast<std::size_t>(k)].bytes().data(), &k, sizeof(k)) == 0);
+  }
+}
+
 TEST_CASE_METHOD(two_channels, "memory of a channel's sends can be written in all permitted ways") {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t size = 8 * page;

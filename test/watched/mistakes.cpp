@@ -140,6 +140,24 @@ TEST_CASE("the memory of a channel's receive is read before the message", "[.mis
   static_cast<void>(message.wait(short_limit));
 }
 
+TEST_CASE("a message of a hub is read after its place was posted again", "[.mistake]") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 2, 64));
+  const auto hub = must(channel_hub::create(bed.domain, pool, {.receives = 2, .refill = 1}));
+  channel_pair ends = connect_channels(must(bed.domain.build_channel().hub(hub).build()),
+                                       must(bed.domain.build_channel().build()));
+  inbox messages = must(inbox::open(ends.left, pool));
+  must(ends.right.send({.elements = inline_payload(1)}));
+  message first = must(messages.wait(patience));
+  volatile std::byte* const bytes = look(first.bytes().data());
+  seen = bytes[0];
+  first = message();
+  must(ends.right.send({.elements = inline_payload(2)}));
+  const message second = must(messages.wait(patience));
+  REQUIRE(pool.available() == 0);
+  seen = bytes[0];  // caught
+}
+
 TEST_CASE("the memory of a channel's read is written before the result is taken", "[.mistake]") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);

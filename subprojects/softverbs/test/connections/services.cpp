@@ -266,6 +266,14 @@ TEST_CASE(
     CHECK(id->recv_cq == queue);
     CHECK(static_cast<std::uint32_t>(queue->cqe) >= receives);
   }
+  SECTION("the shared receive queue is created after the queue pair and fits its completions") {
+    REQUIRE(end.create_queue_pair() == 0);
+    const auto receives = static_cast<std::uint32_t>(id->recv_cq->cqe);
+    REQUIRE(softverbs_inject("ibv_resize_cq=ENOMEM") == 0);
+    CHECK(end.create_shared(receives) == 0);
+    CHECK(end.id->srq != nullptr);
+    softverbs_reset_faults();
+  }
   SECTION("the program passes its own domain and completion queue") {
     ibv_xrcd* const domain = open_domain(id->verbs, -1, O_CREAT);
     ibv_cq* const queue = ibv_create_cq(id->verbs, 4, nullptr, nullptr, 0);
