@@ -115,7 +115,7 @@ TEST_CASE("the limit of an awaited call ends only this call") {
   SECTION("a stop request") {
     std::stop_source stop;
     routine asking = ask(stop.get_token());
-    static_cast<void>(serving.take_kept(1));
+    static_cast<void>(serving.kept.take(1));
     stop.request_stop();
     finish(calls, asking);
     CHECK(asking.get().has_error());
@@ -124,7 +124,7 @@ TEST_CASE("the limit of an awaited call ends only this call") {
     {
       const routine asking = ask(patience);
     }
-    must(serving.take_kept(1)[0].answer(1));
+    must(serving.kept.take(1)[0].answer(1));
     wait_until(
         [&] {
           must(calls.call<note_method>(1, patience));

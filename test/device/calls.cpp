@@ -83,14 +83,14 @@ TEST_CASE("a handler can refuse a call, and the caller gets the kind and the tex
 
   SECTION("a deferred call") {
     auto waiting = must(calls.post_call<kept_method>(1));
-    serving.take_kept(1)[0].refuse(error_kind::busy, "come back\nlater");
+    serving.kept.take(1)[0].refuse(error_kind::busy, "come back\nlater");
     const error busy = failure_of(waiting.wait(patience));
     CHECK(busy == error_kind::busy);
     CHECK_THAT(busy.message(), Catch::Contains("come back?later"));
   }
   SECTION("a call that the handler drops") {
     auto waiting = must(calls.post_call<kept_method>(1));
-    serving.take_kept(1).clear();
+    serving.kept.take(1).clear();
     const error dropped = failure_of(waiting.wait(patience));
     CHECK(dropped == error_kind::cancelled);
     CHECK(is_refusal(dropped));
@@ -107,7 +107,7 @@ TEST_CASE("answers may come in any order, from any thread") {
   CHECK_FALSE(waiting[0].poll());
   // All credits are used.
   CHECK(failure_of(calls.post_call<kept_method>(8)) == error_kind::would_block);
-  auto taken = serving.take_kept(8);
+  auto taken = serving.kept.take(8);
   std::ranges::shuffle(taken, std::minstd_rand(7));
   std::thread answering([&] {
     for (auto& each : taken) static_cast<void>(each.answer(each.request() * 10));
@@ -128,7 +128,7 @@ TEST_CASE("the limit of a call ends only this call, and its late answer is dropp
   CHECK(failure_of(calls.call<kept_method>(1, short_limit)) == error_kind::timed_out);
   CHECK(must(calls.call<sum_method>({.first = 1, .second = 2}, patience)) == 3);
   auto second = must(calls.post_call<kept_method>(2));
-  auto taken = serving.take_kept(2);
+  auto taken = serving.kept.take(2);
   must(taken[0].answer(100));
   must(taken[1].answer(200));
   CHECK(must(second.wait(patience)) == 200);
@@ -159,7 +159,7 @@ TEST_CASE("a call waits for a credit until its limit") {
   const error full = failure_of(calls.call<note_method>(1, short_limit));
   CHECK(full == error_kind::timed_out);
   CHECK_THAT(full.message(), Catch::Contains("the call was not sent"));
-  auto taken = serving.take_kept(2);
+  auto taken = serving.kept.take(2);
   CHECK(serving.noted() == 0);
   std::thread answering = later([&] { static_cast<void>(taken[0].answer(7)); });
   must(calls.call<note_method>(1, patience));
@@ -254,7 +254,7 @@ TEST_CASE("the end of the connection ends all calls") {
   running_service serving(bed);
   caller calls = serving.call();
   auto waiting = must(calls.post_call<kept_method>(1));
-  auto taken = serving.take_kept(1);
+  auto taken = serving.kept.take(1);
   SECTION("the service is closed") {
     serving.close();
     // A queue pair does not learn that its peer is gone. So this wait ends at its limit, and the
@@ -395,7 +395,7 @@ TEST_CASE("calls are counted by method, at both ends") {
   CHECK(is_refusal(failure_of(calls.call<sum_method>({.first = -1, .second = 0}, patience))));
   CHECK(must(calls.call<echo_method>(bytes_of("four"), patience)).size() == 4);
   CHECK(failure_of(calls.call<kept_method>(1, 1ms)) == error_kind::timed_out);
-  serving.take_kept(1).clear();
+  serving.kept.take(1).clear();
   must(calls.call<note_method>(1, patience));
 
   CHECK(calls.statistics<note_method>().calls == 4);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -65,37 +66,51 @@ struct note_method {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// A service, the threads that serve, and the calls of `kept_method` that it has got.
-class running_service {
+/// The calls of a method that have arrived, and that the test answers itself.
+template <Method Called>
+class kept_calls {
+ public:
+  void put(received_call<Called> call) {
+    const std::lock_guard guard(lock_);
+    kept_.push_back(std::move(call));
+  }
+  /// Moves the calls that have arrived to the end of this list.
+  void move_to(std::vector<received_call<Called>>& list) {
+    const std::lock_guard guard(lock_);
+    for (; !kept_.empty(); kept_.pop_front()) list.push_back(std::move(kept_.front()));
+  }
+  /// Waits for this number of calls, and takes them.
+  [[nodiscard]] std::vector<received_call<Called>> take(std::size_t count) {
+    std::vector<received_call<Called>> taken;
+    wait_until(
+        [&] {
+          const std::lock_guard guard(lock_);
+          for (; !kept_.empty() && taken.size() < count; kept_.pop_front())
+            taken.push_back(std::move(kept_.front()));
+          return taken.size() == count;
+        },
+        "the calls");
+    return taken;
+  }
+
+ private:
+  std::mutex lock_{};
+  std::deque<received_call<Called>> kept_{};
+};
+
+/// A service, and the threads that serve. A derived class creates the service. It must call `close`
+/// in its destructor if handlers use its members.
+class service_threads {
  public:
   // Threads that sleep leave the processor to the other threads of a test.
   static constexpr service_options default_options{.clients = 8, .waiting = wait_mode::sleep()};
 
   static constexpr wait_mode brief_spin = wait_mode::spin_then_sleep(std::chrono::microseconds(20));
 
-  /// Skips the test if the device has no shared receive queues.
-  explicit running_service(const testbed& bed, unsigned threads = 1,
-                           const service_options& options = default_options)
-      : bed_(bed),
-        served_(supported(
-            service::create(
-                bed.domain, options, handles<sum_method>(&add),
-                handles<echo_method>([](std::span<const std::byte> asked) { return asked; }),
-                handles<kept_method>([this](received_call<kept_method> call) {
-                  const std::lock_guard guard(lock_);
-                  kept_.push_back(std::move(call));
-                }),
-                handles<note_method>([this](std::int32_t value) { noted_ += value; })),
-            shared_receive_queues)) {
-    for (unsigned i = 0; i < threads; ++i)
-      threads_.emplace_back([this](const std::stop_token& stop) {
-        if (const auto ended = served_->serve(stop); ended.has_error())
-          failure_ = ended.error().message();
-      });
-  }
-  running_service(const running_service&) = delete;
-  running_service& operator=(const running_service&) = delete;
-  ~running_service() { stop(); }
+  explicit service_threads(const testbed& bed) : bed_(bed) {}
+  service_threads(const service_threads&) = delete;
+  service_threads& operator=(const service_threads&) = delete;
+  ~service_threads() { stop(); }
 
   /// Stops the threads.
   void stop() {
@@ -108,7 +123,6 @@ class running_service {
     served_.reset();
   }
   [[nodiscard]] service& served() { return *served_; }
-  [[nodiscard]] std::int64_t noted() const { return noted_; }
   /// The error that has ended a thread; empty if there is none. Call `stop` first.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
@@ -128,30 +142,51 @@ class running_service {
     channel link = connect(std::move(end));
     return {std::move(calls), std::move(link)};
   }
+
+ protected:
+  /// Starts the threads. Skips the test if the device has no shared receive queues.
+  void serve(result<service> made, unsigned threads) {
+    served_ = supported(std::move(made), shared_receive_queues);
+    for (unsigned i = 0; i < threads; ++i)
+      threads_.emplace_back([this](const std::stop_token& stop) {
+        if (const auto ended = served_->serve(stop); ended.has_error())
+          failure_ = ended.error().message();
+      });
+  }
+
+ private:
+  const testbed& bed_;
+  std::string failure_{};
+  std::optional<service> served_{};
+  std::vector<std::jthread> threads_{};
+};
+
+/// A service for the methods above.
+class running_service : public service_threads {
+ public:
+  explicit running_service(const testbed& bed, unsigned threads = 1,
+                           const service_options& options = default_options)
+      : service_threads(bed) {
+    serve(service::create(
+              bed.domain, options, handles<sum_method>(&add),
+              handles<echo_method>([](std::span<const std::byte> asked) { return asked; }),
+              handles<kept_method>(
+                  [this](received_call<kept_method> call) { kept.put(std::move(call)); }),
+              handles<note_method>([this](std::int32_t value) { noted_ += value; })),
+          threads);
+  }
+  running_service(const running_service&) = delete;
+  running_service& operator=(const running_service&) = delete;
+  ~running_service() { close(); }
+
+  [[nodiscard]] std::int64_t noted() const { return noted_; }
   [[nodiscard]] caller call(const caller_options& options = {}, wait_mode waiting = brief_spin) {
     auto [calls, link] = prepare(options, waiting);
     must(calls.start<sum_method, echo_method, kept_method, note_method>(std::move(link), patience));
     return std::move(calls);
   }
 
-  /// Moves the calls of `kept_method` that have arrived to the end of this list.
-  void move_kept_to(std::vector<received_call<kept_method>>& list) {
-    const std::lock_guard guard(lock_);
-    for (; !kept_.empty(); kept_.pop_front()) list.push_back(std::move(kept_.front()));
-  }
-  /// Waits for this number of calls of `kept_method`, and takes them.
-  [[nodiscard]] std::vector<received_call<kept_method>> take_kept(std::size_t count) {
-    std::vector<received_call<kept_method>> taken;
-    wait_until(
-        [&] {
-          const std::lock_guard guard(lock_);
-          for (; !kept_.empty() && taken.size() < count; kept_.pop_front())
-            taken.push_back(std::move(kept_.front()));
-          return taken.size() == count;
-        },
-        "the calls");
-    return taken;
-  }
+  kept_calls<kept_method> kept{};
 
  private:
   [[nodiscard]] static result<std::int64_t> add(const two_numbers& asked) {
@@ -159,13 +194,25 @@ class running_service {
     return asked.first + asked.second;
   }
 
-  const testbed& bed_;
-  std::mutex lock_{};
-  std::deque<received_call<kept_method>> kept_{};
   std::atomic<std::int64_t> noted_{0};
-  std::string failure_{};
-  std::optional<service> served_;
-  std::vector<std::jthread> threads_{};
 };
+
+/// Runs `client(i)` for each number below `count`, each on a thread of its own. `client` returns
+/// the reason for which it has failed, or an empty string. Fails the test for each failure.
+template <class Client>
+void run_clients(std::uint32_t count, Client client) {
+  std::vector<std::string> failures(count);
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < count; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        failures[i] = client(i);
+      } catch (const std::exception& thrown) {
+        failures[i] = thrown.what();
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  for (const std::string& each : failures) CHECK(each == "");
+}
 
 }  // namespace verbspp::test

@@ -2,6 +2,7 @@
 // Calls with peers that break the protocol: clients that send anything, and services that answer
 // anything.
 
+#include "lending.hpp"
 #include "raw_calls.hpp"
 
 #include <algorithm>
@@ -222,4 +223,70 @@ TEST_CASE("a caller survives refusals with any bytes") {
     CHECK(refused == error_kind::driver);
     CHECK_FALSE(refused.message().empty());
   }
+}
+
+TEST_CASE("a service survives wrong descriptions of lent memory and wrong requests for lanes") {
+  const testbed bed;
+  lending_service serving(bed);
+  raw_end client(bed);
+  client.connect(serving.connect(client.take_prepared()));
+  const auto ask = [&](call_frame_kind kind, std::uint16_t method,
+                       std::span<const std::byte> body) {
+    CHECK(client.send(frame({.kind = kind, .method = method, .number = 77}, body)));
+    const message answer = client.receive();
+    const auto header = call_header::decode(answer.bytes()).value();
+    CHECK(header.number == 77);
+    if (header.kind != call_frame_kind::refusal) return std::string("answered");
+    return text_of(answer.bytes().subspan(call_header::size + 1));
+  };
+  const auto lend = [&](std::uint16_t lane, const auto& memory) {
+    std::vector<std::byte> body(33);
+    std::ranges::copy(memory.encode(), body.begin());
+    body[24] = static_cast<std::byte>(lane);
+    body[25] = static_cast<std::byte>(lane >> 8);
+    return body;
+  };
+  constexpr auto lending = call_frame_kind::lending_call;
+  const remote_memory<writable> some(4096, 100, remote_key(std::uint32_t{5}));
+  const remote_memory<writable> none(0, 0, remote_key(std::uint32_t{0}));
+  CHECK_THAT(ask(lending, 12, {}), Catch::Contains("incomplete"));
+  CHECK_THAT(ask(lending, 12, pattern(33, 1)), Catch::Contains("remote memory"));
+  CHECK_THAT(ask(lending, 12, lend(0, some)), Catch::Contains("a lane that is not open"));
+  CHECK_THAT(ask(lending, 12, lend(65'000, some)), Catch::Contains("a lane that is not open"));
+  CHECK(ask(lending, 12, lend(UINT16_MAX, none)) == "answered");
+  auto short_one = lend(UINT16_MAX, none);
+  short_one.pop_back();
+  CHECK_THAT(ask(lending, 12, short_one), Catch::Contains("0 bytes, but the service expects 1"));
+  CHECK_THAT(ask(lending, 11, lend(UINT16_MAX, none)), Catch::Contains("did not grant"));
+  CHECK_THAT(ask(lending, 1, lend(UINT16_MAX, none)), Catch::Contains("which the service can't"));
+  CHECK_THAT(ask(call_frame_kind::call, 12, pattern(1, 1)), Catch::Contains("the service needs"));
+  constexpr auto lane = call_frame_kind::lane_request;
+  CHECK_THAT(ask(lane, 0, {}), Catch::Contains("malformed"));
+  CHECK_THAT(ask(lane, 0, std::vector<std::byte>(376)), Catch::Contains("endpoint"));
+  std::vector<std::byte> ninth(376);
+  ninth[0] = std::byte{9};
+  CHECK_THAT(ask(lane, 0, ninth), Catch::Contains("that many calls"));
+  std::mt19937 random(7);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<std::byte> body(random() % 400);
+    for (std::byte& each : body) each = static_cast<std::byte>(random());
+    static_cast<void>(ask(i % 2 == 0 ? lane : lending, 12, body));
+  }
+  CHECK(serving.served().statistics().removed_clients == 0);
+
+  // Two calls over one lane, with a key that grants nothing: the requests of the service fail.
+  std::vector<std::byte> comparison(6);
+  const std::uint32_t size = detail::in_frame_order(std::uint32_t{1024});
+  std::ranges::copy(bytes_in(size), comparison.begin() + 2);
+  comparison[0] = std::byte{std::endian::native == std::endian::big};
+  CHECK(ask(call_frame_kind::call, 0, comparison) == "answered");
+  auto own_end = must(bed.domain.build_channel().build());
+  std::vector<std::byte> body(376);
+  std::ranges::copy(own_end.endpoint().encode(), body.begin() + 8);
+  CHECK(ask(lane, 0, body) == "answered");
+  for (int i = 0; i < 2; ++i) CHECK(ask(lending, 12, lend(0, some)) != "answered");
+  CHECK(serving.served().clients() == 1);
+  caller honest = serving.call();
+  std::vector<std::byte> memory(10);
+  CHECK(must(honest.call<fill>(1, memory, patience)) == 10);
 }

@@ -5,6 +5,7 @@
 #include "support/work_queues.hpp"
 
 #include <arpa/inet.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -290,6 +291,30 @@ TEST_CASE("receive scaling: a queue whose completion is lost raises an event") {
   end.stop_spreading();
   CHECK(returns_only_after([&] { return ibv_destroy_wq(end.queues[0]); },
                            [&] { ibv_ack_async_event(&event); }) == 0);
+  end.queues.erase(end.queues.begin());
+}
+
+TEST_CASE("receive scaling: destroying a queue keeps the events of other queues") {
+  if (!may_send_frames()) return;
+  frame_end sender;
+  two_queues end(1);
+  for (int count = 0; count < 2; ++count) REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(end.context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_CQ_ERR);
+  ibv_ack_async_event(&event);
+  const auto has_event = [&] {
+    pollfd events{end.context->async_fd, POLLIN, 0};
+    return ::poll(&events, 1, 0) == 1;
+  };
+  REQUIRE(eventually(has_event));
+  end.stop_spreading();
+  REQUIRE(ibv_destroy_wq(end.queues[0]) == 0);
+  REQUIRE(has_event());
+  REQUIRE(ibv_get_async_event(end.context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_WQ_FATAL);
+  CHECK(event.element.wq == end.queues[1]);
+  ibv_ack_async_event(&event);
   end.queues.erase(end.queues.begin());
 }
 

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many calls that lend memory, with random limits: no byte arrives after its call has ended.
+
+#include "lending.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A client whose calls lend memory, with random limits.
+class lending_client {
+ public:
+  lending_client(const testbed& bed, lending_service& serving, std::uint32_t seed)
+      : random_(seed), calls_(serving.call({.in_flight = 4, .lanes = 2})) {
+    for (lent& each : memory_) {
+      each.buffer.emplace(must(filled<window_memory>(bed, size, std::byte{0}).share()));
+      each.seen.resize(size);
+    }
+  }
+
+  /// Makes a call. \returns the error if bytes are wrong, or the connection is broken
+  std::string call() {
+    lent& lends = memory_[random_() % memory_.size()];
+    if (!std::ranges::equal(*lends.buffer, lends.seen)) return "bytes have arrived late";
+    const auto value = static_cast<std::uint8_t>(random_());
+    const std::chrono::microseconds limit(random_() % 1500);
+    const bool is_kept = random_() % 3 == 0;
+    std::optional<error> failed;
+    if (is_kept) {
+      const auto done = calls_.call<keep>(value, *lends.buffer, limit);
+      if (done.has_error()) failed = done.error();
+    } else {
+      const auto done = calls_.call<fill>(value, *lends.buffer, limit);
+      if (done.has_error()) failed = done.error();
+    }
+    std::ranges::copy(*lends.buffer, lends.seen.begin());
+    if (!failed) return all_are(lends.seen, value) ? "" : "an answer came without its bytes";
+    return *failed == error_kind::timed_out || is_refusal(*failed) ? "" : failed->message();
+  }
+  [[nodiscard]] caller_statistics statistics() const { return calls_.statistics(); }
+  std::string finish() {
+    for (const lent& each : memory_)
+      if (!std::ranges::equal(*each.buffer, each.seen)) return "bytes have arrived late";
+    const auto done = calls_.call<fill>(1, *memory_[0].buffer, patience);
+    return done.has_error() ? done.error().message() : "";
+  }
+
+ private:
+  static constexpr std::size_t size = 20'000;
+  struct lent {
+    std::optional<shared_buffer<window_memory::rights>> buffer{};
+    std::vector<std::byte> seen{};
+  };
+
+  std::minstd_rand random_;
+  caller calls_;
+  std::array<lent, 3> memory_{};
+};
+
+}  // namespace
+
+TEST_CASE("with random limits of calls that lend memory, no byte arrives late") {
+  const testbed bed;
+  lending_service serving(bed, 2);
+  std::atomic<bool> is_over{false};
+  // Answers the kept calls late; some of them have ended by then.
+  std::thread answering([&, own = must(plain_memory::allocate(bed.domain, 20'000))]() mutable {
+    std::minstd_rand random(3);
+    std::vector<received_call<keep>> kept;
+    while (!is_over) {
+      serving.kept.move_to(kept);
+      while (!kept.empty() && random() % 4 != 0) {
+        std::ranges::fill(own, static_cast<std::byte>(kept.back().request()));
+        const auto written = kept.back().write(own, 0, 50ms);
+        if (written.has_value() && random() % 8 != 0) static_cast<void>(kept.back().answer(1));
+        kept.pop_back();  // refuses the call if it was not answered
+      }
+      // steady: only varies the order of events
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+    }
+  });
+  constexpr std::uint32_t clients = 3;
+  std::atomic<std::uint64_t> ended_early{0};
+  run_clients(clients, [&](std::uint32_t i) {
+    lending_client client(bed, serving, i + 1);
+    std::string failure;
+    for (std::uint32_t n = 0; n < repetitions(60) && failure.empty(); ++n) failure = client.call();
+    ended_early += client.statistics().given_up;
+    return failure.empty() ? client.finish() : failure;
+  });
+  is_over = true;
+  answering.join();
+  CHECK(ended_early > 0);
+  CHECK(serving.served().statistics().removed_clients == 0);
+}
