@@ -20,7 +20,7 @@ struct kept_words {
 struct word_keeper {
   brief_lock lock;
   std::uint64_t last = 0;
-  std::array<kept_words, 64> kept{};
+  std::array<kept_words, words_to_keep> kept{};
 };
 
 constinit word_keeper keeper;

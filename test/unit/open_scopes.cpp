@@ -38,6 +38,17 @@ TEST_CASE("a request finds its scope among the open scopes") {
   CHECK(scopes.of(late) == nullptr);
 }
 
+TEST_CASE("a scope counts the handles whose results are left") {
+  scope_state scope;
+  scope.posted = 3;
+  CHECK(scope.left() == 3);
+  scope.taken = 2;
+  CHECK(scope.left() == 1);
+  // Two handles of a scope with the same serial, which was open 2^23 scopes ago.
+  scope.taken = 5;
+  CHECK(scope.left() == 0);
+}
+
 TEST_CASE("scopes can be closed in any order") {
   open_scopes scopes;
   scope_state all[3];

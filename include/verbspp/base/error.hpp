@@ -203,7 +203,7 @@ class error {
   /// and gives advice.
   ///
   /// An error owns no memory. Text that was composed at run time, such as the reason that a peer
-  /// sent, is kept for the last 64 such errors of the process. The message of an older error says
+  /// sent, is kept for the last 1024 such errors of the process. The message of an older error says
   /// that newer errors have replaced its text; its kind, errno and operation remain. To keep the
   /// text, store the message instead of the error.
   [[nodiscard]] std::string message() const;

@@ -26,7 +26,11 @@ struct scope_state {
   std::uint32_t flushed = 0;  ///< requests that were flushed because of another failure
   bool is_stream = false;
 
-  [[nodiscard]] std::uint32_t left() const noexcept { return posted - taken; }
+  /// The number of requests whose results no handle has taken.
+  [[nodiscard]] std::uint32_t left() const noexcept {
+    // A handle of a much older scope with the same serial may have been counted in `taken`.
+    return posted > taken ? posted - taken : 0;
+  }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_sends() const noexcept { return sends_end != run_first; }
 };
 
