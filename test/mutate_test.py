@@ -51,9 +51,9 @@ assert mutate.suites_for("subprojects/softverbs/src/wire/wire.cpp")[0] == ["soft
 with tempfile.TemporaryDirectory() as folder:
     log, started = pathlib.Path(folder, "log"), pathlib.Path(folder, "started")
     assert mutate.run(["true"], log) and not mutate.run(["false"], log)
-    assert not mutate.run(["sh", "-c", f"sleep 600 & echo $! > {started}; wait"], log, 1)
+    assert not mutate.run(["sh", "-c", f"sleep infinity & echo $! > {started}; wait"], log, 1)
     # On a very busy machine, the shell may not have begun.
     child = pathlib.Path("/proc", started.read_text().strip(), "stat") if started.exists() else None
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         while child and child.read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
-            time.sleep(0.01)
+            time.sleep(0.01)  # steady: polls until the process has ended
