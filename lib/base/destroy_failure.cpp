@@ -26,7 +26,7 @@ void detail::report_release(int errnum, const char* operation, const char* hint)
       error::from_errno(errnum, operation, hint));
 }
 
-void detail::report_destroy(int errnum, const char* operation, const void* object,
+void detail::report_destroy(const void* object, int errnum, const char* operation,
                             const char* hint) noexcept {
   if (errnum == 0) return trace(operation, object);
   report_release(errnum, operation, hint);

@@ -113,7 +113,7 @@ hub_state::~hub_state() {
   receives_.reset();
   if (!released.has_value()) return;
   const int errnum = errno_of(ibv_destroy_srq(released.assume_value()));
-  report_destroy(errnum, "ibv_destroy_srq", released.assume_value());
+  report_destroy(released.assume_value(), errnum, "ibv_destroy_srq");
   if (errnum != 0) return;
   const auto give_back = [this](std::uint32_t place) {
     take_back(place);

@@ -230,7 +230,7 @@ result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
 void cm_identifier::destroy() noexcept {
   // If this is a listener, the kernel rejects the connection requests that the program has not
   // taken from it.
-  if (id_ != nullptr) report_destroy(rdma_destroy_id(id_) != 0 ? errno : 0, "rdma_destroy_id", id_);
+  if (id_ != nullptr) report_destroy(id_, rdma_destroy_id(id_) != 0 ? errno : 0, "rdma_destroy_id");
   if (channel_ != nullptr) destroy_channel(channel_);
   id_ = nullptr;
   channel_ = nullptr;

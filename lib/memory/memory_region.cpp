@@ -81,7 +81,7 @@ error is_borrowed(const char* operation) noexcept {
 
 void deregister_or_report(ibv_mr* native) noexcept {
   const int errnum = errno_of(ibv_dereg_mr(native));
-  report_destroy(errnum, "ibv_dereg_mr", native, usual_cause_of_staying(errnum));
+  report_destroy(native, errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
 }
 
 result<void> check_on_demand(const char* operation, const protection_domain& domain,

@@ -89,7 +89,7 @@ error window_is_gone(const char* operation) noexcept {
 
 memory_window_owner::~memory_window_owner() {
   if (native_ != nullptr && whose_ == ownership::taken)
-    report_destroy(errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw", native_,
+    report_destroy(native_, errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw",
                    "peers may still have access through the memory window");
 }
 

@@ -19,7 +19,7 @@ detail::protection_domain_state::protection_domain_state(context parent, ibv_pd*
 
 detail::protection_domain_state::~protection_domain_state() {
   if (destroyed_by == ownership::taken)
-    report_destroy(errno_of(ibv_dealloc_pd(native)), "ibv_dealloc_pd", native);
+    report_destroy(native, errno_of(ibv_dealloc_pd(native)), "ibv_dealloc_pd");
 }
 
 protection_domain::protection_domain(

@@ -10,7 +10,7 @@
 namespace verbspp {
 
 detail::thread_domain_state::~thread_domain_state() {
-  report_destroy(errno_of(ibv_dealloc_td(native)), "ibv_dealloc_td", native);
+  report_destroy(native, errno_of(ibv_dealloc_td(native)), "ibv_dealloc_td");
 }
 
 result<thread_domain> thread_domain::create(const context& parent) noexcept {

@@ -85,7 +85,7 @@ queue_pair_owner::~queue_pair_owner() {
   }
   if (whose_ != ownership::taken) return;
   const std::uint32_t number = native_->qp_num;
-  report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp", native_);
+  report_destroy(native_, errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp");
   forget_async_events(domain_.context(), async_event_element::queue_pair, number);
 }
 

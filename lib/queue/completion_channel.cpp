@@ -33,7 +33,7 @@ constexpr unsigned acknowledged_together = 64;
 
 completion_channel_state::~completion_channel_state() {
   if (destroyed_by == ownership::taken)
-    report_destroy(errno_of(ibv_destroy_comp_channel(native)), "ibv_destroy_comp_channel", native);
+    report_destroy(native, errno_of(ibv_destroy_comp_channel(native)), "ibv_destroy_comp_channel");
 }
 
 void completion_channel_state::append_pending(completion_queue_state& queue) noexcept {

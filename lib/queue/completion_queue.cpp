@@ -156,7 +156,7 @@ completion_queue_state::~completion_queue_state() {
   failures.stop();
   if (channel) channel->forget(*this);
   if (destroyed_by == ownership::taken) {
-    report_destroy(errno_of(ibv_destroy_cq(native)), "ibv_destroy_cq", native);
+    report_destroy(native, errno_of(ibv_destroy_cq(native)), "ibv_destroy_cq");
     forget_async_events(owner, async_event_element::completion_queue,
                         reinterpret_cast<std::uintptr_t>(native));
   }

@@ -27,7 +27,7 @@ error moved_from(const char* operation) noexcept {
 
 detail::shared_receive_queue_state::~shared_receive_queue_state() {
   if (destroyed_by != ownership::taken) return;
-  report_destroy(errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq", native);
+  report_destroy(native, errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq");
   forget_async_events(owner.context(), async_event_element::shared_receive_queue,
                       reinterpret_cast<std::uintptr_t>(native));
 }

@@ -87,7 +87,7 @@ result<address_handle> address_handle::from_native(const class protection_domain
 
 address_handle::~address_handle() {
   if (native_ != nullptr && whose_ == ownership::taken)
-    detail::report_destroy(detail::errno_of(ibv_destroy_ah(native_)), "ibv_destroy_ah", native_);
+    detail::report_destroy(native_, detail::errno_of(ibv_destroy_ah(native_)), "ibv_destroy_ah");
 }
 
 std::ostream& operator<<(std::ostream& out, const address_handle& handle) {

@@ -19,7 +19,7 @@ namespace detail {
 /// Reports to the handler that a resource could not be released. Does nothing if `errnum` is 0.
 void report_release(int errnum, const char* operation, const char* hint = nullptr) noexcept;
 /// Reports the failure to destroy an object, or traces its destruction if `errnum` is 0.
-void report_destroy(int errnum, const char* operation, const void* object,
+void report_destroy(const void* object, int errnum, const char* operation,
                     const char* hint = nullptr) noexcept;
 }  // namespace detail
 
