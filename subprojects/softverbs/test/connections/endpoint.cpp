@@ -134,9 +134,14 @@ TEST_CASE("cm: a queue pair uses the queues that it is given or creates its own"
   }
   SECTION("a shared receive queue") {
     ibv_srq_init_attr shared{};
-    shared.attr.max_wr = 8;
+    shared.attr.max_wr = 5;
     shared.attr.max_sge = 1;
     REQUIRE(rdma_create_srq(id.id, nullptr, &shared) == 0);
+    // The attributes are those that were granted.
+    ibv_srq_attr granted{};
+    REQUIRE(ibv_query_srq(id.id->srq, &granted) == 0);
+    CHECK(shared.attr.max_wr == granted.max_wr);
+    CHECK(shared.attr.max_sge == granted.max_sge);
     REQUIRE(rdma_create_qp(id.id, nullptr, &wanted) == 0);
     CHECK(id.id->qp->srq == id.id->srq);
     rdma_destroy_qp(id.id);
