@@ -51,6 +51,7 @@ caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
       slots_(new(std::nothrow) call_slot[options.in_flight]),
       lanes_(new(std::nothrow) calling_lane[options.lanes]),
       lane_count_(options.lanes),
+      copied_size_(options.copied_size),
       counters_(new(std::nothrow) method_counters[1]),
       measures_durations_(options.measures_durations) {
   if (!slots_) return;
@@ -299,17 +300,50 @@ result<calling_lane*> caller_core::connect_lane(calling_lane& lane) noexcept {
   return &lane;
 }
 
+bool caller_core::copy(calling_lane& lane, const loan& lent) noexcept {
+  const lease_request& what = lent.what;
+  if (what.by != lease_by::registration || lent.keep != nullptr || what.memory == nullptr ||
+      what.length > copied_size_)
+    return false;
+  if (!lane.copy) {
+    using buffer = registered_buffer<access::local_write | access::window_bind>;
+    auto made = buffer::allocate(core_.connection().domain(), copied_size_);
+    if (made.has_error()) return false;
+    auto shared = std::move(made).assume_value().share();
+    if (shared.has_error()) return false;
+    lane.copy = std::move(shared).assume_value();
+  }
+  // Bytes that the service does not write are copied back unchanged.
+  std::memcpy(lane.copy->data(), what.memory, what.length);
+  lane.uses_copy = true;
+  if (what.rights.contains(access::remote_write)) lane.copied_back = {what.memory, what.length};
+  return true;
+}
+
 result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
   lease_request asked = lent.what;
   channel_core& core = channel_access::core_of(lane.link);
-  const auto try_once = [&]() noexcept {
-    return lease_owner::grant(core, asked, true, call_limit::of_channel(), lent.kept());
+  const auto try_once = [&](kept_memory kept) noexcept {
+    return lease_owner::grant(core, asked, true, call_limit::of_channel(), kept);
   };
-  auto granted = try_once();
-  const bool may_register = asked.by == lease_by::window && asked.memory != nullptr;
+  const bool is_copied = copy(lane, lent);
+  if (is_copied) {
+    asked = whole_of<access::remote_read>(*lane.copy, lease_by::window);
+    asked.length = lent.what.length;
+    asked.rights = lent.what.rights;
+  }
+  auto granted = try_once(is_copied ? lane.copy->keep() : lent.kept());
+  if (granted.has_error()) {
+    lane.uses_copy = false;
+    lane.copied_back = {};
+  }
+  const bool may_register = asked.by == lease_by::window && lent.what.memory != nullptr;
   if (granted.has_error() && granted.assume_error() == error_kind::not_supported && may_register) {
-    asked.by = lease_by::registration;  // the device has no windows
-    granted = try_once();
+    copied_size_ = 0;  // the device has no windows
+    lane.copy.reset();
+    asked = lent.what;
+    asked.by = lease_by::registration;
+    granted = try_once(lent.kept());
   }
   if (granted.has_error()) return granted.assume_error();
   lane.lease.swap(granted.assume_value());
@@ -350,7 +384,9 @@ result<message> caller_core::begin_lending(const method_description& of,
       described.address = lane.lease.address();
       described.length = lane.lease.length();
       described.rkey = key.assume_value();
-      add(counters_of(of.number).counted.lent_bytes, described.length);
+      caller_statistics& counters = counters_of(of.number).counted;
+      add(counters.lent_bytes, described.length);
+      if (lane.uses_copy) add(counters.copied_bytes, described.length);
     }
     std::byte* const body = body_of(begun.assume_value()).data();
     const auto encoded = encode(described);
@@ -370,10 +406,16 @@ result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept
   lease_owner ended;
   lane.lease.swap(ended);
   const result<void> revoked = ended.revoke(call_limit::of_channel());
+  // The lease keeps a copy that the service may still access.
+  const std::span<std::byte> back = std::exchange(lane.copied_back, {});
+  if (!back.empty()) std::memcpy(back.data(), lane.copy->data(), back.size());
+  if (revoked.has_error()) lane.copy.reset();
+  const bool is_copied = std::exchange(lane.uses_copy, false);
   lane.at = calling_lane::stage::idle;
   if (has_failed || !lane.link.is_connected()) lane.close();
   // Other errors mean that the connection of the lane has ended, and with it the lease.
-  if (revoked.has_error() && revoked.assume_error() == error_kind::driver) return revoked;
+  if (revoked.has_error() && revoked.assume_error() == error_kind::driver && !is_copied)
+    return revoked;
   return success();
 }
 
@@ -396,8 +438,15 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
                            .length = static_cast<std::uint32_t>(size),
                            .credits = 0};
   header.encode(request.bytes().data());
-  VERBSPP_TRYV(request.resize(call_header::size + size));
-  VERBSPP_TRYV(link_.post_send(std::move(request)));
+  const auto posted = [&]() noexcept -> result<void> {
+    VERBSPP_TRYV(request.resize(call_header::size + size));
+    VERBSPP_TRYV(link_.post_send(std::move(request)));
+    return success();
+  }();
+  if (posted.has_error()) [[unlikely]] {
+    if (lane != no_lane) lanes_.get()[lane].close();
+    return posted.assume_error();
+  }
   first_free_ = slot.next_free;
   slot.state = slot_state::waiting;
   slot.method = of.number;
@@ -549,6 +598,7 @@ void add_to(caller_statistics& sum, const caller_statistics& counted) noexcept {
   add(sum.request_bytes, counted.request_bytes);
   add(sum.answer_bytes, counted.answer_bytes);
   add(sum.lent_bytes, counted.lent_bytes);
+  add(sum.copied_bytes, counted.copied_bytes);
   add(sum.lanes, counted.lanes);
 }
 
@@ -583,7 +633,9 @@ std::ostream& operator<<(std::ostream& out, const caller& printed) {
   if (!printed.core_) return out << "caller that was moved from";
   const caller_statistics counted = printed.statistics();
   return out << "caller, calls: " << std::to_string(counted.calls)
-             << ", answers: " << std::to_string(counted.answers) << ", "
+             << ", answers: " << std::to_string(counted.answers)
+             << ", lent: " << std::to_string(counted.lent_bytes) << " bytes, of which "
+             << std::to_string(counted.copied_bytes) << " were copied, "
              << printed.core_.get()->link();
 }
 

@@ -128,7 +128,13 @@ TEST_CASE("when the limit of a call is reached, its memory can no longer be acce
     late(memory);
     CHECK(calls.statistics().lanes == 3);
   }
+  SECTION("by a copy") {
+    std::vector<std::byte> memory(256, std::byte{1});
+    late(memory);
+    late(memory);
+  }
   SECTION("by a registration") {
+    calls = serving.call({.copied_size = 0});
     auto memory = filled<plain_memory>(bed, 256, std::byte{1});
     late(memory);
   }

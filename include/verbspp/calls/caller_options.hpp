@@ -19,6 +19,11 @@ struct caller_options {
   /// The maximum number of calls in flight that lend memory: 1 to 65,534. The service may allow
   /// fewer. Each has a queue pair of its own, which is created when it is first needed.
   std::uint32_t lanes = 1;
+  /// If `call` lends memory that is not registered with `access::window_bind`, and that has at most
+  /// this many bytes, the memory is copied; larger memory is registered for the time of the call. 0
+  /// copies nothing. Each lane allocates a buffer of this size when it is first needed. On
+  /// softverbs, copying takes less time than registering up to 1 MiB.
+  std::uint32_t copied_size = 65'536;
   /// Measure how long calls take, for `caller::durations`. This reads the clock twice for each
   /// call, and needs 1.3 KiB for each method.
   bool measures_durations = false;
@@ -34,8 +39,9 @@ struct caller_statistics {
   std::uint64_t waits = 0;         ///< calls that waited until they could be sent
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;
-  std::uint64_t lent_bytes = 0;  ///< the sizes of the memory that calls have lent
-  std::uint64_t lanes = 0;       ///< queue pairs that were connected for lent memory
+  std::uint64_t lent_bytes = 0;    ///< the sizes of the memory that calls have lent
+  std::uint64_t copied_bytes = 0;  ///< the part of `lent_bytes` that was copied
+  std::uint64_t lanes = 0;         ///< queue pairs that were connected for lent memory
 };
 
 }  // namespace verbspp

@@ -88,8 +88,9 @@ template <access_flags Rights, SharedMemory Memory>
 ///
 /// A buffer or a part of one that has `access::window_bind`, and a `window_part` of a region, are
 /// lent by a memory window. This takes one request of the device and no system call. Other buffers,
-/// and ranges of the program's own memory, such as a `std::vector` or a `std::span`, are registered
-/// for the time of the call. This takes two system calls, and longer for more memory.
+/// and ranges of the program's own memory, such as a `std::vector` or a `std::span`, are copied if
+/// they are small (`caller_options::copied_size`), and registered for the time of the call
+/// otherwise. Registering takes two system calls, and longer for more memory.
 template <class Memory, access_flags Rights>
 concept Lendable = detail::because(
     detail::may_lend<Memory, Rights>(),

@@ -151,6 +151,9 @@ class caller_core : public counted {
   [[nodiscard]] result<calling_lane*> find_lane() noexcept;
   [[nodiscard]] result<void> request_lane(calling_lane& lane) noexcept;
   [[nodiscard]] result<calling_lane*> connect_lane(calling_lane& lane) noexcept;
+  /// Copies the memory that a call lends to the memory of the lane. \returns false if the memory is
+  /// to be lent itself
+  [[nodiscard]] bool copy(calling_lane& lane, const loan& lent) noexcept;
   [[nodiscard]] result<void> grant(calling_lane& lane, const loan& lent) noexcept;
   /// Ends the lease of an answered call. \param has_failed true if the service can't use the lane
   [[nodiscard]] result<void> end_loan(calling_lane& lane, bool has_failed) noexcept;
@@ -169,6 +172,7 @@ class caller_core : public counted {
   owned<call_slot[]> slots_{};
   owned<calling_lane[]> lanes_{};
   std::uint32_t lane_count_;
+  std::uint32_t copied_size_;  ///< 0 if the device has no memory windows
   std::uint32_t first_free_ = 0;
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};

@@ -18,10 +18,12 @@
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/shared_buffer.hpp>
 #include <verbspp/qp/endpoint.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace verbspp::detail {
@@ -46,8 +48,11 @@ struct calling_lane {
     lends,  ///< a call uses it
   };
   stage at = stage::closed;
-  bool is_new = false;     ///< no call has used it since it was connected
-  std::uint16_t slot = 0;  ///< if `requested`: of the call that asks the service
+  bool is_new = false;                 ///< no call has used it since it was connected
+  std::uint16_t slot = 0;              ///< if `requested`: of the call that asks the service
+  bool uses_copy = false;              ///< the call lends `copy` instead of the program's memory
+  std::span<std::byte> copied_back{};  ///< the program's memory, if the service may write the copy
+  std::optional<shared_buffer<access::local_write | access::window_bind>> copy{};
   channel link{};
   lease_owner lease{};  ///< declared last, so it ends before the connection
 
@@ -57,6 +62,9 @@ struct calling_lane {
     link = channel();
     lease_owner ended;
     lease.swap(ended);
+    if (!ended.drop()) copy.reset();
+    uses_copy = false;
+    copied_back = {};
   }
 };
 
