@@ -184,6 +184,10 @@ bool identifier::peer_has_gone() const noexcept {
 
 int identifier::accept(const rdma_conn_param* parameters) {
   if (stage_ != stage::asked || (parameters == nullptr && qp == nullptr)) return EINVAL;
+  if (peer_has_gone()) {
+    peer_is_gone();
+    return EINVAL;
+  }
   if (const int error = take_depths(parameters, std::min(agreed_.responder_resources, most_reads()),
                                     std::min(agreed_.initiator_depth, most_reads())))
     return error;
@@ -194,8 +198,8 @@ int identifier::accept(const rdma_conn_param* parameters) {
   if (!is_datagram())
     if (const int error = make_queue_pair_ready()) return error;
   if (!send(reply)) {
-    fail_queue_pair();
-    return ECONNRESET;
+    peer_is_gone();
+    return EINVAL;
   }
   if (is_datagram()) {
     close_socket();
@@ -309,7 +313,9 @@ void identifier::peer_is_gone() {
       if (is_datagram()) return refuse(RDMA_CM_EVENT_UNREACHABLE, answers::rejected);
       return refuse(RDMA_CM_EVENT_REJECTED, reasons::by_the_program);
     case stage::asked:
-      if (!is_datagram()) return refuse(RDMA_CM_EVENT_REJECTED, reasons::timeout);
+      // As with the kernel's connection manager, there is no event: before the program accepts the
+      // request, its identifier has the context of the listener. Accepting it fails.
+      if (!is_datagram()) fail_queue_pair();
       close_socket();
       stage_ = stage::ended;
       return;
@@ -332,7 +338,7 @@ void identifier::take(const message& said) {
       if (waits) return take_reply(said);
       break;
     case message_kind::rejection: {
-      if (!waits && stage_ != stage::asked && stage_ != stage::answered) break;
+      if (!waits && stage_ != stage::answered) break;
       auto told = is_datagram()
                       ? make_event(RDMA_CM_EVENT_UNREACHABLE,
                                    said.reason == reasons::no_listener ? answers::unsupported

@@ -84,7 +84,6 @@ inline constexpr std::uint8_t extended = 3;
 
 /// The reasons for rejecting a request, numbered as in InfiniBand.
 namespace reasons {
-inline constexpr std::uint8_t timeout = 4;
 inline constexpr std::uint8_t no_listener = 8;
 inline constexpr std::uint8_t by_the_program = 28;
 inline constexpr std::uint8_t vendor_option = 35;

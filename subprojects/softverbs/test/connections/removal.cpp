@@ -5,8 +5,6 @@
 #include "support/forked.hpp"
 #include <softverbs/softverbs.h>
 
-#include <fcntl.h>
-
 #include <cerrno>
 #include <thread>
 #include <utility>
@@ -23,14 +21,6 @@ struct broken_device {
   ~broken_device() { repair(); }
   void repair() { softverbs_reset_faults(); }
 };
-
-/// Returns true if no event is available. A channel may be readable once without having an event.
-bool is_silent(const event_source& events) {
-  REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
-  rdma_cm_event* none = nullptr;
-  const bool is_none = rdma_get_cm_event(events.channel, &none) == -1 && errno == EAGAIN;
-  return is_none && !events.is_readable();
-}
 
 constexpr const char* own_address = "198.18.83.1";
 constexpr const char* other_address = "198.18.83.2";
@@ -160,6 +150,21 @@ TEST_CASE("an identifier whose device has failed can't join a group") {
   CHECK(rdma_join_multicast(bound.id, of_c(group), nullptr) == -1);
   CHECK(errno == EINVAL);
   CHECK(is_silent(events));
+}
+
+TEST_CASE("a request that was not accepted doesn't get DEVICE_REMOVAL, and can't be accepted") {
+  event_source server_events;
+  const cm_listener listener(server_events, "0.0.0.0");
+  event_source client_events;
+  one_id client(client_events);
+  resolve(client_events, client, listener.address(own_address));
+  REQUIRE(client.connect() == 0);
+  one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  const broken_device broken;
+  CHECK(is_silent(server_events));
+  rdma_conn_param parameters = parameters_with();
+  CHECK(rdma_accept(server.id, &parameters) == -1);
+  CHECK(errno == EINVAL);
 }
 
 TEST_CASE("an identifier that is being destroyed doesn't get DEVICE_REMOVAL") {

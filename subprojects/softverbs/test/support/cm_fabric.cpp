@@ -4,8 +4,10 @@
 #include "catch.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -56,6 +58,13 @@ event_source::~event_source() { rdma_destroy_event_channel(channel); }
 bool event_source::is_readable(int milliseconds) const {
   pollfd readable{channel->fd, POLLIN, 0};
   return ::poll(&readable, 1, milliseconds) == 1;
+}
+
+bool is_silent(const event_source& events) {
+  REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+  rdma_cm_event* none = nullptr;
+  const bool is_none = rdma_get_cm_event(events.channel, &none) == -1 && errno == EAGAIN;
+  return is_none && !events.is_readable();
 }
 
 rdma_cm_event* event_source::next() {

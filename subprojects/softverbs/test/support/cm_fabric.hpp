@@ -42,6 +42,9 @@ struct event_source {
   std::array<char, 256> private_data_{};
 };
 
+/// Returns true if no event is available. A channel may be readable once without having an event.
+bool is_silent(const event_source& events);
+
 /// An identifier, which has a queue pair if one is requested.
 struct one_id {
   explicit one_id(event_source& events, rdma_port_space space = RDMA_PS_TCP);
