@@ -25,8 +25,6 @@ using namespace softverbs;
 
 namespace {
 
-/// The kernel counts its own devices from 0, and never reaches this number.
-constexpr int first_index = 1'000'000;
 /// The frequency of the device's clock in kHz. The clock counts nanoseconds.
 constexpr std::uint64_t core_clock = 1'000'000;
 
@@ -115,7 +113,7 @@ SOFTVERBS_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
 SOFTVERBS_EXPORT int ibv_get_device_index(ibv_device* device) {
   if (soft_device_of(device) == nullptr) return SOFTVERBS_NEXT(ibv_get_device_index)(device);
   SOFTVERBS_FAULT(ibv_get_device_index, nullptr);
-  return first_index + soft_device_of(device)->number;
+  return -1;  // the kernel numbers only its own devices
 }
 
 SOFTVERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
