@@ -315,8 +315,6 @@ bool caller_core::copy(calling_lane& lane, const loan& lent) noexcept {
   }
   // Bytes that the service does not write are copied back unchanged.
   std::memcpy(lane.copy->data(), what.memory, what.length);
-  lane.uses_copy = true;
-  if (what.rights.contains(access::remote_write)) lane.copied_back = {what.memory, what.length};
   return true;
 }
 
@@ -326,20 +324,17 @@ result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
   const auto try_once = [&](kept_memory kept) noexcept {
     return lease_owner::grant(core, asked, true, call_limit::of_channel(), kept);
   };
-  const bool is_copied = copy(lane, lent);
+  bool is_copied = copy(lane, lent);
   if (is_copied) {
     asked = whole_of<access::remote_read>(*lane.copy, lease_by::window);
     asked.length = lent.what.length;
     asked.rights = lent.what.rights;
   }
   auto granted = try_once(is_copied ? lane.copy->keep() : lent.kept());
-  if (granted.has_error()) {
-    lane.uses_copy = false;
-    lane.copied_back = {};
-  }
   const bool may_register = asked.by == lease_by::window && lent.what.memory != nullptr;
   if (granted.has_error() && granted.assume_error() == error_kind::not_supported && may_register) {
     copied_size_ = 0;  // the device has no windows
+    is_copied = false;
     lane.copy.reset();
     asked = lent.what;
     asked.by = lease_by::registration;
@@ -347,6 +342,9 @@ result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
   }
   if (granted.has_error()) return granted.assume_error();
   lane.lease.swap(granted.assume_value());
+  lane.uses_copy = is_copied;
+  if (is_copied && lent.what.rights.contains(access::remote_write))
+    lane.copied_back = {lent.what.memory, lent.what.length};
   lane.at = calling_lane::stage::lends;
   lane.is_new = false;
   return success();

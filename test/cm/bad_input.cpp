@@ -184,16 +184,7 @@ TEST_CASE("a path MTU that the connection manager does not use ends the connecti
       must(bed.route().start_connect(must(bed.channel().path_mtu(256).build()), patience));
   cm_request request = must(bed.listener.accept(patience));
   auto answering = must(std::move(request).start_accept(bed.prepare(), patience));
-  std::optional<error> why;
-  wait_until(
-      [&] {
-        static_cast<void>(answering.advance());
-        const auto done = asking.advance();
-        if (!done.has_value()) why = done.error();
-        return why.has_value();
-      },
-      "the client fails");
-  CHECK(*why == error_kind::mismatch);
+  CHECK(drive_until_failure(asking, answering) == error_kind::mismatch);
   CHECK(refusal(answering) == error_kind::not_connected);
 }
 

@@ -56,6 +56,21 @@ void drive(Left& left, Right& right) {
       "both ends are connected");
 }
 
+/// Advances both sessions until the first one fails. \returns its error
+template <class Failing, class Other>
+[[nodiscard]] error drive_until_failure(Failing& failing, Other& other) {
+  std::optional<error> why;
+  wait_until(
+      [&] {
+        static_cast<void>(other.advance());
+        const auto done = failing.advance();
+        if (!done.has_value()) why = done.error();
+        return why.has_value();
+      },
+      "the session fails");
+  return *why;
+}
+
 /// Two ends, connected to each other.
 struct cm_pair {
   managed_channel client;

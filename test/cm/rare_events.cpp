@@ -102,15 +102,7 @@ TEST_CASE("a connection that could not be established is reported with its errno
   auto asking = must(bed.route().start_connect(bed.prepare(), patience));
   cm_request request = must(bed.listener.accept(patience));
   auto answering = must(std::move(request).start_accept(bed.prepare(), patience));
-  std::optional<error> why;
-  wait_until(
-      [&] {
-        static_cast<void>(answering.advance());
-        const auto done = asking.advance();
-        if (!done.has_value()) why = done.error();
-        return why.has_value();
-      },
-      "the connecting end fails");
-  CHECK(why->native_errno() == (status == 0 ? EPROTO : ENOMEM));
-  CHECK_THAT(why->message(), Catch::Contains("could not be established"));
+  const error why = drive_until_failure(asking, answering);
+  CHECK(why.native_errno() == (status == 0 ? EPROTO : ENOMEM));
+  CHECK_THAT(why.message(), Catch::Contains("could not be established"));
 }

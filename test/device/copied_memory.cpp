@@ -47,6 +47,16 @@ struct copying_calls {
   std::uint64_t copied_before = 0;
 };
 
+/// Calls `keep` with this memory, while `serve` gets the call on another thread.
+template <class Serve>
+[[nodiscard]] result<std::uint32_t> call_served_by(Serve serve, copying_calls& all,
+                                                   std::vector<std::byte>& own) {
+  std::thread serving([&] { serve(all.serving.take_kept()); });
+  const auto answer = all.calls.call<keep>(1, own, patience);
+  serving.join();
+  return answer;
+}
+
 }  // namespace
 
 TEST_CASE("small memory of the program is copied, and larger memory is registered") {
@@ -105,14 +115,11 @@ TEST_CASE("a caller with a copied size of 0 copies nothing") {
 TEST_CASE("bytes that a service does not write keep their values") {
   copying_calls all;
   std::vector<std::byte> own(100, std::byte{2});
-  std::thread serving([&all] {
-    received_call<keep> kept = all.serving.take_kept();
+  const auto serve = [&all](received_call<keep> kept) {
     auto part = filled<plain_memory>(all.bed, 10, std::byte{9});
     if (kept.write(part, 20, patience).has_value()) static_cast<void>(kept.answer(1));
-  });
-  const auto answer = all.calls.call<keep>(1, own, patience);
-  serving.join();
-  CHECK(must(answer) == 1);
+  };
+  CHECK(must(call_served_by(serve, all, own)) == 1);
   const std::span all_bytes(own);
   CHECK(all_are(all_bytes.first(20), 2));
   CHECK(all_are(all_bytes.subspan(20, 10), 9));
@@ -122,15 +129,12 @@ TEST_CASE("bytes that a service does not write keep their values") {
 TEST_CASE("bytes that a service writes before it refuses a call are copied back") {
   copying_calls all;
   std::vector<std::byte> own(100, std::byte{2});
-  std::thread serving([&all] {
-    received_call<keep> kept = all.serving.take_kept();
+  const auto serve = [&all](received_call<keep> kept) {
     auto part = filled<plain_memory>(all.bed, 100, std::byte{9});
     static_cast<void>(kept.write(part, 0, patience));
     kept.refuse(error_kind::busy, "half done");
-  });
-  const auto answer = all.calls.call<keep>(1, own, patience);
-  serving.join();
-  CHECK(is_refusal(failure_of(answer)));
+  };
+  CHECK(is_refusal(failure_of(call_served_by(serve, all, own))));
   CHECK(all_are(own, 9));
 }
 
