@@ -12,6 +12,15 @@
 
 namespace verbspp::detail {
 
+namespace {
+
+/// `channel_core::is_lost` recognizes an error by the address of this hint.
+constexpr char lost_memory[] =
+    "the device did not destroy the queue pair, so it may still access the memory of this request: "
+    "memory that the request owned or shared is never freed";
+
+}  // namespace
+
 VERBSPP_DATA_PATH void channel_core::deliver(receive_slot& slot,
                                              const ibv_wc& completion) noexcept {
   if ((slot.notes & receive_slot::hidden) != 0) [[unlikely]]
@@ -240,10 +249,13 @@ transport_result<completed_work> channel_core::take_with_care(request one,
     if (failure) --(failure->status() == work_status::flushed ? scope->flushed : scope->failed);
   }
   const bool was_orphan = is_orphan_;
+  const int errnum_if_lost = has_lost_memory(failure) ? connection_.destroy_errnum() : 0;
   const std::optional<error> root = was_given_up && connection_.failure()
                                         ? std::optional(connection_.failure()->root())
                                         : std::nullopt;
   drop_handle();
+  if (errnum_if_lost != 0)
+    return error::from_errno(errnum_if_lost, "ibv_destroy_qp").as(error_kind::driver, lost_memory);
   if (one.scope != 0 && scope == nullptr)
     return error(error_kind::invalid_input, "result of a request",
                  "the scope in which it was posted has ended, and has reported the outcome");
@@ -257,9 +269,21 @@ transport_result<completed_work> channel_core::take_with_care(request one,
   return *failure;
 }
 
-void channel_core::drop_with_care(request one, bool must_wait) noexcept {
+bool channel_core::is_lost(const transport_error& failure) noexcept {
+  return failure.call() != nullptr && failure.call()->hint() == lost_memory;
+}
+
+/// True if a request that failed was flushed because its queue pair could neither be stopped nor
+/// destroyed, so the device may still access its memory.
+bool channel_core::has_lost_memory(const std::optional<work_error>& failure) const noexcept {
+  return guard_.is_lost() && failure && failure->status() == work_status::flushed;
+}
+
+bool channel_core::drop_with_care(request one, bool must_wait) noexcept {
   const scope_state* const scope = scopes_.of(one);
+  bool is_free = true;
   if (is_done(one)) {
+    is_free = !has_lost_memory(failure_of(one));
     if (one.is_receive()) receives_.release(*one.slot);
   } else if ((scope != nullptr || one.keeps) && !must_wait) {
     // There is no need to wait here: either the scope waits for the request, or the request uses no
@@ -269,9 +293,11 @@ void channel_core::drop_with_care(request one, bool must_wait) noexcept {
     const auto ended = wait_for(one, scope != nullptr ? scope->limit : call_limit::of_channel());
     const auto cause = ended ? ended_by_drop(*ended) : std::nullopt;
     if (cause && connection_.failure()) connection_.failure()->replace_root(*cause);
+    is_free = !has_lost_memory(failure_of(one));
     if (one.is_receive()) receives_.release(*one.slot);
   }
   drop_handle();
+  return is_free;
 }
 
 void channel_core::run_continuations() noexcept {

@@ -393,8 +393,10 @@ result<void> lease_owner::revoke(call_limit limit) noexcept {
   const auto ended = take_back(record, limit, true);
   const result<void> outcome = record.outcome;
   finish(record, book);
-  if (ended && outcome.has_value()) return *ended;
-  return outcome;
+  // The kind `driver` means that the peer may still have access, whatever the errno.
+  if (outcome.has_error())
+    return outcome.assume_error().as(error_kind::driver, outcome.assume_error().hint());
+  return ended ? result<void>(*ended) : outcome;
 }
 
 channel_core* lease_owner::polled() noexcept {

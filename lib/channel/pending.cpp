@@ -14,7 +14,7 @@ error pending_request::no_request() noexcept {
 void pending_request::leave_with(kept_memory memory) noexcept {
   channel_core& core = *std::exchange(core_, nullptr);
   core.keep(request_, memory);
-  core.drop(request_, false);
+  core.drop(request_);
 }
 
 }  // namespace verbspp::detail

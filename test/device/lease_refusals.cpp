@@ -216,6 +216,7 @@ TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
   // registered also prevents the bed's domain from being released.
   set_destroy_failure_handler(
       [](const error& cause) noexcept { reports.push_back(cause.message()); });
+  std::size_t reported = 1;
   const std::byte* where = nullptr;
   SECTION("an owned buffer") {
     auto lease = must(bed.owner.lease<both_ways, lease_by::registration>(
@@ -227,6 +228,18 @@ TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
       const auto dropped = std::move(lease);
     }
     CHECK(refused.calls() == 1);
+  }
+  SECTION("an owned buffer that `revoke` would return") {
+    auto lease = must(bed.owner.lease<both_ways, lease_by::registration>(
+        must(whole_buffer::allocate(bed.domain, 64))));
+    std::copy(mark.begin(), mark.end(), lease.memory().begin());
+    where = lease.memory().data();
+    const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
+    const auto [revoked, memory] = std::move(lease).revoke();
+    CHECK(failure_of(revoked) == error_kind::driver);
+    CHECK(failure_of(revoked).native_errno() == EBUSY);
+    CHECK(memory.data() == nullptr);
+    reported = 0;
   }
   SECTION("a shared buffer") {
     auto shared = must(must(whole_buffer::allocate(bed.domain, 64)).share());
@@ -241,7 +254,7 @@ TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
     CHECK_FALSE(shared.is_only());
   }
   CHECK(std::equal(mark.begin(), mark.end(), where));
-  CHECK(reports.size() == 1);
+  CHECK(reports.size() == reported);
 }
 
 }  // namespace verbspp::test::leases

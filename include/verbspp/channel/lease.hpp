@@ -8,6 +8,7 @@
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/detail/never_free.hpp>
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/window_part.hpp>
@@ -18,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
-#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -111,6 +111,15 @@ struct lease_request {
   access_flags rights;
   lease_by by;
 };
+
+/// Returns the result of revoking a lease together with its memory, unless the peer may have access
+/// for ever: that memory is never freed.
+template <class Memory>
+[[nodiscard]] revoked<Memory> revoked_with(const result<void>& outcome, Memory& memory) noexcept {
+  if (outcome.has_error() && outcome.assume_error() == error_kind::driver)
+    never_free(std::move(memory));
+  return {outcome, std::move(memory)};
+}
 
 /// A lease, independent of the types of its rights and memory.
 class lease_owner {
@@ -256,7 +265,7 @@ class VERBSPP_CONSUMABLE lease_base {
 /// out, the destructor waits for the bind; if that takes more than one second, the channel breaks.
 /// It waits in the same way for an invalidation that `async_revoke` has posted.
 /// The peer may still have access only if `revoke` returns `driver`; the memory must not be freed
-/// in that case. Other errors report how the wait ended.
+/// in that case, and a lease that owns it never frees it. Other errors report how the wait ended.
 ///
 /// **When the peer uses a lease that was revoked**, by a write, a read or an atomic, its request
 /// fails with a remote access error, and its channel breaks. The channel of this side breaks, too,
@@ -347,15 +356,13 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   lease(const lease&) = delete;
   lease& operator=(const lease&) = delete;
   ~lease() {
-    // The memory object is destroyed only if revoking has succeeded, or if its memory was moved to
-    // the list of memory that is never freed.
-    if (this->owner_.drop() || keeps_for_ever()) memory_.~Memory();
+    if (!this->owner_.drop()) detail::never_free(std::move(memory_));
   }
 
   /// Revokes the lease as `lease<Rights>::revoke` does, and returns the memory with the result.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES revoked<Memory> revoke(
       call_limit limit = call_limit::of_channel()) && noexcept {
-    return {this->owner_.revoke(limit), std::move(memory_)};
+    return detail::revoked_with(this->owner_.revoke(limit), memory_);
   }
   // `revoke` returns the memory, so it consumes the lease.
   void revoke(call_limit = call_limit::of_channel()) & = delete;  // std::move(lease).revoke()
@@ -374,24 +381,7 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   void memory() const&& = delete;  // a temporary lease ends here: store it in a variable
 
  private:
-  /// Memory that the device did not release, and that is never freed.
-  struct never_freed {
-    Memory memory;
-    never_freed* next;
-  };
-  static inline never_freed* all_never_freed = nullptr;
-  /// Moves the memory to `all_never_freed`. \returns false if no entry can be allocated: the memory
-  /// then stays in this object, which must not be destroyed
-  [[nodiscard]] bool keeps_for_ever() noexcept {
-    auto* const kept = new (std::nothrow) never_freed{std::move(memory_), nullptr};
-    if (kept == nullptr) return false;
-    kept->next = __atomic_exchange_n(&all_never_freed, kept, __ATOMIC_RELAXED);
-    return true;
-  }
-
-  union {
-    Memory memory_;  ///< destroyed only if the device has released it
-  };
+  Memory memory_;
 };
 
 /// The functions by which a channel grants leases: for a window part, for a part of a region, for a

@@ -7,6 +7,7 @@
 #include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/detail/never_free.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>
 
@@ -99,16 +100,23 @@ class pending_request {
     return is_done();
   }
   /// Takes the result if it is available, or waits for it.
-  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(call_limit limit) noexcept {
+  template <class Memory = no_memory>
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(
+      call_limit limit, Memory&& owned = {}) noexcept {
     if (core_ == nullptr) [[unlikely]]
       return no_request();
     channel_core& core = *std::exchange(core_, nullptr);
-    return core.take(request_, limit);
+    return core.take(request_, limit, owned);
   }
-  /// Drops the request. With `must_wait`, first waits until the device no longer accesses its
-  /// memory.
-  VERBSPP_DATA_PATH void drop(bool must_wait = false) noexcept {
-    if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_, must_wait);
+  /// Drops the request, if there is one.
+  VERBSPP_DATA_PATH void drop() noexcept {
+    if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_);
+  }
+  /// Drops a request that owns its memory, after waiting until the device no longer accesses it.
+  /// \pre `has_request()`
+  /// \returns false if the device may access the memory for ever
+  [[nodiscard]] VERBSPP_DATA_PATH bool drop_with_memory() noexcept {
+    return std::exchange(core_, nullptr)->drop_with_care(request_, true);
   }
   [[nodiscard]] static error no_request() noexcept;
   /// Drops a request in flight, and makes the request keep this memory alive until it has finished.
@@ -203,6 +211,10 @@ struct left_memory : memory_keeper {
 /// A handle to a request, which owns the request's memory, and returns it with the result, even on
 /// failure.
 ///
+/// There is one exception: if the device neither stops nor destroys the queue pair, it may write to
+/// the memory for ever. The result is then an error of kind `driver`, the returned memory object is
+/// moved from, and the memory is never freed.
+///
 /// Like a `pending<>`, it waits if it is destroyed while the request is in flight. Use `detach` if
 /// neither the result nor the memory is needed.
 template <class Memory>
@@ -220,14 +232,14 @@ class [[nodiscard]] pending : public detail::pending_request {
   /// Drops the previous request, and then destroys its memory.
   pending& operator=(pending&& other) noexcept {
     if (this == &other) return *this;
-    drop(true);
+    end_request();
     pending_request::operator=(std::move(other));
     memory_ = std::move(other.memory_);
     return *this;
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
-  VERBSPP_DATA_PATH ~pending() { drop(true); }  // waits, because its memory is destroyed next
+  VERBSPP_DATA_PATH ~pending() { end_request(); }
 
   /// Returns the result and the memory if the request has finished; does not wait for it.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {
@@ -253,7 +265,7 @@ class [[nodiscard]] pending : public detail::pending_request {
   result<void> detach() && noexcept {
     if (!has_request()) return no_request();
     if (look()) {
-      drop();
+      end_request();
       static_cast<void>(Memory(std::move(memory_)));
       return success();
     }
@@ -267,13 +279,18 @@ class [[nodiscard]] pending : public detail::pending_request {
   void detach() & = delete;  // it consumes the handle: write std::move(work).detach()
 
  private:
+  /// Waits for the request, because its memory is destroyed or replaced next.
+  VERBSPP_DATA_PATH void end_request() noexcept {
+    if (has_request() && !drop_with_memory()) [[unlikely]]
+      detail::never_free(std::move(memory_));
+  }
   [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> finish(call_limit limit) noexcept {
     if constexpr (detail::NotesFilling<Memory>) {
-      const auto done = take(limit);
+      const auto done = take(limit, memory_);
       if (done.has_value()) memory_.note_filled(done.assume_value());
       return finished<Memory>{done, std::move(memory_)};
     } else {
-      return finished<Memory>{take(limit), std::move(memory_)};
+      return finished<Memory>{take(limit, memory_), std::move(memory_)};
     }
   }
 

@@ -62,7 +62,7 @@ class [[nodiscard]] awaited_return : awaited_revocation {
   using awaited_revocation::await_suspend;
   using awaited_revocation::polled;
   [[nodiscard]] revoked<Memory> await_resume() noexcept {
-    return {awaited_revocation::await_resume(), std::move(memory_)};
+    return revoked_with(awaited_revocation::await_resume(), memory_);
   }
 
  private:

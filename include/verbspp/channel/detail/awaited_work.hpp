@@ -169,7 +169,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
     if (!has_request()) return core_.ended_before(limit());
     const std::optional<error> root = core_.root_of_failure();
     const transport_result<completed_work> done = take(call_limit::of_channel());
-    if (done.has_value() || !root) return done;
+    if (done.has_value() || !root || channel_core::is_lost(done.assume_error())) return done;
     return *root;
   }
 
@@ -206,8 +206,10 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
   using request::polled;
   [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> await_resume() noexcept {
     const transport_result<completed_work> done = request::await_resume();
-    if constexpr (NotesFilling<Memory>)
-      if (done.has_value()) memory_.note_filled(done.assume_value());
+    if (!done.has_value()) [[unlikely]]
+      channel_core::keep_if_lost(done.assume_error(), memory_);
+    else if constexpr (NotesFilling<Memory>)
+      memory_.note_filled(done.assume_value());
     return finished<Memory>{done, std::move(memory_)};
   }
 
@@ -215,12 +217,10 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
   /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
   /// the record that this needs cannot be allocated, waits until the request has finished.
   [[gnu::cold]] void leave() noexcept {
-    if (this->look()) return this->drop();
-    auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_));
-    if (left != nullptr)
-      this->leave_with({.keeper = left});
-    else
-      this->drop(true);
+    if (!this->look())
+      if (auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_)))
+        return this->leave_with({.keeper = left});
+    if (!this->drop_with_memory()) never_free(std::move(memory_));
   }
 
   Memory memory_;

@@ -20,6 +20,7 @@
 #include <verbspp/channel/detail/send_window.hpp>
 #include <verbspp/channel/detail/wr_id.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/detail/never_free.hpp>
 #include <verbspp/work/batch.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting.hpp>
@@ -30,6 +31,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <type_traits>
 
@@ -47,6 +49,9 @@ struct posting_terms {
   bool is_signaled = true;                      ///< requests a completion; ignored by receives
   bool has_handle = true;                       ///< a handle will take the result
 };
+
+/// Stands for the memory of a request that owns none.
+struct no_memory {};
 
 /// The state of a channel. It is allocated separately, because handles and scopes point to it. It
 /// outlives the channel as long as handles, inboxes or scopes exist.
@@ -263,17 +268,18 @@ class channel_core {
   }
   /// Takes the result of a request, after waiting for it if necessary, and removes its handle from
   /// the count.
-  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(const request& one,
-                                                                        call_limit limit) noexcept {
+  template <class Memory = no_memory>
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(
+      const request& one, call_limit limit, Memory&& owned = {}) noexcept {
     if (!has_succeeded(one)) {
       collect();
       if (!has_succeeded(one)) [[unlikely]]
-        return copy_of(take_with_care(one, limit));
+        return copy_of(take_with_care(one, limit), owned);
     }
     if (one.scope != 0) {
       scope_state* const scope = scopes_.innermost();
       if (scope == nullptr || scope->serial != one.scope) [[unlikely]]
-        return copy_of(take_with_care(one, limit));
+        return copy_of(take_with_care(one, limit), owned);
       ++scope->taken;
     }
     --handles_;
@@ -285,18 +291,33 @@ class channel_core {
     collect();
     if (!has_succeeded(one)) [[unlikely]] {
       open_handle();
-      return copy_of(take_with_care(one, limit));
+      no_memory none;
+      return copy_of(take_with_care(one, limit), none);
     }
     return success_of(one);
   }
-  /// Drops a handle to a request. Waits for the request if it borrows memory and has no scope, or
-  /// if `must_wait` is true.
-  VERBSPP_DATA_PATH void drop(const request& one, bool must_wait) noexcept {
+  /// Drops a handle to a request. Waits for the request if it borrows memory and has no scope.
+  VERBSPP_DATA_PATH void drop(const request& one) noexcept {
     if (!one.is_receive() && !sends_.is_suspect() &&
-        (((one.scope != 0 || one.keeps) && !must_wait) || sends_.is_done(one.number))) [[likely]]
+        (one.scope != 0 || one.keeps || sends_.is_done(one.number))) [[likely]]
       --handles_;
     else
-      drop_with_care(one, must_wait);
+      drop_with_care(one, false);
+  }
+  /// Drops a handle to any request. Waits for the request as `drop` does, or if `must_wait` is
+  /// true.
+  /// \returns false if the device may access the memory of the request for ever
+  bool drop_with_care(request one, bool must_wait) noexcept;
+
+  /// True if this is the error of a request whose memory the device may access for ever.
+  [[nodiscard]] static bool is_lost(const transport_error& failure) noexcept;
+  /// If `is_lost`, takes the memory from the program, and never frees it.
+  template <class Memory>
+  VERBSPP_DATA_PATH static void keep_if_lost(const transport_error& failure,
+                                             Memory& owned) noexcept {
+    Memory left = memory_after(failure, std::move(owned));
+    std::destroy_at(&owned);
+    std::construct_at(&owned, std::move(left));
   }
 
   // Continuations.
@@ -445,6 +466,15 @@ class channel_core {
   }
 
  private:
+  /// Returns the memory of a failed request; or an empty object if the memory is never freed. The
+  /// memory is passed by value, so that it can stay in registers.
+  template <class Memory>
+  [[nodiscard, gnu::cold, gnu::noinline]] static Memory memory_after(const transport_error& failure,
+                                                                     Memory owned) noexcept {
+    if (is_lost(failure)) never_free(std::move(owned));
+    return owned;
+  }
+
   explicit channel_core(const channel_settings& settings) noexcept;
   ~channel_core();
 
@@ -509,9 +539,11 @@ class channel_core {
   /// Copies the result of a rare call member by member, so that the caller's result can stay in
   /// registers. Otherwise, the compiler would elide the copy, and pass the address of the caller's
   /// result to that call, which would force the result into memory.
+  template <class Memory>
   [[nodiscard]] VERBSPP_DATA_PATH static transport_result<completed_work> copy_of(
-      const transport_result<completed_work>& rare) noexcept {
+      const transport_result<completed_work>& rare, Memory& owned) noexcept {
     if (rare.has_value()) return rare.assume_value();
+    if constexpr (!std::is_same_v<Memory, no_memory>) keep_if_lost(rare.assume_error(), owned);
     return rare.assume_error();
   }
 
@@ -522,7 +554,7 @@ class channel_core {
   [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
       request one, call_limit limit) noexcept;
   [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
-  void drop_with_care(request one, bool must_wait) noexcept;
+  [[nodiscard]] bool has_lost_memory(const std::optional<work_error>& failure) const noexcept;
   void go_if_unused() noexcept;
 
   // Completions.
