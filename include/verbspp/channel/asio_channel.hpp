@@ -215,7 +215,6 @@ struct asio_call {
   Memory memory;
   net::cancellation_type ends_at;  ///< the types of cancellation that end the wait
 };
-struct no_memory {};
 
 /// A handler with its result.
 template <class Handler, class Result>
