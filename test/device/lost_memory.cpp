@@ -174,4 +174,12 @@ TEST_CASE_METHOD(receiving_channel,
   CHECK(released == 0);
 }
 
+TEST_CASE_METHOD(receiving_channel,
+                 "a blocking call reports that the device may still write to its memory") {
+  const stuck_device stuck;
+  const error failed = failure_of(left.receive({.elements = bytes.scatter()}, short_limit));
+  CHECK(failed == error_kind::driver);
+  CHECK(failed.native_errno() == EIO);
+}
+
 }  // namespace verbspp::test
