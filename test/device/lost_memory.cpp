@@ -4,6 +4,7 @@
 /// may then write to the memory at any time, so the memory must never be freed or returned.
 
 #include "../eager.hpp"
+#include "../sanitized.hpp"
 #include "channels.hpp"
 #include "failing_verb.hpp"
 #include <verbspp/coroutine.hpp>
@@ -150,10 +151,16 @@ TEST_CASE_METHOD(receiving_channel,
     CHECK(work.wait().memory.has_bytes());
     CHECK(released_too == 1);
   }
+#if !defined(VERBSPP_TEST_SANITIZED)  // LeakSanitizer would report the memory, which is lost
   SECTION("when the request is detached before") {
     must(receive().detach());
     lose();
   }
+  SECTION("to a coroutine that is destroyed") {
+    const auto awaiting = await_receive();
+    lose();
+  }
+#endif
   SECTION("when the request is detached after") {
     auto work = receive();
     lose();
@@ -165,10 +172,6 @@ TEST_CASE_METHOD(receiving_channel,
     left.poll();
     REQUIRE(awaiting.is_done());
     check_lost(awaiting.get());
-  }
-  SECTION("to a coroutine that is destroyed") {
-    const auto awaiting = await_receive();
-    lose();
   }
   left = channel();
   CHECK(released == 0);

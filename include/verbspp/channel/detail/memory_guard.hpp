@@ -4,12 +4,10 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
-#include <verbspp/memory/detail/never_free.hpp>
 #include <verbspp/work/operation_traits.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace verbspp::detail {
 
@@ -44,12 +42,9 @@ class memory_guard {
   /// Removes the mark after the request has finished.
   void show(std::size_t place) noexcept;
 
-  /// Releases memory that a finished request has kept. If `is_lost`, never frees it.
+  /// Releases memory that a finished request has kept, unless `is_lost`.
   void release(kept_memory& memory) const noexcept {
-    if (!is_lost_) [[likely]]
-      memory.let_go();
-    else
-      never_free(std::exchange(memory, {}));
+    if (!is_lost_) memory.let_go();
   }
   /// True if the queue pair could not be destroyed, so the device may still access the memory of
   /// its requests.
