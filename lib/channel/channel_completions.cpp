@@ -186,6 +186,7 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
                                 std::uint32_t vendor_code) noexcept {
   slot.status = status;
   slot.vendor_code = vendor_code;
+  slot.queue_pair = connection_.local().number.value();
   slot.connection = static_cast<std::uint16_t>(connection_.generation());
   note_failure(connection_.failed(status, vendor_code, slot.id, work_operation::receive),
                slot.is_in_inbox() ? nullptr : slot.scope);
@@ -226,8 +227,9 @@ std::optional<work_error> channel_core::failure_of(request one) noexcept {
   if (one.is_receive()) {
     const receive_slot& slot = *one.slot;
     if (slot.status == IBV_WC_SUCCESS) return std::nullopt;
-    const work_error failed =
-        connection_.failed(slot.status, slot.vendor_code, slot.id, one.operation);
+    const work_error failed = work_error(static_cast<work_status>(slot.status), slot.vendor_code,
+                                         slot.id, slot.queue_pair)
+                                  .with_operation(one.operation);
     const bool is_of_now = slot.connection == static_cast<std::uint16_t>(connection_.generation());
     return is_of_now ? connection_.explained(failed) : failed;
   }

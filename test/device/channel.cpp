@@ -322,6 +322,19 @@ TEST_CASE_METHOD(two_channels,
   CHECK_FALSE(failed->peer());
 }
 
+TEST_CASE_METHOD(two_channels, "a failed handle names the queue pair of its own connection") {
+  const queue_pair_number before = left.endpoint().number;
+  buffer<> mine(bed.domain, 64);
+  auto received = must(left.post_receive({.elements = mine.scatter()}));
+  auto sent = must(left.post_send({.elements = mine.gather()}));  // the peer has posted no receive
+  must(left.renew());
+  for (pending<>* const each : {&received, &sent}) {
+    const auto failed = work_error::from(error(failure_of(each->wait())));
+    REQUIRE(failed);
+    CHECK(failed->queue_pair_number() == before);
+  }
+}
+
 TEST_CASE_METHOD(two_channels, "a stopped channel flushes its requests and then breaks") {
   buffer<> mine(bed.domain, 64);
   auto posted = must(left.post_receive({.elements = mine.scatter()}));

@@ -56,7 +56,10 @@ struct alignas(64) receive_slot {
   std::uint32_t status;
   std::uint32_t vendor_code;
   std::uint32_t opcode;
-  std::uint32_t byte_count;
+  union {
+    std::uint32_t byte_count;
+    std::uint32_t queue_pair;  ///< after a failure: the number of the queue pair
+  };
   unsigned flags;
   __be32 immediate;
 
