@@ -45,7 +45,6 @@ struct identifier_options {
   std::uint8_t type_of_service = 0;
   std::uint8_t acknowledgement_timeout = 0;
   bool has_acknowledgement_timeout = false;
-  bool has_only_ipv6 = false;
   reservation_options reserved;
 };
 
