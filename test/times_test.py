@@ -27,10 +27,14 @@ class Times(unittest.TestCase):
         test = {"command": [sys.executable, "-c", spins], "env": {"SECONDS": "0.5"}}
         self.assertGreaterEqual(times.run_again(".", test), 0.5)
 
-    def test_limits_are_in_proportion_to_the_machine(self):
+    def test_slow_objects_are_found(self):
         objects = [(21, "a.o"), (19, "b.o")]
-        self.assertEqual([line.split()[3] for line in times.too_slow("object", objects, 20, 7)], ["a.o"])
-        self.assertEqual(list(times.too_slow("object", objects, 20, 14)), [])
+        self.assertEqual([line.split()[3] for line in times.too_slow("object", objects, 20)], ["a.o"])
+        self.assertEqual(list(times.too_slow("object", objects, 40)), [])
+
+    def test_limits_are_in_proportion_to_the_machine(self):
+        self.assertEqual(times.limits(3.5), (10, 40))
+        self.assertEqual(times.limits(28), (80, 60))
 
 
 if __name__ == "__main__":
