@@ -6,9 +6,10 @@
 
 The times are wall times in seconds, of jobs that ran in parallel; those of tests are followed by their processor
 time. With --check, objects that took too long in parallel with others are compiled once more, alone, and such tests
-run once more, alone. The exit status is 1 if such an object takes more than 20 s of processor time, or such a test
-more than 15 s, on a machine that takes 7 s to compile Catch2. On other machines, the limits are in proportion, but
-that of tests is never below 40 s: a wait that spins takes the same time on each machine.
+run once more, alone, and a second time if they are too slow again. The exit status is 1 if such an object takes more
+than 20 s of processor time, or such a test more than 15 s, on a machine that takes 7 s to compile Catch2. On other
+machines, the limits are in proportion, but that of tests is never below 40 s: a wait that spins takes the same time on
+each machine.
 """
 
 import json
@@ -64,6 +65,12 @@ def run_again(folder, test):
     return processor_time_of(test["command"], check=False, env=test["env"], cwd=folder, capture_output=True, timeout=600)
 
 
+def fastest(measure, limit):
+    """The result of a measurement, which is repeated if it is above the limit: something else may have delayed it."""
+    seconds = measure()
+    return seconds if seconds <= limit else min(seconds, measure())
+
+
 def limits(reference):
     """The limits of objects and of tests, scaled to this machine by the time that Catch2 takes to compile."""
     scale = reference / REFERENCE_SECONDS
@@ -92,8 +99,9 @@ def main():
         print(f"failed: {folder} has no {REFERENCE} for comparison")
         return 1
     of_objects, of_tests = limits(compile_again(folder, references[0]))
-    objects_again = [(compile_again(folder, name), name) for seconds, name in objects if seconds > of_objects]
-    tests_again = [(run_again(folder, test), name) for _, of_processor, name, test in tests
+    objects_again = [(fastest(lambda: compile_again(folder, name), of_objects), name) for seconds, name in objects
+                     if seconds > of_objects]
+    tests_again = [(fastest(lambda: run_again(folder, test), of_tests), name) for _, of_processor, name, test in tests
                    if of_processor is not None and of_processor > of_tests]
     for seconds, name in objects_again + tests_again:
         print(f"{seconds:7.1f} s of processor time, alone: {name}")

@@ -27,6 +27,11 @@ class Times(unittest.TestCase):
         test = {"command": [sys.executable, "-c", spins], "env": {"SECONDS": "0.5"}}
         self.assertGreaterEqual(times.run_again(".", test), 0.5)
 
+    def test_a_measurement_above_the_limit_is_repeated(self):
+        results = [3, 5, 1, 5, 4]
+        self.assertEqual([times.fastest(lambda: results.pop(0), 4) for _ in range(3)], [3, 1, 4])
+        self.assertEqual(results, [])
+
     def test_slow_objects_are_found(self):
         objects = [(21, "a.o"), (19, "b.o")]
         self.assertEqual([line.split()[3] for line in times.too_slow("object", objects, 20)], ["a.o"])
