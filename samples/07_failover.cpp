@@ -2,7 +2,7 @@
 /// \file
 /// A connection fails while requests are in flight. The sample distinguishes the request that
 /// failed from those that were flushed after it, collects all completions, and repeats the requests
-/// that were not executed over another connection.
+/// that did not succeed over another connection.
 
 #include <verbspp/verbspp.hpp>
 

@@ -75,8 +75,9 @@ const char* usual_advice(int errnum) noexcept {
       return "the machine is out of memory, or the device is out of such objects: `rdma resource` "
              "counts them";
     case error_kind::permission:
-      return "the process lacks a permission: check /dev/infiniband/uverbs*, its capabilities and "
-             "its cgroup's limits";
+      return "the process lacks a permission: check the permissions of /dev/infiniband/uverbs*, "
+             "the "
+             "capabilities of the process, and the limits of its cgroup";
     case error_kind::not_found:
       return "the device or the object no longer exists: see the kernel's log";
     case error_kind::not_supported:
@@ -143,7 +144,8 @@ std::size_t error::format(std::span<char> buffer) const noexcept {
   appender out(buffer);
   if (is_of_broken_connection_) out.add("the connection is broken because of an earlier failure: ");
   out.add_by([this](std::span<char> rest) { return format_cause(rest); });
-  if (is_of_batch_) out.add(" (requests of the batch posted before: %zu)", accepted_);
+  if (is_of_batch_)
+    out.add(" (%zu requests of the batch were posted before this failure)", accepted_);
   return out.length();
 }
 

@@ -83,8 +83,8 @@ void awaited_scope::proceed(continuation& self) noexcept {
 }
 
 scope_result<void> awaited_scope::await_resume() noexcept {
-  // If this wait's limit was reached, `failure` breaks the channel at once, because that limit
-  // becomes the scope's limit here.
+  // If this wait's limit was reached, it becomes the scope's limit here, so that `failure` breaks
+  // the channel at once.
   const call_limit usual = state_.limit;
   if (has_expired()) state_.limit = call_limit::from(&limit());
   const auto failed = scope_.failure(false);

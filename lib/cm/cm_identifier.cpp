@@ -26,10 +26,10 @@ constexpr const char* no_manager =
     "/dev/infiniband/rdma_cm exists";
 constexpr const char* no_device =
     "no RDMA device has a route to this address: an interface with an RDMA device must be in its "
-    "network, or in the network of its router (rdma link, ip route get)";
+    "network, or in the network of its router (see `rdma link` and `ip route get`)";
 constexpr const char* no_such_local_address =
-    "no RDMA device of this host has this address (rdma link, ip address), or another server "
-    "listens at this port of all addresses";
+    "no RDMA device of this host has this address (see `rdma link` and `ip address`), or another "
+    "server listens on this port on all addresses";
 
 std::size_t format_taken_port(const error& e, std::span<char> buffer) noexcept {
   const int length =
@@ -188,8 +188,9 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return {error_kind::not_connected, step,
               "the address has moved to another device: resolve the route again"};
     case cm_event::multicast_error:
-      return error::from_errno(errnum, step,
-                               "joining the multicast group failed, or its membership was lost");
+      return error::from_errno(
+          errnum, step,
+          "the multicast group could not be joined, or the membership in it was lost");
     default:
       return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
                                "the connection could not be established");

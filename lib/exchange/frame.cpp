@@ -284,10 +284,10 @@ result<void> check_fields(std::span<const field_description> expected,
                              sent.size() + 1, describe(expected[sent.size()]).text.data(),
                              sent.size());
   if (sent.size() > expected.size())
-    return error_in_words_of(error_kind::mismatch, comparing,
-                             "value %zu is one too many: expected %zu, but the peer also sends %s",
-                             expected.size() + 1, expected.size(),
-                             describe(sent[expected.size()]).text.data());
+    return error_in_words_of(
+        error_kind::mismatch, comparing,
+        "value %zu is not expected: there are %zu values, but the peer also sends %s",
+        expected.size() + 1, expected.size(), describe(sent[expected.size()]).text.data());
   return success();
 }
 

@@ -91,9 +91,9 @@ result<void> check_parents(const queue_pair_settings& settings) noexcept {
                  "protection domain and completion queues must be created from the same context");
   constexpr access_flags known = access::local_write | access::any_remote;
   if (!known.contains(settings.connection.access))
-    return error::out_of_range(
-        building, "access flags", settings.connection.access.bits,
-        "a queue pair has only the rights local write, remote write, read and atomic");
+    return error::out_of_range(building, "access flags", settings.connection.access.bits,
+                               "a queue pair accepts only the access flags local_write, "
+                               "remote_write, remote_read and remote_atomic");
   return success();
 }
 
@@ -225,7 +225,8 @@ error not_as_said(const char* what) noexcept { return {error_kind::mismatch, ado
 result<void> check_origin(transport type, const ibv_qp& native,
                           const queue_pair_settings& settings) noexcept {
   if (native.qp_type != static_cast<ibv_qp_type>(type))
-    return not_as_said("this queue pair has another transport than the builder: see its qp_type");
+    return not_as_said(
+        "this queue pair has a different transport than the builder: see its qp_type");
   if (native.pd != settings.domain->native_handle())
     return not_as_said("this queue pair was created in another protection domain");
   if (native.send_cq != settings.send_queue->native_handle() ||
@@ -300,7 +301,8 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
   if (state != queue_pair_state::reset && attributes.port_num != 0) {
     const auto port = port_number::assume(attributes.port_num);
     if (settings.port && *settings.port != port)
-      return not_as_said("this queue pair has another port than the builder");
+      return not_as_said(
+          "this queue pair uses a different port than the one that was given to the builder");
     known.port = port;
     if (!given.contains(queue_pair_parameter::pkey_index))
       known.connection.pkey_index = pkey_index::assume(attributes.pkey_index);

@@ -60,8 +60,8 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
         return "Linux supports alternate paths only on InfiniBand ports";
       if (given.contains(queue_pair_attribute::ack_timeout))
         return "usually a timeout, retry count or read depth that the device does not support";
-      return "usually the queue pair is not in the state of its type: after a failure, the device "
-             "itself moves it to ERR or SQE, which query_state() reports";
+      return "usually the queue pair is no longer in the state that its C++ type names: after a "
+             "failure, the device itself moves it to ERR or SQE, which query_state() reports";
     default:
       return nullptr;
   }

@@ -29,7 +29,8 @@ class tree {
   [[nodiscard]] bool has_parent() const noexcept { return place_ != 0; }
   [[nodiscard]] std::uint32_t parent() const noexcept { return at(place_ & (place_ - 1)); }
   [[nodiscard]] std::uint32_t children() const noexcept { return children_; }
-  /// Returns a child by its number. The last child has the largest subtree.
+  /// Returns a child by its number. Each child has a larger subtree than the one before, except
+  /// that the last subtree may be cut off by the number of ranks.
   [[nodiscard]] std::uint32_t child(std::uint32_t number) const noexcept {
     return at(place_ + (1U << number));
   }
@@ -46,7 +47,7 @@ class tree {
 };
 
 /// Receives the value from the parent, if there is one. Then sends it from this rank's memory to
-/// the children, first to the child with the largest subtree.
+/// the children, starting with the last one, whose subtree is usually the largest.
 template <class Step>
 void hand_down(Step& now, const tree& around, std::span<std::byte> value, std::byte* memory,
                std::size_t at) noexcept {

@@ -143,11 +143,14 @@ class [[gnu::visibility("hidden")]] world::state final
     introduction told{};
     VERBSPP_TRY(length, bootstrap.get(other, key("rank", 0, 0), told, limit));
     if (length < name_begins)
-      return error(error_kind::invalid_input, joining, "the introduction of a rank is invalid");
+      return error(error_kind::invalid_input, joining,
+                   "the data that a rank has published through the bootstrap is too short: check "
+                   "that all ranks run the same version of the library");
     VERBSPP_TRY(place, detail::signals::place::decode(std::span(told).first(place_size)));
     VERBSPP_TRY(mine, signals.memory());
     if (place.length() != mine.length())
-      return error(error_kind::mismatch, joining, "this rank runs another version of the library");
+      return error(error_kind::mismatch, joining,
+                   "this peer runs a different version of the library from the calling rank");
     signals.set_memory_of(other, place);
     const std::span<const std::byte> name =
         std::span(told).subspan(name_begins, length - name_begins);
@@ -171,7 +174,9 @@ class [[gnu::visibility("hidden")]] world::state final
     std::array<std::byte, longest_difference> bytes{};
     VERBSPP_TRY(length, bootstrap.get(other, key("endpoint", 0, rank), bytes, limit));
     if (!apply_difference(theirs, std::span(bytes).first(length)))
-      return error(error_kind::invalid_input, joining, "the endpoint of a rank is invalid");
+      return error(error_kind::invalid_input, joining,
+                   "the endpoint that a rank has published through the bootstrap is invalid: check "
+                   "that all ranks run the same version of the library");
     return endpoint::decode(theirs);
   }
   void connect_later(detail::owned<detail::channel_source> channels) noexcept {
@@ -392,7 +397,7 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
                                           std::as_writable_bytes(std::span(&theirs, 1)), limit));
       if (size != sizeof theirs)
         return error(error_kind::mismatch, "mend a world",
-                     "this rank runs another version of the library");
+                     "this peer runs a different version of the library from the calling rank");
       own.signals.agree(rank, theirs.counts);
       const connection_state mine = own.state_of(rank);
       if (mine == theirs.state && mine != connection_state::broken) return success();

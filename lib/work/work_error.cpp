@@ -45,13 +45,15 @@ constexpr std::array statuses{
                        "released, the range is out of bounds, the protection domain is another "
                        "one, or the region lacks local write for a receive or read"},
     status_description{work_status::flushed, work_error_class::flushed, "flushed",
-                       "not executed: the queue pair is in the error state; the cause is the first "
-                       "completion that failed with another status, or the teardown"},
-    status_description{work_status::memory_window_bind_error, local_programming,
-                       "memory window bind error",
-                       "check that region, window and queue pair belong to the same protection "
-                       "domain, that the region may be bound, and that a window of type 2 was "
-                       "invalidated since its last bind; this window cannot be bound again"},
+                       "aborted, though it may have been executed: the queue pair is in the error "
+                       "state; the cause is the first completion that failed with another status, "
+                       "or the teardown"},
+    status_description{
+        work_status::memory_window_bind_error, local_programming, "memory window bind error",
+        "check that region, window and queue pair belong to the same protection "
+        "domain, that the region may be bound, and that a window of type 2 was "
+        "invalidated since its last bind; the rkey of this window is now unknown, so "
+        "destroy the window and create a new one"},
     status_description{work_status::bad_response_error, work_error_class::transport,
                        "bad response error",
                        "the peer responded with an unexpected packet: check that both ends are "

@@ -198,7 +198,7 @@ TEST_CASE("a queue pair is adopted only with its actual type and state and paren
   constexpr auto borrowed = ownership::borrowed;
   check_refused(builder.from_native<init>(nullptr, borrowed), error_kind::invalid_input, "null");
   check_refused(parents<transport::uc>(bed).from_native<init>(made, borrowed), error_kind::mismatch,
-                "another transport than");
+                "a different transport than");
   check_refused(builder.from_native<ready_to_send>(made, borrowed), error_kind::mismatch,
                 "this queue pair is in INIT, not in the state that from_native names");
   check_refused(builder.access(all_rights).from_native<reset>(made, borrowed), error_kind::mismatch,
@@ -220,7 +220,7 @@ TEST_CASE("a queue pair is adopted only with its actual type and state and paren
                 error_kind::mismatch, "other completion queues");
   check_refused(builder.port(must(port_number::from(bed.port.number().value() + 1)))
                     .from_native<init>(made, borrowed),
-                error_kind::mismatch, "another port than");
+                error_kind::mismatch, "a different port than");
   check_refused(builder.extended_posting().from_native<init>(made, borrowed),
                 error_kind::not_supported, "ibv_create_qp_ex");
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One end of a connection of calls that sends messages of any content.
+/// One end of a connection between a caller and a service. It can send any bytes as a message.
 #pragma once
 
 #include "calls.hpp"

@@ -6,7 +6,7 @@
 ///
 ///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
 ///     many_ranks --meet [--ranks=1000]    only meets, and reads the values of some other ranks
-///     many_ranks --kill [--ranks=4]       kills a rank before, in and behind (after) each step
+///     many_ranks --kill [--ranks=4]       kills a rank before, during and after each step
 ///     many_ranks --stop [--ranks=4]       stops a rank for some seconds: it is late but not lost
 ///
 /// If a rank is killed, the others have to report that rank, and not ranks that exit because of it.
@@ -74,9 +74,9 @@ struct report {
   std::array<char, 400> words{};
 };
 
-/// The moment at which a rank is killed: before a step, in it, or after it (behind).
+/// The moment at which a rank is killed: before, during, or after a step.
 struct killing {
-  enum class when : std::uint8_t { never, before, in, behind } at = when::never;
+  enum class when : std::uint8_t { never, before, during, after } at = when::never;
   std::size_t step = 0;
   std::uint32_t victim = 0;  ///< with --stop, it is stopped instead
 };
@@ -202,7 +202,7 @@ class rank_process {
     // victim for one of those steps when the victim dies.
     if (world_ && kills_.at != killing::when::never && kills_.step == step)
       world_->exchange(rank_, given_.limit).value();
-    if (!is_at(step, killing::when::in)) return;
+    if (!is_at(step, killing::when::during)) return;
     if (is_victim())
       std::thread([] {
         // steady: after this pause, the others have likely begun the step; if they have not, the
@@ -216,9 +216,9 @@ class rank_process {
       std::this_thread::sleep_for(150ms);
   }
   void end(std::size_t step) const {
-    die_if(step, killing::when::behind);
+    die_if(step, killing::when::after);
     // steady: this sleep does not take an hour, because the victim is killed while it sleeps
-    if (is_victim() && is_at(step, killing::when::in)) std::this_thread::sleep_for(1h);
+    if (is_victim() && is_at(step, killing::when::during)) std::this_thread::sleep_for(1h);
   }
   /// Returns true if a rank may already be dead when this step ends.
   [[nodiscard]] bool may_fail(std::size_t step) const {
@@ -227,7 +227,7 @@ class rank_process {
 
   /// Returns true if the victim dies before it has met the others.
   [[nodiscard]] bool may_be_missing() const {
-    return kills_.step == meeting && kills_.at != killing::when::behind;
+    return kills_.step == meeting && kills_.at != killing::when::after;
   }
 
   void work(report& told) {
@@ -452,16 +452,16 @@ struct planned {
 };
 
 std::vector<planned> plans_for(const options& given) {
-  constexpr std::array whens{killing::when::before, killing::when::in, killing::when::behind};
-  constexpr std::array names{"before", "in", "behind"};
+  constexpr std::array whens{killing::when::before, killing::when::during, killing::when::after};
+  constexpr std::array names{"before", "during", "after"};
   std::vector<planned> all;
   for (std::size_t number = meeting; number < first_step + steps().size(); ++number)
     for (std::size_t i = 0; i < whens.size(); ++i) {
       const bool is_last = number + 1 == first_step + steps().size();
-      // "Before" a step means the same as "behind" (after) the previous step, so it is tried only
+      // "Before" a step means the same as "after" the previous step, so it is tried only
       // for the first. No rank would detect a death after the last step.
       if (whens[i] == killing::when::before && number != meeting) continue;
-      if (whens[i] == killing::when::behind && is_last) continue;
+      if (whens[i] == killing::when::after && is_last) continue;
       const char* const name = number == meeting      ? "meeting"
                                : number == connecting ? "connecting"
                                                       : steps()[number - first_step].name;
@@ -469,14 +469,14 @@ std::vector<planned> plans_for(const options& given) {
       // point. Otherwise, the others would report that the meeting point is missing.
       const bool is_meeting_over = number >= first_step && steps()[number - first_step].is_with_all;
       for (const std::uint32_t victim : {2U, 0U}) {
-        if (victim == 0 && (whens[i] != killing::when::behind || !is_meeting_over)) continue;
+        if (victim == 0 && (whens[i] != killing::when::after || !is_meeting_over)) continue;
         planned& made = all.emplace_back(planned{
             .given = given,
             .kills = {.at = whens[i], .step = number, .victim = victim},
             .words = "rank " + std::to_string(victim) + " is killed " + names[i] + ' ' + name});
         // The other ranks detect only when their limit expires that a rank never arrives, so the
         // limit is short.
-        if (number == meeting && whens[i] != killing::when::behind)
+        if (number == meeting && whens[i] != killing::when::after)
           made.given.limit = given.limit_of_missing;
       }
     }

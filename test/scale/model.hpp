@@ -73,18 +73,22 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
 /// The memory for a queue pair. It consists of the rings, whose sizes `mlx5_calc_sq_size` and
 /// `mlx5_calc_rq_size` calculate and which are rounded up because they start at a page; the arrays
 /// for each request (`mlx5_alloc_qp_buf`); and the doorbell record, which uses a cache line.
-[[nodiscard]] constexpr std::uint64_t of_mlx5_queue_pair(const channel_size& size) {
+struct mlx5_queue_pair {
+  std::uint64_t rings;   ///< registered, so they count towards the limit on locked memory
+  std::uint64_t others;  ///< the arrays and the doorbell record
+};
+[[nodiscard]] constexpr mlx5_queue_pair parts_of_mlx5_queue_pair(const channel_size& size) {
   const std::uint64_t request =
       round_up(mlx5_send_overhead + size.send_elements * mlx5_segment, mlx5_block);
   const std::uint64_t sends = std::bit_ceil(size.sends * request);
   const std::uint64_t places = size.has_pool ? 0 : std::bit_ceil(size.receives);
   const std::uint64_t receives = places * std::bit_ceil(size.receive_elements * mlx5_segment);
   const std::uint64_t arrays = sends / mlx5_block * (8 + 4 + 4) + places * 8;
-  return round_up(sends + receives, mlx5_page) + arrays + 64;
+  return {.rings = round_up(sends + receives, mlx5_page), .others = arrays + 64};
 }
-/// The registered part of a queue pair's memory, which counts towards the limit on locked memory.
-[[nodiscard]] constexpr std::uint64_t locked_of_mlx5_queue_pair(const channel_size& size) {
-  return of_mlx5_queue_pair(size) / mlx5_page * mlx5_page;
+[[nodiscard]] constexpr std::uint64_t of_mlx5_queue_pair(const channel_size& size) {
+  const mlx5_queue_pair parts = parts_of_mlx5_queue_pair(size);
+  return parts.rings + parts.others;
 }
 /// The size that `mlx5_alloc_cq_buf` calculates for entries of the usual 64 bytes (`get_cqe_size`).
 [[nodiscard]] constexpr std::uint64_t of_mlx5_completions(std::uint64_t completions) {
@@ -120,7 +124,7 @@ constexpr std::uint64_t most_channels = 65535;
 /// completions, and the memory for the peer's messages, if it has any.
 [[nodiscard]] constexpr std::uint64_t locked_of(const channel_size& size,
                                                 std::uint64_t message_size) {
-  return locked_of_mlx5_queue_pair(size) + (size.sends + size.receives) * 64 +
+  return parts_of_mlx5_queue_pair(size).rings + (size.sends + size.receives) * 64 +
          (size.has_pool ? 0 : size.receives * message_size);
 }
 

@@ -240,7 +240,7 @@ TEST_CASE("a peer that sends values of other types is notified of the difference
   SECTION("too many values") {
     side<std::tuple<>, bool> left(sockets[0], true, 10s);
     side<bool, bool> right(sockets[1], true, 10s);
-    CHECK(both(left, right).find("value 1 is one too many") == 0);
+    CHECK(both(left, right).find("value 1 is not expected") == 0);
   }
 }
 

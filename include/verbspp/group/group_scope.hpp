@@ -171,9 +171,10 @@ class group_scope : public group_operations<group_scope> {
   group* connects_;  ///< null if the group does not connect peers at their first use
 };
 
-/// The object that `group::manual_scope` passes to its function, which has to retrieve the result
-/// of every request from the handles that `scope[peer]` returns. In all other respects, it behaves
-/// like a `group_scope`. A world's barrier accepts both.
+/// The object that `group::manual_scope` passes to its function. For every request that the
+/// function posts through `scope[peer]`, it has to retrieve the result from the handle that posting
+/// returned. In all other respects, this behaves like a `group_scope`. A world's barrier accepts
+/// both.
 class manual_group_scope final : public group_scope {
  public:
   using group_scope::group_scope;

@@ -338,8 +338,8 @@ namespace detail {
   return {error_kind::invalid_input, "ibv_rereg_mr", "memory of 0 bytes cannot be registered"};
 }
 
-/// Returns the bytes of a range without `const`. Whether the device may write them depends on the
-/// rights of the registration.
+/// Returns the bytes of a range, with any `const` cast away. Whether the device may write them
+/// depends on the rights of the registration.
 template <class Memory>
 [[nodiscard]] std::span<std::byte> bytes_of(Memory&& memory) noexcept {
   using object = std::ranges::range_value_t<Memory>;

@@ -75,7 +75,7 @@ enum class work_error_class : std::uint8_t {
   remote,             ///< the peer rejected the request or aborted it
   transport,          ///< the packets violated the protocol
   timeout,            ///< no response, or the peer was never ready
-  flushed,            ///< not executed: the queue pair has failed or is being shut down
+  flushed,            ///< aborted with the queue pair; the peer may have executed it
   fatal,              ///< the device or queue pair is unusable
   unknown,            ///< a status that this library does not know
 };

@@ -26,7 +26,7 @@ struct alignas(32) place_record {
   // Values of `next` that are not indexes of places.
   static constexpr std::uint32_t end_of_list = UINT32_MAX;
   static constexpr std::uint32_t taken = UINT32_MAX - 1;   ///< the place is owned
-  static constexpr std::uint32_t filled = UINT32_MAX - 2;  ///< the place is owned, filled by `work`
+  static constexpr std::uint32_t filled = UINT32_MAX - 2;  ///< owned; `work` is its result
 
   completed_work work{0, 0, 0, 0};
   channel_id source{};

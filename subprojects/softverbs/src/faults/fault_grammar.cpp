@@ -378,7 +378,7 @@ class reader {
     what.kind = effect_kind::status;
     if (const auto vendor_code = cut(text, '/')) {
       const auto value = number(*vendor_code, std::numeric_limits<std::uint32_t>::max());
-      if (!value) return no("`/` must be followed by the number of a vendor's code");
+      if (!value) return no("`/` must be followed by a vendor code, which is a 32-bit number");
       what.vendor_code = static_cast<std::uint32_t>(*value);
     }
     const auto status = status_number(text);

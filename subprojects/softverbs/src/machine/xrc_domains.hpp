@@ -11,9 +11,9 @@
 
 namespace softverbs {
 
-/// An XRC domain: the shared receive queues that the domain's queue pairs fill. The queues may have
-/// been created through any context of the process. A file identifies the domain, but its contents
-/// are not used. Without a file, the domain is anonymous.
+/// An XRC domain: queue pairs, and the shared receive queues from which they take receives. The
+/// queues may have been created through any context of the process. A file identifies the domain,
+/// but the contents of the file are not used. Without a file, the domain is anonymous.
 struct xrc_domain {
   unsigned device = 0;
   /// A descriptor of the file, which keeps its inode number from being reused; -1 if there is no

@@ -27,8 +27,8 @@ struct xrc_domain;
 /// The half of a queue pair that carries out its peer's requests, and fills receives.
 class responder {
  public:
-  /// For XRC, `receives_for` is the domain whose shared receive queues requests may name; otherwise
-  /// null.
+  /// For XRC, `receives_for` is the domain that contains the shared receive queues to which
+  /// requests may refer. Otherwise, it is null.
   responder(queue_pair_core& pair, const ibv_qp_init_attr& granted, const xrc_domain* receives_for);
 
   /// Posts a receive. Returns 0 or an errno value, as ibv_post_recv does. The caller checks the

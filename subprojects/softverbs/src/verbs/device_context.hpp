@@ -85,8 +85,8 @@ class device_context final : private verbs_context, public open_device, private 
   void on_device_event(const ibv_async_event& event) override;
   void on_repair() override;
 
-  /// The context behind this one. If a child of fork inherited this context and created an object,
-  /// this is a context of the child. Null if there is none.
+  /// The context behind this one, which does its work. If a child of fork inherited this context,
+  /// that is a context of the child, opened when the child first needs one. Null if there is none.
   device_context* behind_ = nullptr;
   /// The inverse of `behind_`: the inherited context for which this one does the work, while both
   /// are open; null if there is none.

@@ -562,10 +562,12 @@ TEST_CASE("an address handle with an invalid address is refused") {
 
 TEST_CASE("only datagram queue pairs can join groups and only by multicast addresses") {
   endpoint end(datagrams());
-  // steady: nothing is sent to this fixed group, so other members do not notice
+  // steady: nothing is sent to this fixed group, so its members in other processes are not
+  // disturbed
   ibv_gid group = gid_of("ff0e::1");
   constexpr std::uint16_t lid = 0xc000;
-  // steady: nothing is sent to this fixed group, so other members do not notice
+  // steady: nothing is sent to this fixed group, so its members in other processes are not
+  // disturbed
   ibv_gid other = gid_of("ff0e::2");
   ibv_gid single = gid_of("fe80::1");
   CHECK(ibv_attach_mcast(end.pair, &single, lid) == EINVAL);
@@ -588,7 +590,8 @@ TEST_CASE("the number of groups is limited") {
   ibv_device_attr limits{};
   REQUIRE(ibv_query_device(end.context, &limits) == 0);
   CHECK(limits.max_total_mcast_qp_attach == limits.max_mcast_grp * limits.max_mcast_qp_attach);
-  // steady: nothing is sent to this fixed group, so other members do not notice
+  // steady: nothing is sent to this fixed group, so its members in other processes are not
+  // disturbed
   ibv_gid group = gid_of("ff0e::");
   const auto number = [&group](int at) {
     group.raw[15] = static_cast<std::uint8_t>(at);
