@@ -112,8 +112,8 @@ struct lease_request {
   lease_by by;
 };
 
-/// Returns the result of revoking a lease together with its memory, unless the peer may have access
-/// for ever: that memory is never freed.
+/// Returns the result of revoking a lease together with its memory. If the device did not revoke
+/// the access, the memory is never freed, and the returned object is moved from.
 template <class Memory>
 [[nodiscard]] revoked<Memory> revoked_with(const result<void>& outcome, Memory& memory) noexcept {
   if (outcome.has_error() && outcome.assume_error() == error_kind::driver)

@@ -114,7 +114,7 @@ class pending_request {
   }
   /// Drops a request that owns its memory, after waiting until the device no longer accesses it.
   /// \pre `has_request()`
-  /// \returns false if the device may access the memory for ever
+  /// \returns false if the device did not release the memory
   [[nodiscard]] VERBSPP_DATA_PATH bool drop_with_memory() noexcept {
     return std::exchange(core_, nullptr)->drop_with_care(request_, true);
   }
@@ -212,8 +212,8 @@ struct left_memory : memory_keeper {
 /// failure.
 ///
 /// There is one exception: if the device neither stops nor destroys the queue pair, it may write to
-/// the memory for ever. The result is then an error of kind `driver`, the returned memory object is
-/// moved from, and the memory is never freed.
+/// the memory at any time. The result is then an error of kind `driver`, the returned memory object
+/// is moved from, and the memory is never freed.
 ///
 /// Like a `pending<>`, it waits if it is destroyed while the request is in flight. Use `detach` if
 /// neither the result nor the memory is needed.

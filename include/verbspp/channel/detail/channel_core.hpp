@@ -306,10 +306,10 @@ class channel_core {
   }
   /// Drops a handle to any request. Waits for the request as `drop` does, or if `must_wait` is
   /// true.
-  /// \returns false if the device may access the memory of the request for ever
+  /// \returns false if the device did not release the memory of the request
   bool drop_with_care(request one, bool must_wait) noexcept;
 
-  /// True if this is the error of a request whose memory the device may access for ever.
+  /// True if this is the error of a request whose memory the device did not release.
   [[nodiscard]] static bool is_lost(const transport_error& failure) noexcept;
   /// If `is_lost`, takes the memory from the program, and never frees it.
   template <class Memory>

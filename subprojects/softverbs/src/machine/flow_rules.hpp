@@ -60,9 +60,9 @@ class flow_rules {
 
   /// Returns the queue pairs that receive a frame, each one once. `members` are the members of the
   /// frame's multicast group. The sender doesn't receive its own frame, except as a member or
-  /// through a normal rule that matches it. If a queue pair receives the frame by several normal
-  /// rules, the tag is that of the first one, or 0 if that rule sets none. The result is valid
-  /// until the next call.
+  /// through a normal rule that matches it. If several normal rules steer the frame to the same
+  /// queue pair, the first of them decides its tag, which is 0 if that rule sets none. The result
+  /// is valid until the next call.
   const std::vector<target>& steer(const frame_headers& frame, const std::vector<served*>& members,
                                    std::uint32_t sender);
 
