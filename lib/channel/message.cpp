@@ -3,9 +3,8 @@
 
 namespace verbspp {
 
-error message::too_long(std::size_t size) const noexcept {
-  if (places_ == nullptr) return has_no_place("message::resize");
-  return error::above_limit("message::resize", "bytes", size, capacity(),
+error message::too_long(std::size_t size, std::uint32_t capacity) noexcept {
+  return error::above_limit("message::resize", "bytes", size, capacity,
                             "create the pool with larger places");
 }
 

@@ -31,8 +31,7 @@ pool_places::pool_places(registered_buffer<>&& buffer, owned<place_record[]>&& r
       distance_(distance),
       is_watched_(device_memory_is_watched()),
       records_(records.get()),
-      records_owner_(std::move(records)),
-      available_(count) {
+      records_owner_(std::move(records)) {
   for (std::uint32_t place = 0; place < count; ++place)
     record(place).next = place + 1 < count ? place + 1 : place_record::end_of_list;
   // The program must not access a free place.
@@ -61,6 +60,23 @@ result<pool_places*> pool_places::create(const protection_domain& domain, std::u
   if (made == nullptr) return error::from_errno(ENOMEM, creating_pool);
   return made;
 }
+
+std::uint32_t pool_places::take_with_care() noexcept {
+  const brief_guard guard(lock_);
+  const std::uint32_t place = unlist();
+  if (is_watched_ && place != place_record::end_of_list) show(place);
+  return place;
+}
+
+void pool_places::give_back_with_care(std::uint32_t place) noexcept {
+  if (is_watched_) hide(place);
+  lock_.lock();
+  const bool is_last = list(place);
+  lock_.unlock();
+  if (is_last) destroy();
+}
+
+void pool_places::destroy() noexcept { delete this; }
 
 void pool_places::hide(std::uint32_t place) noexcept {
   device_takes(reinterpret_cast<std::uintptr_t>(at(place)), size_);

@@ -45,7 +45,7 @@ class [[nodiscard]] message {
       : places_(places), place_(place), size_(size) {}
   message(const message&) = delete;
   message& operator=(const message&) = delete;
-  message(message&& other) noexcept
+  VERBSPP_DATA_PATH message(message&& other) noexcept
       : places_(std::exchange(other.places_, nullptr)),
         place_(other.place_),
         size_(std::exchange(other.size_, 0)) {}
@@ -59,7 +59,7 @@ class [[nodiscard]] message {
     }
     return *this;
   }
-  ~message() { drop(); }
+  VERBSPP_DATA_PATH ~message() { drop(); }
 
   /// True if it has a place.
   explicit operator bool() const noexcept { return places_ != nullptr; }
@@ -85,15 +85,15 @@ class [[nodiscard]] message {
 
   /// Changes the length, and leaves the bytes unchanged.
   /// \errors `invalid_input` if the length is above the size of its place
-  [[nodiscard]] result<void> resize(std::size_t size) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> resize(std::size_t size) noexcept {
     if (size > capacity()) [[unlikely]]
-      return too_long(size);
+      return places_ == nullptr ? has_no_place("message::resize") : too_long(size, capacity());
     size_ = static_cast<std::uint32_t>(size);
     return success();
   }
   /// Copies the bytes into the message, and sets its length.
   /// \errors as `resize`
-  [[nodiscard]] result<void> assign(std::span<const std::byte> bytes) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> assign(std::span<const std::byte> bytes) noexcept {
     VERBSPP_TRYV(resize(bytes.size()));
     // The argument may refer to bytes of this message, so the ranges may overlap.
     if (!bytes.empty()) std::memmove(data(), bytes.data(), bytes.size());
@@ -149,10 +149,12 @@ class [[nodiscard]] message {
   [[nodiscard]] bool is_filled() const noexcept {
     return places_ != nullptr && places_->record(place_).next == detail::place_record::filled;
   }
-  void drop() noexcept {
+  VERBSPP_DATA_PATH void drop() noexcept {
     if (places_ != nullptr) places_->give_back(place_);
   }
-  [[nodiscard]] error too_long(std::size_t size) const noexcept;
+  // The following functions are static: if the address of a message were passed to even one rare
+  // call, the compiler would have to keep the message in memory.
+  [[nodiscard]] static error too_long(std::size_t size, std::uint32_t capacity) noexcept;
   [[nodiscard]] static error has_no_place(const char* operation) noexcept;
 
   detail::pool_places* places_ = nullptr;

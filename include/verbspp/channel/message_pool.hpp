@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/message.hpp>
 #include <verbspp/memory/protection_domain.hpp>
@@ -50,13 +51,13 @@ class message_pool {
   /// Takes a place. The message is as long as the place, and still contains the bytes from the
   /// previous use of the place.
   /// \errors `would_block` if all places are in use; `invalid_input` if the handle is empty
-  [[nodiscard]] result<message> take() const noexcept {
-    std::uint32_t taken = 0;
-    if (places_ == nullptr || places_->take(1, [&](std::uint32_t, std::uint32_t place) {
-          taken = place;
-        }) == 0) [[unlikely]]
+  [[nodiscard]] VERBSPP_DATA_PATH result<message> take() const noexcept {
+    if (places_ == nullptr) [[unlikely]]
       return has_none();
-    return result<message>(std::in_place, places_, taken, places_->place_size());
+    const std::uint32_t place = places_->take();
+    if (place == detail::place_record::end_of_list) [[unlikely]]
+      return has_none();
+    return result<message>(std::in_place, places_, place, places_->place_size());
   }
 
   /// The number of places.

@@ -4,6 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/brief_lock.hpp>
 #include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/detail/single_threaded.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
@@ -50,12 +51,20 @@ class pool_places : public memory_keeper {
   void add_handle() noexcept {
     const brief_guard guard(lock_);
     ++handles_;
+    ++uses_;
   }
   /// Removes a handle from the count. This may delete the places.
   void drop_handle() noexcept {
     lock_.lock();
     --handles_;
-    unlock();
+    const bool is_last = --uses_ == 0;
+    lock_.unlock();
+    if (is_last) destroy();
+  }
+
+  /// Takes a free place. \returns `place_record::end_of_list` if there is none
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take() noexcept {
+    return needs_care() ? take_with_care() : unlist();
   }
 
   /// Takes up to `wanted` free places, and calls `function(i, place)` for each. \returns the number
@@ -73,20 +82,15 @@ class pool_places : public memory_keeper {
       function(count, place);
       place = first_;
     }
-    available_ -= count;
+    uses_ += count;
     return count;
   }
   /// Returns a place to the pool. This may delete the places.
   VERBSPP_DATA_PATH void give_back(std::uint32_t place) noexcept {
-    if (is_watched_) [[unlikely]]
-      hide(place);
-    lock_.lock();
-    assert(place < count_ && record(place).next >= place_record::filled &&
-           "a place was returned twice");
-    record(place).next = first_;
-    first_ = place;
-    ++available_;
-    unlock();
+    if (needs_care()) [[unlikely]]
+      return give_back_with_care(place);
+    if (list(place)) [[unlikely]]
+      destroy();
   }
 
   [[nodiscard]] VERBSPP_DATA_PATH place_record& record(std::uint32_t place) noexcept {
@@ -112,7 +116,7 @@ class pool_places : public memory_keeper {
   [[nodiscard]] std::uint32_t place_size() const noexcept { return size_; }
   [[nodiscard]] std::uint32_t available() noexcept {
     const brief_guard guard(lock_);
-    return available_;
+    return count_ - (uses_ - handles_);
   }
   [[nodiscard]] const protection_domain& domain() const noexcept {
     return buffer_.protection_domain();
@@ -127,11 +131,35 @@ class pool_places : public memory_keeper {
   // allows them.
   void hide(std::uint32_t place) noexcept;
   void show(std::uint32_t place) noexcept;
-  /// Unlocks, and deletes the places if nothing refers to them any more.
-  VERBSPP_DATA_PATH void unlock() noexcept {
-    const bool is_last = handles_ == 0 && available_ == count_;
-    lock_.unlock();
-    if (is_last) delete this;
+
+  /// True if other threads may use the pool, or if places have to be marked.
+  [[nodiscard]] VERBSPP_DATA_PATH bool needs_care() const noexcept {
+    return !is_single_threaded() || is_watched_;
+  }
+  // These functions are out of line, so that the inline functions are short and need no stack.
+  [[nodiscard, gnu::noinline]] std::uint32_t take_with_care() noexcept;
+  [[gnu::noinline]] void give_back_with_care(std::uint32_t place) noexcept;
+  [[gnu::noinline]] void destroy() noexcept;
+
+  // The following functions change the list of free places, and are called with the lock, or while
+  // the process has only one thread.
+
+  /// Removes the first place from the list. \returns `place_record::end_of_list` if there is none
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t unlist() noexcept {
+    const std::uint32_t place = first_;
+    if (place != place_record::end_of_list) [[likely]] {
+      first_ = std::exchange(record(place).next, place_record::taken);
+      ++uses_;
+    }
+    return place;
+  }
+  /// Adds a place to the list. \returns true if nothing uses the places any more
+  [[nodiscard]] VERBSPP_DATA_PATH bool list(std::uint32_t place) noexcept {
+    assert(place < count_ && record(place).next >= place_record::filled &&
+           "a place was returned twice");
+    record(place).next = first_;
+    first_ = place;
+    return --uses_ == 0;
   }
 
   registered_buffer<> buffer_;
@@ -147,8 +175,8 @@ class pool_places : public memory_keeper {
   // The lock guards the following members, and the records of free places.
   alignas(64) brief_lock lock_{};
   std::uint32_t first_ = 0;
-  std::uint32_t available_;
   std::uint32_t handles_ = 1;
+  std::uint32_t uses_ = 1;  ///< the number of handles and taken places
 };
 
 /// An ordered list of messages in the places of one pool, linked through the records of those
