@@ -247,6 +247,14 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.remote();
   }
 
+  /// Used by the library only: like `is_one_element` and `all` of `registered_buffer`.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
+    return pages_ != nullptr && pages_->buffer.is_one_element();
+  }
+  template <class Part>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
+    return pages_->buffer.template all<Part>();
+  }
   /// Used by the library only: keeps the buffer alive until `let_go` is called on the result. If
   /// the handle was moved from, the result has no keeper.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
@@ -358,6 +366,18 @@ class VERBSPP_CONSUMABLE shared_part {
   }
   /// The `ibv_mr` of the whole buffer; null if the part was moved from.
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return buffer_.native_handle(); }
+  /// Used by the library only: like `is_one_element` and `all` of `registered_buffer`, but for this
+  /// part.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
+    return buffer_.size() != 0 && count_ <= UINT32_MAX / sizeof(Element);
+  }
+  template <class Part>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
+    if constexpr (std::is_same_v<Part, scatter_element>)
+      return buffer_.scatter_unchecked(first_, count_);
+    else
+      return buffer_.gather_unchecked(first_, count_);
+  }
   /// Used by the library only: like `shared_buffer::keep`.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     return buffer_.keep();
