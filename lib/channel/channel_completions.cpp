@@ -74,7 +74,7 @@ bool channel_core::collect_with_care() noexcept {
   // only for requests that keep no memory alive; this one may.
   if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
     const one_thread only(users_);
-    sends_.complete(completions->wr_id, guard_);
+    sends_.complete_one(completions->wr_id, guard_);
     return false;
   }
   return filled != 0 && complete_all(completions, filled);

@@ -51,7 +51,8 @@ void send_window::close() noexcept {
 /// after its last one.
 void send_window::begin_run(scope_state& scope) noexcept {
   if (scope.has_sends() && scope.sends_end > completed_) {
-    record& last = record_of(scope.sends_end - 1);
+    record& last = records_[place_of(scope.sends_end - 1)];
+    last.number = scope.sends_end - 1;
     last.scope = &scope;
     last.run_first = scope.run_first;
     runs_end_ = std::max(runs_end_, scope.sends_end);
@@ -62,13 +63,7 @@ void send_window::begin_run(scope_state& scope) noexcept {
 
 /// Releases the memory of the requests from `completed_` up to, but not including, this number.
 void send_window::release_memory(std::uint64_t end, memory_guard& guard) noexcept {
-  for (std::uint64_t number = completed_; number != end; ++number) {
-    if (guard.is_active()) guard.show(place_of(number));
-    record& noted = records_[place_of(number)];
-    if (noted.number != number || noted.memory.keeper == nullptr) continue;
-    --care_;
-    guard.release(noted.memory);
-  }
+  for (std::uint64_t number = completed_; number != end; ++number) release_memory_of(number, guard);
 }
 
 void send_window::set_suspect(bool is_suspect) noexcept {

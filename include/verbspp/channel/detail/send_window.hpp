@@ -100,7 +100,7 @@ class send_window {
   }
   /// Makes a posted request keep this memory alive until the request has finished.
   VERBSPP_DATA_PATH void keep(std::uint64_t number, const kept_memory& memory) noexcept {
-    record_of(number).memory = memory;
+    records_[place_of(number)].memory = memory;
     ++care_;
   }
 
@@ -143,6 +143,16 @@ class send_window {
   void complete(std::uint64_t wr_id, memory_guard& guard) noexcept {
     const std::uint32_t earlier = distance_to(wr_id);
     if (is_new(earlier)) complete_until(completed_ + earlier + 1, guard);
+  }
+  /// As `complete`, but inline for the request that was posted first of those in flight.
+  VERBSPP_DATA_PATH void complete_one(std::uint64_t wr_id, memory_guard& guard) noexcept {
+    if (distance_to(wr_id) != 0) [[unlikely]]
+      return complete(wr_id, guard);
+    const std::uint64_t number = completed_;
+    completed_ = number + 1;
+    if (!is_suspect()) succeeded_ = number + 1;
+    end_ = number + 1 + usable_;
+    release_memory_of(number, guard);
   }
   /// Completes all requests whose numbers are below `number`. \pre `number` >= `completed`
   void complete_until(std::uint64_t number, memory_guard& guard) noexcept {
@@ -191,20 +201,15 @@ class send_window {
                                       const open_scopes& scopes) const noexcept;
 
  private:
-  /// The record of one request. Slots in the ring are reused, so a record whose `number` differs
-  /// from the request's number is stale.
+  /// The record of one request. Slots in the ring are reused, so the run is stale if `number`
+  /// differs from the request's number.
   struct record {
     std::uint64_t number = 0;
     scope_state* scope = nullptr;  ///< the scope that has a run ending with this request, if any
     std::uint64_t run_first = 0;
-    kept_memory memory{};
+    kept_memory memory{};  ///< has no keeper unless a request in flight keeps memory
   };
 
-  [[nodiscard]] VERBSPP_DATA_PATH record& record_of(std::uint64_t number) noexcept {
-    record& noted = records_[place_of(number)];
-    if (noted.number != number) noted = {.number = number};
-    return noted;
-  }
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t distance_to(std::uint64_t wr_id) const noexcept {
     return static_cast<std::uint32_t>(wr_id) - static_cast<std::uint32_t>(completed_);
   }
@@ -214,6 +219,16 @@ class send_window {
     return static_cast<std::int32_t>(distance) >= 0;
   }
   void begin_run(scope_state& scope) noexcept;
+  /// Ends the use of memory by a finished request.
+  VERBSPP_DATA_PATH void release_memory_of(std::uint64_t number, memory_guard& guard) noexcept {
+    if (guard.is_active()) [[unlikely]]
+      guard.show(place_of(number));
+    kept_memory& kept = records_[place_of(number)].memory;
+    if (kept.keeper == nullptr) return;
+    --care_;
+    kept_memory memory{.keeper = std::exchange(kept.keeper, nullptr), .place = kept.place};
+    guard.release(memory);
+  }
   void release_memory(std::uint64_t end, memory_guard& guard) noexcept;
 
   std::uint64_t next_ = 1;
