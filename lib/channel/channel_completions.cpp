@@ -23,28 +23,20 @@ constexpr char lost_memory[] =
 
 VERBSPP_DATA_PATH void channel_core::deliver(receive_slot& slot,
                                              const ibv_wc& completion) noexcept {
-  if ((slot.notes & receive_slot::hidden) != 0) [[unlikely]]
-    guard_.show(place_of(slot));
   inbox_state& inbox = *slot.inbox;
-  pool_places& places = *inbox.pool.places();
-  const std::uint32_t place = slot.memory.place;
-  places.fill(place, completed_work(completion), {});
-  inbox.arrived.append(places, place);
+  inbox.arrived.append(*inbox.pool.places(), receive_message(slot, completion));
   ++inbox.messages;
-  --inbox.posted;
   ++inbox_messages_;
-  --inbox_receives_;
-  receives_.release(slot);
 }
 
 VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) noexcept {
   receive_slot* const slot = receives_.find(completion.wr_id);
   if (slot == nullptr) [[unlikely]]
     return;
-  receives_.note_left();
   if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
     leases_->note_invalidated(completion.invalidated_rkey);
   if (slot->is_in_inbox()) return deliver(*slot, completion);
+  receives_.note_left();
   slot->status = IBV_WC_SUCCESS;
   slot->opcode = number_of(completion.opcode);
   slot->byte_count = completion.byte_len;

@@ -17,6 +17,7 @@ result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
         return wr_id_of(work_operation::receive, receives_.commit(inbox, place).id);
       });
   if (filled == 0) return 0U;
+  receives_.note_committed(filled);
   const one_thread only(users_);
   std::uint32_t count = filled;
   const int returned = inbox.batch.post(places, count, [this](auto* list, auto* rejected) {

@@ -138,10 +138,20 @@ result<void> inbox::fill(detail::inbox_state& mine) noexcept {
   return success();
 }
 
+/// Posts receives if that is due. If it fails, `next` returns the error once there are no more
+/// messages.
+VERBSPP_DATA_PATH void inbox::refill(detail::inbox_state& mine) noexcept {
+  if (mine.is_due()) [[unlikely]]
+    static_cast<void>(fill(mine));
+}
+
 VERBSPP_DATA_PATH std::uint32_t inbox::take(detail::inbox_state& mine) noexcept {
-  while (mine.arrived.is_empty() && mine.core.collect()) {
+  std::uint32_t place = nothing;
+  while (mine.arrived.is_empty() && mine.core.collect(mine, place)) {
   }
-  return take_arrived(mine);
+  if (place == nothing) return take_arrived(mine);
+  refill(mine);
+  return place;
 }
 
 VERBSPP_DATA_PATH std::uint32_t inbox::take_arrived(detail::inbox_state& mine) noexcept {
@@ -150,9 +160,7 @@ VERBSPP_DATA_PATH std::uint32_t inbox::take_arrived(detail::inbox_state& mine) n
   const std::uint32_t place = mine.arrived.take_first(*mine.pool.places());
   --mine.messages;
   mine.core.note_message_taken();
-  // If posting fails, `next` returns the error once there are no more messages.
-  if (mine.is_due()) [[unlikely]]
-    static_cast<void>(fill(mine));
+  refill(mine);
   return place;
 }
 

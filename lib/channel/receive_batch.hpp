@@ -46,11 +46,11 @@ class receive_batch {
   template <class WrId>
   [[nodiscard, gnu::always_inline]] std::uint32_t fill(pool_places& places, std::uint32_t wanted,
                                                        WrId wr_id) noexcept {
-    return places.take(wanted, [&](std::uint32_t i, std::uint32_t place) {
-      entry& each = entries_.get()[i];
-      each.place = place;
-      each.element.addr = reinterpret_cast<std::uintptr_t>(places.at(place));
-      each.request.wr_id = wr_id(place);
+    entry* next = entries_.get();
+    return places.take(wanted, [&](std::uint32_t, std::uint32_t place) {
+      next->element.addr = reinterpret_cast<std::uintptr_t>(places.at(place));
+      next->request.wr_id = wr_id(place);
+      ++next;
     });
   }
   /// Posts the first `count` receives, and returns the places of rejected receives to the pool.
@@ -69,7 +69,8 @@ class receive_batch {
     std::uint32_t accepted = 0;
     if (rejected != nullptr)
       while (accepted < count && &all[accepted].request != rejected) ++accepted;
-    for (std::uint32_t i = accepted; i < count; ++i) places.give_back(all[i].place);
+    for (std::uint32_t i = accepted; i < count; ++i)
+      places.give_back(places.place_of(all[i].element));
     count = accepted;
     return returned;
   }
@@ -81,7 +82,6 @@ class receive_batch {
   struct entry {
     ibv_recv_wr request;
     ibv_sge element;
-    std::uint32_t place;
   };
 
   owned<entry[]> entries_{};

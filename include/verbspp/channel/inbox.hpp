@@ -128,6 +128,7 @@ class inbox {
   /// Posts receives in batches while the receive queue has room for a batch, and the pool has free
   /// places.
   [[nodiscard]] static result<void> fill(detail::inbox_state& mine) noexcept;
+  static void refill(detail::inbox_state& mine) noexcept;
   /// Posts receives. \returns the error if this fails while the inbox has neither receives nor
   /// messages
   [[nodiscard]] static std::optional<result<message>> refusal(detail::inbox_state& mine) noexcept;

@@ -230,6 +230,9 @@ class channel_core {
     }
     return complete_all(completions, filled);
   }
+  /// As `collect`, but if the only completion is a message for this inbox, sets `place` instead of
+  /// adding the message to the list of the inbox.
+  bool collect(inbox_state& inbox, std::uint32_t& place) noexcept;
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
   /// As `poll`, but processes only completions that the hub has already found.
@@ -567,6 +570,9 @@ class channel_core {
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
   void deliver(receive_slot& slot, const ibv_wc& completion) noexcept;
+  /// Records the completion of an inbox's receive. \returns the place of the message
+  [[nodiscard]] std::uint32_t receive_message(receive_slot& slot,
+                                              const ibv_wc& completion) noexcept;
   void complete_failed(const ibv_wc& completion) noexcept;
   void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,

@@ -112,6 +112,11 @@ class pool_places : public memory_keeper {
   [[nodiscard]] ibv_sge element(std::uint32_t place, std::uint32_t length) noexcept {
     return {.addr = reinterpret_cast<std::uintptr_t>(at(place)), .length = length, .lkey = lkey_};
   }
+  /// The place to which an element refers.
+  [[nodiscard]] std::uint32_t place_of(const ibv_sge& element) const noexcept {
+    const std::uint64_t first = reinterpret_cast<std::uintptr_t>(buffer_.data());
+    return static_cast<std::uint32_t>((element.addr - first) / distance_);
+  }
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
   [[nodiscard]] std::uint32_t place_size() const noexcept { return size_; }
   [[nodiscard]] std::uint32_t available() noexcept {

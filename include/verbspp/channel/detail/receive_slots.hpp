@@ -137,18 +137,21 @@ class receive_slots {
     ++scope->receives;
   }
   /// Takes the next free slot for an inbox's receive, which is to fill this place in the inbox's
-  /// pool.
+  /// pool. The caller then calls `note_committed`.
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& commit(inbox_state& inbox,
                                                        std::uint32_t place) noexcept {
     receive_slot& slot = slots_[free_];
     free_ = slot.next;
-    --free_count_;
-    --room_;
     slot.is = receive_slot::state::posted;
     slot.notes = receive_slot::in_inbox;
     slot.inbox = &inbox;
     slot.memory.place = place;
     return slot;
+  }
+  /// Counts slots that were taken for an inbox's receives.
+  void note_committed(std::uint32_t count) noexcept {
+    free_count_ -= count;
+    room_ -= count;
   }
   /// Frees the slot of an inbox's receive that could not be posted.
   void uncommit(receive_slot& slot) noexcept {
