@@ -108,6 +108,30 @@ TEST_CASE_METHOD(two_channels,
   }
 }
 
+TEST_CASE_METHOD(
+    two_channels,
+    "a request takes a handle of shared memory that is moved into it, if it is posted") {
+  const buffer<> theirs(bed.domain, pattern(64, 2));
+  const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
+  auto handle = shared;
+  const auto too_short = must(theirs.remote().slice(0, 8));
+  CHECK(failure_of(left.post_write(std::move(handle), {.remote = too_short})) ==
+        error_kind::invalid_input);
+  CHECK(handle == shared);  // NOLINT(bugprone-use-after-move): as documented
+  const auto far = theirs.remote();
+  const auto post = [&](auto& memory) {
+    static_cast<void>(must(left.post_write(std::move(memory), {.remote = far})));
+    CHECK(memory.native_handle() == nullptr);
+    CHECK_FALSE(shared.is_only());
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (left.outstanding() != 0 && std::chrono::steady_clock::now() < until) left.poll();
+    CHECK(shared.is_only());
+  };
+  post(handle);
+  auto part = must(shared.part(8, 8));
+  post(part);
+}
+
 TEST_CASE("a full send queue is detected without the driver and accepts requests again later") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel().max_send_work_requests(4));

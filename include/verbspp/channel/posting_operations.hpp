@@ -38,7 +38,7 @@ concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
 
 /// Memory that belongs to its request once the request is posted. The request releases it.
 template <class Memory>
-concept GivenAway = requires(Memory&& memory) { std::move(memory).give().let_go(); };
+concept GivenAway = requires(Memory&& memory) { std::forward<Memory>(memory).give().let_go(); };
 
 /// True if the device writes to the operation's elements.
 template <class Operation>
@@ -93,7 +93,8 @@ template <class Operation, class Memory>
 /// - Memory with a single owner, such as a `registered_buffer`, is moved into the handle, and is
 /// returned with the result, even on failure. If posting fails, it stays with the caller.
 /// - Shared memory, such as a `shared_buffer`, is kept alive until the request has finished,
-/// whether the handle is kept or not.
+/// whether the handle is kept or not. If it is moved into the call, and the request is posted, its
+/// own handle is empty afterwards.
 /// - A `message` from a pool belongs to the request that sends or writes it, which returns its
 /// place to the pool, whether the handle is kept or not. A handle to a request that fills a message
 /// owns that message. If posting fails, the message stays with the caller.
@@ -175,7 +176,7 @@ class posting_operations : public channel_operations<Poster, State> {
     requires GoesWithWork<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto take(const Operation& rest, Memory&& memory) noexcept {
     constexpr bool is_shared = SharedMemory<Memory>;
-    constexpr bool is_given = detail::GivenAway<Memory> && !detail::fills<Operation>;
+    constexpr bool is_given = detail::GivenAway<Memory> && (is_shared || !detail::fills<Operation>);
     using handle = std::conditional_t<is_shared || is_given, typename Poster::keeping_handle,
                                       pending<std::remove_cvref_t<Memory>>>;
     using posted = result<handle>;
@@ -183,13 +184,14 @@ class posting_operations : public channel_operations<Poster, State> {
     Operation operation = rest;
     if (!detail::name_all(operation, memory)) [[unlikely]]
       return posted(detail::element_for<Operation>(memory).assume_error());
-    detail::kept_memory kept;
-    if constexpr (is_shared) kept = memory.keep();
     detail::request made;
-    const result<void> done = core.post(operation, made, poster().terms(), kept);
+    const result<void> done = core.post(operation, made, poster().terms());
     if (!done.has_value()) [[unlikely]]
       return posted(done.assume_error());
-    if constexpr (is_given) core.keep(made, std::forward<Memory>(memory).give());
+    if constexpr (is_given)
+      core.keep(made, std::forward<Memory>(memory).give());
+    else if constexpr (is_shared)
+      core.keep(made, memory.keep());
     if constexpr (!detail::fills<Operation>)
       if (core.watches()) [[unlikely]]
         core.protect(made.number, detail::native_of(operation.elements));

@@ -262,6 +262,12 @@ class VERBSPP_CONSUMABLE shared_buffer {
     pages_->add();
     return {.keeper = pages_};
   }
+  /// Used by the library only: as `keep`, but the use of this handle continues, and the handle
+  /// becomes empty.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES VERBSPP_DATA_PATH detail::kept_memory
+  give() && noexcept {
+    return {.keeper = std::exchange(pages_, nullptr)};
+  }
 
   /// \pre the handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()
@@ -381,6 +387,11 @@ class VERBSPP_CONSUMABLE shared_part {
   /// Used by the library only: like `shared_buffer::keep`.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     return buffer_.keep();
+  }
+  /// Used by the library only: like `shared_buffer::give`.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES VERBSPP_DATA_PATH detail::kept_memory
+  give() && noexcept {
+    return std::move(buffer_).give();
   }
 
  private:
