@@ -338,13 +338,17 @@ void channel_core::pass_alarm() noexcept {
 
 /// Calls the continuations that are due. \returns true if there were any
 bool channel_core::call_continuations() noexcept {
-  bool found = false;
-  while (continuation* const due =
-             continuations_.take_due(sends_.completed(), receives_.completed())) {
-    found = true;
+  // A continuation may take completions, which make other continuations due. Without a maximum,
+  // this could go on as long as the peer answers.
+  constexpr unsigned most = 1024;
+  unsigned called = 0;
+  for (; called != most; ++called) {
+    continuation* const due = continuations_.take_due(sends_.completed(), receives_.completed());
+    if (due == nullptr) return called != 0;
     due->call();
   }
-  return found;
+  continuations_.poll_again();
+  return true;
 }
 
 void channel_core::give_up_expired() noexcept {

@@ -19,14 +19,14 @@ clock::time_point next_tick(std::chrono::nanoseconds usual_limit) noexcept {
 
 }  // namespace
 
+void continuations::poll_again() noexcept { alarm_ = std::min(alarm_, clock::now()); }
+
 void continuations::end_subject(const void* subject) noexcept {
   conditions_.for_each([&](continuation& one) {
     auto& of = static_cast<condition&>(one);
     if (of.subject() != subject) return;
     of.forget_subject();
-    // There will be no completion to make the program call `poll`, so an alarm for the current time
-    // is set instead.
-    alarm_ = std::min(alarm_, clock::now());
+    poll_again();
   });
 }
 

@@ -658,3 +658,32 @@ TEST_CASE("coroutines that are destroyed at random moments lose neither memory n
   must(ends.right.close());
   CHECK(pool.available() == pool.size());
 }
+
+TEST_CASE_METHOD(two_channels, "poll returns although its coroutines take completions themselves") {
+  const auto mine = share_bytes(bed, 64, 1);
+  const auto theirs = share_bytes(bed, 64);
+  const auto remote = must(theirs.remote());
+  constexpr unsigned enough = 50'000;
+  unsigned rounds = 0;
+  // More coroutines than the send queue has places, so posting takes completions to make room.
+  const auto write = [&]() -> routine {
+    while (++rounds < enough) {
+      const auto posted = left.post_write(mine, {.remote = remote});
+      VERBSPP_CO_TRYV(co_await left.async_write({.elements = mine, .remote = remote}));
+    }
+    co_return success();
+  };
+  std::vector<routine> writers;
+  for (unsigned i = 0; i < 64; ++i) writers.push_back(write());
+  unsigned most = 0;
+  wait_until(
+      [&] {
+        const unsigned before = rounds;
+        left.poll();
+        most = std::max(most, rounds - before);
+        return std::ranges::all_of(writers, [](const routine& each) { return each.is_done(); });
+      },
+      "the coroutines");
+  for (routine& each : writers) must(each.get());
+  CHECK(most < enough / 4);
+}

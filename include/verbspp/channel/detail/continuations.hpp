@@ -62,6 +62,9 @@ class continuations {
     add(conditions_, one, 0, usual_limit);
   }
 
+  /// Makes the program call `poll` soon, because continuations may be due for which no completion
+  /// will come.
+  void poll_again() noexcept;
   /// Makes the conditions that depend on `subject` due, because `subject` is being destroyed.
   void end_subject(const void* subject) noexcept;
 
