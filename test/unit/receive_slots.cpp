@@ -129,6 +129,7 @@ TEST_CASE("a receive of an inbox has neither a handle nor the scope of an earlie
   // This pointer is never dereferenced.
   inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);
   receive_slot& slot = receives.slots.commit(*owner, 7);
+  receives.slots.note_committed(1);
   CHECK(slot.is_in_inbox());
   CHECK(slot.inbox == owner);
   CHECK(slot.memory.place == 7);
@@ -142,6 +143,7 @@ TEST_CASE("a receive that cannot be posted returns its slot and its room") {
   open_slots receives(4);
   inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);
   receive_slot& slot = receives.slots.commit(*owner, 1);
+  receives.slots.note_committed(1);
   const std::uint64_t id = open_slots::wr_id(slot);
   receives.slots.uncommit(slot);
   CHECK(receives.slots.room() == 4);

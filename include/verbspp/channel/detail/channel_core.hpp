@@ -656,9 +656,10 @@ class channel_core {
   continuations continuations_{};
   std::uint32_t delayed_ = 0;  ///< awaited requests that are queued until a work queue has room
   handed_calls handed_{};
-  condition has_handed_;         ///< is waiting while a call is expected
-  std::uint32_t expecting_ = 0;  ///< operations that expect a call
-  std::uint32_t callers_ = 0;    ///< running calls of `run_continuations`; each counts as a handle
+  condition has_handed_;          ///< is waiting while a call is expected
+  std::uint32_t expecting_ = 0;   ///< operations that expect a call
+  std::uint32_t callers_ = 0;     ///< running calls of `run_continuations`; each counts as a handle
+  std::uint32_t busy_polls_ = 0;  ///< calls of `run_continuations` that have called one
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;
