@@ -114,7 +114,7 @@ class pool_places : public memory_keeper {
   }
   /// The place to which an element refers.
   [[nodiscard]] std::uint32_t place_of(const ibv_sge& element) const noexcept {
-    const std::uint64_t first = reinterpret_cast<std::uintptr_t>(buffer_.data());
+    const auto first = reinterpret_cast<std::uintptr_t>(buffer_.data());
     return static_cast<std::uint32_t>((element.addr - first) / distance_);
   }
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
