@@ -231,7 +231,7 @@ class channel_core {
     return complete_all(completions, filled);
   }
   /// As `collect`, but if the only completion is a message for this inbox, sets `place` instead of
-  /// adding the message to the list of the inbox.
+  /// adding the message to the list of the inbox. Defined in inbox_state.hpp.
   bool collect(inbox_state& inbox, std::uint32_t& place) noexcept;
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
@@ -570,7 +570,8 @@ class channel_core {
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
   void deliver(receive_slot& slot, const ibv_wc& completion) noexcept;
-  /// Records the completion of an inbox's receive. \returns the place of the message
+  /// Records the completion of an inbox's receive. Defined in inbox_state.hpp.
+  /// \returns the place of the message
   [[nodiscard]] std::uint32_t receive_message(receive_slot& slot,
                                               const ibv_wc& completion) noexcept;
   void complete_failed(const ibv_wc& completion) noexcept;
