@@ -44,8 +44,9 @@ inline bool is_emulated() noexcept {
 class unwatched {
  public:
   unwatched() noexcept : unwatched(nullptr, 0) {}
-  /// For a write to `memory`, after which Valgrind considers the memory accessible. If any byte of
-  /// it was inaccessible before, the destructor marks all of it as inaccessible again.
+  /// Must exist during a write to `memory`, because such a write makes Valgrind consider the memory
+  /// accessible. If any byte of it was inaccessible before, the destructor marks all of it as
+  /// inaccessible again.
   unwatched(void* memory, std::size_t length) noexcept;
   unwatched(const unwatched&) = delete;
   unwatched& operator=(const unwatched&) = delete;

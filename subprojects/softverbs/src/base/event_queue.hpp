@@ -69,7 +69,7 @@ class event_queue {
     return true;
   }
 
-  /// Drops the events for which `dead` returns true, with their tokens.
+  /// Drops the events for which `dead` returns true, and takes a token for each, if one is left.
   template <typename Predicate>
   void drop(Predicate dead) {
     const std::lock_guard held(lock_);
@@ -92,8 +92,8 @@ class event_queue {
     std::uint64_t token = 0;
     iovec into{&token, sizeof(token)};
     if (::preadv2(descriptor_, &into, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) return;
-    // This kernel doesn't support RWF_NOWAIT on an eventfd, so the read may block, because another
-    // thread may take the token between the poll and the read.
+    // This kernel doesn't support RWF_NOWAIT on an eventfd. The read below may therefore block, if
+    // another thread takes the token between the poll and the read.
     pollfd readable{descriptor_, POLLIN, 0};
     if (::poll(&readable, 1, 0) == 1) [[maybe_unused]]
       const ssize_t taken = ::read(descriptor_, &token, sizeof(token));

@@ -25,7 +25,7 @@ inline constexpr std::uint64_t qp_ex_with_flush = 1U << 11;
 /// Bits of ibv_device_attr_ex::device_cap_flags_ex, one for each placement of a flush.
 inline constexpr std::uint64_t device_flush = std::uint64_t{3} << 38;
 
-/// Bits of ibv_device_attr_ex::odp_caps, available since rdma-core 45.
+/// Bits of ibv_odp_caps::per_transport_caps, available since rdma-core 58.
 inline constexpr std::uint32_t odp_flush = 1U << 6;
 inline constexpr std::uint32_t odp_atomic_write = 1U << 7;
 
@@ -45,7 +45,8 @@ inline constexpr std::size_t port_speed_offset = 52;
 static_assert(port_speed_offset >=
               offsetof(ibv_port_attr, port_cap_flags2) + sizeof(ibv_port_attr::port_cap_flags2));
 
-// Fields of the argument of ibv_reg_mr_ex, since IBVERBS_1.15.
+// Bits of ibv_mr_init_attr::comp_mask, for ibv_reg_mr_ex. They exist since IBVERBS_1.15, except
+// `mr_buffer`, which exists since IBVERBS_1.17.
 inline constexpr std::uint64_t mr_iova = 1U << 0;
 inline constexpr std::uint64_t mr_address = 1U << 1;
 inline constexpr std::uint64_t mr_descriptor = 1U << 2;

@@ -34,7 +34,8 @@ class passage {
   /// thread that is in its passage.
   static void wait_for_all() noexcept;
   /// Like `wait_for_all`, but doesn't wait for the calling thread, which may be in its passage.
-  /// Returns false as soon as `give_up` returns true.
+  /// Calls `give_up` repeatedly while it waits, and returns false as soon as `give_up` returns
+  /// true.
   template <typename GiveUp>
   static bool wait_for_others(GiveUp give_up) noexcept;
   /// Called in a child of fork: leaves all passages, and frees those of the parent's other threads,

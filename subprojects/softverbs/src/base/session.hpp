@@ -7,8 +7,8 @@
 
 namespace softverbs {
 
-/// A section that only one thread at a time can be in, from its call of `begin` to its call of
-/// `end`. Other threads wait in `begin`. If a thread that is in the session calls `begin` again,
+/// A session that only one thread at a time can hold, from its call of `begin` to its call of
+/// `end`. Other threads wait in `begin`. If the thread that holds the session calls `begin` again,
 /// the call fails, because the thread would otherwise wait for itself forever.
 class session {
  public:
@@ -17,11 +17,11 @@ class session {
   session(const session&) = delete;
   session& operator=(const session&) = delete;
 
-  /// True if the calling thread is in the session.
+  /// True if the calling thread holds the session.
   bool is_own() const noexcept {
     return holder_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   }
-  /// Returns false if the calling thread is in the session already.
+  /// Returns false if the calling thread already holds the session.
   [[nodiscard]] bool begin() {
     if (is_own()) return false;
     if (!alone_) mutex_.lock();
@@ -39,7 +39,8 @@ class session {
   const bool alone_;
 };
 
-/// Begins a session, if the pointer isn't null, and ends it when this object is destroyed.
+/// Begins a session, if the pointer isn't null, and ends it when this object is destroyed, unless
+/// `refused`.
 class session_guard {
  public:
   explicit session_guard(session* within) : within_(within), refused_(within && !within->begin()) {}
@@ -49,7 +50,7 @@ class session_guard {
     if (within_ != nullptr && !refused_) within_->end();
   }
 
-  /// True if the calling thread was in the session already.
+  /// True if the calling thread already held the session.
   bool refused() const noexcept { return refused_; }
 
  private:

@@ -8,8 +8,8 @@
 namespace softverbs {
 
 /// Memory that processes of a host share by passing its descriptor. It has no name, so a crash
-/// leaves nothing behind. Its size can't be changed. Otherwise, a process could truncate the
-/// memory, and thereby crash the other processes that have mapped it.
+/// leaves nothing behind. Its size can't be changed, because a process that truncated the memory
+/// would crash the other processes that have mapped it.
 class shared_memory {
  public:
   shared_memory() noexcept = default;
@@ -24,14 +24,15 @@ class shared_memory {
 
   enum class others : unsigned char { write, only_read };
 
-  /// Creates memory filled with zeros. Its pages are allocated only when they are used. `may` says
-  /// whether other processes that get the descriptor can write to the memory. If not, the kernel
-  /// prevents writes, even if these processes reopen the descriptor. Returns 0 or an errno value.
+  /// Creates memory filled with zeros. Its pages are allocated only when they are used. `may`
+  /// specifies whether other processes that get the descriptor can write to the memory. If they
+  /// can't, the kernel prevents writes even after they reopen the descriptor. Returns 0 or an errno
+  /// value.
   int create(std::size_t size, others may) noexcept;
 
-  /// Maps memory that another process has created, and leaves the descriptor open. Fails if the
-  /// memory was not created by `create` with this size. A `size` of 0 means any size. Returns 0 or
-  /// an errno value.
+  /// Maps memory that another process has created, and leaves the descriptor open. Returns 0 or an
+  /// errno value: EINVAL unless the memory is a file in tmpfs of this size, and the size can't be
+  /// changed. A `size` of 0 means any size.
   int map(int descriptor, std::size_t size, bool to_write) noexcept;
 
   /// The descriptor of memory created here, to be passed to other processes. Close it with

@@ -179,8 +179,8 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t* word_at(std::byte* memory) noexcept {
   return reinterpret_cast<std::uint64_t*>(memory);
 }
 
-/// True if the memory can be written. FUTEX_WAKE_OP is the only operation with which the kernel
-/// modifies a word in place. Here, it adds zero to the word, and wakes no thread.
+/// True if the memory can be written. FUTEX_WAKE_OP makes the kernel modify a word atomically, and
+/// fails if the word isn't writable. Here, it adds zero to the word, and wakes no thread.
 bool is_writable(std::byte* memory) noexcept {
   std::uint32_t nobody = 0;
   constexpr auto add_nothing = static_cast<std::uint32_t>(FUTEX_OP(FUTEX_OP_ADD, 0, 0, 0));
@@ -253,8 +253,8 @@ void look_again() noexcept {}
 bool copy(void* to, const void* from, std::size_t length) noexcept {
 #if defined(SOFTVERBS_HAS_QUICK_ACCESS)
   if (may_fault()) {
-    // A single instruction may write its bytes in any order. Programs may poll the last byte, so it
-    // is copied after all others.
+    // The instruction may write its bytes in any order. Programs may poll the last byte, so it is
+    // copied after all others.
     const std::size_t most = length == 0 ? 0 : length - 1;
     return softverbs_copy(to, from, most) == 0 &&
            softverbs_copy(static_cast<std::byte*>(to) + most,

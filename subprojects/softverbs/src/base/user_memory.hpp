@@ -12,12 +12,12 @@
 ///
 /// On x86-64, single instructions access the memory, and a signal handler recognizes their faults
 /// by the instruction's address. It forwards all other faults to the handler that was installed
-/// before. System calls are used instead on other processors, while a handler of the program has
-/// replaced this one, and in threads that block the signals.
+/// before. System calls are used instead on other processors, under Valgrind, while a handler of
+/// the program has replaced this one, and in threads that block the signals.
 namespace softverbs::user_memory {
 
-/// Installs the handler for memory faults, once for the process. `leave` removes the handler if it
-/// is still the current one.
+/// Installs the process's handler for memory faults, unless it is installed already. `leave`
+/// removes the handler if it is still the current one.
 void prepare() noexcept;
 void leave() noexcept;
 /// Checks now, instead of at the calling thread's first access, whether the handlers are installed.
