@@ -14,7 +14,7 @@ namespace softverbs {
 /// harm.
 class announcements {
  public:
-  /// The objects in use: a queue pair and a region, by their indexes in the tables.
+  /// The objects in use: a queue pair and a region, by their indexes in the peer's tables.
   struct use {
     std::uint32_t pair;
     std::uint32_t region;
@@ -48,8 +48,8 @@ class announcements {
   }
   static use read(std::uint64_t said) noexcept;
   static bool concerns(std::uint64_t said, const use& of) noexcept;
-  /// The number of places that have ever been in use. It is stored in place 0, which belongs to no
-  /// thread.
+  /// The highest index of a place that has ever been in use. It is stored in place 0, which belongs
+  /// to no thread.
   word& used() const noexcept { return at(0); }
   std::size_t places() const noexcept { return memory_.size() / place_bytes; }
 

@@ -52,10 +52,10 @@ int engine::add(served& pair) {
   // limit.
   static bool told = false;
   if (!std::exchange(told, true))
-    std::fprintf(
-        stderr,
-        "softverbs: all %zu queue pairs and work queues that a process can have are in use\n",
-        pairs_.size());
+    std::fprintf(stderr,
+                 "softverbs: all %zu queue pairs and receive work queues that a process can have "
+                 "are in use; destroy some to create others\n",
+                 pairs_.size());
   return ENOMEM;
 }
 
@@ -208,7 +208,7 @@ void engine::deliver_frame(const packet& incoming) {
   std::array<std::byte, limits::frame_bytes> bytes;
   std::memcpy(bytes.data(), incoming.payload, incoming.header.payload);
   packet own{incoming.header, bytes.data()};
-  // For a raw packet queue pair, only this flag has a meaning.
+  // Raw packet queue pairs use only this flag.
   own.header.flags &= packet_flag::solicited;
   const frame_headers headers = read_frame({bytes.data(), own.header.payload});
   const auto* group = groups_.find(gid_of_mac(headers.ethernet.dst_mac), 0);

@@ -30,8 +30,8 @@ class engine final : private progress_thread::work {
 
   /// Protects the engine, the lists of open objects, and all members of the device's objects unless
   /// their comments say otherwise. Locks are taken in this order: engine, queue pair, receive work
-  /// queue, shared receive queue or completion queue. Posting and polling don't take the engine's
-  /// lock.
+  /// queue, shared receive queue or completion queue. Unless faults are set, posting and polling
+  /// don't wait for the engine's lock.
   fair_mutex& lock() noexcept override { return lock_; }
 
   /// Starts the thread that makes progress while no thread of the program polls. Returns 0 or an
@@ -69,12 +69,13 @@ class engine final : private progress_thread::work {
   /// the call. Also wakes the engine's thread, if it is asleep.
   void ring(served& pair) noexcept;
 
-  /// Replaces the deadline of `who`. A deadline of 0 means never. The deadline may be reported
-  /// late, depending on other work. Only `step` reports it early.
+  /// Replaces the deadline of `who`. A deadline of 0 means never. `on_deadline` may be called late,
+  /// depending on other work. Only `step` calls it early.
   void set_deadline(timed& who, nanoseconds when);
   void forget(timed& who) noexcept;
 
-  /// Does the pending work, within limits. Returns true if more work may be left.
+  /// Does the pending work, within limits. Unless `thoroughly` is true, usually skips the system
+  /// call that finds packets in sockets. Returns true if more work may be left.
   bool progress(bool thoroughly) override;
 
   /// Makes progress until the device is idle. Requires the lock. The number of rounds is limited,
@@ -91,14 +92,15 @@ class engine final : private progress_thread::work {
   /// lock.
   bool step();
 
-  /// Makes progress on behalf of a program that polls. Takes the lock itself. If another thread
-  /// holds the lock, that thread makes the progress.
+  /// Makes progress on behalf of a program that polls. Takes the lock itself, but does nothing if
+  /// another thread holds the lock or waits for it.
   void drive() noexcept;
   /// Wakes the engine's thread if it is asleep.
   void ring_doorbell() noexcept { thread_.wake_if_asleep(); }
 
-  /// Called when the program requests an event for a completion queue, because a thread is probably
-  /// about to wait for it, and when that request has ended. May be called without the lock.
+  /// The first function is called when the program requests an event for a completion queue,
+  /// because a thread is probably about to wait for the event. The second one is called when the
+  /// request has ended. Both may be called without the lock.
   void sleeper_expected() noexcept;
   void sleeper_gone() noexcept { sleepers_.fetch_sub(1); }
 

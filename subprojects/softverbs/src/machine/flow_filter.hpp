@@ -61,7 +61,8 @@ class flow_filter {
 };
 
 /// Returns the size of a specification of this type, or 0 if verbs.h has no such type. Sets
-/// `supported` to true if softverbs supports the type.
+/// `supported`. If softverbs doesn't support the type, the result is only the size of the
+/// specification's header.
 std::size_t bytes_of(std::uint32_t type, bool& supported) noexcept;
 
 }  // namespace softverbs

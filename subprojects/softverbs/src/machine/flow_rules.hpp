@@ -37,8 +37,8 @@ struct steering_flow final : ibv_flow {
   flow_rule rule;
 };
 
-/// All flow rules of this process. The process's ports are on one Ethernet, so each frame arrives
-/// at every port.
+/// All flow rules of this process. The process's Ethernet ports are on one network, so each frame
+/// arrives at all of them.
 class flow_rules {
  public:
   /// A queue pair that receives a frame, and the tag of the frame.

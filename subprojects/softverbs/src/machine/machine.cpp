@@ -97,8 +97,8 @@ void machine::at_exit() noexcept {
   // no longer accesses the peer's memory. Therefore, this waits for the direct accesses of the
   // other threads before it closes the connections. The wait is limited, because a thread may be
   // blocked forever. In that case, the kernel closes the connections after all threads have ended.
-  // An access of this thread can only be one that a signal handler has abandoned, and is not waited
-  // for.
+  // An access of this thread is not waited for: if there is one, it was interrupted by a signal
+  // handler that called exit.
   existing->wire.part();
   const nanoseconds latest = now() + longest_wait;
   const auto give_up = [latest] {
@@ -119,8 +119,7 @@ void machine::publish() noexcept {
   if (device_memory.open() == 0)
     tables->device_memory = reinterpret_cast<std::uintptr_t>(device_memory.start());
   wire.publish(table_memory_.descriptor(), device_memory.descriptor());
-  // If the kernel allows only parent processes to access this process's memory, peers need
-  // permission.
+  // If Yama allows only parent processes to access this process's memory, peers need permission.
   char scope = '0';
   if (const int file = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
       file >= 0) {
@@ -151,8 +150,8 @@ bool machine::wait_for_users(const announcements::use& of) {
     using verdict = announcements::verdict;
     std::optional<announcements::use> believed;
     const auto judge = [&](const announcements::use& said) {
-      // A process that has died uses nothing. The engine's thread sets `gone` when it notices the
-      // death.
+      // A process that has died uses nothing. `gone` is set when this process notices that a
+      // connection to the other process has ended.
       if (other->gone.load()) return verdict::give_up;
       const nanoseconds waited = now() - start;
       if (waited < time_before_doubt) {

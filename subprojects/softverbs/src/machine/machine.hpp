@@ -33,7 +33,7 @@ class device_listener {
 };
 
 /// The simulated hardware: one machine for the process and all of its devices. The engine's lock
-/// protects the other members.
+/// protects the public members, unless their comments say otherwise.
 class machine {
  public:
   /// Returns the machine of this process; a child of fork gets a new one.
@@ -42,7 +42,8 @@ class machine {
   bool is_current() const noexcept;
 
   /// Called when the process exits. Sends the packets that are still owed to peers, and closes all
-  /// connections. No progress is made afterwards.
+  /// connections, unless another thread doesn't finish its direct access in time. No progress is
+  /// made afterwards.
   static void at_exit() noexcept;
 
   machine() = default;
@@ -56,8 +57,8 @@ class machine {
   void detach() noexcept;
 
   /// Called after objects have been hidden in the tables. Waits until no thread of this process,
-  /// and no other process, is using them any more. Returns false if another process was stopped
-  /// during a request, and didn't continue in time. Must be called without any lock.
+  /// and no other process, uses them. Returns false if another process was stopped during a
+  /// request, and didn't continue within five seconds. Must be called without any lock.
   bool wait_for_users(const announcements::use& of);
 
   void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }

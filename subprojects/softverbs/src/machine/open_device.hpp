@@ -21,7 +21,8 @@ class open_device {
   softverbs::machine& machine() const noexcept { return machine_; }
   softverbs::engine& engine() const noexcept { return machine_.engine; }
   /// False in a child of the process that opened the device, because processes can't share an open
-  /// device, as with hardware. Its locks may be held by threads that don't exist in the child.
+  /// device, as with hardware. The device's locks may be held by threads that don't exist in the
+  /// child.
   bool usable() const noexcept { return machine_.is_current(); }
   async_event_queue& async_events() noexcept { return async_events_; }
 

@@ -30,8 +30,8 @@ class port_traffic {
 
   /// The number of times that the port went down.
   std::atomic<std::uint64_t> failures{0};
-  /// How often a queue pair of the port has received, or sent, the refusal of a message for which
-  /// no receive was posted (RNR NAK).
+  /// The numbers of RNR NAKs that the port's queue pairs have received and sent. An RNR NAK refuses
+  /// a message for which no receive is posted.
   std::atomic<std::uint64_t> refusals_received{0};
   std::atomic<std::uint64_t> refusals_sent{0};
 

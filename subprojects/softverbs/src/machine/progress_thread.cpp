@@ -43,7 +43,7 @@ struct scheduling {
 
 /// Requests a short time slice. In return, the scheduler (since Linux 6.12) runs this thread sooner
 /// after it wakes up, so that a program that spins on memory doesn't delay it for milliseconds.
-/// Older kernels refuse the request.
+/// Older kernels ignore the slice.
 void ask_for_short_slices() noexcept {
   scheduling wish{};
   wish.size = sizeof(wish);

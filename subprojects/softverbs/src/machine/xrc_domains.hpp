@@ -12,8 +12,9 @@
 namespace softverbs {
 
 /// An XRC domain: queue pairs, and the shared receive queues from which they take receives. The
-/// queues may have been created through any context of the process. A file identifies the domain,
-/// but the contents of the file are not used. Without a file, the domain is anonymous.
+/// queues may have been created through any of the process's contexts of the device. A file
+/// identifies the domain, but the contents of the file are not used. Without a file, the domain is
+/// anonymous.
 struct xrc_domain {
   unsigned device = 0;
   /// A descriptor of the file, which keeps its inode number from being reused; -1 if there is no
@@ -21,7 +22,7 @@ struct xrc_domain {
   int descriptor = -1;
   dev_t file_system = 0;
   ino_t file = 0;
-  /// The number of times it is open.
+  /// The number of times that the domain is open.
   unsigned opened = 0;
   /// Both are indexed by number.
   std::unordered_map<std::uint32_t, ibv_srq*> shared_receive_queues;
@@ -42,8 +43,8 @@ class xrc_domains {
   /// Undoes one call of `open`, and destroys the domain after the last one.
   void close(xrc_domain& domain) noexcept;
 
-  /// Assigns a queue of the domain a number that begins with `prefix`, or returns 0 if none is
-  /// left. The numbers are assigned in a cycle, so that a number is not reused soon.
+  /// Assigns a queue of the domain a number that begins with `prefix`. Returns the number, or 0 if
+  /// none is left. The numbers are assigned in a cycle, so that a number is not reused soon.
   std::uint32_t add(xrc_domain& domain, ibv_srq& queue, std::uint32_t prefix);
   void remove(xrc_domain& domain, std::uint32_t number) noexcept;
 
