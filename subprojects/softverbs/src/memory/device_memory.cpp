@@ -9,7 +9,7 @@
 namespace softverbs {
 namespace {
 
-/// The granularity in which memory is returned to the kernel.
+/// The granularity of allocations: only whole pages can be returned to the kernel.
 constexpr std::size_t allocation_unit = 4096;
 
 constexpr std::size_t rounded_up(std::size_t size, std::size_t unit) noexcept {

@@ -17,7 +17,8 @@ struct importable {
   Object* original = static_cast<Object*>(this);
   // The following members are valid in the original only.
   unsigned imports = 0;
-  /// True if the program has unimported the original, or has destroyed the object through it.
+  /// True if the program has unimported the original, has destroyed the object through it, or has
+  /// closed its context.
   bool unimported = false;
   bool destroyed = false;
 

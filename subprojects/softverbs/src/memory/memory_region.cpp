@@ -19,8 +19,8 @@ namespace {
 constexpr int populate_read = 22;
 constexpr int populate_write = 23;
 
-/// True if all pages of the range are mapped; mincore fails otherwise. The result, which tells
-/// which pages are in memory, is ignored.
+/// True if all pages of the range are mapped; mincore fails otherwise. Its output, which marks the
+/// pages that are in memory, is ignored.
 bool is_mapped(std::uintptr_t start, std::size_t length, std::size_t page_size) noexcept {
   std::array<unsigned char, 4096> resident{};
   const std::size_t step = resident.size() * page_size;

@@ -38,12 +38,14 @@ int check_rights(unsigned access, unsigned known, unsigned supported) noexcept;
 /// and does nothing.
 int bring_in(std::uintptr_t start, std::size_t length, bool writes) noexcept;
 
-/// Checks the size of a region, and that its addresses don't overflow. `start` is the position of
-/// the region in the memory or file that contains it. Returns 0 or an errno value.
+/// Checks the size of a region, that its addresses don't overflow, and that `start` and `iova` have
+/// the same offset within a page. `start` is the position of the region in the memory or file that
+/// contains it. Returns 0 or an errno value.
 int check_range(std::uint64_t start, std::size_t length, std::uint64_t iova) noexcept;
 
-/// Makes the checks that the kernel makes before it pins the memory, or registers it for on-demand
-/// paging. Returns 0 or an errno value.
+/// Checks a registration as the kernel does. Unless it is for on-demand paging, all pages must be
+/// mapped, but only the first and the last one are checked for access rights. Returns 0 or an errno
+/// value.
 int check_registration(const void* address, std::size_t length, std::uint64_t iova,
                        unsigned access) noexcept;
 

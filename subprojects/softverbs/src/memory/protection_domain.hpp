@@ -40,8 +40,8 @@ struct protection_domain final : ibv_pd {
   /// True if the program has unimported this structure; objects created from it may still refer to
   /// it.
   bool unimported = false;
-  /// Unique in the process, and never reused. A parent domain has the number of the domain that it
-  /// was created from.
+  /// Identifies the domain in the process, and is never reused. Imported structures of the domain,
+  /// and the parent domains created from it, have the same number.
   std::uint32_t number = 0;
   /// The domain that a parent domain was created from, and its thread domain, if it has one. Null
   /// for protection domains.

@@ -31,7 +31,8 @@ struct shown_region {
   std::uint8_t is_device_memory;  ///< true for device memory, which peers have mapped
 };
 
-/// The properties of a queue pair that its peer needs to carry out requests on its behalf.
+/// The properties of a queue pair that its peer needs in order to carry out requests directly, in
+/// the queue pair's place.
 struct shown_pair {
   std::uint32_t number;
   std::uint32_t peer;
@@ -77,11 +78,11 @@ struct published_tables {
     std::atomic<std::uint32_t> expected_psn;
   };
 
-  /// Nonzero while faults are set: all operations then have to use packets.
+  /// Nonzero while faults are set, or the engine is held: all operations then have to use packets.
   std::atomic<std::uint32_t> faulty;
   /// A random number, and the address at which the tables' owner holds the same number. With these,
-  /// a peer that has waited for a long time can check that the owner's process ID still refers to
-  /// the owner.
+  /// a peer whose last check was some time ago can check that the owner's process ID still refers
+  /// to the owner.
   std::atomic<std::uint64_t> mark;
   std::atomic<std::uint64_t> address_of_mark;
   /// The address at which the tables' owner has mapped its device memory; 0 if it has none.

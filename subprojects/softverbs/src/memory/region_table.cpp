@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t resting_indexes = 4096;
 
 constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-/// The rights that a bind may request. A window always allows the local writes that its region
-/// allows, whether requested or not, and optional rights have no effect.
+/// The rights that a bind may request. The right to local writes and optional rights have no
+/// effect.
 constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED |
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_OPTIONAL_RANGE;
 constexpr std::uint32_t variable_part = 0xff;

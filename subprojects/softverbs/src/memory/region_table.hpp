@@ -24,7 +24,7 @@ inline constexpr unsigned key_index_shift = 8;
 
 /// Finds regions and windows by key. A key consists of an index (23 bits) and a variant (8 bits).
 /// The variant changes each time the index is reused, so the key of a region that no longer exists
-/// is refused. For a window, the program that binds it chooses the variant.
+/// is refused. The variant of a window's key is chosen by the request that binds the window.
 class region_table {
  public:
   /// Sets the tables in which all regions and windows are published. Must be called before all
@@ -76,7 +76,8 @@ class region_table {
   std::byte* remote(const reach& within, std::uint32_t rkey, std::uint64_t address,
                     std::uint64_t length, unsigned right) const noexcept;
 
-  /// Returns the whole region with a key, or an empty span if access with `right` is not permitted.
+  /// Returns the whole region with this key, or an empty span if access with `right` is not
+  /// permitted.
   std::span<std::byte> all_of(const reach& within, std::uint32_t rkey,
                               unsigned right) const noexcept;
 
