@@ -15,8 +15,8 @@ namespace softverbs {
 
 enum class link_layer : std::uint8_t { ethernet, infiniband };
 
-/// The kind of network that a port is on. It determines how packets are encapsulated, so ports on
-/// different kinds of networks can't communicate.
+/// The encapsulation of packets, which follows from the type of the source GID. Connected queue
+/// pairs with different encapsulations can't communicate.
 enum class network : std::uint8_t { infiniband, roce_v1, roce_v2 };
 
 /// The maximum number of devices in a process, and the maximum number of ports on a device.
@@ -30,8 +30,8 @@ inline constexpr std::uint32_t work_requests = 16384;
 inline constexpr std::uint32_t gather_entries = 30;
 inline constexpr std::uint32_t inline_data = 256;
 inline constexpr int shared_receive_queues = 16384;
-/// Queue pairs and receive work queues share a range of numbers, so a process can have this many of
-/// both together.
+/// Queue pairs and receive work queues of a process share a range of numbers, so a process can't
+/// have the maximum of both.
 inline constexpr int receive_work_queues = queue_pairs;
 inline constexpr int indirection_tables = 4096;
 /// The maximum size of an indirection table is 2 to this power.
@@ -55,7 +55,7 @@ inline constexpr int multicast_groups = 256;
 inline constexpr int multicast_members = 64;
 inline constexpr int completion_vectors = 4;
 inline constexpr unsigned gid_entries = 16;
-/// The maximum that Linux supports.
+/// The maximum number that Linux supports.
 inline constexpr std::uint32_t numa_nodes = 1024;
 }  // namespace limits
 
@@ -103,15 +103,15 @@ struct device_description {
   bool has_windows = true;
   /// True if verbs that use extensible structures are supported, such as ibv_create_cq_ex.
   bool has_extended = true;
-  /// The NUMA node nearest to the device; empty if it is equally near to all nodes.
+  /// The NUMA node nearest to the device; empty if none is configured.
   std::optional<std::uint32_t> numa_node;
 };
 
 /// The devices of a process.
 struct configuration {
   std::vector<device_description> devices;
-  /// A hash of the settings in the configuration file; 0 without a file. Processes with different
-  /// fingerprints can't reach each other.
+  /// A hash of SOFTVERBS_LINK_LAYER and of the settings in the configuration file; 0 without a
+  /// file. Processes with different fingerprints can't reach each other.
   std::uint32_t fingerprint = 0;
   /// True if memory is shared with other processes. Otherwise, all packets go through sockets. Only
   /// an environment variable sets this, not the file.

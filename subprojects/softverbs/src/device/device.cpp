@@ -54,7 +54,8 @@ ibv_gid link_local_gid(std::uint64_t guid) noexcept {
 
 }  // namespace
 
-// 198.18.0.0/15 is reserved for benchmark networks, so no real host has these addresses.
+// 198.18.0.0/15 is reserved for tests of network equipment, so ordinary hosts don't have these
+// addresses.
 ibv_gid ipv4_gid(unsigned number, unsigned port) noexcept {
   ibv_gid gid{};
   gid.global.interface_id = htobe64(0x0000'ffff'c612'5300U + (port - 1) * 256 + number + 1);
