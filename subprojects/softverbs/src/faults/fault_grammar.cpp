@@ -248,7 +248,7 @@ class reader {
     }
     if (text->ends_with('%')) {
       const auto wanted = chance(text->substr(0, text->size() - 1));
-      if (!wanted) return no("a percentage must be more than 0 and at most 100");
+      if (!wanted) return no("a percentage must be at least 0.0001 and at most 100");
       fault_.repeats = true;
       fault_.chance = *wanted;
       return true;

@@ -121,8 +121,9 @@ bool fault_list::say_unstruck() const noexcept {
 }
 
 void exit_unstruck() noexcept {
-  std::fprintf(stderr, "softverbs: a required fault did not strike: exit code %d\n",
-               unstruck_exit_code);
+  std::fprintf(
+      stderr, "softverbs: a fault never struck, but `must-strike` is set, so the exit code is %d\n",
+      unstruck_exit_code);
   std::fflush(nullptr);
   ::_exit(unstruck_exit_code);
 }

@@ -42,8 +42,9 @@ verdict judge_now(std::uint32_t pair, bool receives);
 fate fate_now(const place& where);
 bool silences_now(const place& where) noexcept;
 
-/// Returns the result of a call that has to fail, or nothing if it may proceed. Must be called
-/// without the engine's lock. If `context` is null, a broken device doesn't make the call fail.
+/// Returns the result of a call that has to fail, or nothing if it may proceed. Sleeps first if a
+/// fault delays the call. Must be called without the engine's lock. If `context` is null, a broken
+/// device doesn't make the call fail.
 inline std::optional<answer> strike(std::size_t verb, const ibv_context* context) {
   if (!any.load(std::memory_order_relaxed)) return std::nullopt;
   return strike_now(verb, context);
@@ -67,15 +68,15 @@ inline bool silences(const place& where) noexcept {
   return any.load(std::memory_order_relaxed) && silences_now(where);
 }
 
-/// Makes the engine of this machine check the times of faults. A child of fork has a new machine,
-/// so this is called in the child, too.
+/// Makes the engine of this machine check the times of faults, and publishes to peers whether
+/// faults are set. A child of fork has a new machine, so this is called in the child, too.
 void keep_time(machine& on);
 
 // These may be called without the lock.
 
 bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;
-/// Returns how often the device has broken.
+/// Returns the number of times that the device has broken.
 unsigned breakages(unsigned device) noexcept;
 /// Returns a descriptor that becomes readable each time a device breaks, or -1 with errno on
 /// failure. The descriptor must be polled edge-triggered, and must not be read. Must be called
@@ -89,7 +90,7 @@ void abandon_breakages() noexcept;
 int inject(const char* text, const char* origin, const char* consequence) noexcept;
 /// Removes all faults, and undoes their changes.
 void reset() noexcept;
-/// Returns how many faults have struck since the last reset.
+/// Returns how many times faults have struck since the last reset.
 unsigned long long struck() noexcept;
 /// Returns how often the fault with this text has struck, or the largest possible number if no
 /// fault has this text.
