@@ -89,8 +89,8 @@ struct completion_queue_options {
 
 using completion_places = queue_array<completion, queue_content::completions>;
 
-/// A completion queue. It has its own lock, which all functions take unless their comments say
-/// otherwise.
+/// A completion queue. It has its own lock, which the functions that use its completions take
+/// unless their comments say otherwise.
 class completion_queue final : public extensible_cq, private timed {
  public:
   completion_queue(open_device& owner, std::uint32_t capacity, completion_channel* channel,
@@ -102,8 +102,8 @@ class completion_queue final : public extensible_cq, private timed {
   /// Returns the number of entries that the device grants for a requested number.
   static std::uint32_t granted(std::uint32_t asked) noexcept;
 
-  /// Adds a completion. Returns false if the completion is lost, because the queue is full or
-  /// broken. A full queue is then broken, too. A queue that ignores overruns drops its oldest
+  /// Adds a completion. Returns false if the completion is lost, because the queue is broken or
+  /// full. Losing a completion breaks the queue. If the queue ignores overruns, it drops its oldest
   /// completion instead. Requires the engine's lock if the completion may be delayed.
   bool push(const completion& entry);
 
@@ -126,8 +126,8 @@ class completion_queue final : public extensible_cq, private timed {
 
   void request_notification(bool solicited_only) noexcept;
 
-  /// Drops the remaining completions of a queue pair's sends or of its receives. Requires the
-  /// engine's lock.
+  /// Drops the remaining completions of the owner's sends or of its receives. Requires the engine's
+  /// lock.
   void forget(work_queues& owner, bool of_send_queue) noexcept;
 
   /// Allocates entries, with which `resize` can replace the current ones. Takes no lock.
@@ -140,8 +140,8 @@ class completion_queue final : public extensible_cq, private timed {
   softverbs::engine& engine() const noexcept;
   bool usable() const noexcept;
 
-  /// Removes the queue from its channel and its device, and drops its unread events. Requires the
-  /// engine's lock.
+  /// Detaches the queue from its channel, cancels its deadline, and drops its unread events.
+  /// Requires the engine's lock.
   void detach() noexcept;
 
   /// Does not take the lock, so that a poll of an empty queue is cheap.
@@ -162,8 +162,8 @@ class completion_queue final : public extensible_cq, private timed {
   bool has_field(std::uint64_t field) const noexcept { return (options_.fields & field) != 0; }
   completion& at(std::uint32_t place) noexcept;
   const completion& take() noexcept;
-  /// Sets the number of completions to `count`, and removes those of destroyed queue pairs from the
-  /// front.
+  /// Sets the number of completions to `count`, and removes the completions of destroyed or reset
+  /// queue pairs from the front.
   void skip_the_dead(std::uint32_t count) noexcept;
   void drop_the_dead() noexcept;
   void hold_back(const completion& entry);
@@ -183,7 +183,7 @@ class completion_queue final : public extensible_cq, private timed {
   std::uint32_t first_ = 0;
   std::uint64_t first_number_ = 1;
   std::atomic<std::uint32_t> count_{0};
-  std::uint32_t dead_ = 0;  ///< how many of the completions belong to destroyed queue pairs
+  std::uint32_t dead_ = 0;  ///< the number of completions of destroyed or reset queue pairs
   notify notify_ = notify::off;
   std::atomic<bool> broken_{false};
   /// The delayed completions, in the order in which they are due.
