@@ -19,8 +19,8 @@ class identifier;
 class multicast_membership;
 
 /// Holds the lock of connections. There is only one, because no operation on connections is on a
-/// data path. It must be taken before the engine's locks. A thread that holds it can't be
-/// cancelled, because programs often cancel threads that wait for events.
+/// data path. It must be taken before the engine's lock. A thread that holds it can't be cancelled,
+/// because programs often cancel threads that wait for events.
 class connections_lock {
  public:
   connections_lock();
@@ -86,7 +86,8 @@ class event_channel final : public rdma_event_channel {
   /// function returns.
   bool watch_edges(int descriptor, channel_member& member);
   void unwatch(int descriptor) noexcept;
-  /// Makes the channel call `on_time` at the time `when`; 0 for never.
+  /// Makes the channel call the member's `on_time` at the time `when` instead of the previous time;
+  /// 0 for never.
   void wake_at(channel_member& member, nanoseconds when);
 
   /// Inserts the event after those with an earlier cause, and after those of the same identifier.

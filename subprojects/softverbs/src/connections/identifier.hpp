@@ -113,8 +113,8 @@ class identifier final : public channel_member, public public_identifier {
   int acknowledged = 0;
   std::condition_variable all_acknowledged;
 
-  /// If the device has broken, ends all activity of the identifier, and posts an event. Further
-  /// calls then do nothing.
+  /// If the device has broken, ends all activity of the identifier, and posts an event, unless the
+  /// identifier is a request that was not accepted. Further calls then do nothing.
   void look_at_device();
   bool is_removed() const noexcept { return is_removed_; }
 
@@ -203,7 +203,7 @@ class identifier final : public channel_member, public public_identifier {
 /// Calls `visit` for all identifiers of the process.
 void for_each_identifier(const std::function<void(identifier&)>& visit);
 
-/// An identifier's membership in a multicast group, which it has joined or is about to join.
+/// A multicast group that an identifier has joined, or has failed to join.
 class multicast_membership {
  public:
   identifier* owner = nullptr;

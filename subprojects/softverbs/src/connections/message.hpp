@@ -32,7 +32,7 @@ struct message {
   std::uint8_t is_datagram = 0;
   std::uint8_t private_length = 0;
   std::uint8_t reason = 0;
-  /// The ports of the sender and of the receiver of a request.
+  /// The port numbers of the sender and of the receiver of a request.
   std::uint16_t source_port = 0;
   std::uint16_t target_port = 0;
   std::uint32_t unused = 0;

@@ -35,7 +35,8 @@ void write_address(const ip_address& address, sockaddr_storage& to) noexcept;
 struct place {
   std::uint8_t device;
   std::uint8_t port;
-  /// The index of the address in the GID table. Always 0 on InfiniBand, which has one GID.
+  /// The index of `gid` in the GID table. Always 0 on InfiniBand, where the table has no IP
+  /// addresses.
   std::uint8_t gid_index;
   network type;
   ibv_gid gid;
@@ -58,7 +59,8 @@ std::optional<place> place_of(const ip_address& address) noexcept;
 std::optional<place> place_towards(const place& target) noexcept;
 
 /// Returns the first IPv4 address of a port, or the first IPv6 address if `of_ipv4` is false. If
-/// the port has no address of that family, returns its first address.
+/// the port has no address of that family, returns its first address. Addresses for RoCE v2 take
+/// precedence over those for v1.
 std::optional<place> first_place(unsigned device, unsigned port, bool of_ipv4) noexcept;
 
 /// Calls `visit` for each address of this process's devices.

@@ -18,8 +18,8 @@ inline constexpr nanoseconds millisecond = 1'000'000;
 /// fifteen times.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 /// The time after which a request is refused if there is no listener for it. Some programs close a
-/// listener and reopen it between two connections. On a network, a request would arrive only when
-/// the listener is open again.
+/// listener and reopen it between two connections. On a network, a request takes longer, and would
+/// probably arrive after the listener was reopened.
 inline constexpr nanoseconds longest_absence = 200 * millisecond;
 /// The interval at which a client checks whether a listener exists and has room for its request.
 inline constexpr nanoseconds between_attempts = 10 * millisecond;

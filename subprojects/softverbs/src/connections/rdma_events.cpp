@@ -64,9 +64,10 @@ std::unique_ptr<connection_event> take(event_channel& channel) {
   }
 }
 
-/// Returns the result for a thread whose channel another thread has destroyed. With the kernel, the
-/// thread would sleep forever. Programs rely on this if they destroy everything and exit while a
-/// thread waits for events, so the function waits to give them time to exit.
+/// Called by a thread whose channel another thread has destroyed. With the kernel, the thread would
+/// sleep forever. Programs rely on this if they destroy everything and exit while a thread waits
+/// for events. To give them time to exit, this function waits a second before it returns -1 with
+/// EBADF.
 int wait_for_exit() noexcept {
   constexpr timespec second{1, 0};
   ::nanosleep(&second, nullptr);

@@ -141,7 +141,7 @@ SOFTVERBS_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr
     destroy_queues(*id);
     return outcome(error);
   }
-  id->pd = attributes->pd;  // null if it receives for XRC
+  id->pd = attributes->pd;
   id->qp = pair;
   return 0;
 }

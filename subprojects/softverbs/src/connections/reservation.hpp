@@ -15,8 +15,9 @@ namespace softverbs {
 using port_space = std::uint16_t;
 
 struct reservation_options {
-  /// True if the port may be shared with other reservations of this process that also set
-  /// `reusable`, unless one of them listens.
+  /// True if other reservations of this process that also set `reusable` may share the address and
+  /// port, unless one of them listens. The wildcard address and specific addresses then don't
+  /// exclude each other.
   bool reusable = false;
   /// True if :: represents IPv6 addresses only. Otherwise, it includes all IPv4 addresses.
   bool only_ipv6 = false;
