@@ -146,8 +146,8 @@ constexpr device_file of_device[] = {
        print_guid(to, device.guid());
        to.print("\n");
      }},
-    // A soft device is on no bus, so the folder `device` has no files about one, such as the file
-    // with the PCI vendor's ID.
+    // A soft device is on no bus, so the folder `device` lacks the files about a bus, such as the
+    // file with the PCI vendor's ID.
     {"device/local_cpus",
      [](const soft_device& device, page& to) {
        if (const auto node = device.description().numa_node; !node || !print_processors(*node, to))
@@ -333,8 +333,8 @@ void for_each_interface(const soft_device& device, See see) {
     }
 }
 
-/// Finds the folder of all interfaces, or the folder of one interface. The latter is empty here,
-/// because programs read the interface's files in its own folder in sysfs.
+/// Finds the folder of all interfaces, or the folder of one interface. The folder of one interface
+/// is empty here, because programs read the interface's files in its own folder in sysfs.
 file_kind find_interface(const soft_device& device, rest_of_path path) noexcept {
   file_kind found = file_kind::none;
   for_each_interface(device, [&](std::string_view name) {

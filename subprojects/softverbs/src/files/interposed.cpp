@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrappers of the libc functions with which programs access the files of a device. Each one calls
-// the original function. If the path belongs to a soft device, the wrapper passes another path
-// instead. For all other paths, the wrapper's only additional work is to compare the first
-// characters.
+// Wrappers of the libc functions with which programs access the files of a device. Most of them
+// call the original function, and pass it another path if the path belongs to a soft device. For
+// such paths, the wrappers of readlink and realpath return the result themselves. For all other
+// paths, their only additional work is to compare the first characters.
 //
 // The wrappers have libc's names only for the linker, because libc's headers declare some of these
 // names conditionally, define others inline, and rename some. The wrappers don't access the
@@ -129,8 +129,8 @@ FILE* open_stream(libc_function<fopen_function>& next, const char* path, const c
   return nullptr;
 }
 
-/// Examines the file at a path. For a stand-in, which may be a symbolic link, this calls `target`,
-/// which follows links. For any other path, it calls `link`, which doesn't.
+/// Examines the file at a path by calling `link`. For a stand-in, which may be a symbolic link,
+/// calls `target` instead, which follows links.
 int stat_one(libc_function<stat_function>& link, libc_function<stat_function>& target,
              const char* path, void* to) {
   const stand_in shown(path, stand_in::purpose::look);
@@ -162,8 +162,8 @@ int old_stat_at(libc_function<old_fstatat_function>& next, int version, int fold
 }
 
 /// Implements realpath for the files of a device, whose paths contain no symbolic links. Dots are
-/// only allowed at the end of the path. Returns null if the path belongs to no device, or if memory
-/// is exhausted; the caller then calls libc's function, which reports the error.
+/// only allowed at the end of the path. Returns null if the path is not of a file of a device, or
+/// if memory is exhausted; the caller then calls libc's function.
 char* real_path(const char* path, char* to) noexcept {
   if (!softverbs::may_be_of_device(path)) return nullptr;
   softverbs::file_text text;

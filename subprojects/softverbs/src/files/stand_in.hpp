@@ -27,7 +27,7 @@ class stand_in {
   /// True if `path()` differs from the path given. The substitute may be a symbolic link, even
   /// though the original is not.
   bool replaces() const noexcept { return replaces_; }
-  /// True if no stand-in could be created; errno says why.
+  /// True if no stand-in could be created; errno is set in this case.
   bool failed() const noexcept { return failed_; }
 
  private:
