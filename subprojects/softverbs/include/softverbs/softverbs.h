@@ -7,12 +7,13 @@
 /// whether they run on the device, and for tests that make it fail. A test that must not be linked
 /// with the library finds these functions with `dlsym(RTLD_DEFAULT, ...)` if it runs on the device.
 ///
-/// The environment variables are read once, when the devices are first listed:
+/// The environment variables are read once, when the process first uses the devices or faults:
 ///
 /// - `SOFTVERBS_DEVICES`: number of devices, 0 to 64; the default is 1.
 /// - `SOFTVERBS_LINK_LAYER`: `ethernet` (the default) or `infiniband`.
 /// - `SOFTVERBS_CONFIG`: a file that configures devices individually; `docs/configuration.md`
 ///   describes it.
+/// - `SOFTVERBS_SHARED_MEMORY`: `yes` (the default), or `no`: all traffic goes through sockets.
 /// - `SOFTVERBS_FAULTS`: the initial faults, in the syntax of softverbs_inject.
 ///
 /// ## Faults
@@ -50,9 +51,9 @@
 ///   this status, and its queue pair fails as it does after such an error. Also accepted:
 ///   `rem_access_err`, `remote_access_error`, or a number up to 31. A suffix such as `/0x89` sets
 ///   the vendor's code.
-/// - a time: the completion is delayed by that time. Completions of a queue never overtake each
-///   other.
-/// - `skew/` and a time: as above, but completions of other queue pairs may overtake this one.
+/// - a time: the completion is delayed by that time. All later completions in the same completion
+///   queue wait for it.
+/// - `skew/` and a time: as above, but completions of other queue pairs don't wait for it.
 ///
 /// The EFFECT on a packet is `lost`, `doubled`, or `swapped`, which delivers it after the next
 /// packet for the same queue pair. Every occasion can also have a CHANGE as its effect:
@@ -60,9 +61,9 @@
 /// - `port-down[@softN[/P]]`, `port-up[@softN[/P]]`: raises an asynchronous event; while a port is
 ///   down, nothing arrives that is sent from it or to it. Applies to all ports of all devices,
 ///   unless one is named.
-/// - `device-fatal[@softN]`: raises an asynchronous event; after it, everything but closing the
-///   device fails with EIO. The connection manager's identifiers on it get
-///   RDMA_CM_EVENT_DEVICE_REMOVAL.
+/// - `device-fatal[@softN]`: raises an asynchronous event; after it, the device can't be opened,
+///   and verbs on it fail with EIO, except ibv_close_device and ibv_get_async_event. The connection
+///   manager's identifiers on it get RDMA_CM_EVENT_DEVICE_REMOVAL.
 /// - `peer-lost[@QPN]`, `peer-back[@QPN]`: while the peer is lost, nothing arrives that is sent by
 ///   or to this queue pair; without a number, by or to any queue pair of this process.
 ///
@@ -120,10 +121,10 @@ unsigned long long softverbs_fault_struck(const char* fault);
 /// ## Step by step
 ///
 /// After softverbs_hold, nothing in this process proceeds by itself or by polling: requests that
-/// are posted are not sent, packets wait, and the device's clock stands still. Each softverbs_step
-/// does one thing: it processes one packet, or lets one queue pair send, in an order that the seed
-/// determines. If there is nothing to process or send, it lets the next timer expire. It returns 0
-/// if nothing was left to do. In a single process that was idle before, the same seed and the same
+/// are posted are not sent, packets wait, and no timer expires. Each softverbs_step does one thing:
+/// it processes one packet, or lets one queue pair send, in an order that the seed determines. If
+/// there is nothing to process or send, it lets the next timer expire. It returns 1, or 0 if
+/// nothing was left to do. In a single process that was idle before, the same seed and the same
 /// calls have the same outcome. softverbs_go_on ends this mode.
 void softverbs_hold(unsigned long long seed);
 int softverbs_step(void);
