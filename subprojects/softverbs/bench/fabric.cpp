@@ -27,7 +27,7 @@ device::device(std::size_t bytes) : memory_(bytes) {
     if (std::strncmp(ibv_get_device_name(list[at]), "soft", 4) == 0)
       context_ = ibv_open_device(list[at]);
   ibv_free_device_list(list);
-  check(context_ != nullptr, "no device soft*; is libsoftverbs preloaded?");
+  check(context_ != nullptr, "open a device named soft* (preload libsoftverbs)");
   domain_ = ibv_alloc_pd(context_);
   check(domain_ != nullptr, "ibv_alloc_pd");
   region_ = ibv_reg_mr(domain_, memory_.data(), bytes, access);

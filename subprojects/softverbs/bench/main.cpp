@@ -3,8 +3,8 @@
 //
 //     softverbs-bench [--seconds TIME] MEASUREMENT
 //
-// prints lines with a name and its figures, in seconds, bytes or a number per second. table.py runs
-// it.
+// prints a line for each result, with its name and its figures: seconds, bytes, a number per
+// second, or a ratio. table.py runs this program.
 #include "measurement.hpp"
 
 #include <cerrno>
@@ -27,7 +27,7 @@ int main(int count, char** arguments) {
         each.run();
         return 0;
       }
-  std::fprintf(stderr, "%s [--seconds TIME] MEASUREMENT, which is one of\n", arguments[0]);
+  std::fprintf(stderr, "usage: %s [--seconds TIME] MEASUREMENT, which is one of\n", arguments[0]);
   for (const auto* group :
        {&bench::yardsticks, &bench::of_two_processes, &bench::of_one_process, &bench::of_upkeep})
     for (const bench::measurement& each : *group) std::fprintf(stderr, "  %s\n", each.name);

@@ -40,10 +40,11 @@ class samples {
   std::vector<double> times_;
 };
 
-/// Prints a single figure: bytes, requests per second, or another number.
+/// Prints a single figure: bytes, a number per second, or a ratio.
 void print(const char* name, double figure);
 
-/// Binds this thread to one of the processors that it may use, counted from 0, if there are enough.
+/// Binds this thread to one of the processors that it may use, counted from 0. Does nothing if
+/// there are not enough.
 void stay_on(unsigned processor) noexcept;
 
 /// The duration of each measurement.

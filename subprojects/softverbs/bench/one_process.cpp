@@ -115,8 +115,8 @@ void threads() {
   }
 }
 
-/// Uses all queue pairs of the device in turn. For comparison, also measures one queue pair with
-/// the same number of requests in flight.
+/// Writes in turn through as many connections as the device has queue pairs for. For comparison,
+/// also measures one connection with the same number of requests in flight.
 void many() {
   constexpr unsigned most = 8191;
   device here(small);

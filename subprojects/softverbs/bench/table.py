@@ -5,7 +5,7 @@ and as ratios of them.
 
     table.py [--rounds N | --quick] [--only NAME] PROGRAM LIBRARY
 
-Each figure is the median of the rounds, in which all measurements take turns. "most" is the longest
+Each figure is the median of the rounds, in which all measurements take turns. "longest" is the longest
 time of all rounds. perftest's own programs are run as well if they are installed.
 """
 
@@ -53,7 +53,7 @@ def shown(figure, unit):
 
 
 class Row:
-    """A figure, its unit, and its limits."""
+    """A line of the table: a title, a figure's name and unit, and the limits of its ratios."""
 
     def __init__(self, title, name, unit, *wanted):
         self.title, self.name, self.unit, self.wanted = title, name, unit, wanted
@@ -67,7 +67,7 @@ class Wanted:
         self.of, self.most, self.least, self.title, self.by = of, most, least, title, by
 
     def limit(self, figures):
-        """None if the ratio has no limit."""
+        """Returns the limit, or None if the ratio has none or a figure in `by` is missing."""
         limit = self.least if self.most is None else self.most
         if limit is None or self.by is None:
             return limit
@@ -116,7 +116,7 @@ ROWS = [
     Row("memory of a queue pair", "memory", "B", Wanted(4096, most=1)),
     Row("destroying an idle queue pair", "destroy_idle", "s"),
     Row("destroying an active queue pair", "destroy_active", "s", Wanted(2e-6, most=1)),
-    Row("idle, of a processor", "idle", "", Wanted(0, most=0.001)),
+    Row("idle, share of a processor", "idle", "", Wanted(0, most=0.001)),
     None,
     Row("ib_write_bw 1 MiB", "ib_write_bw", "B/s",
         Wanted("socket_bandwidth", least=1, title="Unix stream")),
@@ -187,7 +187,7 @@ def middle(figures, name):
 
 
 def table(figures):
-    lines = [("", "median", "p99", "most", "held against", "ratio", "wanted", "")]
+    lines = [("", "median", "p99", "longest", "compared with", "ratio", "limit", "")]
     for row in ROWS:
         if row is None:
             lines.append(None)
@@ -244,7 +244,7 @@ def main():
     table(figures)
     missing = {row.name for row in ROWS if row and row.name not in PERFTEST} - figures.keys()
     if not asked.only and missing - MAY_LACK:
-        sys.exit(f"no figure of {', '.join(sorted(missing - MAY_LACK))}")
+        sys.exit(f"no round printed these figures: {', '.join(sorted(missing - MAY_LACK))}")
 
 
 if __name__ == "__main__":

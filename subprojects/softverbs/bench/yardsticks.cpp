@@ -102,8 +102,8 @@ double plain_work() {
   return copied / (now() - start).count();
 }
 
-/// Measures the gain of a second thread without shared data. It is less than twofold if two
-/// processors are the halves of one core.
+/// Measures the gain of a second thread without shared data. It is less than twofold if the two
+/// processors are hardware threads of one core.
 void plain_threads() {
   print("plain_1", plain_work());
   std::atomic<unsigned> ready{0};
@@ -118,8 +118,8 @@ void plain_threads() {
   print("plain_2", rates[0] + rates[1]);
 }
 
-/// Has the kernel make copies into another process' memory, `bytes` at a time. `measure` gets a
-/// function that makes one copy, and returns whether it succeeded.
+/// Has the kernel make copies into another process' memory, `bytes` at a time. `measure` is called
+/// with a function that makes one copy, and returns true if the copy succeeded.
 template <typename Measure>
 void copying_between_processes(std::size_t bytes, const Measure& measure) {
   // The other process is a forked child, so this memory has the same address there.
