@@ -81,7 +81,7 @@ struct device_limits {
 struct gid_entry {
   ibv_gid gid;
   softverbs::network type;
-  /// The index of the network interface that the address belongs to; 0 if unknown.
+  /// The index of the network interface that the address belongs to; 0 if none is configured.
   std::uint32_t interface = 0;
 };
 using gid_table = std::array<std::optional<gid_entry>, limits::gid_entries>;

@@ -66,8 +66,8 @@ struct fault {
   effect what;
 };
 
-/// The devices that faults affect. These are either the devices `softN`, including their packets,
-/// or devices of any name, for which only calls and completions can be affected.
+/// The devices that faults affect. These are either the devices `softN`, or devices of any name,
+/// for which faults of packets and peers are not possible.
 enum class device_names : std::uint8_t { soft, any };
 
 /// Reads one fault. On failure, returns nothing and sets `problem` to the reason.

@@ -22,7 +22,7 @@
 namespace softverbs {
 namespace {
 
-/// The names of devices, without their numbers.
+/// The names of devices in sysfs and of their command files, without the numbers.
 constexpr std::string_view in_sysfs = "soft";
 constexpr std::string_view of_commands = "softverbs";
 

@@ -31,6 +31,7 @@ class announcements {
   void begin(std::size_t thread, const use& of) noexcept;
   void end(std::size_t thread) noexcept;
 
+  /// In an argument of `wait`, stands for all queue pairs, or all regions.
   static constexpr std::uint32_t any = ~std::uint32_t{0};
   /// Waits for the end of all uses that began before this call and concern the objects in `of`.
   /// `judge` is called repeatedly with an announced use, and returns a verdict. Returns false if a

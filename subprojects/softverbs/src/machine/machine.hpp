@@ -82,8 +82,8 @@ class machine {
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};
   /// Held while a new context is opened to replace one that was inherited from the parent process.
-  /// All calls with the inherited context are then forwarded to the new one. Taken before all other
-  /// locks.
+  /// Afterwards, calls that create objects in the inherited context are forwarded to the new one.
+  /// Taken before all other locks.
   std::mutex inheriting;
 
  private:
