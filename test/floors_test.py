@@ -29,6 +29,12 @@ ALL = "include/verbspp/verbspp.hpp"
 
 
 class Floors(unittest.TestCase):
+    def test_a_picture_without_a_floor(self):
+        drawn = [floor for floor in reversed(floors.FLOORS) if floor != "quirks"] + ["libibverbs"]
+        picture = "".join(f'<text class="title">{floor}</text>' for floor in drawn)
+        self.assertEqual(list(floors.missing_in_picture(picture)), [])
+        self.assertEqual(len(list(floors.missing_in_picture(picture.replace("calls", "cells")))), 1)
+
     def test_arrows_that_point_down(self):
         self.assertEqual(problems(**{
             LOWEST: "<string>",
