@@ -202,8 +202,8 @@ struct asio_call {
                                        .await_resume())>;
 
   [[nodiscard]] auto operator()(channel& link) { return function(link, memory); }
-  /// The result of a wait that has ended before its request has finished. Its memory is empty:
-  /// `memory` was moved into the request, which keeps it.
+  /// The result of a wait that was ended before its request has finished. Its memory is empty,
+  /// because the awaited call owns the memory.
   [[nodiscard]] result_type ended(const error& cause) {
     if constexpr (requires(result_type& done) { done.memory; })
       return {cause, std::move(memory)};
@@ -401,7 +401,7 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// `poll` of each channel that has news. A channel without a hub needs a wait mode that sleeps:
 /// with `wait_mode::spin`, operations fail (`not_supported`).
 ///
-/// It has the operations of `async_operations`, whose rules for memory apply: shared memory and
+/// It has the requests of `async_operations`, whose rules for memory apply: shared memory and
 /// messages are kept, memory with a single owner is moved, and borrowed memory does not compile. An
 /// operation whose memory is named as `.elements` or `.result` is a view: await it in the
 /// expression that creates it, since a token such as `use_awaitable` starts it later. Memory that

@@ -37,8 +37,8 @@ class awaited_work {
 
 class awaited_room;
 
-/// Memory that an awaited request can keep alive. If the device writes to the memory, it must also
-/// be writable, which is why it must have `scatter`.
+/// Memory that an awaited request can keep alive. If the request fills the memory, the memory must
+/// also have `scatter`, which only writable memory has.
 template <class Element, class Memory>
 concept CanBeKept =
     HasKeep<Memory> && (std::is_same_v<Element, gather_element> || HasScatter<Memory>);

@@ -21,7 +21,7 @@ namespace verbspp {
 /// was filled. The caller keeps the memory. When the call returns, no request uses the memory any
 /// more, even if the limit was reached and the channel broke. The only exception is a device that
 /// fails to destroy the queue pair. The call then returns an error of kind `driver`, shared memory
-/// is never freed, and the caller must neither free nor reuse other memory.
+/// is never freed, and the caller must neither free nor reuse memory that is not shared.
 ///
 /// Without a limit, the channel's default limit applies. If the limit has expired before the call,
 /// nothing is posted, and the channel is not affected.

@@ -77,7 +77,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   /// \errors as `queue_pair_builder::build` and `completion_queue::create`. In a hub:
   /// `resource_exhausted` if the hub has its maximum number of channels; `invalid_input` if the
   /// hub's completion queue has no room for this channel's requests, if the hub belongs to another
-  /// protection domain, or if it had been moved from when it was passed to the builder
+  /// protection domain, if the hub only spins but the channel is to sleep, or if the hub had been
+  /// moved from when it was passed to the builder
   [[nodiscard]] result<prepared_channel> build() const noexcept {
     static_assert(
         !Given.contains(queue_pair_parameter::shared_receive_queue),

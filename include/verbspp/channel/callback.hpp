@@ -35,7 +35,7 @@ class followed_work : public continuation {
 
   /// \returns false if the result is available, so that `finish` has to be called now
   [[nodiscard]] bool begin() noexcept { return work_.then(*this); }
-  /// Calls the function, which may destroy this.
+  /// Calls the function, which may destroy this object.
   void finish() noexcept {
     Function last = std::move(last_);
     last(work_.wait());

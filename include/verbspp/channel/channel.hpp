@@ -45,7 +45,8 @@ class core_owner {
   core_owner(const core_owner&) = delete;
   core_owner& operator=(const core_owner&) = delete;
 
-  /// This side's endpoint, which the program sends to the peer; empty if there is no channel.
+  /// This side's endpoint, which the program sends to the peer; default constructed if the channel
+  /// is empty.
   [[nodiscard]] struct endpoint endpoint() const noexcept;
   /// The capacities that the device granted.
   [[nodiscard]] queue_pair_capacities capacities() const noexcept;
@@ -59,9 +60,9 @@ class core_owner {
   void release_arrivals() const noexcept;
   /// Moves the queue pair to ERR, and returns at once. The outstanding requests will be flushed, as
   /// will those that are posted later, and a flushed request breaks the channel. A program that
-  /// destroys many channels of a hub with a pool stops all of them first: destroying such a channel
-  /// waits until a millisecond after it was stopped, in which the device returns shared receives.
-  /// Groups and `hub_clients` do this.
+  /// destroys many channels of a hub with a pool should stop all of them first: the destruction of
+  /// such a channel waits until a millisecond after the stop, because the device may return shared
+  /// receives until then. Groups and `hub_clients` do this.
   void stop() const noexcept;
   /// Used by the library only: watches the socket over which the endpoints were exchanged, and
   /// notifies the peer over it when the channel ends.
@@ -114,23 +115,23 @@ class core_owner {
 ///     VERBSPP_TRY(channel, std::move(prepared).handshake(remote));
 ///     VERBSPP_TRYV(channel.send({.elements = buffer.gather().value()}));
 ///
-/// Its functions form three levels, each built on the one before. `post_*` return a handle, a
-/// `pending`. `scope` returns when all requests that its function has posted have finished. `send`,
-/// `receive`, `write`, `read`, `compare_and_swap` and `fetch_and_add` post one request and wait for
-/// it.
+/// It has three ways to post requests. The functions `post_send`, `post_write` and so on return a
+/// handle, a `pending`. `scope` returns when all requests that its function has posted have
+/// finished. `send`, `receive`, `write`, `read`, `compare_and_swap` and `fetch_and_add` post one
+/// request and wait for it.
 ///
 /// Every wait has a limit, its own or the channel's default limit. If a request does not finish
 /// within the limit, the channel breaks: its queue pair goes to ERR, all outstanding requests are
 /// collected, and the program may reuse their memory. On a working device, this takes at most 100
-/// ms. The same happens if a request fails. Each call on a broken channel returns the cause.
-/// `renew` prepares the channel, with the same parameters, for another handshake.
+/// ms. The same happens if a request fails. Posting to a broken channel returns the cause as an
+/// error. `renew` prepares the channel, with the same parameters, for another handshake.
 ///
 /// A move-only owner, with one type for all of its states. A channel that was default constructed
-/// or moved from is empty, and refuses all operations (`not_connected`). Destroying a channel, or
+/// or moved from is empty, and refuses all requests (`not_connected`). Destroying a channel, or
 /// assigning to it, aborts outstanding requests, and waits until the device no longer accesses
-/// their memory; handles that still exist then return an error as their result. The acknowledgement
-/// of a message that has just arrived may also be lost, so that the peer's send fails. So let the
-/// peer report by other means that it has finished, before you destroy the channel. Thread rule:
+/// their memory; the handles of these requests then return an error. The acknowledgement of a
+/// message that has just arrived may also be lost, so that the peer's send fails. So let the peer
+/// report by other means that it has finished, before you destroy the channel. Thread rule:
 /// only one thread at a time may use the channel, its handles and its scopes, which debug builds
 /// assert; the channel may move between threads.
 class channel : public detail::core_owner,
@@ -199,7 +200,7 @@ class channel : public detail::core_owner,
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable for everything that ends a `wait`: a request has finished, the watched or tied socket
-  /// has ended, or the device has reported a failure. -1 if the channel is empty, only spins or
+  /// has an event, or the device has reported a failure. -1 if the channel is empty, only spins or
   /// belongs to a hub, or if the descriptor cannot be created. For channels of a hub, wait for the
   /// hub's descriptor instead.
   ///
@@ -215,8 +216,8 @@ class channel : public detail::core_owner,
   /// \returns true if there already is an event for which `wait` would return immediately; the
   /// descriptor does not always become readable for such an event
   /// \errors `not_supported` if the channel only spins, or belongs to a hub; `not_connected` if the
-  /// channel is empty; `invalid_input` if epoll does not accept the watched descriptor;
-  /// `resource_exhausted`
+  /// channel is empty; `permission` if epoll does not accept the watched descriptor, such as one of
+  /// a regular file; `driver` if that descriptor is not open; `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// The time by which the program has to call `poll`, which then checks the limits of
   /// continuations; the maximum if there is no such time. Once the watched socket has been hung up,
@@ -261,9 +262,9 @@ class channel : public detail::core_owner,
   /// The reason why the channel is broken or closed; empty if it is neither.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
   /// The number of requests that are not known to have finished. It is 0 once a handle or a
-  /// blocking call has returned the failure of a posted request, since these collect all
-  /// outstanding requests. `poll` collects only the available completions of a broken channel, so
-  /// it may have to be called again.
+  /// blocking call has returned the failure of a posted request, since both collect all outstanding
+  /// requests first. `poll` collects only the available completions of a broken channel, so it may
+  /// have to be called again.
   [[nodiscard]] std::uint32_t outstanding() const noexcept;
   /// The completion queue; null if the channel is empty.
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;

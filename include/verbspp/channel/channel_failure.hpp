@@ -31,8 +31,8 @@ class channel_failure {
  public:
   channel_failure(const error& root, const gid& peer) noexcept : root_(root), peer_(peer) {}
 
-  /// The first failure: that of a request (`work_error::from` has the details), of a wait that
-  /// reached its limit, or of the device.
+  /// The failure of a request (`work_error::from` returns its details), of the device, or of a wait
+  /// (see `ended_by`); or an error that says that the program has closed the channel.
   [[nodiscard]] const error& root() const noexcept { return root_; }
   /// The address of the peer, which on RoCE is an IP address. Zero if the channel was not
   /// connected, or if the path has no GID, as between LIDs of InfiniBand.

@@ -26,8 +26,8 @@ namespace verbspp {
 struct hub_options {
   /// The maximum number of channels at a time: 1 to 65,535.
   std::uint32_t channels = 64;
-  /// The capacity of the hub's completion queue. It limits how many requests can be outstanding at
-  /// once, counting those of all channels and the shared receives.
+  /// The capacity of the hub's completion queue. Each channel reserves as many places as its queues
+  /// can hold requests, and the hub reserves one place for each of its `receives`.
   std::uint32_t completions = 4096;
   /// With a pool: the number of receives that the hub keeps posted.
   std::uint32_t receives = 256;
@@ -59,19 +59,20 @@ struct arrival {
 ///     VERBSPP_TRY(arrived, hub.wait(slots, 100ms));
 ///     for (arrival& each : arrived) ...
 ///
-/// Any thread may wait for the hub; each message is returned to one of them. A channel may still be
-/// used by only one thread at a time: threads that share a channel need a lock for it, such as a
-/// mutex stored with it. Channels of one hub can be used by different threads, which wait for their
-/// own requests as usual. A thread that polls passes each completion to the channel that it belongs
-/// to.
+/// Several threads may wait for the hub at once; each message is returned to one of them. A channel
+/// may still be used by only one thread at a time: threads that share a channel need a lock for it,
+/// such as a mutex stored with it. Channels of one hub can be used by different threads, which wait
+/// for their own requests as usual. A thread that polls passes each completion to the channel that
+/// it belongs to.
 ///
 /// The messages of one channel are returned in order. If several threads take them, it is up to
 /// those threads in which order they process the messages. When a channel is closed, renewed or
-/// destroyed, its messages that have not been returned yet are dropped. With a pool, that takes a
-/// millisecond; channels that are stopped together (`channel::stop`) share it.
+/// destroyed, the hub drops the messages of the channel that it has not returned yet; those of a
+/// channel with an inbox go to the inbox. With a pool, closing a channel takes at least a
+/// millisecond; channels that are stopped together (`channel::stop`) share that time.
 ///
-/// If the pool is empty, receives are posted again at the first poll after places were returned to
-/// it; until then, senders are delayed (RNR).
+/// If the pool has no free places, the hub posts receives again at the first poll after places have
+/// returned to the pool. If all posted receives are used up before that, senders are delayed (RNR).
 ///
 /// A `hub_scheduler` (`<verbspp/sender.hpp>`) runs the program's own code within the polls and
 /// waits of the hub.
@@ -127,7 +128,7 @@ class channel_hub {
 
   /// Reports the channel with this id as if it had news, and wakes a waiting thread: the program
   /// gets an arrival without a message, and a client of `hub_clients` gets a turn. So any thread
-  /// can pass work on a channel to the threads that wait. A no-op if no channel has this id.
+  /// can pass work for a channel to the threads that wait. A no-op if no channel has this id.
   void wake(channel_id id) const noexcept;
 
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes

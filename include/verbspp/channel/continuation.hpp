@@ -30,8 +30,8 @@ class continuation_list;
 /// `channel::poll` calls it, on the thread that polls. By then, the handle has the result, and the
 /// memory of the request belongs to the program again. Continuations of one queue are called in the
 /// order of their requests. If the channel breaks, requests finish as failures, and `poll` calls
-/// their continuations; `channel::close`, `channel::renew` and the destructor of the channel call
-/// all those that are left. Functions that wait don't call continuations.
+/// their continuations. `channel::close` and `channel::renew` call continuations, too, and the
+/// destructor of the channel calls all that are left. Functions that wait don't call continuations.
 ///
 /// The function may do anything that the thread may do with the channel: post, give a handle a
 /// continuation, wait, destroy the channel, or destroy the continuation itself.

@@ -27,7 +27,7 @@ namespace verbspp {
 /// belongs to a hub, and lets only one thread at a time use a client.
 ///
 ///     VERBSPP_TRY(clients, hub_clients<account>::create(hub));
-///     ... for each client that comes
+///     ... for each client that connects
 ///     VERBSPP_TRYV(clients.add(std::move(channel), account{...}));
 ///     ... on each thread
 ///     VERBSPP_TRY(client, clients.wait(100ms));

@@ -25,8 +25,8 @@ struct inbox_state;
 
 /// The options of an inbox.
 struct inbox_options {
-  /// The number of receives that the inbox keeps posted; 0 means the capacity of the channel's
-  /// receive queue.
+  /// The maximum number of posted receives and of arrived messages that have not been taken,
+  /// counted together; 0 means the capacity of the channel's receive queue.
   std::uint32_t depth = 0;
   /// The number of receives that are posted together, with one doorbell. Limited to the range from
   /// 1 to 64, and to half the depth.
@@ -62,11 +62,11 @@ struct inbox_options {
 class inbox {
  public:
   /// Opens an inbox for a channel.
-  /// \errors `invalid_input` if the channel uses a shared receive queue that is not a hub's, if the
-  /// pool was moved from or belongs to another protection domain, if the channel's hub has a
-  /// different pool, or if the depth is above the capacity of the receive queue; `busy` if the
-  /// channel's hub has a pool, and the channel has an inbox already; `not_connected` if the channel
-  /// is empty, broken or closed; `resource_exhausted`; as `channel::post_receive`
+  /// \errors `invalid_input` if the pool was moved from or belongs to another protection domain, if
+  /// the channel's hub has a different pool, or if the depth is above the capacity of the receive
+  /// queue; `busy` if the channel's hub has a pool, and the channel has an inbox already;
+  /// `not_connected` if the channel is empty, broken or closed; `resource_exhausted`; as
+  /// `channel::post_receive`
   [[nodiscard]] static result<inbox> open(channel& of, const message_pool& pool,
                                           inbox_options options = {}) noexcept;
   [[nodiscard]] static result<inbox> open(prepared_channel& of, const message_pool& pool,

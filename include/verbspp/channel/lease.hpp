@@ -32,13 +32,13 @@ enum class lease_by : std::uint8_t {
   window,
   /// Registers the leased part separately. The peer of any queue pair in the protection domain has
   /// access if it knows the key. The lease is granted and revoked by system calls, which take
-  /// longer than a work request, and longer for more bytes. The memory's own registration need not
-  /// grant the rights.
+  /// longer than a work request, and whose time increases with the length of the part. The memory's
+  /// own registration need not grant the rights.
   registration,
   /// Uses the key of the memory's own registration. With this key, the peers of all queue pairs in
   /// the protection domain can access all of the memory, for as long as it is registered, and the
-  /// next lease has the same key. Granting such a lease costs nothing, and closing the channel's
-  /// connection revokes it. Use this way for trusted peers that respect the bounds of their lease,
+  /// next lease has the same key. Granting such a lease costs nothing, but revoking it closes the
+  /// channel's connection. Use this way for trusted peers that respect the bounds of their lease,
   /// and on devices that support no better way.
   connection,
 };
@@ -230,7 +230,7 @@ class VERBSPP_CONSUMABLE lease_base {
     return owner_.has_lease() ? owner_.window() : nullptr;
   }
 
-  lease_base& operator=(lease_base&&) = delete;  // derived classes destroy in different orders
+  lease_base& operator=(lease_base&&) = delete;  // each derived class has its own assignment
 
   friend std::ostream& operator<<(std::ostream& out, const lease_base& lease) {
     lease.owner_.print(out, Rights);
@@ -262,8 +262,9 @@ class VERBSPP_CONSUMABLE lease_base {
 /// request can't be posted, or its limit is reached, a system call deallocates the window instead.
 /// The same applies if a lease is destroyed while requests are in the send queue, since a
 /// destructor should not wait for them. If a lease is destroyed before its bind has been carried
-/// out, the destructor waits for the bind; if that takes more than one second, the channel breaks.
-/// It waits in the same way for an invalidation that `async_revoke` has posted.
+/// out, the destructor waits for the bind; if that takes longer than one second, or than a shorter
+/// default limit of the channel, the channel breaks. The destructor waits in the same way for an
+/// invalidation that `async_revoke` has posted.
 /// The peer may still have access only if `revoke` returns `driver`; the memory must not be freed
 /// in that case, and a lease that owns it never frees it. Other errors report how the wait ended.
 ///
@@ -272,11 +273,11 @@ class VERBSPP_CONSUMABLE lease_base {
 /// because a queue pair that has refused an access goes to ERR. The channel detects that with its
 /// next request or receive.
 ///
-/// **The key.** The next lease of the same bytes has a different key. A window is used for up to
-/// 255 leases, each with the next of its 256 keys. Then it is replaced by a new one, which is
-/// allocated before the old one is deallocated. So a key recurs after 255 leases at the earliest,
-/// and only if the device reuses the window's number. (This does not apply to
-/// `lease_by::connection`.)
+/// **The key.** The next lease of the same bytes has a different key, except by
+/// `lease_by::connection`. A window is used for up to 255 leases, each with the next of its 256
+/// keys. Then it is replaced by a new one, which is allocated before the old one is deallocated. A
+/// window that a system call has revoked is not reused. So a key recurs only if the device gives
+/// the number of a deallocated window to a new one.
 ///
 /// **When the connection ends**, by a failure, by `close` or `renew`, or because its channel is
 /// destroyed, its leases end, too: in ERR the device refuses the peer's requests, and the resources
@@ -402,8 +403,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// `Channel` has `core()`, which returns its state.
 /// \errors those of the channel; those of the request, which break the connection; `timed_out`,
 /// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
-/// expired before; `not_supported` if the device or the transport can't revoke a window: the
-/// message names the other ways; `permission` if the channel's access flags do not allow the
+/// expired before the call; `not_supported` if the device or the transport can't revoke a window:
+/// the message names the other ways; `permission` if the channel's access flags do not allow the
 /// rights; `invalid_input` for 0 bytes, and for memory that was deregistered or belongs to another
 /// protection domain; for a lease by registration, those of `register_memory`
 template <class Channel>
@@ -439,7 +440,7 @@ class lease_operations {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
     return borrow<Rights>(part, false, call_limit::of_channel());
   }
-  // A temporary region is refused, because it is destroyed when these functions return.
+  // A temporary region is refused, because it is destroyed before the lease ends.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
              call_limit limit = call_limit::of_channel())

@@ -93,8 +93,8 @@ template <class Operation, class Memory>
 /// - Memory with a single owner, such as a `registered_buffer`, is moved into the handle, and is
 /// returned with the result, even on failure. If posting fails, it stays with the caller.
 /// - Shared memory, such as a `shared_buffer`, is kept alive until the request has finished,
-/// whether the handle is kept or not. If it is moved into the call, and the request is posted, its
-/// own handle is empty afterwards.
+/// whether the handle is kept or not. A shared buffer that is moved into the call is empty once the
+/// request has been posted.
 /// - A `message` from a pool belongs to the request that sends or writes it, which returns its
 /// place to the pool, whether the handle is kept or not. A handle to a request that fills a message
 /// owns that message. If posting fails, the message stays with the caller.

@@ -28,9 +28,10 @@
 
 namespace verbspp {
 
-/// The object that `channel_scope::post_batch` passes to its function. It accepts the operations of
-/// a scope, which are posted together when the function returns. The data that an operation refers
-/// to has to stay valid only until the call that adds the operation returns.
+/// The object that `channel_scope::post_batch` passes to its function. It accepts the operations
+/// of a scope for the send queue, which are posted together when the function returns. The array of
+/// elements and the inline bytes of an operation have to stay valid only until the call that adds
+/// the operation returns.
 template <std::size_t Requests, class List>
 class channel_batch : public send_queue_operations<channel_batch<Requests, List>, transport::rc,
                                                    queue_pair_state::ready_to_send,
@@ -142,7 +143,7 @@ class scope_base {
 /// Posting returns a handle, which need not be kept: the scope reports the failures of requests
 /// whose results were not taken. If a queue is full, posting waits for room, until the limit of the
 /// scope. The object is valid only within the function, and can be neither copied nor moved. Thread
-/// rule: like the channel.
+/// rule: as for the channel.
 class channel_scope : public detail::scope_base, public posting_operations<channel_scope> {
  public:
   using scope_base::scope_base;

@@ -16,7 +16,7 @@ namespace verbspp {
 class scope_error {
  public:
   constexpr scope_error() noexcept = default;
-  /// The failure of a scope that failed before its function was called.
+  /// A failure that consists of the function's own error.
   scope_error(const error& own) noexcept : own_(own) {}
 
   /// The error that the function returned; empty if it succeeded.
