@@ -11,8 +11,8 @@
 
 namespace verbspp::detail {
 
-/// A coroutine that waits for a request, or for a condition on a channel. This is the base class of
-/// the objects to which `co_await` is applied.
+/// The wait of a coroutine for a request, or for a condition on a channel. This is the base class
+/// of the objects to which `co_await` is applied.
 class awaited : public condition {
  protected:
   /// \param about see `condition`

@@ -61,8 +61,8 @@ class channel_connection {
   void set_state(channel_state state) noexcept { state_ = state; }
   /// This side's endpoint, which the peer needs in order to connect.
   [[nodiscard]] const endpoint& local() const noexcept { return local_; }
-  /// The `owner` in the last peer's endpoint; 0 before the first handshake, or if that endpoint has
-  /// no owner.
+  /// The `owner` in the last peer's endpoint; 0 before the first handshake, if that endpoint has no
+  /// owner, or if a connection manager has found the peer.
   [[nodiscard]] std::uint32_t peer_owner() const noexcept { return peer_owner_; }
   /// The number of the peer's queue pair; 0 before the handshake.
   [[nodiscard]] std::uint32_t peer_number() const noexcept { return peer_number_; }

@@ -210,7 +210,7 @@ class channel_core {
 
   // Completions.
 
-  /// Processes the available completions. \returns whether there may be more. A caller has to
+  /// Processes the available completions. \returns true if there may be more. A caller has to
   /// process all of them before it sleeps, since only new completions wake it.
   VERBSPP_DATA_PATH bool collect() noexcept {
     if (sends_.needs_care()) [[unlikely]]
@@ -252,8 +252,8 @@ class channel_core {
     ++inboxes_;
     open_handle();
   }
-  /// Removes an inbox from the count. Its receives stay posted, and keep their places in the pool.
-  /// This may destroy the core.
+  /// Removes an inbox from the count. Its receives stay posted, and keep their places in the pool
+  /// until they have finished. This may destroy the core.
   void drop_inbox(inbox_state& inbox) noexcept;
   /// True if messages for the channel arrive in its hub's pool.
   [[nodiscard]] bool has_shared_messages() const noexcept;
@@ -353,8 +353,8 @@ class channel_core {
     continuations_.end_subject(subject);
     if (member_) pass_alarm();
   }
-  /// Calls the continuations of all requests that have finished, and of conditions that are met.
-  /// This may destroy the channel.
+  /// Calls the continuations of requests that have finished, and of conditions that are met. If
+  /// thousands are due, leaves some of them to the next call. This may destroy the channel.
   void run_continuations() noexcept;
   /// The root of the channel's failure; empty if the channel has not failed.
   [[nodiscard]] std::optional<error> root_of_failure() const noexcept {
@@ -469,8 +469,9 @@ class channel_core {
   }
 
  private:
-  /// Returns the memory of a failed request; or an empty object if the memory is never freed. The
-  /// memory is passed by value, so that it can stay in registers.
+  /// Returns the memory of a failed request. If the memory is lost (`is_lost`), never frees it, and
+  /// returns an object that was moved from. The memory is passed by value, so that it can stay in
+  /// registers.
   template <class Memory>
   [[nodiscard, gnu::cold, gnu::noinline]] static Memory memory_after(const transport_error& failure,
                                                                      Memory owned) noexcept {
@@ -610,8 +611,8 @@ class channel_core {
   /// them if no request is outstanding.
   [[nodiscard]] std::uint64_t known() const noexcept { return is_idle() ? completed() : known_; }
   /// True if the channel has news for the program: a handle's result or an inbox's message is
-  /// available and has not been taken, the channel is broken, or more requests than `known` have
-  /// completed.
+  /// available and has not been taken, the channel is broken, more requests than `known` have
+  /// completed, or another thread has handed over a call.
   [[nodiscard]] bool has_news(std::uint64_t known) const noexcept;
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, call_limit limit) noexcept;
@@ -660,7 +661,7 @@ class channel_core {
   condition has_handed_;          ///< is waiting while a call is expected
   std::uint32_t expecting_ = 0;   ///< operations that expect a call
   std::uint32_t callers_ = 0;     ///< running calls of `run_continuations`; each counts as a handle
-  std::uint32_t busy_polls_ = 0;  ///< calls of `run_continuations` that have called one
+  std::uint32_t busy_polls_ = 0;  ///< calls of `run_continuations` that had something to call
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;

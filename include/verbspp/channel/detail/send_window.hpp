@@ -144,7 +144,7 @@ class send_window {
     const std::uint32_t earlier = distance_to(wr_id);
     if (is_new(earlier)) complete_until(completed_ + earlier + 1, guard);
   }
-  /// As `complete`, but inline for the request that was posted first of those in flight.
+  /// As `complete`, but inline for the oldest request in flight.
   VERBSPP_DATA_PATH void complete_one(std::uint64_t wr_id, memory_guard& guard) noexcept {
     if (distance_to(wr_id) != 0) [[unlikely]]
       return complete(wr_id, guard);
