@@ -63,7 +63,7 @@ bool channel_core::collect_with_care() noexcept {
     return connection_.poll(completions);
   }();
   // The usual case is one successful request in the send queue. `collect` has a similar path, but
-  // only for requests that keep no memory alive; this one may.
+  // only for requests that keep no memory alive; here, the request may keep memory.
   if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
     const one_thread only(users_);
     sends_.complete_one(completions->wr_id, guard_);
@@ -131,8 +131,8 @@ void channel_core::take_hang_up() noexcept {
     give_up(wait_end::file_descriptor, reason_of(wait_end::file_descriptor, wait_limit::forever()));
 }
 
-/// Processes the completions that one poll has returned. If that is a single successful request in
-/// the send queue, the callers handle it themselves.
+/// Processes the completions that one poll has returned. Callers can handle the usual case, a
+/// single successful completion, themselves.
 /// \returns true if there may be more completions
 bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noexcept {
   if (filled < 0) {
@@ -254,8 +254,8 @@ transport_result<completed_work> channel_core::take_with_care(request one,
     return error(error_kind::invalid_input, "result of a request",
                  "the scope in which it was posted has ended, and has reported the outcome");
   if (!failure) return done;
-  // Returns the cause of the flush: the wait for the request reached its limit, which closed the
-  // connection.
+  // The request was flushed because an event, such as the limit, ended the wait for it, and broke
+  // the connection. So this returns that event as the cause.
   if (root) return *root;
   if (was_orphan)
     return error(error_kind::not_connected, "result of a request",

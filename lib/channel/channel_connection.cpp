@@ -22,7 +22,7 @@ namespace verbspp::detail {
 
 namespace {
 
-// Explanations of why a request was flushed, for use if the root error has no hint.
+// Explanations of why a request was flushed, for use if the root error does not explain it.
 constexpr const char* broken_off =
     "the device moved the queue pair to the error state, usually because the peer requested an "
     "operation that is not allowed here";
@@ -225,7 +225,9 @@ bool channel_connection::watched_has_ended() const noexcept { return has_ended(w
 error channel_connection::heard() noexcept {
   // If no failure is found, a port was down, but has recovered in the meantime.
   return failure_told_to(listener_).value_or(
-      error(error_kind::driver, waiting_on_channel, "a port was down for a moment"));
+      error(error_kind::driver, waiting_on_channel,
+            "the device reported that its port was down, but the port is active again: renew the "
+            "channel"));
 }
 
 void channel_connection::watch(const watched_descriptor& watched) noexcept {

@@ -153,7 +153,8 @@ result<void> channel_core::prepare() noexcept {
   // enough room.
   bool is_as_granted = all_granted <= connection_.queue().capacity();
   if (member_) {
-    // If the hub has no room for the channel's requests, the queue pair is destroyed.
+    // If the hub cannot attach the channel, for example because it has no room for its requests,
+    // the queue pair is destroyed.
     const auto attached =
         settings.hub->attach(*member_.get(), connection_.native()->qp_num, connection_.port(),
                              all_granted, std::uint64_t{asked_sends} + asked_receives);
@@ -266,7 +267,8 @@ void channel_core::destroy_queue_pair() noexcept {
 }
 
 result<void> channel_core::renew(const wait_limit& limit) noexcept {
-  // The socket stays open, since the peer needs it to renew its channel, too.
+  // Renewing a channel does not shut its socket down, so that the next connection is tied to the
+  // socket, too.
   tied_socket socket = std::move(connection_.socket());
   const result<void> closed = close(limit);
   connection_.socket() = std::move(socket);

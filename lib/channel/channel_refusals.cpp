@@ -73,13 +73,13 @@ error channel_connection::refusal(const char* operation) const noexcept {
               "the channel was closed: renew it, and repeat the handshake"};
     case channel_state::connected:
       return {error_kind::invalid_input, operation,
-              "this channel takes its receives from a shared receive queue: post them "
-              "there"};
+              "the channel's hub posts its receives, into the hub's message pool: take the "
+              "messages from the hub, or open an inbox"};
     case channel_state::prepared:
       if (operation == posting_receive)
         return {error_kind::invalid_input, operation,
-                "this channel takes its receives from a shared receive queue: post them "
-                "there"};
+                "the channel's hub posts its receives, into the hub's message pool: take the "
+                "messages from the hub, or open an inbox"};
       return {error_kind::not_connected, operation,
               "the channel is not connected yet: send its endpoint to the peer, and call handshake "
               "with the peer's"};

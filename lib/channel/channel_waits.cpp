@@ -182,8 +182,8 @@ void channel_core::mark_end(const scope_state& stream) noexcept {
   if (!has_open_end(stream)) return;
   if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
-  // If the marker cannot be posted, breaking the connection is the only way to finish the stream's
-  // requests.
+  // If the marker cannot be posted, no completion will show that the stream's requests have
+  // finished. So the connection is broken, which ends them.
   request marker;
   if (const auto marked = post(marker_operation(), marker); !marked.has_value())
     return break_off(marked.assume_error());

@@ -201,7 +201,7 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
   const brief_guard guard(lock_);
   if (lost_ != 0) return poll_failure(lost_);
   // Completions that are still in the queue may belong to an earlier queue pair with this number,
-  // so they are processed before the channel uses it.
+  // so they are processed before the number leads to this channel.
   take_all_completions();
   VERBSPP_TRYV(member.make_room(granted));
   const bool is_as_granted = room_.take(granted);

@@ -109,7 +109,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<bool> attach(hub_member& member, std::uint32_t number, unsigned port,
                                     std::uint64_t granted, std::uint64_t asked) noexcept;
   /// Processes the available completions. Returns at once if the hub never sleeps, and another
-  /// thread is already processing them. \returns the error of a failed poll, otherwise 0
+  /// thread has the lock. \returns the negative value that a failed poll returned, otherwise 0
   [[nodiscard]] int look() noexcept;
   /// Returns true if polling has failed.
   [[nodiscard]] bool is_lost() const noexcept {
@@ -380,7 +380,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   std::uint32_t refill_ = 0;
 
   brief_lock lock_{};
-  int lost_ = 0;  ///< the error of a failed poll; 0: none
+  int lost_ = 0;  ///< the negative value that a failed poll returned; 0: none
   completion_queue_accounting room_;
   std::uint32_t size_ = 0;
   owned<row[]> rows_{};
@@ -404,7 +404,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// of a watched descriptor, and the expiry of the timer. The tags are ids of channels, and
   /// `of_timer`.
   event_set events_{};
-  bool is_watching_ = false;  ///< true once any descriptor was watched; accessed atomically
+  bool is_watching_ = false;  ///< true once `events_` had a descriptor; accessed atomically
   int timer_ = -1;            ///< expires at the earliest alarm of any channel; in `events_`
   std::int64_t next_alarm_ = hub_member::no_alarm;
   std::uint32_t waiting_threads_ = 0;  ///< accessed atomically

@@ -215,7 +215,8 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   const auto look = [&] {
     place = take(mine);
     if (place != nothing) return detail::sight::enough;
-    // If no receives have to be posted, only the channel itself can fail.
+    // Errors are found by posting receives. If the channel breaks, its receives are flushed, so
+    // others are due to be posted.
     if (!mine.is_due() && !mine.is_shared) [[likely]]
       return detail::sight::nothing;
     refused = mine.is_shared ? refusal(mine) : next(mine);

@@ -27,7 +27,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   /// True if the window must not be used for another lease, because it has used up all of its keys
   /// except the one with which it was allocated.
   [[nodiscard]] bool is_worn() const noexcept { return binds >= 255; }
-  /// Closes the window by deallocating it, so that no request is needed.
+  /// Revokes the access by deallocating the window, so that no request is needed.
   void deallocate_window() noexcept;
   /// True if the bind is in flight. \pre the lease has not ended
   [[nodiscard]] bool is_binding() const noexcept {
@@ -63,8 +63,8 @@ class [[gnu::visibility("hidden")]] lease_book {
   /// \pre no lease is open
   ~lease_book();
 
-  /// Checks that the device supports suitable windows. The device is queried only at the first
-  /// call.
+  /// Checks that the device supports suitable windows. Once a call has succeeded, later calls do
+  /// not query the device.
   [[nodiscard]] result<void> check_windows(const channel_core& core) noexcept;
   /// True if requests may invalidate windows.
   [[nodiscard]] bool invalidates() const noexcept { return invalidates_; }

@@ -21,9 +21,9 @@ inline constexpr const char* waiting_on_channel = "wait on a channel";
 /// The result of looking for the awaited completions.
 enum class sight : std::uint8_t {
   enough,   ///< the wait is over
-  nothing,  ///< the wait continues; only a completion can end it
-  /// The wait continues. A completion can end it, or an event that wakes no thread, such as the
-  /// return of a place to a pool; so a sleep has to be short.
+  nothing,  ///< the wait continues; each event that can end it wakes the thread
+  /// The wait continues. It may also be ended by an event that wakes no thread, such as the return
+  /// of a place to a pool, so a sleep has to be short.
   nothing_yet,
 };
 
