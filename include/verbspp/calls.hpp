@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Calls: requests and answers between a caller and a service, over a channel. The library is
-/// verbspp-calls.
+/// Calls: requests and answers between a caller and a service, over a channel. This is part of a
+/// separate library, `verbspp-calls`.
 #pragma once
 
 #include <verbspp/calls/caller.hpp>

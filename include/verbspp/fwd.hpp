@@ -9,6 +9,8 @@
 /// declarations would need other definitions: `cm_session`, `exchange_session`, `meeting_session`,
 /// `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`, `remote_array`,
 /// `pending_call`, `received_call`, and results (`<verbspp/base/result.hpp>` is cheap to include).
+/// `asio_channel` and `asio_source` are not declared either, because their namespace depends on the
+/// Asio that the program uses.
 #pragma once
 
 #include <verbspp/base/flags.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Groups, which combine several channels in one object that has one completion queue, and that
-/// offers operations on several peers.
+/// Groups. A group combines several channels in one object, which has one completion queue and
+/// offers operations for several peers.
 #pragma once
 
 #include <verbspp/channel.hpp>
