@@ -90,8 +90,8 @@ class callback {
 /// The function is called once, on the thread that polls, closes, renews or destroys the channel;
 /// `then` itself calls it if the result is available already. It may do anything that the thread
 /// may do with the channel, and may destroy the channel; an exception that it throws ends the
-/// program. If the channel breaks, is closed or is destroyed, the result is an error; so the
-/// record does not outlive the channel.
+/// program. If the channel breaks, is closed or is destroyed first, the function gets an error, so
+/// the record does not outlive the channel.
 ///
 /// Borrowed memory, and all objects to which the function refers, have to live until the call.
 /// Thread rule: as for the channel.

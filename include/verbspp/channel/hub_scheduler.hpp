@@ -53,8 +53,8 @@ class schedule_operation : continuation {
 ///     hub_scheduler on_hub(hub);
 ///     on_hub.schedule() | stdexec::let_value([&] { return as_sender(...); })
 ///
-/// `schedule` and `start` may be called on any thread, and wake the hub. The sender completes with
-/// `set_value()`, or with `set_stopped()` if a stop was requested before that.
+/// `schedule` and `start` may be called on any thread; `start` wakes the hub. The sender completes
+/// with `set_value()`, or with `set_stopped()` if a stop was requested before that.
 ///
 /// A value that is cheap to copy. It keeps the hub alive. A sender that is started after the last
 /// poll of the hub never completes. \pre the hub was not moved from

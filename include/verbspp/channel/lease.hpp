@@ -65,7 +65,7 @@ concept LeasableWith =
                     "a lease by connection gives the memory's own key: register the memory with "
                     "the remote rights that the lease grants");
 
-/// Memory that a lease keeps: owned memory, which is moved into it, or shared memory.
+/// Memory that a lease can keep: owned memory, which is moved into the lease, or shared memory.
 template <class Memory>
 concept KeptByLease =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>> ||
@@ -102,8 +102,8 @@ struct lease_record;
 
 /// The memory to be leased, and the rights.
 struct lease_request {
-  /// Null if the registration no longer exists. Null with a `memory` that is not null: the memory
-  /// is not registered, and a lease by registration registers it.
+  /// The registration of the memory. Null, as `memory` is then, if the registration no longer
+  /// exists. Also null if a lease by registration is to register memory that is not registered yet.
   ibv_mr* registered;
   std::uint64_t address;  ///< the first byte, as peers address it
   std::byte* memory;      ///< the program's address of the first byte
@@ -248,8 +248,8 @@ class VERBSPP_CONSUMABLE lease_base {
 
 }  // namespace detail
 
-/// Gives a channel's peer access to a part of this side's memory, under a separate key, until the
-/// lease is revoked.
+/// Gives a channel's peer access to a part of this side's memory until the lease is revoked,
+/// usually under a key of its own.
 ///
 ///     VERBSPP_TRY(part, region.window_part<access::remote_write>(0, 4096));
 ///     VERBSPP_TRY(lease, channel.lease(part));

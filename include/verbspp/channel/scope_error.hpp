@@ -25,8 +25,8 @@ class scope_error {
   /// root: the first failure on the channel (`work_error::from` has the details), or the limit that
   /// ended the wait for these requests.
   [[nodiscard]] const std::optional<error>& work() const noexcept { return work_; }
-  /// How many of the requests whose results were not taken failed by themselves, and how many were
-  /// flushed because of another failure.
+  /// The numbers of failed requests whose results were not taken: those that failed by themselves,
+  /// and those that were flushed because of another failure.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
   [[nodiscard]] std::uint32_t flushed() const noexcept { return flushed_; }
   /// The number of requests of a manual scope whose results were not taken.

@@ -30,7 +30,7 @@ struct request {
   };
   std::uint32_t bytes = 0;       ///< the length of an RDMA read
   std::uint32_t scope : 23 = 0;  ///< the serial of its scope; 0: none
-  bool keeps : 1 = false;        ///< dropping the handle needs no wait: no memory is borrowed
+  bool keeps : 1 = false;        ///< no memory is borrowed, so dropping the handle does not wait
   work_operation operation : 8 = work_operation::send;
 };
 
