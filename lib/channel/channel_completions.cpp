@@ -267,8 +267,8 @@ bool channel_core::is_lost(const transport_error& failure) noexcept {
   return failure.call() != nullptr && failure.call()->hint() == lost_memory;
 }
 
-/// True if a request that failed was flushed because its queue pair could neither be stopped nor
-/// destroyed, so the device may still access its memory.
+/// True if a failed request was flushed, and its queue pair could not be destroyed, so the device
+/// may still access the memory of the request.
 bool channel_core::has_lost_memory(const std::optional<work_error>& failure) const noexcept {
   return guard_.is_lost() && failure && failure->status() == work_status::flushed;
 }

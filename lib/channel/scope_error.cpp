@@ -19,7 +19,7 @@ std::string scope_error::message() const {
   if (own_) text += "the function of the scope failed: " + own_->message();
   if (work_) {
     if (!text.empty()) text += "; and ";
-    text += "its work failed (requests failed: " + std::to_string(failed_) +
+    text += "requests of the scope failed (by themselves: " + std::to_string(failed_) +
             ", flushed: " + std::to_string(flushed_) + "): " + work_->message();
   }
   if (left_ != 0) {

@@ -45,7 +45,8 @@ class looking {
   sight (*call_)(const void*) noexcept;
 };
 
-/// How a thread waits, and which events other than the awaited completions end the wait.
+/// The way in which a thread waits, and the events other than the awaited completions that end the
+/// wait.
 struct wait_terms {
   wait_mode mode;
   const completion_queue& queue;  ///< must be waitable if the mode sleeps
@@ -74,8 +75,8 @@ inline constexpr std::chrono::milliseconds longest_nap{1};
 /// exists; `resource_exhausted` if no file descriptor is left
 [[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;
 
-/// How long to wait for the asynchronous event that reports a failure, once the failure has flushed
-/// completions.
+/// The time to wait for the asynchronous event that reports a failure, once the failure has flushed
+/// requests.
 inline constexpr std::chrono::milliseconds time_of_events{20};
 
 /// Returns the failure that the device has reported to the listener. That failure is the cause; a
