@@ -393,7 +393,7 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_finished(const scope_state& scope) const noexcept {
     return (sends_.is_done(scope.sends_end - 1) || !scope.has_sends()) && scope.receives == 0;
   }
-  /// Turns an open scope into a stream, which posts unsignaled requests.
+  /// Turns an open scope into a stream, most of whose requests are unsignaled.
   void open_stream(scope_state& stream) noexcept;
   /// True if the last requests of the stream are unsignaled, so that `mark_end` has to be called.
   [[nodiscard]] bool has_open_end(const scope_state& stream) const noexcept {

@@ -17,8 +17,8 @@ namespace verbspp {
 namespace execution = ::stdexec;
 #else
 /// Stand-ins for the types of `std::execution` that describe senders. With `VERBSPP_STDEXEC`, the
-/// types of stdexec are used instead. A program's receiver needs only `get_stop_token_t`: its
-/// environment answers this query with a stop token.
+/// types of stdexec are used instead. The only one that a program's receiver may need is
+/// `get_stop_token_t`, the query that its environment answers with a stop token.
 namespace execution {
 struct sender_tag {};
 struct operation_state_tag {};
