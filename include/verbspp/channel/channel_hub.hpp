@@ -99,10 +99,10 @@ class channel_hub {
 
   /// Takes the available arrivals, at most one for each slot; never blocks.
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
-  /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if the
-  /// completion queue is broken, which breaks all channels of the hub. If another call, such as
-  /// `request_notification`, has read that the device failed (see `wait`), this call returns the
-  /// failure once (`driver`)
+  /// \errors `invalid_input` if there are no slots, if the hub was moved from, or if it has a table
+  /// (`hub_clients`); `driver` if the completion queue is broken, which breaks all channels of the
+  /// hub. If another call, such as `request_notification`, has read that the device failed (see
+  /// `wait`), this call returns the failure once (`driver`)
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
   /// Calls `channel::poll` on each channel that has completions or other news, for an event loop
   /// whose channels have coroutines or continuations. One call makes no more polls than the hub has
