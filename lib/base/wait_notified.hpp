@@ -13,9 +13,9 @@ namespace verbspp::detail {
 
 /// A sleep on a condition variable, which lasts until the condition holds or the limit expires. A
 /// stop request runs a callback, `wake`, which takes the lock. So the lock is released while the
-/// callback is registered and removed. During the sleep, only the condition variable releases the
-/// lock, so the callback runs either before the thread checks for a stop, or when it already
-/// sleeps.
+/// callback is registered and removed. In between, only the condition variable releases the lock,
+/// so the callback runs either before the thread checks for a stop, or when the thread is already
+/// asleep.
 template <class Condition>
 struct notified_sleep : stoppable_sleep {
   notified_sleep(std::condition_variable& changes, std::unique_lock<std::mutex>& lock,

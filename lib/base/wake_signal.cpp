@@ -10,8 +10,8 @@ namespace verbspp::detail {
 
 int make_event_descriptor() noexcept { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
-// A failure is harmless, because the write fails only if the eventfd is readable already, and the
-// read only if it is not.
+// A failure is harmless, because the write fails only if the eventfd is already readable, and the
+// read fails only if the eventfd is not readable.
 void raise(int event_descriptor) noexcept {
   static_cast<void>(::eventfd_write(event_descriptor, 1));
 }

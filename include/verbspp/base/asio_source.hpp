@@ -15,13 +15,14 @@ namespace verbspp {
 namespace detail {
 inline namespace VERBSPP_DETAIL_ASIO {
 
-/// The descriptor and the timer of a wait for an event source. They exist until the wait completes.
+/// The descriptor of an event source and the timer for its deadline, as Asio objects. The
+/// `asio_source` shares them with the wait in progress, which may outlive it.
 struct asio_waits {
   explicit asio_waits(const net::any_io_executor& executor)
       : descriptor(executor), timer(executor) {}
   asio_waits(const asio_waits&) = delete;
   asio_waits& operator=(const asio_waits&) = delete;
-  // The source owns the descriptor.
+  // The event source owns the descriptor, so Asio must not close it.
   ~asio_waits() { release(); }
 
   void cancel() noexcept {
@@ -116,8 +117,8 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///     }
 ///
 /// It does not own the source, which must outlive it and must not be moved. A source can have only
-/// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel.
-/// The socket of an `exchange_session` is a descriptor for which Asio can wait without this class.
+/// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel. An
+/// `exchange_session` does not need this class: Asio can wait for its socket directly.
 ///
 /// Move-only. It must not outlive the execution context. Thread rule: one thread at a time, like
 /// Asio's own objects: if several threads run the context, the executor has to be a strand.
@@ -149,13 +150,14 @@ class asio_source {
   ///
   /// Completes with a `result<void>`. A cancellation slot may end the wait, without effects on the
   /// source.
-  /// \errors `cancelled`; as the source's `request_notification`
+  /// \errors `cancelled`; those of the source's `request_notification`; the errno with which Asio
+  /// refuses the descriptor
   template <class Token>
   auto async_wait(Token&& token) {
     return detail::net::async_compose<Token, void(result<void>)>(
         detail::asio_wait<Source>(*source_, waits_), token, waits_->descriptor);
   }
-  /// Ends the wait, which completes with `cancelled`.
+  /// Ends the wait in progress, which completes with `cancelled`. A no-op without a wait.
   void cancel() noexcept { waits_->cancel(); }
 
  private:

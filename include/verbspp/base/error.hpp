@@ -27,9 +27,9 @@ enum class error_kind : std::uint8_t {
   timed_out,           ///< ETIMEDOUT, and operations that did not finish by their limit
   cancelled,           ///< ECANCELED, and operations that were asked to stop before they finished
   busy,                ///< EBUSY
-  would_block,         ///< a send or receive queue is full, or a message pool has no free place
-  mismatch,            ///< the two ends of a connection are incompatible
-  not_connected,       ///< ENOTCONN: a channel that is not connected yet, has failed, or was closed
+  would_block,         ///< a queue or a message pool has no room, or too many calls are in flight
+  mismatch,            ///< the ends of a connection, or objects used together, are incompatible
+  not_connected,       ///< ENOTCONN, and channels or peers that are not, or no longer, connected
   failed_request,      ///< a posted request failed; `work_error::from` returns the details
   driver,              ///< EIO and every other errno
 };
@@ -76,8 +76,8 @@ enum class error_kind : std::uint8_t {
 class error;
 
 namespace detail {
-/// The functions that write the message and return the errno of an error that was converted from a
-/// failure in a higher layer. This header does not declare the failure types of those layers.
+/// The functions that write the message and return the errno of an error whose details this header
+/// cannot interpret: a failure of a higher layer, or a text that was composed at run time.
 struct error_source {
   std::size_t (*format)(const error& e, std::span<char> buffer) noexcept;
   int (*code)(const error& e) noexcept;
@@ -163,8 +163,8 @@ class error {
     return result;
   }
 
-  /// Returns this failure, extended by the requested amount and by the limit that probably caused
-  /// it.
+  /// Returns this failure with two details: the requested amount of `subject`, `value`, and the
+  /// limit that probably caused the failure.
   [[nodiscard]] constexpr error against_limit(const char* subject, std::uint64_t value,
                                               std::uint64_t limit) const noexcept {
     error result = *this;
@@ -260,7 +260,7 @@ class error {
     second_.number = second;
   }
   [[nodiscard]] int kind_errno() const noexcept;
-  /// Writes the message, except the part that is specific to batches.
+  /// Writes the message without the parts about a broken connection and about a batch.
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format_cause(std::span<char> buffer) const noexcept;
 

@@ -40,7 +40,7 @@ inline constexpr source_operations operations_of_source = {
       return static_cast<const Source*>(source)->file_descriptor();
     },
     .events = [](const void* source) noexcept -> short {
-      // Only a session of an exchange has `events()`, because it may wait until its socket is
+      // Only an `exchange_session` has `events()`, because it may have to wait until its socket is
       // writable. Other sources wait until their descriptor is readable.
       if constexpr (requires(const Source& each) { each.events(); })
         return static_cast<const Source*>(source)->events();
@@ -149,8 +149,8 @@ class [[nodiscard]] awaited_source : waiting_source {
 /// wait are not resumed. The loop passes the descriptors of all waiting coroutines to poll(), so a
 /// round takes longer the more coroutines wait. For many channels, use a hub.
 ///
-/// The loop can be neither copied nor moved. Thread rule: one thread at a time for the loop, its
-/// sources and its coroutines.
+/// The loop can be neither copied nor moved. Thread rule: only one thread at a time may use the
+/// loop, its sources and its coroutines.
 class event_loop {
  public:
   event_loop() noexcept = default;
@@ -160,8 +160,9 @@ class event_loop {
 
   /// Sleeps until at least one source may have work, and resumes the coroutines that wait for such
   /// sources.
-  /// \returns false if the limit was reached first; otherwise true, even if no coroutine was
-  /// resumed
+  /// \returns true if a source may have had work, or the limit of a waiting coroutine was reached,
+  /// even if no coroutine was resumed; false if `limit` was reached first, and also every 10 ms
+  /// while a coroutine waits with a stop token
   /// \errors `resource_exhausted`; those of the operating system
   result<bool> run_once(const wait_limit& limit) noexcept;
 
@@ -188,9 +189,11 @@ class event_loop {
   }
 
   /// Awaits the end of a session: an exchange, a meeting, or a route or connection of the
-  /// connection manager. Returns the same result as the session's `run` would. The session is moved
-  /// into the awaitable; if the coroutine is destroyed, the session ends, which notifies the peer.
-  /// \errors those of `run`. The wait has the limit that the session was created with
+  /// connection manager. Returns the result of the session's `finish`. The session is moved into
+  /// the awaitable. Destroying the coroutine destroys the session, which notifies the peer of an
+  /// exchange or a connection.
+  /// \errors those of the session's `advance`. The wait has the limit that the session was created
+  /// with
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {

@@ -20,14 +20,14 @@ namespace verbspp {
 ///    listener, `next_event` of a connection. Then start again at step 1.
 ///
 /// No event is lost if step 1 is the last call on the object before the sleep. The descriptor works
-/// with poll, epoll, select and io_uring if they are level-triggered, and stays the same as long as
-/// the object exists. It may become readable even though there is no work. Read the deadline after
-/// step 1. The deadline is the maximum time point if the object does not need to be called at a
-/// certain time.
+/// with poll, select, and level-triggered epoll and io_uring, and stays the same as long as the
+/// object exists. It may become readable even though there is no work. Read the deadline after step
+/// 1. The deadline is the maximum time point if the object does not need to be called at a certain
+/// time.
 ///
-/// The one exception is `exchange_session`, whose descriptor is a socket. Its `events()` returns
-/// the events for which the session waits, because it may also wait until it can write. In step 2,
-/// sleep until the descriptor is ready for these events.
+/// Step 2 is different for an `exchange_session`, whose descriptor is a socket: sleep until the
+/// socket is ready for the events that `events()` returns, because the session may also have to
+/// wait until it can write.
 template <class Source>
 concept EventSource = requires(Source& source, const Source& unchanged) {
   { unchanged.file_descriptor() } noexcept -> std::same_as<int>;

@@ -5,8 +5,9 @@
 
 namespace verbspp {
 
-/// Says who owns, and therefore destroys, a verbs object that was created elsewhere, by C code or
-/// librdmacm, and passed to the library, as in `from_native(native, ownership::borrowed)`.
+/// Specifies whether the library owns, and therefore destroys, a verbs object that C code or
+/// librdmacm has created, and that is passed to the library, as in
+/// `from_native(native, ownership::borrowed)`.
 enum class ownership : std::uint8_t {
   /// The library owns the object, as it owns objects that it creates itself. No other code may
   /// destroy the object.

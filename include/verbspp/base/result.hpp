@@ -35,7 +35,7 @@ class VERBSPP_EXCEPTION exception : public std::system_error {
 
  private:
   class error error_;
-  std::array<char, 512> text_{};  // system_error::what() would append the errno's text again
+  std::array<char, 512> text_{};  // system_error::what() would add the errno's text a second time
 };
 
 /// The return type of a call that can fail with an `error`: it holds a `Value`, or the `error` that

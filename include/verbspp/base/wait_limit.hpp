@@ -61,9 +61,9 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 
 }  // namespace detail
 
-/// Says when a wait ends: at a time point of the steady clock, after a duration, at a stop request,
-/// or at whichever of a time and a stop request comes first. Functions that wait have such a
-/// parameter. To be able to cancel a wait, pass a stop token.
+/// The end of a wait: a time point of the steady clock, a duration, a stop request, or both a time
+/// and a stop request, of which the earlier one ends the wait. Functions that wait have a parameter
+/// of this type. To be able to cancel a wait, pass a stop token.
 ///
 ///     queue.wait(slots, std::chrono::milliseconds(100));
 ///     queue.wait(slots, deadline);                // a deadline that several waits share
@@ -78,11 +78,11 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 /// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
 /// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
 /// which the tokens of sender environments have. The callback is registered only while the thread
-/// sleeps. It uses an eventfd, which the thread opens at its first such sleep and closes when it
-/// exits. A token that has only `stop_requested()` is polled, and the wait ends within 20 ms of the
-/// request. A token is also polled if constructing its callback may throw an exception, if the
-/// process has no file descriptor left for the eventfd, or if an `event_loop` waits for more than
-/// five sources.
+/// sleeps. If the thread sleeps on file descriptors, the callback writes to an eventfd, which the
+/// thread opens at its first such sleep and closes when it exits. A token that has only
+/// `stop_requested()` is polled, and the wait ends within 20 ms of the request. A token is also
+/// polled if constructing its callback may throw an exception, if the process has no file
+/// descriptor left for the eventfd, or if an `event_loop` waits for more than five sources.
 ///
 /// A duration begins when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
@@ -150,14 +150,13 @@ class wait_limit {
   }
   /// The time at which the wait ends; `time_point::max()` if no time ends it.
   [[nodiscard]] constexpr time_point deadline() const noexcept { return at_; }
-  /// Returns the time that is left: 0 if the deadline has passed or a stop was requested, and
-  /// nothing if the limit has no deadline.
+  /// Returns the time that is left. It is 0 if the deadline has passed or a stop was requested;
+  /// otherwise, a limit without a deadline returns nothing.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> remaining() const noexcept;
   /// The time until which a thread may sleep before it checks the limit again: the deadline or,
   /// with a token, 10 ms from now if that is earlier; `time_point::min()` if a stop was requested.
   /// This is for waits that the program implements itself. Such waits have to poll the token, even
-  /// if it has callbacks. Event loops that sleep until the `deadline()` of a session have to poll
-  /// it, too.
+  /// if the token has callbacks.
   [[nodiscard]] time_point sleep_until() const noexcept {
     if (stop_ == nullptr) return at_;
     if (stop_requested()) return (time_point::min)();
@@ -185,8 +184,8 @@ class wait_limit {
  private:
   template <class Number, class Period>
   [[nodiscard]] static time_point after(std::chrono::duration<Number, Period> length) noexcept {
-    // The durations are compared as floating-point numbers, which can represent every duration. A
-    // NaN counts as not above zero.
+    // The durations are compared as floating-point numbers, which cannot overflow. A NaN counts as
+    // not above zero.
     using seconds = std::chrono::duration<double>;
     constexpr seconds hundred_years = std::chrono::hours(24) * 36525;
     const seconds approximate = length;

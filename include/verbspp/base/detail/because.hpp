@@ -7,8 +7,9 @@
 
 namespace verbspp::detail {
 
-/// Returns `condition`. In a constraint, it explains to the user why a call does not compile: g++
-/// and clang print the text of the atomic constraint that failed, which contains the sentence.
+/// Returns `condition`. A call of this function in a constraint explains to the user why code does
+/// not compile: g++ and clang print the source text of the atomic constraint that failed, which
+/// contains the sentence.
 [[nodiscard]] constexpr bool because(bool condition, const char* /*sentence*/) noexcept {
   return condition;
 }

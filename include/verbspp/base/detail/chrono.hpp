@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Durations and clocks. With libstdc++, this file includes the internal header that declares only
-/// these. The public header <chrono> also declares the calendar, which needs the stream headers. It
-/// would add a tenth of a second to the compilation of every file that includes this library.
+/// these. The public header <chrono> also declares the calendar, which needs the stream headers.
+/// Including <chrono> would add a tenth of a second to the compilation of every file that includes
+/// this library.
 #pragma once
 
 #include <version>

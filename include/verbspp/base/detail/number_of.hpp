@@ -7,7 +7,7 @@
 
 namespace verbspp::detail {
 
-/// Returns the numeric value of an enumeration in a C structure.
+/// Returns the numeric value of a field of a C structure whose type is an enumeration.
 ///
 /// The driver writes the field, and may use values that the libibverbs header of this build does
 /// not declare. Loading such a value as the enumeration would be undefined behaviour.

@@ -4,8 +4,8 @@
 ///
 /// Boost.Outcome supplies the types for success and failure, and its macros work with this class.
 /// Boost's `basic_result` is not used, for two reasons. It constructs an error next to each value,
-/// which makes the data path slower. And on a temporary, its `value()` returns a reference, which
-/// dangles after the expression.
+/// which makes the data path slower. And the `value()` of a temporary `basic_result` returns a
+/// reference, which dangles after the expression.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -286,8 +286,8 @@ class [[nodiscard]] outcome {
     expect(!either_.has_value);
     return either_.error;
   }
-  /// Returns the error as a failure. The failure converts to each outcome type whose error type can
-  /// be constructed from `Error`.
+  /// Returns the error as a failure, which converts to every outcome type whose error type `Error`
+  /// converts to.
   [[nodiscard]] constexpr failure_type<Error> as_failure() const noexcept {
     return failure_type<Error>(assume_error());
   }

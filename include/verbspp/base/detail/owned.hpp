@@ -20,7 +20,7 @@ class owned {
   owned(owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   owned& operator=(const owned&) = delete;
   owned& operator=(owned&& other) noexcept {
-    // The old object is destroyed last, because the new one may belong to it.
+    // The old object is destroyed last, because `other` may be a part of it.
     const owned old(std::exchange(object_, std::exchange(other.object_, nullptr)));
     return *this;
   }

@@ -6,8 +6,8 @@
 namespace verbspp::detail {
 
 /// Makes a call that libibverbs forwards to the driver through a function pointer. The compiler
-/// cannot check that the driver does not block, so its warning is disabled here, and only here. The
-/// driver may spin on a lock.
+/// cannot check that the driver does not block, so only this function disables the compiler's
+/// warning. The driver may spin on a lock.
 template <class Call>
 VERBSPP_DATA_PATH auto trust_driver(Call call) noexcept VERBSPP_NONBLOCKING {
 #if defined(__clang__)
