@@ -18,8 +18,8 @@ namespace verbspp::detail {
 /// The provider in rdma-core, as of 2025, advances by one completion in `ibv_next_poll`, even past
 /// the last completion. It advances again in `ibv_end_poll`, which ends every session. So after a
 /// session that has read all completions, the provider reports completions that never existed.
-/// Sessions that read a single completion are correct, so a session of the library is split into
-/// several of those.
+/// Sessions that read a single completion are correct, so each session of the library is split into
+/// sessions that read one completion.
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 
 /// True if requests may invalidate memory windows that peers may invalidate as well.
