@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* reading_event = "ibv_get_async_event";
 
-/// The rank of a failure, by which a listener decides which failure to keep: the one with the
-/// highest rank. Events that are not failures have the rank 0.
+/// Returns the rank of a failure: a listener keeps the failure with the highest rank. Events that
+/// are not failures have the rank 0.
 int rank_of(const async_event& event) noexcept {
   if (event.severity() < async_event_severity::error) return 0;
   if (event.element() == async_event_element::port) return 1;

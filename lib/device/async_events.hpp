@@ -49,7 +49,7 @@ struct [[gnu::visibility("hidden")]] async_events {
 
   /// The registration of a thread that is about to sleep until events arrive.
   struct sleep {
-    /// True if an event was kept or noted already, so that the thread was not registered.
+    /// True if there is an event already, so that the thread was not registered and must not sleep.
     bool is_needless = false;
     /// The descriptor to watch for events to read; -1 if a listener waits and reading could block.
     int device = -1;
@@ -84,8 +84,8 @@ struct [[gnu::visibility("hidden")]] async_events {
   void keep(const async_event& event) noexcept;
   void drop_kept(std::size_t index) noexcept;
 
-  /// The one thread that reads holds this lock, so that events stay in order. It is locked before
-  /// `lock_`.
+  /// Held by the thread that reads an event until it has distributed the event, so that events stay
+  /// in order. A thread that needs both locks takes this one before `lock_`.
   std::mutex reading_;
   std::mutex lock_;
   wake_signal changed_;

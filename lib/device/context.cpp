@@ -60,7 +60,7 @@ void detail::context_state::set_ownership(ownership whose) noexcept {
 
 detail::context_state::~context_state() {
   if (closed_by == ownership::borrowed) return;
-  errno = 0;  // ibv_close_device returns -1, and does not promise to set errno
+  errno = 0;  // on failure, ibv_close_device returns -1, and does not promise to set errno
   report_destroy(native, errno_of(ibv_close_device(native)), "ibv_close_device");
 }
 

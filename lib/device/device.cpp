@@ -17,7 +17,7 @@ namespace verbspp {
 
 namespace {
 
-/// A text of limited length, with printable characters only.
+/// A text of limited length. Characters that are not printable are replaced with question marks.
 class short_words {
  public:
   void add(std::string_view text) noexcept {
@@ -36,7 +36,7 @@ class short_words {
   std::size_t size_ = 0;
 };
 
-/// The error that names the missing device, and the devices that exist.
+/// Returns the error that names the missing device, and the devices that exist.
 error missing_device(std::string_view name, const device_list& present) noexcept {
   constexpr std::size_t longest_name = 64;
   constexpr std::size_t longest_list = detail::longest_words - longest_name - 8;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* routing = "find the route to an address";
 constexpr const char* searching = "find the port towards an address";
-/// The destination port of a UDP socket through which nothing is sent.
+/// The destination port of the UDP socket; its value is irrelevant, because nothing is sent.
 constexpr std::uint16_t any_port = 9;
 
 error no_route(int errnum) noexcept {
@@ -52,8 +52,8 @@ std::uint32_t interface_of(const gid& address, std::uint32_t wanted,
   return found;
 }
 
-/// Returns the GID index of the route's source address, preferring RoCE v2 to v1. Empty if the
-/// table does not contain the address.
+/// Returns the GID index of the route's source address, with RoCE v2 if the table has such an
+/// entry. Empty if the table does not contain the address.
 std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) noexcept {
   std::optional<gid_index> found;
   for (const gid_entry& each : table.entries()) {
@@ -85,7 +85,8 @@ result<std::optional<port_towards>> port_of(const context& opened, const ip_rout
 result<ip_route> find_route(const gid& destination, std::uint32_t interface_index) noexcept {
   constexpr gid any_ipv4{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}};
   if (destination.is_zero() || destination == any_ipv4 || destination.is_multicast())
-    return error(error_kind::invalid_input, routing, "this is not the address of a host");
+    return error(error_kind::invalid_input, routing,
+                 "this is a wildcard or multicast address: use the address of a host");
   if (destination.is_link_local() && interface_index == 0)
     return error(error_kind::invalid_input, routing,
                  "a link-local address belongs to an interface, which must be specified, too");

@@ -7,7 +7,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// A socket for queries to the kernel; nothing is sent through it.
+/// A UDP socket for queries to the kernel, through which nothing is sent.
 class udp_socket {
  public:
   explicit udp_socket(int family) noexcept

@@ -37,8 +37,8 @@ struct context_state : counted {
   context_state& operator=(const context_state&) = delete;
   ~context_state();
 
-  /// With `ownership::taken`, the destructor closes the context, and the file descriptor of its
-  /// asynchronous events must be non-blocking.
+  /// Sets whether the destructor closes the context. With `ownership::taken`, the file descriptor
+  /// of the asynchronous events must be non-blocking.
   void set_ownership(ownership whose) noexcept;
 
   ibv_context* native;
@@ -86,8 +86,9 @@ class gid_table {
 };
 
 /// An opened device. A context is a shared handle, which is cheap to copy. The device is closed
-/// when the last copy and the last object created from it have been destroyed. Thread-safe. Calls
-/// on a moved-from context return `invalid_input`, and so does creating objects from it.
+/// when the last copy and the last object created from it have been destroyed. Thread-safe. Unless
+/// stated otherwise, calls on a moved-from context return `invalid_input`, and so does creating
+/// objects from it.
 class context {
  public:
   /// Takes ownership of a context that was opened elsewhere, or borrows it. A context that
@@ -118,7 +119,8 @@ class context {
   [[nodiscard]] result<port_attributes> first_active_port() const noexcept;
 
   /// One entry of a port's GID table (`ibv_query_gid_ex`).
-  /// \errors `not_found` if the entry is empty, `invalid_input` if the index is beyond the table
+  /// \errors `not_found` if the entry is empty; `invalid_input` if the device has no such port, or
+  /// the index is beyond the table
   [[nodiscard]] result<gid_entry> query_gid(port_number port, gid_index index) const noexcept;
 
   /// The entries of a port's GID table that are in use.
@@ -156,9 +158,9 @@ class context {
   [[nodiscard]] ibv_context* native_handle() const noexcept {
     return state_ ? state_->native : nullptr;
   }
+  friend std::ostream& operator<<(std::ostream& out, const context& opened);
   /// True if both are handles to the same native context. Opening a device twice creates two
   /// contexts.
-  friend std::ostream& operator<<(std::ostream& out, const context& opened);
   friend bool operator==(const context& a, const context& b) noexcept {
     return a.native_handle() == b.native_handle();
   }

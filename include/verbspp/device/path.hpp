@@ -72,7 +72,7 @@ struct infiniband_path {
   lid destination{};
   verbspp::service_level service_level{};
   verbspp::source_path_bits source_path_bits{};
-  ibv_rate static_rate = IBV_RATE_MAX;  ///< the slowest link's rate, if it is slower than the port
+  ibv_rate static_rate = IBV_RATE_MAX;  ///< the slowest link's rate, if it is below the port's rate
   std::optional<global_route> route{};
 };
 

@@ -24,14 +24,13 @@ struct async_elements {
 };
 
 /// Receives the failures that a device reports by asynchronous events, without hiding the events
-/// from the program. Whichever thread reads an event from the device, whether the program called
-/// `context::poll_async_event` or a wait that uses a listener, passes the event to all listeners
-/// that the event concerns.
+/// from the program. A thread that reads an event from the device, in `context::poll_async_event`
+/// or in a wait that uses a listener, passes the event to all listeners that watch its element.
 ///
-/// The listener stores one failure: the most severe one, or the first of equally severe ones. The
-/// failure of the device is more severe than that of a queue, which is more severe than that of a
-/// port. A port's failure is forgotten when the port is active again. Events that are not errors
-/// are ignored.
+/// The listener stores one failure: the most severe one, or the first of equally severe ones. A
+/// failure of the device is more severe than a failure of a queue, which is more severe than a
+/// failure of a port. A port's failure is forgotten when the port is active again. Events that are
+/// not errors are ignored.
 ///
 /// A listener keeps the context alive. Thread rule: `listen`, `stop` and the destructor need
 /// exclusive access; the other members may be called at any time on any thread. Call `stop` before
@@ -66,9 +65,9 @@ class async_listener {
   }
   [[nodiscard]] std::optional<async_event> heard() const noexcept;
   /// Reads events as they become available, and keeps them for the program, until a failure is
-  /// stored or the limit is reached. It does not read events if that could block. Callers use it
-  /// when they have noticed a failure by other means and need its cause, because the consequences
-  /// of a failure may become visible before the event that reports it.
+  /// stored or the limit is reached. Does not read events if reading could block. Callers that have
+  /// noticed a failure by other means use this to find its cause, because the consequences of a
+  /// failure may become visible before the event that reports it.
   /// \pre the listener is listening
   /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
   /// left
