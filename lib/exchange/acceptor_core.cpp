@@ -28,7 +28,8 @@ constexpr std::uint32_t of_timer = 0xfffffffd;
 /// The maximum number of clients that are accepted in one round, so that earlier clients are served
 /// in between.
 constexpr int accepts_in_a_round = 16;
-/// The time until the next attempt to accept a client after the system has run out of descriptors.
+/// The time until the next attempt to accept a client after an attempt has failed, usually because
+/// no file descriptor was left.
 constexpr auto pause_without_descriptors = std::chrono::milliseconds(100);
 
 error stopping() noexcept { return {error_kind::cancelled, serving, "the server is stopping"}; }
@@ -153,7 +154,7 @@ std::uint32_t acceptor_core::pop(place_queue& queue) noexcept {
   return place;
 }
 
-/// Removes a place from the middle of a queue. Used for clients that fail while they wait.
+/// Removes a place from anywhere in a queue. Used for clients that fail while they wait.
 void acceptor_core::remove(place_queue& queue, std::uint32_t place) noexcept {
   place_queue others;
   for (std::uint32_t each = pop(queue); each != none; each = pop(queue))
@@ -161,7 +162,7 @@ void acceptor_core::remove(place_queue& queue, std::uint32_t place) noexcept {
   queue = others;
 }
 
-/// Appends a place as the newest one.
+/// Appends a place to the list, as the newest one.
 void acceptor_core::enter(age_list& list, std::uint32_t place) noexcept {
   const auto links_of = [&](std::uint32_t of) -> neighbours& {
     return clients_.get()[of].*list.links;
@@ -182,7 +183,7 @@ void acceptor_core::leave(age_list& list, std::uint32_t place) noexcept {
 
 /// Returns the time at which a place will be available for the next client. This is the minimum
 /// time point if a place is free now; otherwise, the end of `time_to_greet` for the oldest client
-/// that has not sent its hello, or the maximum time point if there is no such client.
+/// that has not introduced itself, or the maximum time point if there is no such client.
 steady_clock::time_point acceptor_core::next_place() const noexcept {
   if (free_.first != none) return (steady_clock::time_point::min)();
   if (speaking_list_.oldest == none) return (steady_clock::time_point::max)();
@@ -215,7 +216,7 @@ result<void> acceptor_core::accept_some() noexcept {
   for (int i = 0; i < accepts_in_a_round && may_accept() && make_room(); ++i) {
     result<std::optional<tcp_socket>> accepted = listener_.try_accept();
     if (!accepted.has_value()) {
-      // Accepting works again once other descriptors have been closed.
+      // Usually, no descriptor was left. Accepting works again once others have been closed.
       note_failure(accepted.assume_error(), {});
       next_accept_ = steady_clock::now() + pause_without_descriptors;
       return success();
@@ -264,7 +265,7 @@ void acceptor_core::serve(std::uint32_t place) noexcept {
   switch (served.state) {
     case client_state::free:
     case client_state::done:
-      return;  // the client was dropped earlier in this round
+      return;  // the exchange of this client ended earlier in this round
     case client_state::waiting:
       // A client that waits for its turn sends nothing, so the event means that it has
       // disconnected.

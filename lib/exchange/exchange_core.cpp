@@ -111,7 +111,7 @@ void exchange_core::set_mine(const endpoint& local, std::size_t size_of_values) 
 }
 
 short exchange_core::events() const noexcept {
-  // After the last frame there may be bytes for the program, which are not read here.
+  // The bytes after the last frame belong to the program, so the exchange does not wait for them.
   const int to_read = awaited_ == awaited::nothing ? 0 : POLLIN;
   const bool has_output = output_at_ < output_end_ && broken_output_ == 0;
   return static_cast<short>(to_read | (has_output ? POLLOUT : 0));
@@ -377,7 +377,7 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   VERBSPP_TRYV(check_fields(theirs_, std::span(hello.fields).first(hello.field_count)));
   if (!seal_) return success();
   if (!seal_->derive(own_hello_, input_.first(input_size_)))
-    return error::from_errno(EIO, "exchange: HMAC", "libcrypto failed to compute it");
+    return error::from_errno(EIO, "exchange: HMAC", "libcrypto could not derive the keys");
   add_frame(static_cast<std::uint8_t>(frame_type::proof), seal_->own_proof());
   return success();
 }
@@ -421,8 +421,8 @@ void exchange_core::add_offer() noexcept {
   add_frame(static_cast<std::uint8_t>(frame_type::offer), end, values_);
 }
 
-/// Appends a frame to the output. There is always room, since each side sends each kind of frame
-/// once.
+/// Appends a frame to the output. There is always room, since each side sends each kind of frame at
+/// most once.
 void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body,
                               std::span<const std::byte> more) noexcept {
   const auto kind = static_cast<frame_type>(type);

@@ -32,15 +32,15 @@ constexpr auto time_to_greet = std::chrono::milliseconds(250);
 /// The time after which an unfinished attempt to connect is started again.
 constexpr auto time_to_connect = std::chrono::seconds(1);
 
-/// A connection that may be selected.
+/// A connection that may be chosen.
 struct candidate {
   tcp_socket socket{};
   owned<exchange_core> core{};
   steady_clock::time_point came{};
 };
 
-/// Watches file descriptors and the time. Its own descriptor becomes readable when one of them is
-/// ready, or when the given time has come.
+/// Watches file descriptors and a timer. Its own descriptor becomes readable when a watched
+/// descriptor is ready, or when the timer expires.
 class watched_descriptors {
  public:
   [[nodiscard]] result<void> open() noexcept {
@@ -78,7 +78,7 @@ class watched_descriptors {
   std::size_t count_ = 0;
 };
 
-/// The connections that may be selected.
+/// The connections that may be chosen.
 class candidates {
  public:
   explicit candidates(const exchange_setup& setup, const wait_limit& limit) noexcept
@@ -90,7 +90,7 @@ class candidates {
   [[nodiscard]] result<void> add_own(tcp_socket socket) noexcept {
     return add(all_[own], std::move(socket));
   }
-  /// Adds a connection that another process has made. \pre `next_room` has passed
+  /// Adds a connection that was accepted. \pre the time that `next_room` returned has passed
   [[nodiscard]] result<void> add_other(tcp_socket socket) noexcept {
     candidate& place = *next_place_;
     if (place.core)
@@ -121,9 +121,9 @@ class candidates {
   }
   /// Advances each connection. Returns the connection that both sides have agreed on, or null.
   ///
-  /// If this side chooses, its choice is final only when the peer makes its offer as well, because
-  /// the connection may belong to an earlier meeting that the peer no longer knows. In that case,
-  /// this side chooses again.
+  /// If this side chooses, its choice is final only when the peer sends its offer as well, because
+  /// the connection may belong to an earlier meeting that the peer has already ended. Such a
+  /// connection fails, and this side chooses again.
   /// \errors the cause if another attempt would be useless
   [[nodiscard]] result<candidate*> advance(const endpoint& local,
                                            std::span<const std::byte> values) noexcept {
@@ -144,8 +144,9 @@ class candidates {
       const error why = step.assume_error();
       if (chosen_ == &each) chosen_ = nullptr;
       each = {};
-      // A stranger's connection may fail for any reason. But if the requested peer does not fit,
-      // another attempt would be useless.
+      // An accepted connection may come from any program, and fail for any reason. But if this
+      // side's own connection shows that the requested peer does not fit, another attempt would be
+      // useless.
       if (i == own && does_not_fit(why)) return why;
       if (i == own || does_not_fit(why)) note(why);
     }

@@ -25,7 +25,7 @@ struct described_field {
   std::array<char, 200> text{};
 };
 
-/// Describes a field in a message.
+/// Describes a field for an error message.
 described_field describe(const field_description& field) noexcept {
   described_field made;
   const auto print = [&made](const char* what, const field_description& of) {
@@ -260,8 +260,8 @@ result<refused_frame> refused_frame::decode(std::span<const std::byte> body) noe
 }
 
 error refused_frame::as_error() const noexcept {
-  // Errors of these kinds concern both ends, so the receiver reports the same kind. All others
-  // concern only the peer.
+  // Errors of these kinds concern both ends, so the receiver reports the same kind. Errors of other
+  // kinds concern only the peer, and become `not_connected` here.
   constexpr std::array shared{error_kind::mismatch, error_kind::permission, error_kind::busy,
                               error_kind::resource_exhausted, error_kind::not_supported};
   const bool is_shared = std::ranges::find(shared, kind) != shared.end();

@@ -54,7 +54,7 @@ struct hello_frame {
   bool has_secret = false;
   bool is_of_equals = false;
   bool is_accepting = false;
-  bool is_tied = false;                       ///< the channel of this side is tied to the socket
+  bool is_tied = false;                       ///< this side ties its channel, if the peer does so
   std::array<std::byte, party_size> party{};  ///< the random number of this side in a meeting
   std::uint32_t version = 0;
   std::string_view application{};
@@ -63,7 +63,8 @@ struct hello_frame {
 
   /// \returns the length of the body
   [[nodiscard]] std::size_t encode(std::span<std::byte, largest_hello> body) const noexcept;
-  /// \errors `invalid_input` with the problem
+  /// \errors `invalid_input` if the bytes are malformed; `mismatch` if the peer requests a feature
+  /// that this version does not support
   [[nodiscard]] static result<hello_frame> decode(std::span<const std::byte> body) noexcept;
 };
 

@@ -45,7 +45,7 @@ unsigned char* into_openssl(std::span<std::byte> bytes) noexcept {
 }
 int length_of(std::span<const std::byte> bytes) noexcept { return static_cast<int>(bytes.size()); }
 
-/// Owns the state of one encryption.
+/// Owns libcrypto's state for encrypting or decrypting one frame.
 class cipher_context {
  public:
   cipher_context() noexcept : context_(::EVP_CIPHER_CTX_new()) {}
@@ -85,8 +85,8 @@ frame_seal::~frame_seal() {
 
 bool frame_seal::derive(std::span<const std::byte> own,
                         std::span<const std::byte> theirs) noexcept {
-  // Each result is a hash of a word that names its purpose, and of both hellos, the sender's first.
-  // The words have the same length, and each hello contains its own length, so the hashed text is
+  // Each result is an HMAC of a word that names its purpose, and of both hellos, the sender's
+  // first. The words have the same length, and each hello contains its own length, so the text is
   // unambiguous.
   struct derived {
     const char* purpose;

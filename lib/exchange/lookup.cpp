@@ -36,7 +36,7 @@ struct lookup {
   int outcome = 0;
   int errnum = 0;
   host_addresses found{};
-  std::atomic<bool> is_done{false};  ///< `found` can be read
+  std::atomic<bool> is_done{false};  ///< the thread has stored the result
   std::atomic<int> owners{1};
 
   void drop() noexcept {

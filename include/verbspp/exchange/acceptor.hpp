@@ -209,13 +209,15 @@ class exchange_acceptor {
 
   /// Proceeds as far as possible without waiting. This includes the handshakes of queue pairs,
   /// which make system calls.
-  /// \errors the errors of epoll; `busy` if the function that prepares clients calls `advance`. The
-  /// failure of a client is not an error of this call; see `last_failure`.
+  /// \errors the errors of epoll; `busy` if the function that prepares clients calls `advance`;
+  /// `invalid_input` if the acceptor was moved from. The failure of a client is not an error of
+  /// this call; see `last_failure`.
   [[nodiscard]] result<void> advance() noexcept {
     if (!core_) return empty();
     return core_->advance();
   }
-  /// Returns the client that has been connected longest, or nothing if no client is connected.
+  /// Returns the connected client that has waited longest to be taken, or nothing if there is no
+  /// connected client.
   [[nodiscard]] std::optional<accepted> take() noexcept {
     if (!core_) return std::nullopt;
     return core_->take();
@@ -257,15 +259,17 @@ class exchange_acceptor {
   }
   /// The number of exchanges in progress.
   [[nodiscard]] std::uint32_t under_way() const noexcept { return core_ ? core_->under_way() : 0; }
-  /// The number of exchanges that have failed.
+  /// The number of failures: exchanges that have failed, and clients that could not be accepted,
+  /// for instance because no file descriptor was left.
   [[nodiscard]] std::uint64_t failed() const noexcept { return core_ ? core_->failed() : 0; }
-  /// The error that the last failed exchange reported; empty if no exchange has failed.
+  /// The error of the last failure; empty if there was none.
   [[nodiscard]] const std::optional<error>& last_failure() const noexcept {
     static constexpr std::optional<error> none;
     return core_ ? core_->last_failure() : none;
   }
-  /// The IP address of the client whose exchange failed last. Zero if no exchange has failed, or if
-  /// the client is not connected by IP. An IPv4 address has the form ::ffff:a.b.c.d.
+  /// The IP address of the client at the last failure. Zero if there was no failure, if the client
+  /// could not be accepted, or if it is not connected by IP. An IPv4 address has the form
+  /// ::ffff:a.b.c.d.
   [[nodiscard]] gid last_failed_client() const noexcept {
     return core_ ? core_->last_failed_client() : gid{};
   }

@@ -10,8 +10,8 @@ namespace verbspp {
 
 /// The options of an acceptor.
 struct acceptor_options {
-  /// The options for each exchange. The text and bytes that they refer to must stay valid as long
-  /// as the acceptor exists.
+  /// The options for each exchange. The text and bytes that these options refer to must stay valid
+  /// as long as the acceptor exists.
   exchange_options exchange{};
   /// The maximum number of clients that the acceptor serves at the same time, 1 to 65536. A client
   /// counts from the moment that it is accepted until its exchange fails, or until the program
@@ -26,9 +26,9 @@ struct acceptor_options {
   /// The time limit of each exchange, which starts when the acceptor accepts the client.
   std::chrono::nanoseconds limit = std::chrono::seconds(5);
   /// The time in which a client should introduce itself and, if there is a secret, prove that it
-  /// knows the secret. If a new client connects while the acceptor already serves `clients` of
-  /// them, the oldest client that has exceeded this time is refused. Silent strangers can therefore
-  /// delay a client, but they can't keep it out.
+  /// knows the secret. If a new client connects while the acceptor already serves the maximum
+  /// number of clients, the oldest client that has exceeded this time is refused. Clients that
+  /// connect and stay silent can therefore delay another client, but they can't keep it out.
   std::chrono::nanoseconds time_to_greet = std::chrono::milliseconds(500);
   /// The maximum number of clients that are accepted per second; 0 means no limit.
   std::uint32_t accepts_per_second = 0;

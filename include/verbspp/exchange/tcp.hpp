@@ -14,8 +14,8 @@
 
 namespace verbspp {
 
-/// A connected socket, which the destructor closes. The socket is non-blocking, and is closed on
-/// exec.
+/// A connected socket, which the destructor closes. Sockets that the library opens or accepts are
+/// non-blocking, and are closed on exec.
 ///
 /// A move-only owner. A default-constructed socket is not open. Thread rule: as for a plain value.
 class tcp_socket {
@@ -45,7 +45,7 @@ class tcp_socket {
   /// the limit is reached; `resource_exhausted`
   [[nodiscard]] static result<tcp_socket> connect(std::string_view host, std::string_view port,
                                                   const wait_limit& limit) noexcept;
-  /// Takes ownership of a connected socket.
+  /// Takes ownership of a connected socket, whose flags stay unchanged.
   [[nodiscard]] static tcp_socket from_native(int descriptor) noexcept {
     tcp_socket made;
     made.descriptor_ = descriptor;

@@ -70,11 +70,11 @@ class acceptor_core {
   };
   struct client {
     tcp_socket socket{};
-    gid address{};  ///< zero if it is not an IP address
+    gid address{};  ///< zero if the client is not connected by IP
     owned<exchange_core> core{};
     client_state state = client_state::free;
     std::uint32_t watched = 0;  ///< the events that epoll waits for
-    std::uint32_t next = none;  ///< the next place in the list of its state: free, waiting or done
+    std::uint32_t next = none;  ///< the next place in the queue of free, waiting or done places
     neighbours under_way{};
     neighbours speaking{};
     std::chrono::steady_clock::time_point came{};
@@ -125,14 +125,14 @@ class acceptor_core {
   /// All exchanges in progress. They all have the same time limit, so the oldest exchange reaches
   /// its limit first.
   age_list under_way_list_{.links = &client::under_way};
-  /// The clients that have not introduced themselves yet.
+  /// The clients that have not introduced themselves yet, or have not proven the secret.
   age_list speaking_list_{.links = &client::speaking};
   std::uint32_t under_way_ = 0;
   std::uint32_t shaking_hands_ = 0;
   std::uint64_t failed_ = 0;
   std::optional<error> last_failure_{};
   gid last_failed_client_{};
-  // The earliest time at which the next client may be accepted.
+  /// The earliest time at which the next client may be accepted.
   std::chrono::steady_clock::time_point next_accept_{};
   std::chrono::steady_clock::time_point timer_set_to_{};
 };

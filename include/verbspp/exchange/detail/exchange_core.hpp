@@ -70,7 +70,7 @@ class exchange_core {
   void offer() noexcept;
   /// True if the exchange waits for this side's `offer`.
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
-  /// True if the peer has introduced itself, and has proven the secret if there is one.
+  /// True if the peer has introduced itself and, if there is a secret, proven that it knows it.
   [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
   /// In a meeting, returns true if the peer chooses the connection, and not this side. In that
   /// case, `is_greeted` returns true only after the peer has chosen this connection.
@@ -81,8 +81,7 @@ class exchange_core {
   /// Returns the duplicate of the socket to which the channel will be tied. It is empty unless both
   /// ends tie their channels.
   [[nodiscard]] result<tied_socket> socket_to_tie() const noexcept;
-  /// The caller reports with this call that this side is connected to the offered endpoint and can
-  /// receive.
+  /// Reports to the exchange that this side is connected to the offered endpoint and can receive.
   void set_connected() noexcept;
   /// Ends the exchange, sends the peer the reason, and returns the error.
   error refuse(const error& why) noexcept;
@@ -94,9 +93,9 @@ class exchange_core {
   [[nodiscard]] result<void> wait() noexcept;
 
  private:
-  /// The frame or step for which the exchange waits. `choice` waits for the peer's offer when
-  /// sending it is how the peer chooses this connection; `decision` and `connection` wait for this
-  /// side's own steps.
+  /// The frame or step for which the exchange waits. `choice` waits for the peer's offer in a
+  /// meeting in which the peer chooses: it chooses this connection by sending its offer. `decision`
+  /// and `connection` wait for this side's own steps.
   enum class awaited : std::uint8_t {
     hello,
     proof,
@@ -136,7 +135,7 @@ class exchange_core {
   std::span<const field_description> theirs_;
   exchange_options options_;
   bool is_of_equals_;
-  bool is_tied_;  ///< this side's channel is tied to the socket, if the peer's is as well
+  bool is_tied_;  ///< this side ties its channel to the socket; after the hello, both sides do
   std::array<std::byte, 16> party_;
   bool lets_choose_ = false;  ///< the peer chooses the connection
   bool has_offer_ = false;    ///< the peer's offer arrived before this side sent its own

@@ -40,10 +40,10 @@ inline constexpr std::size_t most_fields = 16;
 struct field_description {
   field_kind kind{};
   access_flags rights{};  ///< the rights to remote memory
-  /// The size of the value or of one element, in bytes. For text and bytes, this is the maximum
-  /// length.
+  /// The size of the value or of one element, in bytes. This is the maximum length for text and
+  /// bytes, and 0 for `remote_memory`.
   std::uint32_t size = 0;
-  /// The name of a structure. It refers to the bytes from which the description was read.
+  /// The name of a structure. In a description that was received, it refers to the received bytes.
   std::string_view name{};
 
   friend constexpr bool operator==(const field_description&,
