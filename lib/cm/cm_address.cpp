@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* making = "cm_address";
 
-/// Returns the address as an IPv4 structure. The structure is a copy, because the storage has the
-/// type of an IPv6 address.
+/// Returns the address as an IPv4 structure. The bytes are copied, because the storage has a
+/// different type, that of an IPv6 address.
 sockaddr_in as_ipv4(const sockaddr_in6& storage) noexcept {
   sockaddr_in native{};
   std::memcpy(&native, &storage, sizeof native);

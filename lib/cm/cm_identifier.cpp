@@ -53,7 +53,7 @@ result<void> outcome_of(int returned, const char* operation, const char* hint = 
   return error::from_errno(errno != 0 ? errno : EIO, operation, hint);
 }
 
-/// True for an errno that means that there is no route to an address.
+/// True for an errno which means that there is no route to an address.
 bool is_of_no_way(int errnum) noexcept {
   return errnum == ENODEV || errnum == ENETUNREACH || errnum == EHOSTUNREACH ||
          errnum == EADDRNOTAVAIL || errnum == ENOENT;
@@ -132,8 +132,8 @@ cm_event_data copy_of(const rdma_cm_event& native) noexcept {
     data = told.private_data;
   }
   if (native.event == RDMA_CM_EVENT_CONNECT_REQUEST) event.request = native.id;
-  // In events about a multicast group, `private_data` is the program's own pointer, not data that a
-  // peer sent.
+  // In events about a multicast group, `private_data` is a pointer that was passed to the join, and
+  // not data from a peer.
   if (data == nullptr || native.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
       native.event == RDMA_CM_EVENT_MULTICAST_ERROR)
     event.size = 0;

@@ -10,7 +10,8 @@ result<cm_resolution> cm_resolution::start(const cm_address& destination,
                                            const wait_limit& limit) noexcept {
   constexpr const char* operation = "cm_route::resolve";
   if (destination.is_empty())
-    return error(error_kind::invalid_input, operation, "there is no address to resolve");
+    return error(error_kind::invalid_input, operation,
+                 "the destination address is empty: use cm_address::from or from_native");
   if (limit.has_passed())
     return limit.failure(operation, "the timeout had expired before the resolution began");
   VERBSPP_TRY(id, cm_identifier::create(service));

@@ -40,8 +40,8 @@ struct cm_rejection {
 /// The options of a listener.
 struct cm_listener_options {
   /// The maximum number of requests that can wait to be accepted: 1 to 1024, which is the kernel's
-  /// own limit (net.rdma_ucm.max_backlog). The kernel drops any further requests, and their
-  /// senders' kernels retransmit them about every four seconds.
+  /// own limit (net.rdma_ucm.max_backlog). The kernel drops any further requests, which the kernels
+  /// of their senders retransmit about every four seconds.
   int backlog = 64;
   /// Permits binding an address that other identifiers have bound with this option. Only one of
   /// them may listen. On newer kernels, such as 6.1, an identifier can listen only while no other
@@ -74,8 +74,8 @@ struct cm_connect_options {
   retry_count retries = 7;
   /// The number of times that the peer retries a send when this end has no receive posted.
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
-  /// If this is not null and the peer rejects the request, the rejection is stored in the object
-  /// that this points to before the call returns.
+  /// The object in which the peer's rejection is stored if the peer rejects the request; null if
+  /// the rejection is not needed.
   cm_rejection* rejection = nullptr;
 };
 

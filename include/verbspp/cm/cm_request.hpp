@@ -36,10 +36,11 @@ class cm_request {
   /// \errors `invalid_input` if this object was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// The maximum number of reads and atomics to this end that the peer wants to have in flight. The
-  /// handshake uses the smaller of this number and this end's own limit.
+  /// The maximum number of reads and atomics of this end's memory that the peer wants to have in
+  /// flight. The handshake uses the smaller of this number and this end's own limit.
   [[nodiscard]] std::uint8_t reads_as_initiator() const noexcept { return responder_resources_; }
-  /// The maximum number of reads and atomics from this end that the peer can answer at once.
+  /// The maximum number of reads and atomics of the peer's memory that the peer can answer at once.
+  /// As above, the handshake uses the smaller limit.
   [[nodiscard]] std::uint8_t reads_as_target() const noexcept { return initiator_depth_; }
 
   /// Connects a prepared RC channel or queue pair of this device, and waits until the peer is

@@ -31,8 +31,8 @@ class cm_route {
   /// `rdma_resolve_route`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
   /// has a route to the address, or the device was removed; `timed_out` if the address does not
-  /// answer; `busy` if the source port is in use; `timed_out` and `cancelled` when the limit is
-  /// reached; `invalid_input` if the address is empty; `resource_exhausted`
+  /// answer, or the limit is reached; `cancelled` if a stop was requested; `busy` if the source
+  /// port is in use; `invalid_input` if the address is empty; `resource_exhausted`
   [[nodiscard]] static result<cm_route> resolve(const cm_address& destination,
                                                 const wait_limit& limit,
                                                 const cm_route_options& options = {}) noexcept;
@@ -100,8 +100,9 @@ class cm_route {
   detail::cm_identifier id_;
 };
 
-/// Resolves a route under the control of an event loop, which calls `advance` when the descriptor
-/// is readable, and at the deadline.
+/// A resolution of a route that an event loop can drive: the loop calls `advance` when the
+/// descriptor is readable, and at the deadline. A move-only owner. Thread rule: as for a standard
+/// container.
 class cm_resolver {
  public:
   /// Starts the resolution.

@@ -56,8 +56,8 @@ class cm_session {
   /// \returns true when this end is connected. The peer is then connected, too, or will be when it
   /// receives the last message, which the kernel retransmits until it is acknowledged.
   /// \errors `not_connected` with the reason if the peer rejected the request, or has left;
-  /// `timed_out` if the peer does not answer; `timed_out` and `cancelled` when the limit is
-  /// reached; `not_found` if the device was removed; as `queue_pair::handshake`. On failure, the
+  /// `timed_out` if the peer does not answer, or the limit is reached; `cancelled` if a stop was
+  /// requested; `not_found` if the device was removed; as `queue_pair::handshake`. On failure, the
   /// peer is notified, the local object is destroyed with the session, and later calls return the
   /// same error.
   [[nodiscard]] result<bool> advance() noexcept {

@@ -19,9 +19,9 @@ namespace verbspp {
 
 namespace detail {
 
-/// True for a value that only refers to bytes stored elsewhere: a pointer, a view, or a container.
-/// A type with data() and size() is assumed to store its elements elsewhere, unless its size is
-/// known at compile time, like that of `std::array`.
+/// A value that only refers to bytes stored elsewhere: a pointer, a view, or a container. A type
+/// with data() and size() is assumed to store its elements elsewhere, unless the number of elements
+/// is known at compile time, as for `std::array`.
 template <class Value>
 concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& value) {
                               value.data();
@@ -33,8 +33,8 @@ concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& val
 
 }  // namespace detail
 
-/// True for a type whose bytes can be sent to the peer: it is trivially copyable, and not a
-/// pointer, a view or a container. Members of structures are not examined.
+/// A type whose bytes can be sent to the peer: it is trivially copyable, and not a pointer, a view
+/// or a container. Members of structures are not examined.
 template <class Value>
 concept TravelsAsBytes = std::is_trivially_copyable_v<Value> && !detail::HasBytesElsewhere<Value>;
 

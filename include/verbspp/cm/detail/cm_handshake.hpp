@@ -24,7 +24,7 @@ namespace verbspp::detail {
 struct cm_parameters {
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
-  cm_acceptance_data data{};  ///< has room for a request's data as well
+  cm_acceptance_data data{};  ///< large enough for the data of a request, too
   std::uint8_t retries = 7;
   std::uint8_t rnr_retries = 7;
 };

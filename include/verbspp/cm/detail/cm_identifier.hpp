@@ -27,7 +27,7 @@ namespace verbspp::detail {
 /// An event of the connection manager, copied and acknowledged.
 struct cm_event_data {
   cm_event event{};
-  int status = 0;  ///< a negative errno; the reason, if the event is a rejection
+  int status = 0;  ///< a negative errno, or the reason if the event is a rejection
   /// The identifier of a connection request; the receiver of this event owns it.
   rdma_cm_id* request = nullptr;
   std::uint8_t responder_resources = 0;
@@ -46,9 +46,9 @@ struct cm_event_data {
 /// The kind of service for which an identifier is used.
 enum class cm_service : std::uint8_t { connections, datagrams };
 
-/// An `rdma_cm_id` with its own event channel. Each identifier therefore has its own descriptor,
-/// and no thread has to pass events to other threads. Only `wait_event` and `wait_readable` wait
-/// for events.
+/// An `rdma_cm_id` with its own event channel. Each identifier therefore has its own descriptor and
+/// receives only its own events, so no thread has to pass events to other threads. Only
+/// `wait_event` and `wait_readable` wait for events.
 ///
 /// A move-only owner. A moved-from identifier is empty.
 class cm_identifier {
@@ -125,7 +125,8 @@ class cm_identifier {
 /// Returns the error for an event which reports that a step failed.
 /// \param step the call that started the step: "rdma_connect" and so on
 [[nodiscard]] error cm_failure(const cm_event_data& event, const char* step) noexcept;
-/// Returns the error for a call on a moved-from object.
+/// Returns the error for a call on an object without an identifier, which was moved from, or has
+/// completed its work or failed.
 [[nodiscard]] error cm_moved_from(const char* operation) noexcept;
 
 }  // namespace verbspp::detail
