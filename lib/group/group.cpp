@@ -11,7 +11,7 @@ namespace verbspp {
 namespace {
 
 constexpr const char* adding = "add a channel to a group";
-/// The longest time that a peer has to wait for a response while this end sleeps.
+/// The maximum time that a connection request from a peer waits while this end sleeps.
 constexpr auto time_between_services = std::chrono::milliseconds(1);
 constexpr const char* connecting = "connect peers of a group";
 
@@ -131,7 +131,8 @@ result<void> group::check(const channel& member) const noexcept {
     return error(error_kind::invalid_input, adding,
                  "this group is empty: create one with prepare_group or group::create");
   if (member.state() == channel_state::empty)
-    return error(error_kind::invalid_input, adding, "this channel is empty");
+    return error(error_kind::invalid_input, adding,
+                 "this channel is empty: pass a prepared or connected channel");
   if (member.native_completion_queue() != hub_->native_handle())
     return error(error_kind::invalid_input, adding,
                  "this channel does not use the group's hub: build it with .hub(group.hub())");
@@ -140,8 +141,8 @@ result<void> group::check(const channel& member) const noexcept {
 
 result<std::uint32_t> group::add(channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
-  // The group has as many numbers as the hub has capacity, and the hub has room for this channel.
-  // So a number is free, unless it is reserved for a member that is still to be connected.
+  // There is a number for each channel that the hub can have, including this one. So a number is
+  // free, unless the remaining ones are reserved for peers that still have to be connected.
   for (std::uint32_t peer = 0; peer < hub_->capacity(); ++peer) {
     if (channels_.get()[peer].state() != channel_state::empty || is_due(peer)) continue;
     VERBSPP_TRYV(put(peer, std::move(member)));
@@ -169,7 +170,7 @@ std::optional<std::uint32_t> group::peer_of(channel_id id) noexcept {
   const auto is_that = [&](const channel& each) {
     return each.state() != channel_state::empty && each.id() == id;
   };
-  // The stored number may be outdated, since the program may also assign to members.
+  // The stored number may be outdated, because the program may assign channels to members directly.
   std::uint32_t& noted = by_index_.get()[id.index];
   if (noted < size_ && is_that(channels_.get()[noted])) return noted;
   const channel* const end = channels_.get() + size_;
@@ -186,7 +187,9 @@ void group::take_news(std::span<arrival> arrived) noexcept {
 }
 
 result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
-  if (!hub_) return error(error_kind::invalid_input, "poll a group", "this group is empty");
+  if (!hub_)
+    return error(error_kind::invalid_input, "poll a group",
+                 "this group is empty: create one with prepare_group or group::create");
   serve();
   VERBSPP_TRY(arrived, hub_->poll(into));
   take_news(arrived);
@@ -194,7 +197,9 @@ result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
 }
 
 result<std::span<arrival>> group::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
-  if (!hub_) return error(error_kind::invalid_input, "wait on a group", "this group is empty");
+  if (!hub_)
+    return error(error_kind::invalid_input, "wait on a group",
+                 "this group is empty: create one with prepare_group or group::create");
   if (connector_ != nullptr) return wait_and_serve(into, limit);
   VERBSPP_TRY(arrived, hub_->wait(into, limit));
   take_news(arrived);

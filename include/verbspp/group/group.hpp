@@ -47,7 +47,7 @@ namespace verbspp {
 /// requests that its function has posted, to any peer, have finished; and `scatter`, `gather` and
 /// `multicast` post to all peers, and wait until all requests have finished, with one limit. Errors
 /// are reported for each peer. An operation on several peers makes two allocations for its handles
-/// and results; a scope makes one.
+/// and results. A scope makes one, and one more for each operation in it on more than 64 peers.
 ///
 /// In a world that connects lazily, a peer is connected by the first of these operations that
 /// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
@@ -109,8 +109,8 @@ class group : public group_operations<group> {
   /// Connects the peers whose channels are prepared. `remotes[n]` is the endpoint of peer n; the
   /// endpoints of other peers are ignored. If the handshake with a peer fails, its channel breaks,
   /// and the other peers are connected nevertheless.
-  /// \errors for each peer, those of `channel::handshake`; `invalid_input` if there are fewer than
-  /// `size()` endpoints
+  /// \errors those of `channel::handshake`, for the first peer that failed; `invalid_input` if
+  /// there are fewer than `size()` endpoints
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
   /// Ensures that these peers are connected. In a world that connects lazily, this connects the
   /// peers that are not connected yet, and waits until both ends are ready. If a peer does not
@@ -230,8 +230,8 @@ class group : public group_operations<group> {
   /// would break the channel.
   [[nodiscard]] static std::optional<transport_error> why_not_reached(
       const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
-  /// Used by the library only: returns the result of `connect` for a peer whose state the call does
-  /// not change: success if the peer is connected, otherwise the reason why it is not.
+  /// Used by the library only: returns the result that `connect` reports for a peer that it does
+  /// not have to connect: success if the peer is connected, otherwise the reason why it is not.
   [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
   /// Used by the library only: responds to connection requests from peers, in a group that connects
   /// its peers at their first use.
@@ -292,7 +292,7 @@ class group : public group_operations<group> {
   template <class Operation>
   void post_one(group_pending& made, std::uint32_t place, const Operation& operation,
                 const detail::posting_terms& terms) noexcept {
-    // The program's function may have assigned to the group, so the number may be too high now.
+    // The program's function may have assigned another group to this one, which may be smaller.
     if (made.peer(place) >= size_) [[unlikely]]
       return made.fail(place, state_of(made.peer(place)).assume_error());
     detail::channel_core& core = detail::channel_access::core_of(channels_.get()[made.peer(place)]);
@@ -334,7 +334,7 @@ class group : public group_operations<group> {
   [[nodiscard]] static error no_memory(const char* operation) noexcept;
 
   std::optional<channel_hub> hub_{};
-  detail::owned<channel[]> channels_{};        ///< one for each channel of the hub
+  detail::owned<channel[]> channels_{};        ///< room for as many channels as the hub can have
   detail::owned<std::uint32_t[]> numbers_{};   ///< the storage of `all` and `connected`
   detail::owned<std::uint32_t[]> by_index_{};  ///< peers by `channel_id::index`; may be outdated
   std::uint32_t size_ = 0;

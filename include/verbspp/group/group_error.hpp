@@ -21,8 +21,8 @@ namespace verbspp {
 class group_error {
  public:
   constexpr group_error() noexcept = default;
-  /// Constructs an error that is not specific to a peer. The argument may be any failure that
-  /// converts to a `transport_error`.
+  /// Constructs an error that is not specific to a peer, from any failure that converts to a
+  /// `transport_error`.
   template <class Failure>
     requires(std::is_convertible_v<const Failure&, transport_error> &&
              !std::is_same_v<Failure, group_error>)
@@ -33,7 +33,8 @@ class group_error {
   /// The number of the first peer that failed. Empty if no peer failed: either the operation failed
   /// before it reached a peer, or only the function that was passed to a scope has failed.
   [[nodiscard]] const std::optional<std::uint32_t>& peer() const noexcept { return peer_; }
-  /// The cause of that peer's failure; if no peer failed, the cause of the operation's failure.
+  /// The cause of the failure of the peer `peer()`; if no peer failed, the cause of the operation's
+  /// failure.
   [[nodiscard]] const transport_error& cause() const noexcept { return cause_; }
   /// The number of peers that failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }

@@ -16,8 +16,8 @@
 
 namespace verbspp {
 
-/// A handle to the requests that were posted to several peers. The functions that post to a group
-/// return it.
+/// A handle to the requests that were posted to several peers, as returned by the functions that
+/// post to a group.
 ///
 /// If a request could not be posted, the error is that peer's result, and the other requests are
 /// not affected. The results can be retrieved only once, with `poll` or `wait`. Destroying the
@@ -83,7 +83,7 @@ class [[nodiscard]] group_pending {
   detail::owned<pending<>[]> handles_{};
   detail::owned<peer_result[]> results_{};
   std::uint32_t size_ = 0;
-  std::uint32_t first_ = 0;  ///< all requests before it have finished
+  std::uint32_t first_ = 0;  ///< the first request that may not have finished
   std::chrono::nanoseconds usual_limit_{};
 };
 

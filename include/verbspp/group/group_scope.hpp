@@ -41,11 +41,12 @@ concept TakesPartsOfPeers =
 /// requests have finished when the scope returns.
 ///
 /// `scope[peer]` is the scope of that peer's channel, which is opened at its first use. If a queue
-/// is full, posting waits for room until the scope's limit is reached. If the peer is not connected
-/// yet, the first use connects it. If that fails, `scope[peer]` refuses requests as an empty
-/// channel does, and the next use tries to connect again. Requests for numbers that were not below
-/// the group's size when the scope began are refused as well. The object is valid only within the
-/// function, and can be neither copied nor moved. Thread rule: as for the group.
+/// is full, posting waits for room until the scope's limit is reached. In a world that connects
+/// lazily, the first use also connects the peer. If connecting fails, `scope[peer]` refuses
+/// requests as an empty channel does, and the next use tries to connect again. Requests for numbers
+/// that were not below the group's size when the scope began are refused as well. The object is
+/// valid only within the function, and can be neither copied nor moved. Thread rule: as for the
+/// group.
 class group_scope : public group_operations<group_scope> {
  public:
   /// Used by the library only.
@@ -171,10 +172,10 @@ class group_scope : public group_operations<group_scope> {
   group* connects_;  ///< null if the group does not connect peers at their first use
 };
 
-/// The object that `group::manual_scope` passes to its function. For every request that the
-/// function posts through `scope[peer]`, it has to retrieve the result from the handle that posting
+/// The object that `group::manual_scope` passes to its function. The function has to retrieve the
+/// result of every request that it posts through `scope[peer]`, from the handle that posting
 /// returned. In all other respects, this behaves like a `group_scope`. A world's barrier accepts
-/// both.
+/// either class.
 class manual_group_scope final : public group_scope {
  public:
   using group_scope::group_scope;

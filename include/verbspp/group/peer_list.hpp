@@ -22,7 +22,7 @@ class peer_list {
   constexpr peer_list() noexcept = default;
   constexpr peer_list(std::initializer_list<std::uint32_t> peers VERBSPP_LIFETIMEBOUND) noexcept {
     // The members are assigned here, because g++ would warn about member initializers that keep a
-    // pointer into the initializer list. The object does not outlive that list.
+    // pointer into the initializer list. A caller must not let the object outlive that list.
     first_ = peers.begin();
     size_ = peers.size();
   }

@@ -13,7 +13,7 @@
 namespace verbspp::detail {
 
 /// A copy of a list of peers. An operation keeps it because the program's function, which is called
-/// for each peer, may change the original list. Short lists need no allocation.
+/// for each peer, may change the original list. Up to 64 peers need no allocation.
 class kept_peers {
  public:
   explicit kept_peers(const peer_list& peers) noexcept : size_(peers.size()) {

@@ -23,8 +23,8 @@ class member_connector {
   member_connector(const member_connector&) = delete;
   member_connector& operator=(const member_connector&) = delete;
 
-  /// True if this peer still has to be connected. This is never so for peers outside the world, or
-  /// for a peer whose number the program has assigned to a different channel.
+  /// True if this peer still has to be connected. False for numbers outside the world, and for
+  /// numbers to which the program has assigned a channel of its own.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
   /// Connects those of the listed peers that still have to be connected. Puts each channel into the
   /// group once both of its ends are connected.
