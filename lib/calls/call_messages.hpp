@@ -19,8 +19,8 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// The largest list of methods, in bytes. Each end accepts messages of this size before it knows
-/// the options of the other end. A list with one method always fits.
+/// The maximum size of a list of methods, in bytes. Each end accepts messages of this size before
+/// it knows the options of the other end. A list with one method always fits.
 inline constexpr std::size_t largest_comparison = 128;
 
 /// Checks the size of messages that a program has chosen.
@@ -78,8 +78,8 @@ class method_list_reader {
   std::uint32_t message_size_ = 0;
 };
 
-/// Text that is composed of parts, which are texts and numbers. It is truncated after
-/// `longest_words` characters.
+/// A text that is composed of several texts and numbers, and truncated after `longest_words`
+/// characters.
 class short_text {
  public:
   template <class... Parts>

@@ -108,8 +108,8 @@ result<void> caller_core::start(channel&& link, std::span<const method_descripti
                                 call_limit limit) noexcept {
   if (&channel_access::core_of(link) != &core_)
     return error(error_kind::invalid_input, starting,
-                 "this is another channel: pass the channel of the handshake of the prepared "
-                 "channel for which the caller was opened");
+                 "this is another channel: pass the channel that was prepared when the caller was "
+                 "opened");
   VERBSPP_TRYV(make_counters(of));
   link_ = std::move(link);
   credits_ = sent_ + 1;
@@ -122,8 +122,8 @@ void caller_core::close() noexcept {
   for (std::uint32_t i = 0; i < lane_count_; ++i) lanes_.get()[i].close();
 }
 
-/// Sends the descriptions of the methods, as many in each message as it has room for. The service
-/// refuses a message that contains a method which differs from its own.
+/// Sends the descriptions of the methods, in each message as many as fit. The service refuses a
+/// message that contains a method which differs from its own.
 result<void> caller_core::compare(std::span<const method_description* const> methods,
                                   const wait_limit& until) noexcept {
   std::size_t next = 0;
@@ -165,7 +165,7 @@ caller_core::method_counters& caller_core::counters_of(std::uint16_t method) con
 }
 
 bool caller_core::has_credit() const noexcept {
-  // Each answer that may come needs a receive.
+  // Each answer that may arrive needs a receive.
   return is_above(credits_, sent_) && first_free_ != in_flight_ &&
          sent_ - answered_ < answers_.posted();
 }
@@ -284,7 +284,7 @@ result<calling_lane*> caller_core::connect_lane(calling_lane& lane) noexcept {
   }();
   if (connected.has_error()) {
     lane.close();
-    // If the service allows fewer lanes than this caller, those that are connected have to do.
+    // If the service allows fewer lanes than this caller, the caller uses only the connected ones.
     const auto index = static_cast<std::uint32_t>(&lane - lanes_.get());
     const std::span rest(&lane, lane_count_ - index);
     const bool is_last =
@@ -313,7 +313,8 @@ bool caller_core::copy(calling_lane& lane, const loan& lent) noexcept {
     if (shared.has_error()) return false;
     lane.copy = std::move(shared).assume_value();
   }
-  // Bytes that the service does not write are copied back unchanged.
+  // This is necessary even if the service may only write: the whole copy is copied back, and bytes
+  // that the service does not write must keep their values.
   std::memcpy(lane.copy->data(), what.memory, what.length);
   return true;
 }
@@ -367,7 +368,7 @@ result<message> caller_core::begin_lending(const method_description& of,
       const bool was_new = lane.is_new;
       const result<void> granted = grant(lane, lent);
       if (granted.has_error()) {
-        // If the lane was broken before, another one is needed.
+        // If the lane was broken before this call used it, the call needs another lane.
         const bool is_broken = !lane.link.is_connected();
         if (is_broken) lane.close();
         if (is_broken && !was_new) continue;
@@ -404,7 +405,8 @@ result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept
   lease_owner ended;
   lane.lease.swap(ended);
   const result<void> revoked = ended.revoke(call_limit::of_channel());
-  // The lease keeps a copy that the service may still access.
+  // If the access was not revoked, the lease keeps the copy, which the service may still access,
+  // and the lane needs another one.
   const std::span<std::byte> back = std::exchange(lane.copied_back, {});
   if (!back.empty()) std::memcpy(back.data(), lane.copy->data(), back.size());
   if (revoked.has_error()) lane.copy.reset();
@@ -480,7 +482,8 @@ void caller_core::take(message&& arrived) noexcept {
   const auto header = call_header::decode(std::as_const(arrived).bytes());
   const std::uint32_t index = header ? header->number & UINT16_MAX : 0;
   if (!header || is_call(header->kind) || index >= in_flight_) {
-    // Not `close`, which resumes coroutines, and this may be called while a poll looks for them.
+    // This does not call `close`, because `close` resumes coroutines, and this function may be
+    // called while a poll tests which coroutines to resume.
     link_.stop();
     return fail(
         {error_kind::mismatch, "caller",
@@ -492,7 +495,7 @@ void caller_core::take(message&& arrived) noexcept {
       slot.generation == header->number >> 16 && slot.method == header->method &&
       (slot.state == slot_state::waiting || slot.state == slot_state::given_up);
   if (!is_expected) {
-    // The answer belongs to no call. It used a receive, but it grants nothing.
+    // The answer belongs to no call. It has consumed a receive, but its credits do not count.
     add(counters_of(header->method).counted.late_answers, 1);
     return;
   }
@@ -571,7 +574,7 @@ result<message> caller_core::wait(slot_index index, const method_description& of
 void caller_core::give_up(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
   add(counters_of(slot.method).counted.given_up, 1);
-  // The service may still use the memory, unless it has answered.
+  // The service may still access the memory. Closing the lane ends this access.
   if (slot.lane != no_lane) lanes_.get()[std::exchange(slot.lane, no_lane)].close();
   if (slot.state == slot_state::answered) {
     slot.answer = message();

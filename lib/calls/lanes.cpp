@@ -31,7 +31,8 @@ std::uint16_t lane_in(std::span<const std::byte> body) noexcept {
 
 result<prepared_channel> prepare_lane(const channel_core& beside, wait_mode waiting,
                                       access_flags rights) noexcept {
-  // A read or a write is one request, as are binding and invalidating a window.
+  // A lane needs only a short queue: a read or a write is one request, as are the bind and the
+  // invalidation of a window.
   constexpr std::uint32_t requests = 4;
   channel_settings settings = beside.connection().settings();
   settings.hub = {};

@@ -23,12 +23,12 @@ void count(std::uint64_t& counter, std::uint64_t added) noexcept {
   __atomic_fetch_add(&counter, added, __ATOMIC_RELAXED);
 }
 
-/// Text for a size in a description.
+/// Returns the text for a size in an error message.
 short_text text_of_size(std::uint32_t size) noexcept {
   return size == any_size ? short_text("any number of bytes") : short_text(size, " bytes");
 }
 
-/// Text for the rights to the memory that a call lends.
+/// Returns the text for the rights to lent memory in an error message.
 const char* text_of_loan(access_flags rights) noexcept {
   if (rights.empty()) return "none";
   if (!rights.contains(access::remote_write)) return "memory to read";
@@ -61,7 +61,7 @@ void calling_client::end_turn(channel& link, service_core& counting) noexcept {
     std::uint32_t count = 0;
     {
       const brief_guard guard(lock_);
-      // Without room, the completion of an earlier answer brings another turn.
+      // If the send queue is full, the completion of an earlier answer causes another turn.
       if (ready_count_ == 0 || !has_room) {
         is_in_turn_ = false;
         return;
@@ -182,8 +182,8 @@ result<owned<service_core>> service_core::create(
   constexpr std::uint64_t refill = 16, largest_queue = 1U << 24;
   const std::uint64_t calls = std::uint64_t{options.clients} * options.in_flight;
   const std::uint64_t receives = calls + refill;
-  // The place of a call is in use until its answer was sent, and the device has reported that. By
-  // then, the client may have sent the next call.
+  // The place of a call is in use until the device has reported that the answer was sent. By then,
+  // the client may have sent the next call.
   const std::uint64_t places = receives + 2 * calls;
   const std::uint64_t completions =
       receives + std::uint64_t{options.clients} * 2 * std::max(options.in_flight, 16U);
@@ -244,7 +244,8 @@ result<void> service_core::serve(const wait_limit& until) {
 }
 
 result<void> service_core::poll() {
-  // A client that sends all the time must not keep the thread here.
+  // The number of turns is limited, so that a client that sends all the time cannot keep the thread
+  // here.
   for (std::uint32_t turns = clients_.size(); turns > 0; --turns) {
     VERBSPP_TRY(next, clients_.poll());
     if (!next) break;
@@ -378,7 +379,7 @@ void service_core::connect_lane(open_call& call, calling_client& client, channel
                        "the service does not allow that many calls that lend memory at a time");
   reference<serving_lane>& lane = client.lane(number);
   lane = {};
-  // The peer has no access to memory of the service.
+  // The rights of this end give the peer no access to memory of the service.
   const auto connect = [&]() noexcept -> result<endpoint> {
     VERBSPP_TRY(theirs,
                 endpoint::decode(request.subspan(lane_request_size - endpoint::encoded_size)));

@@ -65,7 +65,7 @@ using answer_to = typename owned_value<typename Called::answer>::type;
 template <class Called>
 using request_for = typename value_to_send<typename Called::request>::type;
 
-/// Converts the message with an answer to the answer.
+/// Decodes the answer from the message that contains it.
 template <Method Called>
 [[nodiscard]] result<answer_to<Called>> decode_answer(result<message>&& arrived) noexcept {
   using value = typename Called::answer;
@@ -90,7 +90,7 @@ template <Method Called>
   return core.send(std::move(into), description_of<Called>, size);
 }
 
-/// As `send_call`, for a request that `begin_lending` has begun.
+/// As `send_call`, for a call that lends memory.
 template <Method Called>
 [[nodiscard]] result<std::uint16_t> send_lending_call(caller_core& core, result<message>&& begun,
                                                       request_for<Called> request) noexcept {
@@ -111,14 +111,14 @@ class awaited_call;
 
 }  // namespace detail
 
-/// True if an error of a call comes from the service: its handler has refused the call. The kind
-/// and the text are those that the handler gave. False for errors of the connection and of limits.
+/// True if the service has refused the call: the error has the kind and the text that the handler,
+/// or the service itself, has sent. False for errors of the connection and of limits.
 [[nodiscard]] bool is_refusal(const error& failure) noexcept;
 
 /// A handle to a call in flight, as returned by `caller::post_call`.
 ///
-/// The answer is taken once, by `poll` or `wait`. Destroying the handle ends the call: its answer
-/// is dropped when it arrives. The handle may outlive the caller: the call has then failed.
+/// The answer can be taken only once, by `poll` or `wait`. Destroying the handle ends the call: its
+/// answer is dropped when it arrives. The handle may outlive the caller: the call has then failed.
 ///
 /// Move-only. Thread rule: one thread at a time for the handle and its caller.
 template <Method Called>
@@ -143,7 +143,8 @@ class [[nodiscard]] pending_call {
   pending_call& operator=(const pending_call&) = delete;
   ~pending_call() { give_up(); }
 
-  /// True if the answer can be taken. False after it was taken, and if the handle is empty.
+  /// True if the handle has a call whose answer was not taken, whether or not the answer has
+  /// arrived.
   [[nodiscard]] bool has_call() const noexcept { return static_cast<bool>(core_); }
   /// Returns the answer if it has arrived; never blocks.
   /// \errors as `caller::call`; `invalid_input` if the handle is empty
@@ -186,14 +187,15 @@ class [[nodiscard]] pending_call {
 ///     VERBSPP_TRYV(calls.start<lookup, store>(std::move(channel), 5s));
 ///     VERBSPP_TRY(found, calls.call<lookup>({.number = 7}, 10ms));
 ///
-/// Many calls can be in flight. Their answers may come in any order. The limit of a call is for
-/// this call only: when it is reached, the call returns `timed_out`, the late answer is dropped,
-/// and the next call on the same connection works. Requests are copied into the memory of the
-/// caller, so the program may reuse its own memory as soon as a function returns.
+/// Many calls can be in flight, and their answers may arrive in any order. The limit of a call
+/// applies only to this call: when the limit is reached, the call returns `timed_out`, its late
+/// answer is dropped, and other calls on the same connection continue to work. Requests are copied
+/// into the memory of the caller, so the program may reuse its own memory as soon as `call` or
+/// `post_call` returns.
 ///
-/// Every call needs a credit of the service, which has a receive for it, and a receive of the
-/// caller for the answer. So no message ever finds the peer without a receive. A call that ended
-/// early keeps both until its late answer arrives.
+/// Every call needs two things: a credit, for which the service keeps a receive posted, and a
+/// posted receive of the caller for the answer. So a receive is posted for every message that
+/// arrives. A call that ended early keeps its credit and its receive until its late answer arrives.
 ///
 /// If the connection breaks, all calls fail with the cause. Then open another caller for the next
 /// connection.
@@ -225,8 +227,9 @@ class caller {
   ~caller() { close(); }
 
   /// Takes over the connected channel, and compares the methods with those of the service.
-  /// \errors `mismatch` with the difference in words; `not_found` if the service lacks a method;
-  /// `invalid_input` if this is not the channel for which the caller was opened; as `call`
+  /// \errors `mismatch` with a text that describes the difference; `not_found` if the service lacks
+  /// a method; `invalid_input` if this is not the channel for which the caller was opened; as
+  /// `call`
   template <Method... Called>
   [[nodiscard]] result<void> start(channel link,
                                    call_limit limit = call_limit::of_channel()) noexcept {
@@ -240,9 +243,9 @@ class caller {
   /// Calls the method, and waits for its answer. First waits for a credit if there is none.
   /// \returns the answer, or nothing if it is void
   /// \errors `timed_out`, `cancelled` if the limit ended the wait: the service may or may not
-  /// execute the call; the error that the service has refused the call with (`is_refusal`);
-  /// `invalid_input` if the request is larger than `caller_options::message_size`; `mismatch` if
-  /// the answer has the wrong size; the cause if the connection is broken
+  /// execute the call; the error with which the service has refused the call (`is_refusal`);
+  /// `invalid_input` if the request is larger than `message_size` at either end; `mismatch` if the
+  /// answer has the wrong size; the cause if the connection is broken
   template <Method Called>
     requires(!LendsMemory<Called>)
   [[nodiscard]] result<detail::answer_to<Called>> call(
@@ -335,21 +338,23 @@ class caller {
   /// The channel, for event loops, `channel::poll` and `channel::failure`. \pre the caller was not
   /// moved from
   [[nodiscard]] channel& link() noexcept { return core_->link(); }
-  /// The counters. Each is exact, but they are read one after the other. May be called on any
-  /// thread, except during `start`, which sets them to 0. \pre the caller was not moved from
+  /// The counters. Each counter is exact, but they are read one after the other. This may be called
+  /// on any thread, except during `start`, which sets the counters to 0. \pre the caller was not
+  /// moved from
   [[nodiscard]] caller_statistics statistics() const noexcept { return core_->statistics(); }
-  /// The counters of one method. Methods that were not passed to `start` are counted together.
+  /// The counters of one method. Methods that were not passed to `start` share their counters.
   template <Method Called>
   [[nodiscard]] caller_statistics statistics() const noexcept {
     return core_->statistics(Called::number);
   }
-  /// How long the calls of a method took, from when they were sent until their answers or refusals
-  /// were taken. Empty without `caller_options::measures_durations`. Thread rule as `statistics`.
+  /// The durations of the calls of a method, each measured from the sending of the call until its
+  /// answer or refusal was taken. Empty without `caller_options::measures_durations`. Thread rule:
+  /// as for `statistics`.
   template <Method Called>
   [[nodiscard]] duration_histogram durations() const noexcept {
     return core_->durations(Called::number);
   }
-  /// Prints the number of calls, and the channel.
+  /// Prints the numbers of calls, answers and lent bytes, and the channel.
   friend std::ostream& operator<<(std::ostream& out, const caller& printed);
 
  private:

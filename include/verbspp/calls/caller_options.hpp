@@ -11,30 +11,31 @@ struct caller_options {
   /// needs a send queue of this size, and a receive queue of twice this size; with the default
   /// sizes of a channel, 8 is the maximum.
   std::uint32_t in_flight = 8;
-  /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If the service has a
-  /// smaller maximum, that one applies.
+  /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If the maximum of the
+  /// service is smaller, that maximum applies.
   std::uint32_t message_size = 1024;
   /// The number of answers of type `bytes` that the program may keep while calls continue.
   std::uint32_t kept_answers = 8;
   /// The maximum number of calls in flight that lend memory: 1 to 65,534. The service may allow
-  /// fewer. Each has a queue pair of its own, which is created when it is first needed.
+  /// fewer. Each such call uses a queue pair of its own, which is created when it is first needed,
+  /// and reused by later calls.
   std::uint32_t lanes = 1;
   /// If `call` lends memory that is not registered with `access::window_bind`, and that has at most
   /// this many bytes, the memory is copied; larger memory is registered for the time of the call. 0
   /// copies nothing. Each lane allocates a buffer of this size when it is first needed. On
   /// softverbs, copying takes less time than registering up to 1 MiB.
   std::uint32_t copied_size = 65'536;
-  /// Measure how long calls take, for `caller::durations`. This reads the clock twice for each
-  /// call, and needs 1.3 KiB for each method.
+  /// True to measure the durations of calls, for `caller::durations`. This reads the clock twice
+  /// for each call, and needs 1,280 bytes for each method.
   bool measures_durations = false;
 };
 
-/// The counters of a caller, or of one of its methods. They begin at 0 when the caller is created.
+/// The counters of a caller, or of one of its methods. They begin at 0 at `caller::start`.
 struct caller_statistics {
   std::uint64_t calls = 0;         ///< calls that were sent
-  std::uint64_t answers = 0;       ///< answers that arrived before their call ended
-  std::uint64_t refusals = 0;      ///< calls that the service has refused
-  std::uint64_t given_up = 0;      ///< calls that ended before their answer arrived
+  std::uint64_t answers = 0;       ///< answers that were taken
+  std::uint64_t refusals = 0;      ///< refusals by the service that were taken
+  std::uint64_t given_up = 0;      ///< calls that ended before their answer was taken
   std::uint64_t late_answers = 0;  ///< answers to calls that had ended
   std::uint64_t waits = 0;         ///< calls that waited until they could be sent
   std::uint64_t request_bytes = 0;

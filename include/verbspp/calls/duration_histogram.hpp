@@ -11,8 +11,8 @@
 
 namespace verbspp {
 
-/// A histogram of durations. Each range is at most a quarter longer than the shortest duration in
-/// it, so a quantile is at most that much too long.
+/// A histogram of durations, which counts the durations in ranges. From 4 ns on, a range ends at
+/// most a quarter above its beginning, so a quantile is at most a quarter too long there.
 ///
 /// A plain value of 1,280 bytes.
 class duration_histogram {
@@ -21,7 +21,7 @@ class duration_histogram {
   /// above it.
   static constexpr std::size_t ranges = 160;
 
-  /// The end of a range: all durations in it are shorter.
+  /// The end of a range. All durations in the range are shorter, except in the last range.
   [[nodiscard]] static constexpr std::chrono::nanoseconds end_of(std::size_t range) noexcept {
     return std::chrono::nanoseconds(begin_of(range + 1));
   }

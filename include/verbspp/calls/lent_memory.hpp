@@ -60,7 +60,8 @@ template <access_flags Rights, class Memory>
             .by = lease_by::window};
   } else if constexpr (IsRegistered<object>) {
     lease_request all = whole_of<Rights>(memory, way_to_lend<object::rights>);
-    // A buffer that was moved from has no bytes. With a length, its lease is refused.
+    // A buffer that was moved from has the length 0, with which no lease would be requested. The
+    // length 1 makes its lease fail.
     if (all.registered == nullptr) all.length = 1;
     return all;
   } else {
@@ -87,10 +88,11 @@ template <access_flags Rights, SharedMemory Memory>
 /// Memory that a call can lend with these rights, while the program waits for the answer.
 ///
 /// A buffer or a part of one that has `access::window_bind`, and a `window_part` of a region, are
-/// lent by a memory window. This takes one request of the device and no system call. Other buffers,
-/// and ranges of the program's own memory, such as a `std::vector` or a `std::span`, are copied if
-/// they are small (`caller_options::copied_size`), and registered for the time of the call
-/// otherwise. Registering takes two system calls, and longer for more memory.
+/// lent by a memory window, which a work request binds and another one revokes, usually without a
+/// system call. Other buffers, and ranges of the program's own memory, such as a `std::vector` or a
+/// `std::span`, are copied if they are small (`caller_options::copied_size`); otherwise, they are
+/// registered for the time of the call. Registering and deregistering are system calls, which take
+/// longer for more memory.
 template <class Memory, access_flags Rights>
 concept Lendable = detail::because(
     detail::may_lend<Memory, Rights>(),

@@ -42,8 +42,8 @@ inline constexpr std::uint32_t any_size = UINT32_MAX;
 ///     };
 ///
 /// `encode` returns the number of bytes that it has written. `decode` gets bytes that come from the
-/// other end, and must not trust them. Its value may refer to them only in a handler, where they
-/// remain valid until the call is answered.
+/// other end, and must not trust them. The value that `decode` returns may refer to these bytes
+/// only if it is a request, whose bytes remain valid in the handler until the call is answered.
 template <class Value>
 struct codec {
   static_assert(std::is_trivially_copyable_v<Value>,
@@ -155,9 +155,9 @@ struct method_description {
 /// Requests and answers are trivially copyable values, `bytes`, or values with a `codec`. The name
 /// is a string literal, and appears in error messages.
 ///
-/// If the method has `lends`, each call lends the service some of the caller's memory, until it is
-/// answered. With `access::remote_read` the handler may read that memory, with
-/// `access::remote_write` it may write to it. This is the way to pass large data.
+/// If the method has `lends`, each call lends the service some of the caller's memory until the
+/// call ends. With `access::remote_read`, the handler may read that memory; with
+/// `access::remote_write`, the handler may write to it. This is the way to pass large data.
 template <class Type>
 concept Method =
     detail::because(detail::HasMethodNumber<Type>,

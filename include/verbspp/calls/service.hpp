@@ -24,8 +24,8 @@ namespace verbspp {
 
 /// A call that a handler answers later, on any thread.
 ///
-/// Destroying it without an answer refuses the call, so every call gets an answer. It may outlive
-/// the client's connection, and the service: answering it then has no effect.
+/// Destroying it without an answer refuses the call, so every call gets an answer or a refusal. It
+/// may outlive the client's connection, and the service: answering it then has no effect.
 ///
 /// A move-only owner. Thread rule: as for a plain value; it may move between threads.
 template <Method Called>
@@ -58,8 +58,8 @@ class [[nodiscard]] received_call {
     return call_.lent_size();
   }
   /// Reads from the memory that the caller lends, beginning with byte `offset`, until all of `into`
-  /// is filled. Blocks. Large data may be read in parts, by several calls; a device limits the size
-  /// of one part (`max_message_size` of its port).
+  /// is filled. Blocks. Large data may be read in parts, by several calls of `read`; a device
+  /// limits the size of one part (`max_message_size` of its port).
   ///
   /// Fails if the caller has ended the call, which ends the access to its memory. The connection of
   /// the client is not affected.
@@ -120,8 +120,8 @@ class [[nodiscard]] received_call {
         Called::name, [](std::span<std::byte>) -> result<std::size_t> { return std::size_t{0}; });
   }
   /// Refuses the call: the caller gets an error of this kind, with this text, for which
-  /// `is_refusal` is true. At most 399 bytes of the text are sent. A no-op if the call was answered
-  /// already.
+  /// `is_refusal` is true. At most 400 bytes of the text are sent, and at most as many as fit into
+  /// an answer. A no-op if the call was answered already.
   void refuse(error_kind kind, std::string_view text) noexcept { call_.refuse(kind, text); }
   /// Refuses the call with the kind and the message of an error.
   void refuse(const error& why) noexcept { call_.refuse(why); }
@@ -231,8 +231,8 @@ template <Method Called, class Function>
 /// every call that a client may send, so the calls of one client never delay those of another. A
 /// client that has `in_flight` unanswered calls waits for an answer before it sends the next call.
 ///
-/// A client is removed when its channel breaks, or when it breaks the protocol. Calls that it has
-/// not got an answer for are dropped when they are answered.
+/// A client is removed when its channel breaks, or when it violates the protocol. The answers to
+/// its open calls are then dropped.
 ///
 /// A move-only owner. Destroying it closes the connections of all clients. After a move, the old
 /// object is empty, and refuses all operations (`invalid_input`). Thread-safe, except that no other
@@ -240,8 +240,8 @@ template <Method Called, class Function>
 class service {
  public:
   /// Creates a service with these methods.
-  /// \errors `invalid_input` if an option is out of range, two methods have the same number, or no
-  /// method was passed; `resource_exhausted`; as `message_pool::create` and `channel_hub::create`
+  /// \errors `invalid_input` if an option is out of range, or two methods have the same number;
+  /// `resource_exhausted`; as `message_pool::create` and `channel_hub::create`
   template <Method... Called, class... Functions>
   [[nodiscard]] static result<service> create(const protection_domain& domain,
                                               const service_options& options,
@@ -271,12 +271,13 @@ class service {
   }
   /// Executes calls until the limit is reached or a stop is requested, which is a success. Any
   /// number of threads may call this at the same time.
-  /// \errors as `channel_hub::wait`, but not `timed_out` and `cancelled`
+  /// \errors as `channel_hub::wait`, except for the end of the limit
   [[nodiscard]] result<void> serve(const wait_limit& until) {
     if (!core_) return moved_from("service::serve");
     return core_->serve(until);
   }
-  /// Executes the calls that have arrived; never blocks, unless a handler does.
+  /// Executes calls that have arrived, in at most as many turns as there are clients; never blocks,
+  /// unless a handler does.
   /// \errors as `channel_hub::poll`
   [[nodiscard]] result<void> poll() {
     if (!core_) return moved_from("service::poll");
@@ -302,15 +303,15 @@ class service {
   [[nodiscard]] std::uint32_t clients() const noexcept {
     return core_ ? core_->clients().size() : 0;
   }
-  /// The counters. Each is exact, but they are read one after the other. \pre the service was not
-  /// moved from
+  /// The counters. Each counter is exact, but they are read one after the other. \pre the service
+  /// was not moved from
   [[nodiscard]] service_statistics statistics() const noexcept { return core_->statistics(); }
   /// The counters of one method; all 0 if the service does not have it.
   template <Method Called>
   [[nodiscard]] service_statistics statistics() const noexcept {
     return core_->statistics(Called::number);
   }
-  /// Prints the number of calls, and the hub, which knows the number of clients.
+  /// Prints the numbers of calls and answers, and the hub.
   friend std::ostream& operator<<(std::ostream& out, const service& printed);
 
  private:

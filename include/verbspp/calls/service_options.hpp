@@ -14,13 +14,13 @@ struct service_options {
   /// The number of calls that each client may have in flight: 1 to 65,535. The channel of a client
   /// needs a send queue of this size; with the default size of a channel, 16 is the maximum.
   std::uint32_t in_flight = 8;
-  /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If a caller has a
-  /// smaller maximum, that one applies to its calls.
+  /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If the maximum of a
+  /// caller is smaller, that maximum applies to its calls.
   std::uint32_t message_size = 1024;
-  /// The number of calls that each client may have in flight and that lend memory: 0 to 65,534.
-  /// Each has a queue pair of its own, which is created when the client first needs it.
+  /// The number of calls that lend memory and that each client may have in flight: 0 to 65,534.
+  /// Each such call uses a queue pair of its own, which is created when the client first needs it.
   std::uint32_t lanes = 4;
-  /// How threads wait for calls, and handlers for accesses to lent memory.
+  /// The way in which threads wait for calls, and handlers wait for accesses to lent memory.
   wait_mode waiting = wait_mode::spin();
 };
 
@@ -32,7 +32,7 @@ struct service_statistics {
   std::uint64_t refusals = 0;  ///< calls that were refused
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;     ///< including the texts of refusals
-  std::uint64_t removed_clients = 0;  ///< clients removed because they broke the protocol
+  std::uint64_t removed_clients = 0;  ///< clients removed because they violated the protocol
   std::uint64_t lanes = 0;            ///< queue pairs that were connected for lent memory
 };
 

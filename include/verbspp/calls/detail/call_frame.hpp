@@ -25,7 +25,8 @@ enum class call_frame_kind : std::uint8_t {
 /// The number of the built-in method that compares the methods of both ends.
 inline constexpr std::uint16_t comparing_methods = 0;
 
-/// Returns the value in the byte order of the frames, which is little-endian, or converts it back.
+/// Converts a value from this machine's byte order to the byte order of the frames, which is
+/// little-endian, or back.
 template <class Integer>
 [[nodiscard]] constexpr Integer in_frame_order(Integer value) noexcept {
   if constexpr (std::endian::native == std::endian::little) return value;
@@ -64,10 +65,11 @@ struct call_header {
   call_frame_kind kind{};
   bool has_failed_lane = false;
   std::uint16_t method = 0;
-  /// The number that the caller gave the call; the answer repeats it.
+  /// The number that the caller has assigned to the call. The answer has the same number.
   std::uint32_t number = 0;
   std::uint32_t length = 0;  ///< the number of bytes that follow
-  /// In answers: how many calls the caller may send on this connection in all, modulo 2^32.
+  /// In answers: the total number of calls that the caller may send on this connection, from the
+  /// first call on, modulo 2^32.
   std::uint32_t credits = 0;
 
   void encode(std::byte* into) const noexcept {
@@ -94,7 +96,7 @@ struct call_header {
     return read;
   }
 
-  /// Turns the encoded header of a call into that of its answer.
+  /// Turns the encoded header of a call into the header of its answer.
   static void set_kind(std::byte* header, call_frame_kind kind, std::uint32_t length,
                        bool has_failed_lane) noexcept {
     header[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});

@@ -60,8 +60,8 @@ class caller_core : public counted {
   [[nodiscard]] duration_histogram durations(std::uint16_t method) const noexcept;
 
   // A call is made in three steps. 1. `begin` or `begin_waiting` returns a message for the request.
-  // 2. The caller of these functions encodes the request into `body_of(message)`. 3. `send` sends
-  // it, and returns the slot of the call, which `finish`, `wait` or `give_up` release.
+  // 2. The code that uses this class encodes the request into `body_of(message)`. 3. `send` sends
+  // the message, and returns the slot of the call, which `finish`, `wait` or `give_up` releases.
 
   /// \errors `would_block` if no call can be sent at the moment
   [[nodiscard]] result<message> begin(const method_description& of) noexcept;
@@ -92,7 +92,7 @@ class caller_core : public counted {
   [[nodiscard]] bool may_begin() noexcept;
   /// True if `begin_lending` may find a lane, or ask for one.
   [[nodiscard]] bool may_find_lane() const noexcept;
-  /// True if all places of the pool are in use. No thread is woken when one becomes free.
+  /// True if all places of the pool are in use. No thread is woken when a place becomes free.
   [[nodiscard]] bool lacks_places() const noexcept { return pool_.available() == 0; }
   /// Takes the answer. \pre is_done(slot)
   [[nodiscard]] result<message> finish(slot_index slot, const method_description& of) noexcept;
@@ -102,8 +102,8 @@ class caller_core : public counted {
   /// Ends a call whose answer has not arrived. Its slot becomes free when the answer arrives.
   void give_up(slot_index slot) noexcept;
 
-  // The queue of awaited calls that wait for a credit. Calls that do not wait fail while there is
-  // one (`would_block`), so that they do not overtake it.
+  // The queue of awaited calls that wait for a credit. While the queue is not empty, calls by
+  // `post_call` fail (`would_block`), so that they do not overtake the calls in the queue.
   void enter_queue(const method_description& of) noexcept {
     ++queued_;
     add(counters_of(of.number).counted.waits, 1);
@@ -167,7 +167,7 @@ class caller_core : public counted {
   std::uint32_t largest_request_;  ///< in bytes; both ends must accept it
   std::uint32_t sent_ = 0;
   std::uint32_t answered_ = 0;
-  /// How many calls may be sent in all: 1 at the start; the service raises it.
+  /// The total number of calls that may be sent: 1 at the start; the service increases it.
   std::uint32_t credits_ = 0;
   owned<call_slot[]> slots_{};
   owned<calling_lane[]> lanes_{};
@@ -176,11 +176,11 @@ class caller_core : public counted {
   std::uint32_t first_free_ = 0;
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};
-  /// The counters of each method, and at the end those of everything else.
+  /// The counters of each method, and at the end the counters of all other messages.
   owned<method_counters[]> counters_{};
   std::uint32_t method_count_ = 0;
   bool measures_durations_;
-  owned<duration_histogram[]> durations_{};  ///< as many as counters, if they are measured
+  owned<duration_histogram[]> durations_{};  ///< one for each of `counters_`; null if not measured
 };
 
 }  // namespace verbspp::detail

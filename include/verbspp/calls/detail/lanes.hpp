@@ -4,8 +4,8 @@
 ///
 /// A lane belongs to one call at a time. If that call ends before its answer arrives, the caller
 /// destroys its end of the lane, which ends the service's access. The connection of the messages
-/// and the calls on other lanes are not affected, as they would be if the service used a lease that
-/// was revoked. The next call opens another lane.
+/// and calls on other lanes are not affected. Without lanes, an access to a revoked lease would
+/// break the connection of the messages. The next call that lends memory connects another lane.
 #pragma once
 
 #include <verbspp/base/detail/brief_lock.hpp>
@@ -28,12 +28,13 @@
 
 namespace verbspp::detail {
 
-/// The bytes in the body of a call before its request, if the call lends memory: the encoded
-/// `remote_memory` (24), the number of the lane (2), and 0 (6).
+/// The number of bytes before the request, in the body of a call that lends memory: the encoded
+/// `remote_memory` (24 bytes), the number of the lane (2), and zeros (6).
 inline constexpr std::size_t loan_size = 32;
-/// The bytes of a request for a lane: its number (2), 0 (6), and the caller's endpoint.
+/// The size of a request for a lane, in bytes: the number of the lane (2 bytes), zeros (6), and the
+/// caller's endpoint.
 inline constexpr std::size_t lane_request_size = 8 + endpoint::encoded_size;
-/// The number of the lane in a call that lends 0 bytes.
+/// The number in place of a lane's number in a call that lends 0 bytes, which uses no lane.
 inline constexpr std::uint16_t no_lane = UINT16_MAX;
 
 /// Returns the number of the lane in the body of a call that lends memory.
@@ -49,9 +50,9 @@ struct calling_lane {
   };
   stage at = stage::closed;
   bool is_new = false;                 ///< no call has used it since it was connected
-  std::uint16_t slot = 0;              ///< if `requested`: of the call that asks the service
+  std::uint16_t slot = 0;              ///< while `requested`, the slot of the call for the lane
   bool uses_copy = false;              ///< the call lends `copy` instead of the program's memory
-  std::span<std::byte> copied_back{};  ///< the program's memory, if the service may write the copy
+  std::span<std::byte> copied_back{};  ///< the program's memory if the copy has to be copied back
   std::optional<shared_buffer<access::local_write | access::window_bind>> copy{};
   channel link{};
   lease_owner lease{};  ///< declared last, so it ends before the connection
@@ -68,7 +69,7 @@ struct calling_lane {
   }
 };
 
-/// The memory that a call lends, for the caller.
+/// The memory that a call lends, as the caller sees it.
 struct loan {
   lease_request what;
   /// For shared memory: its handle, and the function that keeps it. Otherwise null.
@@ -80,11 +81,12 @@ struct loan {
   }
 };
 
-/// Creates a channel with the parameters of another one, but without receives.
+/// Creates the channel of a lane, with the parameters of the channel `beside`, but with short
+/// queues of its own.
 [[nodiscard]] result<prepared_channel> prepare_lane(const channel_core& beside, wait_mode waiting,
                                                     access_flags rights) noexcept;
 
-/// The service's end of a lane. A call that lends memory keeps it.
+/// The service's end of a lane. A call that lends memory keeps a reference to it.
 class serving_lane : public counted {
  public:
   explicit serving_lane(channel&& link) noexcept : link_(std::move(link)) {}
@@ -98,7 +100,8 @@ class serving_lane : public counted {
                                   call_limit limit) noexcept;
   [[nodiscard]] result<void> write(const gather_list& from, const remote_destination& to,
                                    call_limit limit) noexcept;
-  /// False if a request has failed, so that the caller has to open another lane.
+  /// False if a request has failed, or another thread uses the lane. The caller then has to connect
+  /// another lane.
   [[nodiscard]] bool is_usable() noexcept;
 
  private:

@@ -47,7 +47,8 @@ class calling_client : public counted {
 
   [[nodiscard]] bool is_allocated() const noexcept { return sending_ && ready_ && lanes_; }
   void begin_turn() noexcept;
-  /// Sends the answers that are ready. When there are none left, ends the turn.
+  /// Sends the answers that are ready, until none is left or the send queue is full, and then ends
+  /// the turn.
   void end_turn(channel& link, service_core& counting) noexcept;
   /// Counts a call that has arrived. \returns false if the client had no credit for it
   [[nodiscard]] bool note_call() noexcept { return ++taken_ - answered_ <= in_flight_; }
@@ -55,7 +56,7 @@ class calling_client : public counted {
   [[nodiscard]] reference<serving_lane>& lane(std::uint16_t number) noexcept {
     return lanes_.get()[number];
   }
-  /// The client has left: answers are dropped from now on.
+  /// Records that the client has left: answers are dropped from now on.
   void leave() noexcept;
 
   // Functions for any thread.
@@ -72,7 +73,8 @@ class calling_client : public counted {
   [[nodiscard]] channel_id id() const noexcept { return id_; }
 
  private:
-  /// \returns false if the queue is full, and the answer was not sent
+  /// \returns false if the send queue is full, so that the answer was not sent; true if it was
+  /// sent, or was dropped because the channel is broken
   [[nodiscard]] bool send(channel& link, message& answer, service_core& counting) noexcept;
 
   channel_hub hub_;
@@ -84,7 +86,7 @@ class calling_client : public counted {
   owned<message[]> sending_;    ///< used only by `end_turn`
 
   brief_lock lock_{};
-  // The lock guards the following members.
+  // The lock guards the next four members.
   owned<message[]> ready_;  ///< answers to be sent, at most one for each call in flight
   std::uint32_t ready_count_ = 0;
   bool is_in_turn_ = false;
@@ -124,7 +126,8 @@ class open_call {
   }
 
   /// Encodes an answer, and sends it. `encode` gets the space for the answer, and returns its size.
-  /// \errors those of `encode`; the call is then still open, but its request is overwritten
+  /// \errors those of `encode`: the call is then still open, but `encode` may have overwritten its
+  /// request; `invalid_input` if the call was answered already
   template <class Encode>
   [[nodiscard]] result<void> answer_with(const char* operation, Encode encode) noexcept {
     if (!is_open()) [[unlikely]]
@@ -171,7 +174,7 @@ class method_handler {
   const method_description* method_;
 };
 
-/// The data about a client in the table of clients.
+/// An entry in the table of clients. Destroying it records that the client has left.
 class client_entry {
  public:
   client_entry() noexcept = default;
@@ -225,14 +228,15 @@ class service_core {
   }
   void compare(open_call& call, calling_client& client) const noexcept;
   void connect_lane(open_call& call, calling_client& client, channel& link) noexcept;
-  /// Adds the memory that the call lends to it. \returns false if the description is malformed
+  /// Adds to the call the memory that it lends. \returns false if this failed, for instance because
+  /// the description of the memory is malformed; the call is then refused
   [[nodiscard]] bool take_loan(open_call& call, calling_client& client,
                                const method_description& of) const noexcept;
 
   message_pool pool_;
   std::vector<owned<method_handler>> handlers_;  ///< sorted by the numbers of the methods
   service_options options_;
-  /// The counters of each method, and at the end those of everything else.
+  /// The counters of each method, and at the end the counters of all other messages.
   owned<service_statistics[]> counters_;
   hub_clients<client_entry> clients_;  ///< destroyed first, with the channels
 };
