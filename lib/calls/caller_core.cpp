@@ -405,10 +405,10 @@ result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept
   lease_owner ended;
   lane.lease.swap(ended);
   const result<void> revoked = ended.revoke(call_limit::of_channel());
-  // If the access was not revoked, the lease keeps the copy, which the service may still access,
-  // and the lane needs another one.
   const std::span<std::byte> back = std::exchange(lane.copied_back, {});
   if (!back.empty()) std::memcpy(back.data(), lane.copy->data(), back.size());
+  // If the access was not revoked, the lease keeps the copy, which the service may still access,
+  // and the lane needs another one.
   if (revoked.has_error()) lane.copy.reset();
   const bool is_copied = std::exchange(lane.uses_copy, false);
   lane.at = calling_lane::stage::idle;

@@ -41,7 +41,7 @@ class [[nodiscard]] received_bytes {
   [[nodiscard]] std::size_t size() const noexcept {
     return message_ ? message_.size() - detail::call_header::size : 0;
   }
-  void view() const&& = delete;  // a temporary releases its bytes: store it in a variable
+  void view() const&& = delete;  // a temporary releases its bytes: store the answer in a variable
 
  private:
   message message_{};

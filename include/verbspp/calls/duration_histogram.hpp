@@ -38,8 +38,8 @@ class duration_histogram {
   [[nodiscard]] std::uint64_t count(std::size_t range) const noexcept { return counts_[range]; }
   /// The number of all durations.
   [[nodiscard]] std::uint64_t count() const noexcept;
-  /// Returns a duration that is longer than this share of all durations: the end of a range. 0 if
-  /// there are no durations.
+  /// Returns a duration below which at least this share of all durations lies: the end of a range.
+  /// 0 if there are no durations.
   /// \param share 0 to 1; for example 0.99 for the 99th percentile
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept;
 

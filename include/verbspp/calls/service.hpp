@@ -47,7 +47,7 @@ class [[nodiscard]] received_call {
   [[nodiscard]] const request_type& request() const& noexcept VERBSPP_LIFETIMEBOUND {
     return *request_;
   }
-  void request() const&& = delete;  // a temporary is refused when it ends: store it in a variable
+  void request() const&& = delete;  // a temporary call is soon refused: store it in a variable
   /// The client that has made the call. If it was answered already, the generation of the id is 0.
   [[nodiscard]] channel_id client() const noexcept { return call_.client(); }
 
@@ -104,7 +104,8 @@ class [[nodiscard]] received_call {
 
   /// Sends the answer. Does not wait.
   /// \errors `invalid_input` if the call was answered already, or if the answer is larger than both
-  /// ends accept: in that case the call is still open, but bytes of its request are no longer valid
+  /// ends accept. If the answer is too large, the call is still open, but its request may have been
+  /// overwritten
   template <class Answer = typename Called::answer>
     requires(!std::is_void_v<Answer> && std::is_same_v<Answer, typename Called::answer>)
   result<void> answer(typename detail::value_to_send<Answer>::type value) noexcept {
@@ -112,7 +113,8 @@ class [[nodiscard]] received_call {
       return codec<Answer>::encode(value, into);
     });
   }
-  /// Informs the client that the call was executed, if the answer is void.
+  /// Sends the answer of a method whose answer is void, which informs the client that the call was
+  /// executed.
   result<void> answer() noexcept
     requires std::is_void_v<typename Called::answer>
   {
@@ -186,7 +188,7 @@ class typed_handler final : public method_handler {
   Function function_;
 };
 
-/// The handler of a method, as `handles` returns it.
+/// The handler of a method, as returned by `handles`.
 template <Method Called, class Function>
 struct handling {
   Function function;
@@ -201,9 +203,9 @@ struct handling {
 ///
 /// The first answers at once; an error that it returns refuses the call. The second may store the
 /// call, and answer it later. Several threads may call a handler at the same time if several
-/// threads serve. Calls of one client are passed to handlers one after the other, in order. A
-/// handler that throws an exception refuses the call, and `service::serve` or `service::poll`
-/// passes the exception on.
+/// threads serve. Calls of one client are passed to handlers one after the other, in order. If a
+/// handler throws an exception, the call is refused, and `service::serve` or `service::poll` throws
+/// the exception to its caller.
 template <Method Called, class Function>
   requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
                                detail::AnswersAtOnce<std::decay_t<Function>, Called>,

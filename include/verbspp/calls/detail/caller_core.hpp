@@ -99,7 +99,8 @@ class caller_core : public counted {
   /// Waits for the answer, and takes it.
   [[nodiscard]] result<message> wait(slot_index slot, const method_description& of,
                                      const wait_limit& until) noexcept;
-  /// Ends a call whose answer has not arrived. Its slot becomes free when the answer arrives.
+  /// Ends a call without taking its answer. If the answer has not arrived yet, the slot becomes
+  /// free when it arrives.
   void give_up(slot_index slot) noexcept;
 
   // The queue of awaited calls that wait for a credit. While the queue is not empty, calls by
@@ -151,11 +152,12 @@ class caller_core : public counted {
   [[nodiscard]] result<calling_lane*> find_lane() noexcept;
   [[nodiscard]] result<void> request_lane(calling_lane& lane) noexcept;
   [[nodiscard]] result<calling_lane*> connect_lane(calling_lane& lane) noexcept;
-  /// Copies the memory that a call lends to the memory of the lane. \returns false if the memory is
-  /// to be lent itself
+  /// Copies the memory that a call lends into the buffer of the lane. \returns false if the memory
+  /// was not copied, and has to be lent directly
   [[nodiscard]] bool copy(calling_lane& lane, const loan& lent) noexcept;
   [[nodiscard]] result<void> grant(calling_lane& lane, const loan& lent) noexcept;
-  /// Ends the lease of an answered call. \param has_failed true if the service can't use the lane
+  /// Ends the lease of a call that was answered, or that will not be sent.
+  /// \param has_failed true if the lane cannot be used again
   [[nodiscard]] result<void> end_loan(calling_lane& lane, bool has_failed) noexcept;
 
   channel_core& core_;
@@ -164,7 +166,8 @@ class caller_core : public counted {
   channel link_{};
   std::uint32_t in_flight_;
   std::uint32_t message_size_;
-  std::uint32_t largest_request_;  ///< in bytes; both ends must accept it
+  std::uint32_t
+      largest_request_;  ///< in bytes; after `start`, the smaller `message_size` of both ends
   std::uint32_t sent_ = 0;
   std::uint32_t answered_ = 0;
   /// The total number of calls that may be sent: 1 at the start; the service increases it.
@@ -172,7 +175,7 @@ class caller_core : public counted {
   owned<call_slot[]> slots_{};
   owned<calling_lane[]> lanes_{};
   std::uint32_t lane_count_;
-  std::uint32_t copied_size_;  ///< 0 if the device has no memory windows
+  std::uint32_t copied_size_;  ///< set to 0 if the device turns out to have no memory windows
   std::uint32_t first_free_ = 0;
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};

@@ -50,7 +50,7 @@ struct calling_lane {
   };
   stage at = stage::closed;
   bool is_new = false;                 ///< no call has used it since it was connected
-  std::uint16_t slot = 0;              ///< while `requested`, the slot of the call for the lane
+  std::uint16_t slot = 0;              ///< while `requested`, the slot of that request
   bool uses_copy = false;              ///< the call lends `copy` instead of the program's memory
   std::span<std::byte> copied_back{};  ///< the program's memory if the copy has to be copied back
   std::optional<shared_buffer<access::local_write | access::window_bind>> copy{};

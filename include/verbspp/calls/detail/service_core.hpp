@@ -61,7 +61,7 @@ class calling_client : public counted {
 
   // Functions for any thread.
 
-  /// Passes an answer to the thread that has the client's next turn.
+  /// Passes an answer to the thread that has the client's turn, or will have its next turn.
   void deliver(message&& answer) noexcept;
   /// The size of the largest answer that the client accepts, in bytes.
   [[nodiscard]] std::uint32_t answer_size() const noexcept {
@@ -217,7 +217,7 @@ class service_core {
 
  private:
   void serve(turn client);
-  /// \returns false if the client has broken the protocol
+  /// \returns false if the client has violated the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
                           message&& arrived);
   /// The index of a method's handler; the number of handlers if there is none.
