@@ -120,8 +120,8 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel. An
 /// `exchange_session` does not need this class: Asio can wait for its socket directly.
 ///
-/// Move-only. It must not outlive the execution context. Thread rule: one thread at a time, like
-/// Asio's own objects: if several threads run the context, the executor has to be a strand.
+/// Move-only. It must not outlive the execution context. Thread rule: one thread at a time, as for
+/// Asio's own objects. If several threads run the context, the executor has to be a strand.
 template <EventSource Source>
 class asio_source {
  public:
@@ -143,10 +143,10 @@ class asio_source {
   ~asio_source() { end(); }
 
   [[nodiscard]] executor_type get_executor() const { return waits_->descriptor.get_executor(); }
-  /// Waits until the source may have work: then call its own function that never blocks, such as
-  /// `poll` or `advance`. Only one wait may be in progress. While it is, do not call functions of
-  /// the source that may read its events; to call one, `cancel` the wait and start it again
-  /// afterwards.
+  /// Waits until the source may have work. Then call the source's own function that never blocks,
+  /// such as `poll` or `advance`. Only one wait may be in progress. During the wait, do not call
+  /// functions of the source that may read its events; to call one, `cancel` the wait, and start
+  /// another one afterwards.
   ///
   /// Completes with a `result<void>`. A cancellation slot may end the wait, without effects on the
   /// source.

@@ -27,7 +27,7 @@ enum class error_kind : std::uint8_t {
   timed_out,           ///< ETIMEDOUT, and operations that did not finish by their limit
   cancelled,           ///< ECANCELED, and operations that were asked to stop before they finished
   busy,                ///< EBUSY
-  would_block,         ///< a queue or a message pool has no room, or too many calls are in flight
+  would_block,         ///< a queue is full, a message pool is empty, or no other call may be sent
   mismatch,            ///< the ends of a connection, or objects used together, are incompatible
   not_connected,       ///< ENOTCONN, and channels or peers that are not, or no longer, connected
   failed_request,      ///< a posted request failed; `work_error::from` returns the details
@@ -109,7 +109,7 @@ class error {
     return result;
   }
 
-  /// Returns the error for a `value` of `subject` that is invalid on every device.
+  /// Returns the error for a `value` that is outside the fixed range of `subject`.
   template <std::integral Integer>
   [[nodiscard]] static constexpr error out_of_range(const char* operation, const char* subject,
                                                     Integer value,

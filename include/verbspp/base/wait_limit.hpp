@@ -150,8 +150,8 @@ class wait_limit {
   }
   /// The time at which the wait ends; `time_point::max()` if no time ends it.
   [[nodiscard]] constexpr time_point deadline() const noexcept { return at_; }
-  /// Returns the time that is left. It is 0 if the deadline has passed or a stop was requested;
-  /// otherwise, a limit without a deadline returns nothing.
+  /// Returns the time that is left: 0 if the deadline has passed or a stop was requested; otherwise
+  /// empty if the limit has no deadline.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> remaining() const noexcept;
   /// The time until which a thread may sleep before it checks the limit again: the deadline or,
   /// with a token, 10 ms from now if that is earlier; `time_point::min()` if a stop was requested.
@@ -184,8 +184,8 @@ class wait_limit {
  private:
   template <class Number, class Period>
   [[nodiscard]] static time_point after(std::chrono::duration<Number, Period> length) noexcept {
-    // The durations are compared as floating-point numbers, which cannot overflow. A NaN counts as
-    // not above zero.
+    // The durations are compared as floating-point numbers, so the conversion does not overflow. A
+    // NaN counts as not above zero.
     using seconds = std::chrono::duration<double>;
     constexpr seconds hundred_years = std::chrono::hours(24) * 36525;
     const seconds approximate = length;
