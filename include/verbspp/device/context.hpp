@@ -127,14 +127,15 @@ class context {
   /// \errors `invalid_input` if the device has no such port, `resource_exhausted`
   [[nodiscard]] result<gid_table> query_gid_table(port_number port) const noexcept;
 
-  /// Returns the device's next asynchronous event, if one is available; never blocks
-  /// (`ibv_get_async_event`). Each event is returned only once, to one of the threads that call
-  /// this. An event about a failure also ends the library's waits that depend on the failed object.
+  /// Returns the device's next asynchronous event, if one is available (`ibv_get_async_event`).
+  /// Does not block, except in the case that `from_native` describes. Each event is returned only
+  /// once, to one of the threads that call this. An event about a failure also ends the library's
+  /// waits that depend on the failed object.
   ///
   /// Waits that watch for failures (`completion_queue_with::wait_watching`) also read the available
-  /// events. They keep at most 64 of them, in order, and this call returns those first. When there
-  /// is no room, the oldest event of the lowest severity is dropped. Events about an object are
-  /// dropped when it is destroyed.
+  /// events. The library keeps at most 64 of these events, in order, and this call returns the kept
+  /// events first. When there is no room, the oldest event of the lowest severity is dropped. Kept
+  /// events about an object are dropped when the object is destroyed.
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
   /// Waits for the next asynchronous event. The result is empty only if the limit is reached first.

@@ -122,9 +122,9 @@ class device_list {
     return {state_, state_->devices[index]};
   }
   [[nodiscard]] iterator begin() const& noexcept VERBSPP_LIFETIMEBOUND { return {this, 0}; }
-  void begin() const&& = delete;  // iterators point to the list: store it in a variable
+  void begin() const&& = delete;  // iterators point to the list: store the list in a variable
   [[nodiscard]] iterator end() const& noexcept VERBSPP_LIFETIMEBOUND { return {this, size()}; }
-  void end() const&& = delete;  // iterators point to the list: store it in a variable
+  void end() const&& = delete;  // iterators point to the list: store the list in a variable
 
   /// \errors `not_found` if no device has that name
   [[nodiscard]] result<device> find(std::string_view name) const noexcept;

@@ -35,7 +35,8 @@ enum class fork_safety : std::uint8_t {
 [[nodiscard]] const char* to_string(fork_safety safety) noexcept;
 
 /// Asks libibverbs whether registered memory survives a fork() (`ibv_is_fork_initialized`).
-/// \errors `not_supported` if libibverbs is older than 1.13 (rdma-core 35), which cannot report it
+/// \errors `not_supported` if the library was built with a libibverbs older than 1.13 (rdma-core
+/// 35), which cannot report it
 [[nodiscard]] result<fork_safety> fork_status() noexcept;
 
 /// Makes registered memory survive a fork() on kernels that do not ensure this themselves

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The NUMA node that a device is attached to. Threads on this node access the device faster than
-/// others do, and the device accesses the memory of this node faster than other memory.
+/// other threads do, and the device accesses the memory of this node faster than other memory.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
