@@ -67,7 +67,7 @@ class pending_lookup {
   /// A file descriptor that becomes readable when the lookup has been answered.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// Returns the addresses. \pre the lookup has been answered
-  /// \errors `not_found` if the name has no address
+  /// \errors `not_found` if the name has no address, or could not be resolved; `resource_exhausted`
   [[nodiscard]] result<host_addresses> addresses() const noexcept;
 
  private:

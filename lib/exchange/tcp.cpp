@@ -39,7 +39,7 @@ bool is_passing(int errnum) noexcept {
 error taken_port(const socket_address& address) noexcept {
   std::array<char, detail::longest_words> words{};
   std::snprintf(words.data(), words.size(),
-                "another socket has %s (EADDRINUSE): choose another port, or 0 for a free one",
+                "another socket uses %s (EADDRINUSE): choose another port, or 0 for a free one",
                 detail::printed_address(address).text.data());
   return detail::error_in_words(error_kind::busy, listening, words.data(), EADDRINUSE);
 }

@@ -158,7 +158,8 @@ class exchange_session {
   using values = detail::exchanged_values<Theirs>;
 
  public:
-  /// The result of `finish`: `exchanged_channel<Theirs>` or `exchanged_queue_pair<..., Theirs>`.
+  /// The result of `finish`: `exchanged_channel<Theirs>` or `exchanged_queue_pair<..., Theirs>`, or
+  /// `Theirs` if a channel is connected in place.
   using outcome = typename end::template outcome<Theirs>;
 
   /// Starts a session; nothing is sent before the first `advance`. `mine` is one value, or a

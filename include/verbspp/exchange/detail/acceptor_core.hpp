@@ -27,7 +27,8 @@ class acceptor_core {
   virtual ~acceptor_core();
 
   /// Starts to accept clients at the listener.
-  /// \errors `invalid_input` if an option is out of range; `resource_exhausted`
+  /// \errors `invalid_input` if an option is out of range, or the listener is not open;
+  /// `resource_exhausted`
   [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
   [[nodiscard]] result<void> advance() noexcept;
   [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;

@@ -41,8 +41,8 @@ class peer_search {
   /// \returns true when both ends have agreed on a connection, and have sent their offers
   /// \errors as `meet`, except for those of the queue pair's handshake
   [[nodiscard]] virtual result<bool> advance() noexcept = 0;
-  /// Returns the exchange on that connection. This object continues to own the socket until
-  /// `take_socket` is called.
+  /// Returns the exchange on the chosen connection, once `advance` has returned true. This object
+  /// continues to own the socket until `take_socket` is called.
   [[nodiscard]] virtual owned<exchange_core> take_exchange() noexcept = 0;
   [[nodiscard]] virtual tcp_socket take_socket() noexcept = 0;
 
