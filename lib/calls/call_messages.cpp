@@ -46,7 +46,9 @@ std::uint8_t number_of(access_flags rights) noexcept {
 }
 
 error no_list() noexcept {
-  return {error_kind::invalid_input, "list of methods", "the peer has sent a malformed list"};
+  return {
+      error_kind::invalid_input, "list of methods",
+      "the peer has sent a malformed list: the two ends use different versions of the protocol"};
 }
 
 constexpr const char* refused = "the service has refused the call";

@@ -29,7 +29,7 @@ inline constexpr std::size_t largest_comparison = 128;
                                                      std::uint32_t size) noexcept {
   constexpr std::uint32_t largest = 1U << 30;
   if (size >= largest_comparison && size <= largest) return success();
-  return error::out_of_range(operation, "message_size", size, "128 bytes to 1 GiB");
+  return error::out_of_range(operation, "message_size", size, "use 128 bytes to 1 GiB");
 }
 
 /// Writes a list of methods.

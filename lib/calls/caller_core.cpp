@@ -62,10 +62,10 @@ caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
 result<reference<caller_core>> caller_core::open(prepared_channel& link,
                                                  const caller_options& options) noexcept {
   if (options.in_flight == 0 || options.in_flight > UINT16_MAX)
-    return error::out_of_range(opening, "in_flight", options.in_flight, "1 to 65535 calls");
+    return error::out_of_range(opening, "in_flight", options.in_flight, "use 1 to 65535 calls");
   VERBSPP_TRYV(check_message_size(opening, options.message_size));
   if (options.lanes == 0 || options.lanes >= no_lane)
-    return error::out_of_range(opening, "lanes", options.lanes, "1 to 65534");
+    return error::out_of_range(opening, "lanes", options.lanes, "use 1 to 65534");
   channel_core& core = channel_access::core_of(link);
   if (core.state() == channel_state::empty) return channel_core::refusal_of_empty(opening);
   if (core.connection().type() != transport::rc)
@@ -140,7 +140,7 @@ result<void> caller_core::compare(std::span<const method_description* const> met
       std::ranges::any_of(methods, [](const auto* each) { return !each->lends.empty(); });
   if (lends && largest_request_ < lane_request_size)
     return error::out_of_range(starting, "message_size", largest_request_,
-                               "at least 376 bytes at both ends, since a method lends memory");
+                               "use at least 376 bytes at both ends, since a method lends memory");
   return success();
 }
 

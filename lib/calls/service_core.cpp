@@ -164,11 +164,11 @@ result<owned<service_core>> service_core::create(
     std::vector<owned<method_handler>> handlers) noexcept {
   constexpr std::uint32_t most = UINT16_MAX;
   if (options.clients == 0 || options.clients > most)
-    return error::out_of_range(creating, "clients", options.clients, "1 to 65535");
+    return error::out_of_range(creating, "clients", options.clients, "use 1 to 65535");
   if (options.in_flight == 0 || options.in_flight > most)
-    return error::out_of_range(creating, "in_flight", options.in_flight, "1 to 65535 calls");
+    return error::out_of_range(creating, "in_flight", options.in_flight, "use 1 to 65535 calls");
   if (options.lanes >= no_lane)
-    return error::out_of_range(creating, "lanes", options.lanes, "0 to 65534");
+    return error::out_of_range(creating, "lanes", options.lanes, "use 0 to 65534");
   VERBSPP_TRYV(check_message_size(creating, options.message_size));
   std::ranges::sort(handlers, {}, [](const auto& each) { return each->method().number; });
   for (std::size_t i = 1; i < handlers.size(); ++i)
@@ -306,9 +306,9 @@ bool service_core::take(const reference<calling_client>& client, channel& link, 
   const method_handler* const handler = handlers_[index].get();
   const method_description& method = handler->method();
   if (!method.lends.empty() != (header->kind == call_frame_kind::lending_call)) {
-    call.refuse(error_kind::mismatch, method.lends.empty()
-                                          ? "the call lends memory, which the service can't use"
-                                          : "the call lends no memory, which the service needs");
+    call.refuse(error_kind::mismatch,
+                method.lends.empty() ? "the call lends memory, but the service expects none"
+                                     : "the call lends no memory, but the service expects some");
     return true;
   }
   if (!method.lends.empty() && !take_loan(call, *client.get(), method)) return true;

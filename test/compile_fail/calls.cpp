@@ -81,7 +81,7 @@ auto handle() {
 }
 
 // case: reading_memory_that_was_lent_to_be_written
-// expect: calls of this method lend memory only to be written
+// expect: the service may only write to the memory that calls of this method lend
 auto take(received_call<load>& call, window_memory& own) { return call.BAD(read) GOOD(write)(own); }
 
 // case: bytes_of_a_temporary_answer

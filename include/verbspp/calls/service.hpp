@@ -80,7 +80,7 @@ class [[nodiscard]] received_call {
     requires LendsMemory<Called>
   {
     static_assert(Called::lends.contains(access::remote_read),
-                  "calls of this method lend memory only to be written");
+                  "the service may only write to the memory that calls of this method lend");
     return call_.read(into, offset, limit);
   }
   /// Writes to the memory that the caller lends, beginning with byte `offset`. Otherwise as `read`.
@@ -98,7 +98,7 @@ class [[nodiscard]] received_call {
     requires LendsMemory<Called>
   {
     static_assert(Called::lends.contains(access::remote_write),
-                  "calls of this method lend memory only to be read");
+                  "the service may only read the memory that calls of this method lend");
     return call_.write(from, offset, limit);
   }
 
