@@ -73,7 +73,7 @@ class private_data {
   template <class Value>
   private_data(const Value&)
       VERBSPP_DETAIL_REFUSED(std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,
-                             "private data travels as the bytes of the value itself, and a pointer "
+                             "private data is sent as the bytes of the value itself, and a pointer "
                              "or view means nothing to the peer: for bytes that are elsewhere, "
                              "use private_data::from(bytes)");
   template <class Value>
