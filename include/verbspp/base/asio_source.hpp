@@ -80,7 +80,8 @@ class asio_wait {
     if (!waits.descriptor.is_open()) waits.descriptor.assign(source_.file_descriptor(), failed);
     if (failed) {
       outcome_ = error::from_errno(failed.value(), "asio_source::async_wait",
-                                   "Asio does not accept the descriptor of the event source");
+                                   "Asio does not accept the descriptor of the event source: does "
+                                   "another asio_source wait for it?");
       return false;
     }
     const wait_limit::time_point deadline = source_.deadline();

@@ -285,7 +285,7 @@ class exchange_session {
  private:
   [[nodiscard]] static error empty() noexcept {
     return {error_kind::invalid_input, "exchange_session",
-            "this session was moved from, or finish has returned its outcome already"};
+            "this session was moved from, or finish has already returned its result"};
   }
   exchange_session(detail::owned<detail::exchange_core> core, End&& prepared) noexcept
       : prepared_(std::move(prepared)), core_(std::move(core)) {}

@@ -114,7 +114,7 @@ struct exchanged_field<Structure> {
                 "strings, containers and pointers");
   static_assert(
       std::has_unique_object_representations_v<Structure>,
-      "a structure travels as its bytes: padding would reveal previous contents of memory "
+      "a structure is sent as its bytes: padding would reveal previous contents of memory "
       "to the peer, so replace it with members; send floating point numbers as separate "
       "values");
 
