@@ -34,7 +34,7 @@ struct caller_options {
 struct caller_statistics {
   std::uint64_t calls = 0;         ///< calls that were sent
   std::uint64_t answers = 0;       ///< answers that were taken
-  std::uint64_t refusals = 0;      ///< refusals by the service that were taken
+  std::uint64_t refusals = 0;      ///< refusals that were taken
   std::uint64_t given_up = 0;      ///< calls that ended before their answer was taken
   std::uint64_t late_answers = 0;  ///< answers to calls that had ended
   std::uint64_t waits = 0;         ///< calls that waited until they could be sent
