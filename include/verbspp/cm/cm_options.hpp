@@ -39,9 +39,9 @@ struct cm_rejection {
 
 /// The options of a listener.
 struct cm_listener_options {
-  /// The maximum number of requests that can wait to be accepted: 1 to 1024, which is the kernel's
-  /// own limit (net.rdma_ucm.max_backlog). The kernel drops any further requests, which the kernels
-  /// of their senders retransmit about every four seconds.
+  /// The maximum number of requests that can wait to be accepted: 1 to 1024, which is the default
+  /// of the kernel's own limit (net.rdma_ucm.max_backlog). The kernel drops any further requests,
+  /// which the kernels of their senders retransmit about every four seconds.
   int backlog = 64;
   /// Permits binding an address that other identifiers have bound with this option. Only one of
   /// them may listen. On newer kernels, such as 6.1, an identifier can listen only while no other
