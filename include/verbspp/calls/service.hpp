@@ -27,7 +27,7 @@ namespace verbspp {
 /// Destroying it without an answer refuses the call, so every call gets an answer or a refusal. It
 /// may outlive the client's connection, and the service: answering it then has no effect.
 ///
-/// A move-only owner. Thread rule: as for a plain value; it may move between threads.
+/// A move-only owner. Thread rule: as for a plain value; it may be moved to another thread.
 template <Method Called>
 class [[nodiscard]] received_call {
  public:
