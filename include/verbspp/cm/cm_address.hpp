@@ -42,7 +42,7 @@ class cm_address {
   [[nodiscard]] cm_address with_port(std::uint16_t port) const noexcept;
 
   friend bool operator==(const cm_address& a, const cm_address& b) noexcept;
-  /// Prints "192.0.2.1:7174" or "[2001:db8::1]:7174".
+  /// Prints "192.0.2.1:7174" or "[2001:db8::1]:7174", or "no address" if the address is empty.
   friend std::ostream& operator<<(std::ostream& out, const cm_address& address);
 
  private:
