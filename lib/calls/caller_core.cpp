@@ -585,7 +585,7 @@ void caller_core::give_up(slot_index index) noexcept {
 
 namespace {
 
-/// Adds counters that another thread may change.
+/// Adds the counters `counted`, which another thread may change, to `sum`.
 void add_to(caller_statistics& sum, const caller_statistics& counted) noexcept {
   const auto add = [](std::uint64_t& into, const std::uint64_t& counter) {
     into += __atomic_load_n(&counter, __ATOMIC_RELAXED);

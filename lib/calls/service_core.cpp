@@ -432,7 +432,7 @@ bool service_core::take_loan(open_call& call, calling_client& client,
 
 namespace {
 
-/// Adds counters that other threads may change.
+/// Adds the counters `counted`, which other threads may change, to `sum`.
 void add_to(service_statistics& sum, const service_statistics& counted) noexcept {
   const auto add = [](std::uint64_t& into, const std::uint64_t& counter) {
     into += __atomic_load_n(&counter, __ATOMIC_RELAXED);

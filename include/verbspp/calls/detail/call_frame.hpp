@@ -36,13 +36,13 @@ template <class Integer>
   return std::bit_cast<Integer>(bytes);
 }
 
-/// Writes a number of a message.
+/// Writes a number into a message.
 template <class Integer>
 void put_in_frame(std::byte* into, Integer value) noexcept {
   value = in_frame_order(value);
   std::memcpy(into, &value, sizeof value);
 }
-/// Reads a number of a message.
+/// Reads a number from a message.
 template <class Integer>
 [[nodiscard]] Integer get_from_frame(const std::byte* from) noexcept {
   Integer value{};
