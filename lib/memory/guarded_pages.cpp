@@ -38,11 +38,12 @@ struct guarded_range {
 
 std::mutex ranges_mutex;
 guarded_range* ranges = nullptr;
-// False as long as no pages are recorded, so that programs without such pages take no lock.
+// False until pages are recorded for the first time, so that programs without such pages take no
+// lock.
 std::atomic<bool> some_are_known = false;
 
 void protect(const guarded_range& range, std::uint64_t index, int protection) noexcept {
-  // If this fails, a write to the page during a request might remain undetected.
+  // A failure is ignored: if the page cannot be protected, writes to it only remain undetected.
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   static_cast<void>(::mprotect(reinterpret_cast<void*>(range.start + index * range.page),
                                range.page, protection));

@@ -268,7 +268,8 @@ result<void> memory_registration::change(const registration_change& changes) noe
   range_ = {};
   deregister_or_report(std::exchange(native_, nullptr));
   return error::from_errno(errnum, reregistering,
-                           "the region had become unusable, and was deregistered");
+                           "the region became unusable, and was deregistered: register the memory "
+                           "again");
 }
 
 error region_is_gone(const char* operation) noexcept {

@@ -7,8 +7,8 @@
 namespace verbspp::detail {
 
 // The addresses by which a registration is accessed may differ from the addresses of its memory in
-// the program, which may have other memory there. If a tool watches memory, such registrations are
-// recorded, so that the other memory is not mistaken for theirs.
+// the program, and the program may have unrelated memory at them. If a tool watches memory, such
+// addresses are recorded, so that the unrelated memory is not watched by mistake.
 
 /// Records that the `length` addresses starting at `start` belong to a registration, and do not
 /// refer to the program's memory.

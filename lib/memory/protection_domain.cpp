@@ -107,7 +107,8 @@ result<ibv_pd*> protection_domain::release() && noexcept {
   VERBSPP_TRYV(detail::check_usable(operation, *this));
   if (state_->below)
     return error(error_kind::invalid_input, operation,
-                 "a parent domain depends on the library's thread domain");
+                 "a parent domain cannot be released, because it uses a thread domain that the "
+                 "library owns");
   if (!state_.is_only())
     return error(error_kind::busy, operation,
                  "other handles of the protection domain, or objects created in it, still exist");

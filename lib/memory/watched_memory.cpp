@@ -110,7 +110,7 @@ struct other_range {
 
 std::mutex other_ranges_mutex;
 other_range* other_ranges = nullptr;
-// False as long as no range is recorded, so that most programs take no lock.
+// False until a range is recorded for the first time, so that most programs take no lock.
 std::atomic<bool> some_are_otherwise = false;
 
 bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {

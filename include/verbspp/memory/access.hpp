@@ -10,9 +10,9 @@
 
 namespace verbspp {
 
-/// Access rights to registered memory: those of this side's device, and those of peers, which
-/// access the memory through a queue pair. The enumerators have the values of `ibv_access_flags`.
-/// This side's device may always read the memory.
+/// The rights to access registered memory, for this side's device and for peers, which access it
+/// through a queue pair. The enumerators have the values of `ibv_access_flags`. This side's device
+/// may always read the memory.
 enum class access_flag : unsigned {
   local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device may write data that is received or read
   remote_write = IBV_ACCESS_REMOTE_WRITE,

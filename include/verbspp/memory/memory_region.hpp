@@ -380,8 +380,8 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   // If the device supports it, changing a registration (`ibv_rereg_mr`) is cheaper than registering
   // the memory again. Requests in flight that use the region fail. These functions consume the
   // region. On success, the result contains the region, possibly with different keys, so peers need
-  // a new handle. On failure, the region is unchanged, unless it had become unusable and was
-  // therefore deregistered (`native_handle()` is then null).
+  // a new handle. On failure, the region is unchanged, unless the failed call has made it unusable:
+  // in that case, it has been deregistered (`native_handle()` is then null).
 
   /// Changes the rights.
   /// \errors `not_supported` if the driver lacks support, `invalid_input` (mainly if the region was

@@ -198,8 +198,8 @@ inline constexpr mistake mistaken_for = mistake_of<Element, Other>();
 
 }  // namespace detail
 
-/// The elements of one work request: no element, a single element, or a contiguous range of
-/// elements.
+/// The elements of one work request: no element, a single element, a contiguous range of elements,
+/// or inline bytes.
 ///
 /// A single element, and the address and length of inline bytes, are stored by value, so a request
 /// with these can be stored and returned. The list only refers to the elements of a range. These

@@ -238,7 +238,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   }
 
   /// The handle that a peer needs to access the buffer. It does not keep the memory alive: a peer
-  /// may use it only as long as a handle or a request on this side does so.
+  /// may use it only as long as a handle or a request on this side keeps the memory alive.
   /// \errors `invalid_input` if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
@@ -262,8 +262,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     pages_->add();
     return {.keeper = pages_};
   }
-  /// Used by the library only: as `keep`, but the use of this handle continues, and the handle
-  /// becomes empty.
+  /// Used by the library only: like `keep`, but passes on the use that this handle has counted,
+  /// instead of counting another one, and leaves the handle empty.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES VERBSPP_DATA_PATH detail::kept_memory
   give() && noexcept {
     return {.keeper = std::exchange(pages_, nullptr)};

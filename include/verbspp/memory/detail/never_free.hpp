@@ -19,7 +19,7 @@ template <class Memory>
   if (auto* const kept = new (std::nothrow) entry{std::move(memory), nullptr})
     kept->next = __atomic_exchange_n(&all, kept, __ATOMIC_RELAXED);
   else {
-    // There is no room for an entry, so the memory moves to an object that is never destroyed.
+    // The entry could not be allocated, so the memory moves to an object that is never destroyed.
     alignas(Memory) std::byte place[sizeof(Memory)];
     new (place) Memory(std::move(memory));
   }
