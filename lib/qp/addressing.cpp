@@ -15,8 +15,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The network interfaces to which the GIDs belong. Empty if no GID belongs to an interface, or if
-/// the kernel does not report them. In these cases, the subnets of the addresses are unknown.
+/// The network interfaces of this network namespace, to which GIDs may belong. Empty if none of the
+/// given GIDs names an interface, or if the kernel does not report the interfaces.
 class known_interfaces {
  public:
   explicit known_interfaces(std::span<const gid_entry> gids) noexcept {

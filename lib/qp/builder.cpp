@@ -93,7 +93,8 @@ result<void> check_parents(const queue_pair_settings& settings) noexcept {
   if (!known.contains(settings.connection.access))
     return error::out_of_range(building, "access flags", settings.connection.access.bits,
                                "a queue pair accepts only the access flags local_write, "
-                               "remote_write, remote_read and remote_atomic");
+                               "remote_write, remote_read, remote_atomic, flush_global and "
+                               "flush_persistent");
   return success();
 }
 

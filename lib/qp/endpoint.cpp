@@ -372,8 +372,8 @@ result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept 
     return success();
   return error::outdated("compare endpoints", "generation of the remote end", remote.generation,
                          last.generation,
-                         "this is an endpoint of an earlier connection: the peer must send the "
-                         "endpoint that it has after its reset");
+                         "this is an endpoint of an earlier connection: the peer must renew its "
+                         "channel, and send its new endpoint");
 }
 
 }  // namespace verbspp

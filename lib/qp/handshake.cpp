@@ -124,7 +124,8 @@ error explained(const error& cause, const endpoint& local, const endpoint& remot
   const auto pair = choose_addresses(local, remote);
   if (!pair.has_value()) return cause;
   if (pair.assume_value().is_doubtful) return in_doubt(cause, pair.assume_value());
-  // An address without a subnet has no network interface, so the kernel's routes do not matter.
+  // If the subnet of the local address is unknown, no network interface is known to have the
+  // address, so the kernel's routes say nothing about it.
   const bool is_routed = pair.assume_value().reach == address_reach::routed &&
                          pair.assume_value().local.prefix_length != offered_address::unknown_prefix;
   const char* const wrong =
@@ -247,7 +248,7 @@ Value agreed(Value local, Value remote) noexcept {
   return local.value() != 0 ? local : remote;
 }
 
-/// Returns a route that has the builder's parameters.
+/// Returns a route that has this traffic class, and otherwise the builder's parameters.
 global_route route_to(const queue_pair_data& queue_pair, const gid& address, gid_index source,
                       traffic_class of_packets) noexcept {
   const connection_parameters& given = queue_pair.parameters;

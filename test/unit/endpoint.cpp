@@ -521,8 +521,8 @@ TEST_CASE("an endpoint of an earlier connection is refused with both generations
   };
   CHECK(refused(3, 3) ==
         "compare endpoints: generation of the remote end: 3 is not above 3, the previous one; this "
-        "is an endpoint of an earlier connection: the peer must send the endpoint that it has "
-        "after its reset");
+        "is an endpoint of an earlier connection: the peer must renew its channel, and send its "
+        "new endpoint");
   CHECK(contains(refused(2, 3), "2 is not above 3"));
   CHECK(contains(refused(1, 0xffffffff), "1 is not above 4294967295"));
 

@@ -86,10 +86,10 @@ struct unusable_addresses {
   unsigned down = 0;   ///< the network interface is down
 };
 
-/// Returns the addresses that a RoCE port offers: the entries of its GID table whose network
-/// interface is up. Their order is IPv4, global IPv6, unique local IPv6, link-local IPv6,
-/// link-local IPv4; within each of these, RoCE v2 before v1, and then by index. If no entry names
-/// an interface (software devices), all addresses except loopback addresses are offered, with
+/// Returns the addresses that a RoCE port offers: the entries of its GID table that peers can use
+/// (see `unusable_addresses`). Their order is IPv4, global IPv6, unique local IPv6, link-local
+/// IPv6, link-local IPv4; within each of these, RoCE v2 before v1, and then by index. If no entry
+/// names an interface (software devices), all addresses except loopback addresses are offered, with
 /// unknown subnets.
 /// \param unusable if not null, the numbers of unusable entries are added to it
 [[nodiscard]] address_offer offer_of(std::span<const gid_entry> table,
@@ -122,8 +122,8 @@ struct address_pair {
 /// The two addresses of a pair must have the same RoCE version, family (IPv4, IPv6) and scope
 /// (link-local, unique local, global). RoCE v1 is not routed, and addresses that are tagged with
 /// different VLANs can't be on the same link. The best of the possible pairs is selected: same
-/// subnet before routed before link-local; same VLAN before different VLANs; v2 before v1; then the
-/// pair whose addresses come first in the two offers.
+/// subnet before routed before link-local; same VLAN before different VLANs, except for routed
+/// pairs; v2 before v1; then the pair whose addresses come first in the two offers.
 /// \errors `mismatch` with the reason if no pair is possible
 [[nodiscard]] result<address_pair> choose_addresses(const address_offer& local,
                                                     const address_offer& remote) noexcept;

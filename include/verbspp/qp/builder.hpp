@@ -196,8 +196,8 @@ class queue_pair_parameters {
 
  public:
   /// Required on RC and UC. The rights that the peer has through this queue pair: local write (for
-  /// messages that fill receives), remote read, remote write, remote atomic. The memory must grant
-  /// them as well.
+  /// messages that fill receives), remote read, remote write, remote atomic, and the rights to RDMA
+  /// flush. The memory must grant them as well.
   [[nodiscard]] auto access(access_flags rights) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::access>
   {

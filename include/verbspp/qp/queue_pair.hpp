@@ -188,7 +188,7 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Performs a transition (`ibv_modify_qp`) and returns the queue pair in its new state.
   ///
   /// Consumes the queue pair, which is destroyed on failure. The endpoint is updated if the
-  /// attributes change the port, its addresses, or the send PSN.
+  /// attributes change the port, and thus its addresses, the send PSN or the queue key.
   /// \errors `invalid_input` if this queue pair was moved from; `mismatch` if the path is for a
   /// link layer other than the port's; `timed_out` if the path's address does not resolve; other
   /// errors of the device, such as `invalid_input`. The message of a device's error names the
@@ -286,8 +286,8 @@ class VERBSPP_CONSUMABLE queue_pair
     return in_state<Claimed>(std::move(data_));
   }
 
-  /// Returns the path to another queue pair. The hop limit, traffic class and similar parameters
-  /// come from the builder.
+  /// Returns the path to another queue pair, with the builder's parameters, such as the hop limit.
+  /// If the builder's traffic class or service level is 0, the endpoint's value is used.
   /// \errors `mismatch`, `invalid_input` if the endpoint is not suitable for this queue pair
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<path> path_to(
       const struct endpoint& remote) const noexcept {
@@ -375,7 +375,7 @@ class VERBSPP_CONSUMABLE queue_pair
   /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the queue
   /// pair, because drivers hold the queue pair's lock from `ibv_wr_start` to `ibv_wr_complete`. It
   /// must neither move nor destroy the queue pair, which posts the batch after `fill` has returned.
-  /// If assertions are enabled, they check both.
+  /// Debug builds assert both of these rules.
   /// \errors those of the single requests, with the number of requests that were posted;
   /// `invalid_input` for more requests, elements or inline bytes than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,

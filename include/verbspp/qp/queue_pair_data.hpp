@@ -93,7 +93,7 @@ struct connection_parameters {
   gid_index local_gid_index{};
   access_flags access{};          ///< RC and UC
   queue_key qkey{};               ///< UD
-  std::optional<path_mtu> mtu{};  ///< the requested MTU; by default, the smaller of both
+  std::optional<path_mtu> mtu{};  ///< by default, the smaller of the MTUs of both ends
   std::optional<packet_sequence_number> send_psn{};     ///< random by default
   std::optional<packet_sequence_number> receive_psn{};  ///< by default, the peer's send PSN
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
@@ -153,7 +153,8 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
                                    const managed_attributes& by) noexcept;
 /// Changes a UD queue pair from INIT to RTR and RTS.
 [[nodiscard]] result<void> activate(queue_pair_data& queue_pair) noexcept;
-/// Returns the path to the peer, with the builder's parameters.
+/// Returns the path to the peer, with the builder's parameters. If the builder's traffic class or
+/// service level is 0, the peer's value is used.
 [[nodiscard]] result<path> path_to(const queue_pair_data& queue_pair,
                                    const endpoint& remote) noexcept;
 /// Returns `cause`, the error that was reported by a call that had to reach the peer. Adds the

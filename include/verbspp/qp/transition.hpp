@@ -164,8 +164,8 @@ inline constexpr std::array transition_table = [] {
 /// True if the kernel accepts `ibv_modify_qp` from state `from` to state `to` with these
 /// attributes. Only the presence of attributes is checked, not their values.
 ///
-/// IBV_QP_CUR_STATE may be given only in RTR, RTS, SQD and SQE; the table's entries for other
-/// states do not contain it.
+/// The kernel accepts IBV_QP_CUR_STATE only if `from` is RTR, RTS, SQD or SQE. The table's entries
+/// for other states therefore do not contain it.
 [[nodiscard]] constexpr bool modify_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                                              int attr_mask) noexcept {
   const auto attributes = transition(type, from, to);
