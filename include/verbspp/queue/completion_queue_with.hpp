@@ -123,7 +123,7 @@ VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
 /// Like every completion queue, this is a shared handle that is cheap to copy. It converts to a
 /// `completion_queue`, and to a queue with fewer features. Thread rule: any thread may poll and
 /// wait, unless the queue is `single_threaded`. While one thread reads completions field by field,
-/// other threads that poll are blocked.
+/// other threads that poll the queue may block, because drivers may hold a lock.
 template <completion_features Features>
 class completion_queue_with : public completion_queue {
   // The same type as `verbspp::result<Value>`, but instantiated only where it is used.

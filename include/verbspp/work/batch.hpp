@@ -44,7 +44,7 @@ class extended_posting {
   }
   extended_posting(const extended_posting&) = delete;
   extended_posting& operator=(const extended_posting&) = delete;
-  /// Posts nothing unless `post` was called.
+  /// Aborts the batch, unless `post` has passed it to the driver.
   VERBSPP_DATA_PATH ~extended_posting() {
     if (native_ != nullptr) [[unlikely]]
       ibv_wr_abort(native_);
@@ -182,7 +182,8 @@ class listed_posting {
     return static_cast<std::size_t>(next_ - storage_.requests);
   }
 
-  /// Posts the list by calling `post(first, &rejected)`, which must set `rejected` if it fails.
+  /// Posts the list by calling `post(first, &rejected)`. If that fails, `rejected` points to the
+  /// first request that was not posted; if it is still null, no request was posted.
   /// `granted` contains the limits that the error message shows: the capacities of the queue pair,
   /// or the maximum number of elements. It is a reference, because it is read only after a failure.
   template <class Granted, class Post>

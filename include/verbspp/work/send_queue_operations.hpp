@@ -45,9 +45,9 @@ template <class Poster, transport Transport, queue_pair_state State, posting_int
 class VERBSPP_CONSUMABLE send_queue_operations {
  public:
   /// Sends a message to the peer, which receives it in the oldest receive that is posted. On UD,
-  /// sends a datagram, whose length is at most the path MTU, to its destination. The sender is not
-  /// notified whether a datagram arrives. The address handle must live until the send has
-  /// completed.
+  /// sends a datagram, whose length is at most the path MTU, to its destination. The completion of
+  /// the send does not mean that the datagram has arrived. The address handle must live until the
+  /// send has completed.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send(
       const detail::sent_by<Transport>& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires AcceptsSends<State>
