@@ -18,8 +18,8 @@ namespace verbspp::detail {
 }
 
 /// Performs the part of `rank` in a barrier of this kind: calls `signal` and `await` with the
-/// numbers of the other ranks, in the order in which `rank` signals and awaits them. \pre the kind
-/// is not `by_size`, and the rank is in the list
+/// numbers of the other ranks, in the order in which `rank` signals and awaits them.
+/// \pre the kind is not `by_size`, and the rank is in the list
 template <class Signal, class Await>
 void run_barrier(barrier_kind kind, const peer_list& ranks, std::uint32_t rank, Signal signal,
                  Await await) noexcept {

@@ -63,8 +63,8 @@ void signals::blame::find() noexcept {
     if (const auto trouble = trouble_with(each.peer)) each.result = *trouble;
   }
   const bool has_asked_all = (is_over_ || failed_.how != certainty::lost) && ask();
-  // The failed rank has reported that it lost the connection to this rank. If one of this rank's
-  // connections to other ranks has broken, that failure is the cause.
+  // The failed rank has reported that it lost the connection to this rank. If another rank has an
+  // error as well, that error is taken as the cause.
   if (failed_.is_itself_lost)
     for (const peer_result& each : told_) {
       if (each.peer == *failed_.with || each.result.has_value()) continue;
@@ -76,8 +76,8 @@ void signals::blame::find() noexcept {
   const bool is_guess =
       std::ranges::all_of(told_, [](const peer_result& each) { return each.result.has_value(); }) &&
       guess();
-  // A guess is reported only if all ranks were asked, because a rank that could not be asked may be
-  // the culprit.
+  // A guess is reported to the others only if each rank that was to be asked has answered or has an
+  // error, because a rank without an answer may be the culprit.
   if (!own_cause_ && (!is_guess || has_asked_all)) of_.tell(peers_, ranks_, reason(), limits_);
 }
 

@@ -51,7 +51,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
   /// Blames the culprits named in farewells instead of the ranks that left because of them.
   void explain() noexcept;
   /// Called if no rank has an error after `ask`. Blames the rank for which this rank waited, or the
-  /// culprit that the other rank's farewell names. \returns true if the blame is a guess
+  /// culprit that the farewell of that rank names. \returns true if the blame is a guess
   [[nodiscard]] bool guess() noexcept;
   /// Returns the cause to report to the other ranks, which is the failure with the highest
   /// certainty.

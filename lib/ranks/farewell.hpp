@@ -12,7 +12,7 @@ namespace verbspp::detail {
 
 /// The reason why a rank has aborted a step. The rank writes it to the other ranks that take part
 /// in the step, as one word: the low bits of the count of their steps, two flags, the kind of
-/// error, and the culprit, which may be this rank.
+/// error, and the culprit, which may be the writing rank itself.
 ///
 /// A farewell concerns only that step. A rank that waits in the step and reads a farewell fails as
 /// well, unless the cause is only a limit. For each pair of ranks, successive steps use two words

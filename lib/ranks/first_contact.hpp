@@ -30,22 +30,23 @@ namespace verbspp::detail {
 
 /// Connects two ranks when one of them uses the other for the first time.
 ///
-/// Each rank has one queue pair for datagrams, whose endpoint all other ranks know. A rank that
-/// wants a connection creates a channel, and calls: it sends its endpoint repeatedly until the
-/// other end has answered with its own. An end that has the other's endpoint performs the
-/// handshake, and each of its datagrams names the endpoint to which it is connected. An end is
-/// ready when it knows that the other end is connected to it, and its datagrams then report that as
-/// well. A ready end continues to call for a while until the other end is ready as well, because
-/// the other end may poll for datagrams only later.
+/// Each rank has one queue pair for datagrams, whose endpoint the other ranks get from the
+/// bootstrap. A rank that wants a connection creates a channel, and calls: it sends its endpoint
+/// repeatedly until the other end has answered with its own. An end that has the other's endpoint
+/// performs the handshake, and each of its datagrams names the endpoint to which it is connected.
+/// An end is ready when it knows that the other end is connected to it, and its datagrams then
+/// report that as well. A ready end continues to call for a while until the other end is ready as
+/// well, because the other end may poll for datagrams only later.
 ///
 /// So it does not matter which end begins, whether both do, or which datagrams are lost or late.
 /// There is one channel at each end, repeated datagrams have no effect, and datagrams of an earlier
 /// connection are not mistaken for those of this one. Calls are numbered, and each datagram names
 /// the last call that was received, so refusals of earlier calls can be ignored.
 ///
-/// Datagrams are processed while this rank connects, waits in a step, or calls serve(). To answer a
-/// rank that calls for the first time, this rank reads the caller's introduction from the
-/// bootstrap, which takes 200 ms at most. After a failure, no rank is introduced for a while.
+/// Datagrams are processed while this rank connects, waits in a step or on the group, or calls
+/// serve(). To answer a rank that calls for the first time, this rank reads the caller's
+/// introduction from the bootstrap, which takes 200 ms at most. After a failure, it does not try
+/// that again for one second.
 class [[gnu::visibility("hidden")]] first_contact final : public member_connector {
  public:
   /// The functions of the world that this class needs.
@@ -119,7 +120,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     std::uint32_t call = 0;        ///< the number of this end's last call
     std::uint32_t heard_call = 0;  ///< the number of the other end's last call
     mark connected_to{};
-    mark heard{};  ///< the connection named in the other end's last datagram
+    mark heard{};  ///< the connection of the endpoint in the other end's last datagram
     queue_pair_number number{};
     queue_key key{};
     std::optional<address_handle> way{};

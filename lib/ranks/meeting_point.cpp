@@ -212,7 +212,7 @@ void meeting_point::look_at_fences() {
       each.waits_at = 0;
       continue;
     }
-    // Names the rank that left first, because the others may have left only for that reason.
+    // Names the rank that left first, because the others may have left only because of it.
     const auto missing = std::ranges::find_if(
         left_, [&](std::uint32_t rank) { return values_.fences_of(rank) < each.waits_at; });
     if (missing == left_.end()) continue;

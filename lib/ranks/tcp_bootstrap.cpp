@@ -224,7 +224,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         sent += static_cast<std::size_t>(now);
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (wait_for(POLLOUT, limit)) continue;
-        // After a part of a frame, the connection is useless.
+        // A frame that was sent only in part makes the connection unusable.
         if (sent != 0) socket_.close();
         return limit.failure(meeting, "the meeting point does not accept data");
       } else if (errno != EINTR) {
@@ -251,7 +251,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   tcp_launch launch_;
-  std::unique_ptr<meeting_point> point_{};  // destroyed last, after `socket_` is closed
+  std::unique_ptr<meeting_point> point_{};  // destroyed after `socket_`, so this rank has left
   tcp_socket socket_{};
   tcp_frames in_{};
   std::uint32_t fences_ = 0;

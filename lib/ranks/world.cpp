@@ -256,7 +256,7 @@ group_result<world> world::connect(any_bootstrap launched, prepared_group prepar
     }();
     if (!connected.has_value()) return with_rank(rank, connected.assume_error());
   }
-  // No rank sends before all are ready.
+  // No rank sends before all ranks are connected.
   VERBSPP_TRYV(own.bootstrap.fence(limit));
   return world(std::move(made));
 }

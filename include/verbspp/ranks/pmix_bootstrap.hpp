@@ -37,14 +37,14 @@ class pmix_bootstrap {
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// Publishes a value (see `Bootstrap`).
-  /// \errors `driver`
+  /// \errors `driver`; `invalid_input` if the key is longer than PMIx allows
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
   /// \errors `timed_out`, `cancelled`, `driver`
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
-  /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `timed_out`,
-  /// `cancelled`, `driver`
+  /// \errors `not_found`; `invalid_input` if the value is larger than `into`, or the key is longer
+  /// than PMIx allows; `timed_out`, `cancelled`, `driver`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

@@ -23,7 +23,7 @@ struct tcp_launch {
   std::uint32_t size = 0;
   /// The host and port of rank 0: "node17:4711", "[fe80::1%eth0]:4711".
   std::string_view meeting_point{};
-  /// The name of the world: up to 64 characters, the same for all ranks. It distinguishes worlds
+  /// The name of the world: up to 64 bytes, the same for all ranks. It distinguishes worlds
   /// that use the same meeting point.
   std::string_view name{};
 };
@@ -60,15 +60,16 @@ class tcp_bootstrap {
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// Publishes a value (see `Bootstrap`).
   /// \errors `invalid_input` for a key of more than 64 bytes, or a value of more than 64 KiB;
-  /// `not_connected` if the meeting point no longer exists
+  /// `not_connected` if the meeting point no longer exists; `timed_out` if it has not accepted the
+  /// data for 30 seconds
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
-  /// \errors `timed_out` and `cancelled`, with the missing ranks; `not_connected`, with a rank that
-  /// has left
+  /// \errors `timed_out` and `cancelled`, with the missing ranks; `not_connected` with a rank that
+  /// has left, or without a rank if the meeting point no longer exists
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
-  /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `timed_out` and
-  /// `cancelled`
+  /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `not_connected` if
+  /// the meeting point no longer exists; `timed_out` and `cancelled`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

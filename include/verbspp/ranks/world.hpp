@@ -188,11 +188,11 @@ class world {
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// The channels to all ranks, by rank. They belong to the world; do not move them out of it. \pre
-  /// the world was not moved from
+  /// The channels to all ranks, by rank. They belong to the world; do not move them out of it.
+  /// \pre the world was not moved from
   [[nodiscard]] group& peers() noexcept;
-  /// A readable name for the given rank, which contains its host and its process. It is empty if
-  /// this rank has never been connected to that rank.
+  /// A readable name for the given rank, which contains its host and its process. It is empty until
+  /// the two ranks begin to connect.
   [[nodiscard]] std::string_view name(std::uint32_t rank) const noexcept;
 
   /// Sends this rank's value to all ranks, and returns the values of all ranks, in the order of the
@@ -261,7 +261,7 @@ class world {
   }
   /// On the rank `root`, returns the values of all ranks, in the order of the ranks. On the other
   /// ranks, returns an empty vector. Each of the other ranks sends one message to the root, and
-  /// waits for the root only while the root has not read the rank's two previous values.
+  /// waits for the root only while the root has read neither of the rank's two previous values.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
