@@ -86,8 +86,8 @@ class copy_end {
   result<endpoint> prepare() {
     VERBSPP_TRY(own, peer_.renew());
     messages_.clear();
-    // A receive needs no memory here, because writes with immediate data bypass it, and the
-    // messages have no bytes.
+    // A receive needs no memory here, because a write with immediate data does not use the memory
+    // of its receive, and the messages have no bytes.
     for (std::uint64_t i = 0; i < places(); ++i) {
       VERBSPP_TRY(message, peer_.post_receive({}));
       messages_.push_back(std::move(message));

@@ -97,7 +97,8 @@ class echo_server {
     for (;;) {
       VERBSPP_TRY(client, clients_.wait(wait_limit(std::chrono::hours(24), stop)));
       while (auto request = client.next()) {
-        // A client that sends faster than it receives loses echoes, because its queue is full.
+        // A client that sends faster than it receives loses echoes, because the send queue of its
+        // channel is full.
         if (!client.link().post_send(std::move(*request)).has_value()) continue;
         ++client.data().echoed;
         ++echoed_;

@@ -14,8 +14,8 @@
 ///
 ///     13_seqlock_table [DEVICE [MICROSECONDS]]
 ///
-/// The server pauses for this time whenever it changes the first row, so that clients do read in
-/// the middle of a change.
+/// Between requests, the server changes the first row, and pauses for this time in the middle of
+/// each of these changes, so that clients do read in the middle of a change.
 
 #include <verbspp/channel.hpp>
 
@@ -126,7 +126,7 @@ class client {
       VERBSPP_TRYV(server_.read({.elements = into, .remote = remote}));
       if (const auto whole = check(seen_[0])) return *whole;
     }
-    return error(error_kind::busy, "read a row", "it changes all the time");
+    return error(error_kind::busy, "read a row", "each read was in the middle of a change");
   }
 
   /// Requests a change of a row. \returns the row's new version

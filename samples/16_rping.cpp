@@ -55,8 +55,8 @@ std::uint64_t get(std::span<const std::byte> from) {
   return number;
 }
 
-/// Sends and receives messages of this size, one at a time. The next receive is posted before the
-/// current message is processed.
+/// Sends and receives messages of the size of an `advertisement`, one at a time. The next receive
+/// is posted before the current message is processed.
 class messages {
  public:
   static result<messages> prepare(const protection_domain& domain, prepared_channel& prepared) {
@@ -126,7 +126,8 @@ transport_result<bool> answer(managed_channel& met, messages& talk, registered_b
                               bool is_verbose) {
   const auto source = talk.receive(met.channel);
   if (!source.has_value()) {
-    // The channel has ended the wait because the client has disconnected, which is not an error.
+    // If the client has disconnected, the channel ends the wait with an error, but here this is the
+    // normal end.
     if (met.connection.wait_for_end(0s).has_value()) return false;
     return source.error();
   }

@@ -100,7 +100,7 @@ struct matrix {
 constexpr std::array matrices{
     matrix{"latency of a write of 8 bytes, until it is acknowledged", "us", &way::latency_us,
            false},
-    matrix{"bandwidth of 100 writes of 64 KiB in flight", "Gbit/s", &way::gbit_per_s, true},
+    matrix{"bandwidth of a stream of 100 writes of 64 KiB", "Gbit/s", &way::gbit_per_s, true},
 };
 
 void print(const matrix& shown, const std::vector<way>& ways, const world& all) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Heat in a plate that is divided among ranks in two dimensions, with a halo exchange by RDMA. In
-/// each step, a rank writes the edges of its part into the ghost cells of its neighbours, and
-/// computes its interior in the meantime.
+/// each step, a rank writes the edges of its part into the memory of its neighbours, for their
+/// ghost cells, and computes its interior in the meantime.
 ///
 ///     mpirun -n 4 18_halo [--rows N] [--columns N] [--steps N] ...
 ///
@@ -40,7 +40,7 @@ using cells_of_peer = cells::handle_for_peers;
 /// The layout of a rank's memory; offsets count doubles. It begins with two fields, the one before
 /// a step and the one after it, which swap roles at each step. They are followed by contiguous
 /// copies of the left and right edge columns, because an RDMA write needs contiguous memory: the
-/// columns to send, and the received columns of two steps.
+/// received columns of two steps, and the columns to send.
 class layout {
  public:
   explicit layout(const heat::part& of) : of_(of), field_(heat::field::size(of)) {}
@@ -133,8 +133,8 @@ class halo {
     if (!found.peer()) return found;
     const bool is_neighbour =
         std::ranges::find(neighbours_, *found.peer(), &neighbour::rank) != neighbours_.end();
-    // A neighbour sends its notification before it exits. Notifications that come from other ranks
-    // take longer to arrive.
+    // A neighbour sends its notification before it exits, so that has already arrived. Otherwise,
+    // other ranks pass the notification on, which takes longer.
     const wait_limit patience(is_neighbour ? 0s : limit_);
     do {
       for (neighbour& from : neighbours_)
@@ -152,7 +152,7 @@ class halo {
   }
 
  private:
-  /// The number of receives for each neighbour: it is at most one step ahead, and may send a
+  /// The number of receives for each neighbour, which is at most one step ahead, and may send a
   /// notification before it exits.
   static constexpr std::uint32_t receives = 3;
   /// The time without arrivals after which a neighbour is checked.

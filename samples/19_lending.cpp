@@ -125,7 +125,8 @@ transport_result<void> borrow(const protection_domain& domain, const std::string
     VERBSPP_TRYV(written);
     return success();
   }
-  if (written.has_value()) return error(error_kind::driver, "write", "the lease was revoked");
+  if (written.has_value())
+    return error(error_kind::driver, "write", "it succeeded although the lease was revoked");
   std::cout << "the write of the slow client failed: " << written.error() << '\n';
   return success();
 }

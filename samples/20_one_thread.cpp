@@ -129,7 +129,8 @@ result<void> ask_by_rdma(const protection_domain& domain, const std::string& por
   for (unsigned i = 0; i < requests; ++i) {
     VERBSPP_TRYV(met.channel.post_send({.elements = inline_payload(i)}));
     VERBSPP_TRY(answer, answers.wait(patience));
-    if (answer.size() != sizeof i) return error(error_kind::mismatch, "echo", "of another length");
+    if (answer.size() != sizeof i)
+      return error(error_kind::mismatch, "echo", "the answer has another length");
   }
   return success();
 }

@@ -58,7 +58,7 @@ result<void> wait(io_uring& ring, wait_limit::time_point until) {
   return success();
 }
 
-/// Serves until the socket is closed.
+/// Serves until the socket is closed, and all messages have arrived.
 result<void> serve(io_uring& ring, inbox& arrivals, int socket) {
   unsigned from_channel = 0;
   std::size_t from_socket = 0;

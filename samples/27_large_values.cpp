@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A key-value store with values of 1 byte to 64 MiB. A call lends the service the memory of the
-/// value, which the service reads or writes by RDMA. If a client ends in the middle, nobody else
-/// notices.
+/// value, which the service reads or writes by RDMA. If a client ends during a call, the other
+/// clients are not affected.
 ///
 /// The clients are processes. One stores values without end, until it is killed.
 
@@ -133,7 +133,7 @@ result<void> check(std::string_view device_name, const std::string& port) {
     if (stored != size || !std::ranges::equal(read, value))
       return error(error_kind::mismatch, "store", "a value differs from the one that was stored");
   }
-  // Any memory can be lent, and less than the value needs.
+  // Any memory can be lent, even if it is smaller than the value.
   std::vector<std::byte> small(8);
   VERBSPP_TRY(needed, calls.call<get>(4096, small, patience));
   if (needed != 4096) return error(error_kind::mismatch, "store", "the size is wrong");
@@ -206,7 +206,7 @@ result<void> serve(std::string_view device_name, tcp_listener listener, pid_t ch
 result<void> run(std::string_view device_name) {
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   const std::string port = std::to_string(listener.port());
-  // Processes are started before this one has threads.
+  // The clients are forked before this process has threads.
   const pid_t checking = start(check, device_name, port);
   const pid_t endless = start(store_without_end, device_name, port);
   return serve(device_name, std::move(listener), checking, endless);

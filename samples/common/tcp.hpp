@@ -38,7 +38,8 @@ class descriptor {
   int number_;
 };
 
-/// The TCP connection to the peer. All of its waits have a limit.
+/// The TCP connection to the peer. All of its waits have a limit, except for the resolution of the
+/// host's name.
 class connection {
  public:
   [[nodiscard]] static verbspp::result<connection> connect(const std::string& host, port number,
@@ -50,8 +51,8 @@ class connection {
                                               const verbspp::wait_limit& limit) const;
   /// True if there is data to receive, or the peer has closed the connection.
   [[nodiscard]] bool has_news() const;
-  /// True if the peer has closed the connection, because its process has exited for whatever
-  /// reason.
+  /// True if the peer has closed the connection, for instance because its process has exited or was
+  /// killed.
   [[nodiscard]] bool is_closed_by_peer() const noexcept;
   void close() noexcept { const descriptor closing = std::move(socket_); }
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }

@@ -61,8 +61,8 @@ struct byte_traits {
   static constexpr const char* name = "byte of the GID";
 };
 
-/// Decodes the peer's endpoint. The text contains neither link layer nor GID type, MTU or read
-/// depths, so those of this end are assumed for the peer.
+/// Decodes the peer's endpoint. The text does not contain the link layer, the GID type, the MTU and
+/// the read depths. For the first three, this end's values are assumed, and for the read depths, 1.
 result<endpoint> from_ibv_text(const ibv_text& text, const endpoint& local) {
   const std::string_view digits(text.data(), ibv_example.size());
   for (std::size_t i = 0; i < text.size(); ++i)

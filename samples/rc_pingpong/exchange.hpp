@@ -42,7 +42,7 @@ class exchange {
   [[nodiscard]] verbspp::result<void> meet() const;
   [[nodiscard]] verbspp::result<void> expect(std::byte sign, std::chrono::nanoseconds limit) const;
 
-  tcp::connection peer_;  // ibv_rc_pingpong closes it after the exchange
+  tcp::connection peer_;  // with --ibv-exchange, it is closed after the exchange
   const options& given_;
   bool peer_is_done_ = false;
 };

@@ -46,8 +46,8 @@ struct options {
   bool help = false;
 
   /// The time after which a silent peer is presumed dead. It is the longest time in which the
-  /// device detects a dead peer, but at least so long that a peer on a busy machine is not presumed
-  /// dead.
+  /// device detects a dead peer, but at least one second, so that a peer on a busy machine is not
+  /// presumed dead.
   [[nodiscard]] std::chrono::nanoseconds patience() const noexcept;
 };
 

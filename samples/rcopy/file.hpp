@@ -24,7 +24,7 @@ class checksum {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
-/// A file that is read or written from the beginning to the end.
+/// A file that is read or written at given positions, counted in bytes.
 class file {
  public:
   [[nodiscard]] static verbspp::result<file> open_to_read(const std::string& name);

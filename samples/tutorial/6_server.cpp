@@ -3,7 +3,7 @@
 /// Step 6 of docs/guide/tutorial.md: a server of many clients, with two threads.
 ///
 ///     6_server --port 4711              the server; it ends when its eight clients have left
-///     6_server --port 4711 localhost    eight clients; one of them breaks off
+///     6_server --port 4711 localhost    eight clients; one of them disconnects early
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>
