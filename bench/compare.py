@@ -57,8 +57,7 @@ VARIANTS = ["raw", "verbspp", "prebuilt"]
 DEVICE = "libnullverbs"
 BATCH = 16
 # The allowed ratios to the instructions of raw C, if they are above 1.00: a channel also tracks the requests in
-# flight, and an inbox takes a place from a pool that threads share and returns it. For an inbox, only the counts
-# of the device are compared.
+# flight, and an inbox takes each place from a pool that threads share, and returns it.
 MOST = {"pending": 1.5, "blocking": 1.5, "limited": 1.5, "scope": 1.75, "doorbell": 1.75,
         "unsignaled": 1.25, "owned": 1.75, "inbox": 7.0}
 # The prefix of the loops over functions as users write them (usual.h). Their rows have numbers instead of letters.
@@ -67,7 +66,9 @@ USUAL = "usual_"
 
 class Limit(typing.NamedTuple):
     """The allowed number of instructions of a function as users write it, compared with its C version."""
-    measure: str  # "ratio" to C, "more" than C, or "more_than_default": more than the write without a limit
+    # "ratio": the ratio to C; "more": the difference from C; "more_than_default": the difference from the blocking
+    # write of verbspp, (1), which has the default time limit
+    measure: str
     most: float
     # If the current code does not meet the limit: its current figure for each kind of compiler, rounded up. The
     # worse of the two builds counts (each source alone, or many together). The figure must not get worse. A change
@@ -96,7 +97,7 @@ OF_DEVICE = ["doorbells", "completions", "locks"]
 
 
 def read_profile(path):
-    """The loop of a profile, and the instructions of each function outside the device."""
+    """Returns the name of the loop in a profile, and the instructions of each function outside the device."""
     name, function, in_device, cost_of_call, spent = None, None, False, False, collections.Counter()
     for line in path.read_text().splitlines():
         if line.startswith("ob="):
@@ -117,8 +118,8 @@ def read_profile(path):
 
 
 def count(program, names, batches):
-    """For each name, the instructions per operation of each function: the difference between one run and
-    another of twice the length."""
+    """Returns, for each loop's name, the instructions per operation of each function: the difference between a
+    run and another one of twice the length."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no",
                    f"--callgrind-out-file={folder}/profile",
@@ -149,7 +150,7 @@ def run(program, *arguments):
 
 
 def measure(compiler, program, options):
-    """A row for each loop of one compiler's program."""
+    """Returns a row for each loop of one compiler's program."""
     names = run(program, "list")
     raw = {case: f"raw_{RAW.get(case, case)}" for case in CASES}
     loops = [(case, "raw", name) for case, name in raw.items()]
@@ -207,7 +208,7 @@ def kind_of(compiler):
 
 
 def figures(rows):
-    """For each function as users write it: compiler, case, the limited figure, the limit."""
+    """Yields, for each function as users write it, the compiler, the case, the limited figure and the limit."""
     counted = {(row["compiler"], row["case"], row["variant"]): row["instructions"] for row in rows}
     for (compiler, case, variant), instructions in counted.items():
         if variant != "verbspp" or case not in LIMITS:
@@ -301,7 +302,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs", nargs="+", metavar="COMPILER=PROGRAM")
     parser.add_argument("--check", action="store_true",
-                        help="fail if verbspp allocates, or executes more instructions than allowed")
+                        help="fail if verbspp allocates memory, or exceeds a limit for instructions, doorbells, "
+                        "completions or locks")
     parser.add_argument("--rounds", type=int, default=201)
     parser.add_argument("--batches", type=int, default=500, help="batches of 16 operations that are timed in a round")
     parser.add_argument("--counted-batches", type=int, default=10)

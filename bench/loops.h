@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measured loops: the same work in raw C (raw.c) and in verbspp (wrapped.cpp). Each loop
-// executes the given number of operations, a multiple of `batch`, checks all results, and returns
-// false on failure. callgrind recognizes them by the prefix of their names.
+// The measured loops: the same work in raw C (raw.c) and in verbspp (wrapped.cpp, channel.cpp).
+// Each loop executes the given number of operations, a multiple of `batch`, checks all results, and
+// returns false on failure. compare.py finds them in callgrind's profiles by the prefix of their
+// names.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -54,14 +55,15 @@ bool loop_prebuilt_list(const struct raw_ends* ends, uint64_t operations);
 // polling session
 bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations);
 
-// (f) a write as in real programs, in one of 16 slots: its length is known at run time only,
-// offsets and lengths are checked at both ends, and all relevant fields of its completion are
+// (f) a write as in real programs: its length is known at run time only, offsets and lengths are
+// checked at both ends, the poll has 16 slots, and all relevant fields of the completion are
 // checked
 bool loop_raw_checked(const struct raw_ends* ends, uint64_t operations);
 // (g) like (f), but 16 sends, then their completions
 bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 
-// Further operations of channels. In C, (h) and (i) are the loop (a), (j) is (b), and (k) is (d).
+// Further operations of channels. In C, (h), (i) and (o) are the loop (a), (j) is (b), and (k) is
+// (d).
 // (l) RDMA writes, of which every 16th is signaled and waited for
 bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations);
 // (m) one send that owns its buffer, and its completion, which returns the buffer

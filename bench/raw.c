@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops in C, written in the usual style for libibverbs. The raw loops build a work request for
-// each operation; the prebuilt loops build one before the loop, and update it.
+// each operation. The prebuilt loops build their work requests at the beginning, and then only
+// change the `wr_id`.
 #include "loops.h"
 
 #include <errno.h>
@@ -212,8 +213,8 @@ static inline bool is_part(uint64_t memory_length, uint64_t offset, uint64_t len
   return offset <= memory_length && length <= memory_length - offset && length <= UINT32_MAX;
 }
 
-// Takes the available completions, up to 16. Returns false unless all are successful, have this
-// operation, and have consecutive ids from `*id` on.
+// Takes the available completions, up to 16, and adds their number to `*id`. Returns false unless
+// all are successful, have this operation, and have consecutive ids, starting with `*id`.
 static inline bool take(struct ibv_cq* cq, enum ibv_wc_opcode operation, uint64_t* id) {
   struct ibv_wc completions[batch];
   const int count = ibv_poll_cq(cq, batch, completions);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Written like a program that uses the library: the library's functions check offsets and lengths,
-// errors are passed to the caller, and the compiler gets no hints. The exception is `put`, which is
-// a separate function.
+// errors are passed to the caller, and the compiler gets no hints, except that `put` must not be
+// inlined.
 #include "usual.hpp"
 
 #include <chrono>

@@ -139,7 +139,8 @@ result<wrapped_side> open_wrapped(const protection_domain& domain, const usual::
                 domain.build_channel().hub(made.hub).max_send_work_requests(client_depth).build());
     const endpoint each = client_prepared.endpoint();
     VERBSPP_TRY(client, std::move(client_prepared).handshake(each));
-    if (client.id().index != i) return error(error_kind::mismatch, "benchmark", "another index");
+    if (client.id().index != i)
+      return error(error_kind::mismatch, "benchmark", "a channel has an unexpected index");
     made.clients.push_back({.link = std::move(client)});
   }
   return made;
@@ -219,7 +220,8 @@ result<std::unique_ptr<c_side>> open_c(const protection_domain& domain, const wr
   if (device_hold_receives(made->messages.qp) != 0 ||
       c_fill_inbox(&made->messages, places_of_inbox) != 0 ||
       c_fill_hub(&made->hub, places_of_hub) != 0)
-    return error(error_kind::driver, "benchmark", "the receives of the C could not be posted");
+    return error(error_kind::driver, "benchmark",
+                 "the receives of the C version could not be posted");
   return made;
 }
 
@@ -269,7 +271,7 @@ template <class Clients, class Function>
 
 }  // namespace
 
-// callgrind recognizes the loops by the prefix of their names.
+// compare.py finds the loops in callgrind's profiles by the prefix of their names.
 extern "C" {
 
 static bool loop_raw_usual_write(program& p, std::uint64_t operations) {

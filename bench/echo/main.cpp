@@ -2,9 +2,11 @@
 /// \file
 /// Compares verbspp with plain verbs in C, in one run, by two numbers that users notice: the echoes
 /// per second of a server that sleeps on a hub of 16 clients, and the round trip time of 64 bytes
-/// through an inbox or a hub. Each end is a process. The rounds of C and verbspp alternate.
+/// through an inbox or a hub. Coroutines, calls and lent memory are compared with another loop of
+/// verbspp, or with TCP, instead of C (`comparisons`). Each end is a process. The rounds of the two
+/// sides alternate.
 ///
-///     echo [--device NAME] [--rounds N] [--messages N] [--only NAME]
+///     echo-bench [--device NAME] [--rounds N] [--messages N] [--only NAME]
 
 #include "calls.hpp"
 #include "plain.h"
@@ -41,7 +43,8 @@ using namespace verbspp;
 using namespace std::chrono_literals;
 
 constexpr work_request_count depth = int{echo_depth};
-/// One end of the C version. The library creates and connects its objects, which is not measured.
+/// One end of the C version. The library creates most of its objects, and connects them, which is
+/// not measured.
 template <receive_queue_kind Receives>
 struct plain_objects {
   using pair = connected_queue_pair<transport::rc, Receives>;
@@ -129,7 +132,7 @@ result<void> serve_plain(const side& mine) {
   return success();
 }
 
-/// The clients of the server, and what they share.
+/// The server's channels to its clients, and the pool and the hub that they share.
 struct hub_server {
   static result<hub_server> open(const side& mine) {
     VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));
@@ -362,7 +365,7 @@ struct comparison {
 
 const std::array comparisons{
     comparison{"server", {load, serve_plain}, {load, serve_hub}, true, "at least 0.95"},
-    // The loop that is written by hand, instead of C.
+    // Instead of C, the same server in verbspp with a loop over the hub.
     comparison{"awaited", {load, serve_hub}, {load, serve_coroutines}, true, "at least 0.9"},
     comparison{"inbox",
                {ask_plain<receive_queue_kind::own>, answer_plain<receive_queue_kind::own>},
@@ -378,7 +381,7 @@ const std::array comparisons{
     comparison{"latency", echo_by_tcp, {measure_awaited, echo_awaited}, false, "at most 0.2"},
     // Instead of C, the same service over TCP with Asio.
     comparison{"calls", calls_by_tcp, calls_by_verbspp, true, "at least 5"},
-    // Instead of C, a stream of writes of the library.
+    // Instead of C, a stream of writes in verbspp.
     comparison{"lent", stream_of_writes, lending_calls, true, "at least 0.8"},
 };
 
@@ -402,8 +405,8 @@ pid_t start(Body body) {
   ::_exit(ended.has_value() ? 0 : 1);
 }
 
-/// The median round trip time of a form, in nanoseconds; 0 if the measurement failed. Each end is a
-/// process.
+/// Measures a form, with a process for each end. \returns the median of its times, in nanoseconds;
+/// 0 if the measurement failed
 std::int64_t measure(const options& chosen, const form& one) {
   int sockets[2];
   int answers[2];
@@ -439,8 +442,8 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Measures C and verbspp in alternating rounds. The reported ratio is the median of the ratios of
-/// all rounds.
+/// Measures both sides of a comparison in alternating rounds. The reported ratio is the median of
+/// the ratios of all rounds.
 bool compare(const options& chosen, const comparison& one) {
   std::vector<double> plain, ours, ratios;
   for (std::uint64_t round = 0; round < chosen.rounds; ++round) {

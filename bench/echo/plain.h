@@ -48,7 +48,8 @@ void plain_fill_pool(struct plain_pool* pool, struct ibv_mr* memory);
 
 // All functions return 0, or an errno value; EIO if a request has failed.
 
-// Posts receives in batches until at least `wanted` are posted.
+// Posts receives in batches, until less than a batch of the `wanted` receives is missing, or no
+// place is unused. Never more than `wanted` are posted.
 int plain_refill(struct plain_end* end, uint32_t wanted);
 
 // Echoes this number of messages, and sleeps between them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Each measurement has two processes, which meet over a socket.
+/// The helpers of all measurements. Each measurement has two processes, which are connected by a
+/// socket.
 #pragma once
 
 #include <verbspp/verbspp.hpp>
@@ -71,7 +72,8 @@ using nanoseconds_each = std::vector<std::int64_t>;
 
 inline std::uint64_t all_messages(const side& mine) { return mine.messages / 10 + mine.messages; }
 
-/// Calls `ask` for each message, and records the time of each call.
+/// Calls `ask` for each message, and returns the times of the calls. The first calls, `messages /
+/// 10` of them, are a warm-up, and are not recorded.
 template <class Ask>
 result<nanoseconds_each> time_each(const side& mine, Ask ask) {
   nanoseconds_each times;
