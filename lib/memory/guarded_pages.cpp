@@ -20,7 +20,7 @@ namespace {
 /// The number of requests in flight that use a page.
 struct page_use {
   std::uint32_t sources;  ///< the number of requests by which the device reads the page
-  std::uint32_t targets;  ///< the number of requests by which it may write to the page
+  std::uint32_t targets;  ///< the number of requests by which the device may write to the page
 };
 
 /// Pages that the library has allocated.

@@ -29,8 +29,8 @@ constexpr auto longest_pause = std::chrono::milliseconds(100);
 /// is ready.
 constexpr auto time_for_others = std::chrono::milliseconds(100);
 /// The limit for reading data from the bootstrap that should already be available there. It is
-/// short, since this rank does nothing else in that time. If that fails, this rank does not try it
-/// again for `time_between_failures`.
+/// short, since this rank does nothing else in that time. If the data cannot be read, this rank
+/// does not try again for `time_between_failures`.
 constexpr auto time_to_meet = std::chrono::milliseconds(200);
 constexpr auto time_between_failures = std::chrono::seconds(1);
 

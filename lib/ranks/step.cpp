@@ -60,8 +60,8 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   }
   if (now < looks->next_probe) return;
   looks->next_probe = now + time_between_probes;
-  // The write of 0 bytes is not needed if a request is in flight, because that detects a lost
-  // connection as well, or if the limit ends the wait before the next such write would be due.
+  // The write of 0 bytes is not needed if a request is in flight, because that request detects a
+  // lost connection as well, or if the limit ends the wait before the next such write would be due.
   const auto left = limit_.remaining();
   if (channel_access::core_of(with).sends().outstanding() != 0 ||
       (left && *left < time_between_probes))

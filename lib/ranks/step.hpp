@@ -200,8 +200,9 @@ class [[gnu::visibility("hidden")]] signals::step {
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
                                 const char* missing = "this rank did not arrive") noexcept;
-  /// Waits until a request can be posted to that rank. Posting would wait for that as well, but
-  /// until the limit, even if another rank reports a failure.
+  /// Waits until a request can be posted to that rank. Returns false if another rank reports a
+  /// failure or the limit expires first. The post itself would wait as well, but would not notice
+  /// failures that other ranks report.
   [[nodiscard]] bool has_send_room(std::uint32_t to) noexcept;
 
   signals& of_;

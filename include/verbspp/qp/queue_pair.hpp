@@ -188,7 +188,7 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Performs a transition (`ibv_modify_qp`) and returns the queue pair in its new state.
   ///
   /// Consumes the queue pair, which is destroyed on failure. The endpoint is updated if the
-  /// attributes change the port, and thus its addresses, the send PSN or the queue key.
+  /// attributes change the port (and thus its addresses), the send PSN or the queue key.
   /// \errors `invalid_input` if this queue pair was moved from; `mismatch` if the path is for a
   /// link layer other than the port's; `timed_out` if the path's address does not resolve; other
   /// errors of the device, such as `invalid_input`. The message of a device's error names the

@@ -42,8 +42,8 @@ concept PutsGetsAndFences =
 ///   fence. If the bootstrap knows them, the error contains the first missing rank, and the number
 ///   of missing ranks.
 /// - `get(rank, key, into, limit)`: copies a value that the rank has put, and returns its size.
-/// `not_found` if the rank has put no such value; `invalid_input` if the value is larger than
-/// `into`.
+///   `not_found` if the rank has put no such value; `invalid_input` if the value is larger than
+///   `into`.
 ///
 /// It also has `rank()`, and `size()`, which returns the number of ranks. The ranks are numbered
 /// from 0 to size - 1.

@@ -25,7 +25,7 @@ class completed_work {
         byte_count_(native.byte_len),
         flags_(native.wc_flags),
         immediate_(native.imm_data) {}
-  /// Used by the library only. These are the only members of a successful completion that it keeps.
+  /// Used by the library only. This class keeps only these members of a successful completion.
   completed_work(std::uint32_t opcode, std::uint32_t byte_count, unsigned flags,
                  __be32 immediate) noexcept
       : opcode_(opcode), byte_count_(byte_count), flags_(flags), immediate_(immediate) {}
