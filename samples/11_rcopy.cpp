@@ -42,8 +42,8 @@ constexpr access_flags window_rights = access::local_write | access::remote_writ
 using window_memory = remote_memory<access::remote_write>;
 using chunk_buffer = registered_buffer<>;
 
-/// A stop token that requests a stop when the peer's process has exited. Its sockets are then
-/// closed, however it has ended.
+/// A stop token that requests a stop when the peer's process has exited. The kernel closes the
+/// sockets of a process however the process ends.
 struct peer_has_gone {
   const tcp::connection* peer;
   [[nodiscard]] bool stop_requested() const noexcept { return peer->is_closed_by_peer(); }

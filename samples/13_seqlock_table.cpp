@@ -164,8 +164,8 @@ struct connection {
   inbox requests;
 };
 
-/// Changes rows as clients request it, until a stop is requested. Also changes the first row
-/// continuously, with a pause in the middle.
+/// Changes rows as clients request it, until a stop is requested. Between requests, changes the
+/// first row, with a pause in the middle of each change.
 transport_result<void> serve(std::vector<connection>& connections, std::span<row> table,
                              std::chrono::microseconds pause, const std::stop_token& stop) {
   while (!stop.stop_requested()) {

@@ -133,8 +133,8 @@ class halo {
     if (!found.peer()) return found;
     const bool is_neighbour =
         std::ranges::find(neighbours_, *found.peer(), &neighbour::rank) != neighbours_.end();
-    // A neighbour sends its notification before it exits, so that has already arrived. Otherwise,
-    // other ranks pass the notification on, which takes longer.
+    // A neighbour sends its notification before it exits, so a notification from it has already
+    // arrived. One from any other rank is passed on by ranks in between, which takes longer.
     const wait_limit patience(is_neighbour ? 0s : limit_);
     do {
       for (neighbour& from : neighbours_)
@@ -171,8 +171,8 @@ class halo {
   halo(world& all, cells memory, const heat::part& own, const heat::settings& given)
       : world_(&all), memory_(std::move(memory)), own_(own), places_(own), limit_(given.limit) {}
 
-  /// Writes the edge of this step to the neighbour: a row directly into the ghost cells on the side
-  /// of this rank, a column to the place from which the neighbour unpacks it.
+  /// Writes the edge of this step to the neighbour: a row directly into the neighbour's ghost
+  /// cells, a column to the place from which the neighbour unpacks it.
   result<void> write_edge(channel_scope& to, const neighbour& whose, std::uint32_t step) {
     const side beyond = whose.beyond;
     const layout theirs(whose.part);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// An echo over RDMA in coroutines of Asio, with a timer: the server and the client are two
-/// channels in the loop of one thread. The last request gets no answer, so its time runs out.
+/// channels in the loop of one thread. The last request gets no answer, so the wait for it ends at
+/// its limit.
 
 #include <verbspp/asio.hpp>
 #include <verbspp/channel.hpp>

@@ -194,7 +194,7 @@ result<void> serve(std::string_view device_name, tcp_listener listener, pid_t ch
   int status = 0;
   ::waitpid(endless, nullptr, 0);
   ::waitpid(checking, &status, 0);
-  // The sockets of both clients have ended, so the service removes them.
+  // The sockets of both clients are closed, so the service removes the clients.
   VERBSPP_TRYV(wait_until([&] { return serving.clients() == 0; }));
   const service_statistics counted = serving.statistics();
   std::cout << counted.calls << " calls, " << counted.lanes << " lanes, " << serving.clients()
