@@ -247,7 +247,8 @@ result<void> memory_registration::change(const registration_change& changes) noe
     range_.rkey = native_->rkey;
     if (returned != 0)
       report_release(errnum, reregistering,
-                     "it succeeded, but children of fork will not have the previous memory");
+                     "the call succeeded, but processes that are forked from now on will not have "
+                     "the region's previous memory");
     return success();
   }
   const error failure = registration_failure(

@@ -290,7 +290,7 @@ result<completion_channel> completion_channel::create(const class context& paren
     const int errnum = errno;
     return error::from_errno(errnum, operation,
                              errnum == EMFILE
-                                 ? "each channel is a file descriptor: raise the limit (`ulimit "
+                                 ? "each channel needs a file descriptor: raise the limit (`ulimit "
                                    "-n`), or let queues share a channel"
                                  : nullptr);
   }

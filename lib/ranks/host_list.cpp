@@ -158,7 +158,7 @@ result<host_list> host_list::first(std::uint32_t ranks) const noexcept {
   if (ranks == 0 || ranks > size_)
     return error::above_limit(
         detail::listing, "ranks", ranks, size_,
-        "a world must have at least one rank, and at most as many as the list");
+        "a world must have at least one rank, and at most as many as the list has");
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     host_list made = *this;
     made.size_ = ranks;

@@ -38,7 +38,7 @@ enum class signal_word : std::uint8_t {
   taken_by,
   farewell_from,        // for steps with even counts
   other_farewell_from,  // for steps with odd counts
-  // The sources of writes to other ranks.
+  // The sources of writes to other ranks, and finally the memory for the counts read from them.
   signal_to,
   number_to,
   taken_to,

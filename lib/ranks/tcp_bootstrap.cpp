@@ -120,7 +120,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       VERBSPP_TRY(answer, receive(limit));
       if (answer.type == tcp_frame_type::welcome) break;
       if (answer.type != tcp_frame_type::refused) return gone();
-      // This rank was too slow, and a stranger has taken its place, so this rank connects again.
+      // This rank sent its number too late, and the meeting point gave its place to another client,
+      // so this rank connects again.
       if (static_cast<tcp_refusal>(answer.number) != tcp_refusal::too_slow || limit.has_passed())
         return refusal(answer.number, launch_);
     }

@@ -57,9 +57,10 @@ constexpr std::array statuses{
     status_description{work_status::bad_response_error, work_error_class::transport,
                        "bad response error",
                        "the peer responded with an unexpected packet: check that both ends are "
-                       "connected to each other and with the same PSN"},
+                       "connected to each other, with matching PSNs"},
     status_description{work_status::local_access_error, local_programming, "local access error",
-                       "the peer's RDMA write with immediate data did not fit the memory here"},
+                       "the peer's RDMA write with immediate data violated the protection of the "
+                       "memory here: check its address and length, and the granted rights"},
     status_description{
         work_status::remote_invalid_request_error, remote, "remote invalid request error",
         "the peer could not accept the request: its receive is too short, the operation is not "

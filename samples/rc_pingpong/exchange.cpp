@@ -167,7 +167,7 @@ result<void> exchange::expect(std::byte sign, std::chrono::nanoseconds limit) co
   VERBSPP_TRYV(receive(std::span(&said, 1), limit));
   if (said != sign)
     return error::mismatch(
-        "receive over TCP", "sign after the endpoint", std::to_integer<int>(sign),
+        "receive over TCP", "byte after the endpoint", std::to_integer<int>(sign),
         std::to_integer<int>(said),
         "the peer is not a 02_rc_pingpong of this version, or has other options");
   return success();

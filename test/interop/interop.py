@@ -366,7 +366,7 @@ def malformed():
         "no GID": (GOOD[:16] + bytes(28), "GID is missing"),
         "management queue pair": (GOOD[:9] + bytes(3) + GOOD[12:], "queue pair number"),
         "unreachable": (GOOD, "does not resolve"),
-        "too long": (lambda heard: heard + b"more", "sign after the endpoint"),
+        "too long": (lambda heard: heard + b"more", "byte after the endpoint"),
         "no sign": (lambda heard: heard, "ECONNRESET"),
         "text": (IBV_GOOD, "--ibv-exchange"),
     }
