@@ -4,7 +4,8 @@
 /// key: the service keeps the call, and answers it when another client stores the key.
 ///
 /// The clients are threads of this program, which connect by TCP. One client disconnects
-/// while its call is in flight. Two others wait for a key that has no value, until their limit.
+/// while its call is in flight. Two others wait for a key that no client stores, until their limit,
+/// and then for one that is stored.
 
 #include <verbspp/calls.hpp>
 #include <verbspp/exchange.hpp>
@@ -164,7 +165,8 @@ result<void> fill(const protection_domain& domain, const std::string& port) {
 /// Waits for a key that another client stores.
 result<void> wait_for_key(const protection_domain& domain, const std::string& port) {
   VERBSPP_TRY(calls, connect(domain, port));
-  // This call ends after a while; the connection and other calls are not affected.
+  // No client stores this key, so the call ends at its limit. The connection and other calls are
+  // not affected.
   const auto early = calls.call<wait_for>(501, 20ms);
   if (early.has_value()) return error(error_kind::mismatch, "store", "an unknown key was found");
   VERBSPP_TRY(value, calls.call<wait_for>(500, patience));

@@ -66,7 +66,8 @@ class VERBSPP_CONSUMABLE address_handle {
   [[nodiscard]] static result<address_handle> create(const class protection_domain& domain,
                                                      port_number port, const path& way) noexcept;
   /// Creates an address handle for the sender of a datagram that arrived at this port.
-  /// \errors those of `create`, and `invalid_input` if the datagram's header has no address
+  /// \errors those of `create`, and on Ethernet `invalid_input` if the memory of the datagram does
+  /// not contain the global route header
   [[nodiscard]] static result<address_handle> create_reply(
       const class protection_domain& domain, port_number port,
       const received_datagram& datagram) noexcept;
