@@ -99,7 +99,7 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
                                                       const wait_limit& until,
                                                       const also_watched& also) noexcept;
   /// Called when the thread that slept on the descriptor has woken up. Wakes the others, one of
-  /// which takes that thread's place. Requires the lock.
+  /// which may take that thread's place. Requires the lock.
   void stop_reading() noexcept;
   /// Reads one event, if one is available. Requires the lock, and that no thread sleeps on the
   /// descriptor.
@@ -115,7 +115,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   wake_signal changed_for_watchers_;  ///< for threads that sleep on descriptors
   int woken_loops_ = -1;              ///< an eventfd; below 0 for none
   bool someone_reads_ = false;        ///< a thread sleeps on the descriptor
-  /// True if there may be queues that the library did not create for this channel.
+  /// True if there may be queues that the library does not know: those that it did not create for
+  /// this channel, and those that it has released.
   bool has_strangers_ = false;
   completion_queue_state* all_ = nullptr;
   completion_queue_state* first_pending_ = nullptr;
