@@ -282,7 +282,10 @@ bool channel_core::drop_with_care(request one, bool must_wait) noexcept {
   } else if ((scope != nullptr || one.keeps) && !must_wait) {
     // There is no need to wait here: either the scope waits for the request, or the request uses no
     // memory that the program could free.
-    if (one.is_receive()) one.slot->notes |= receive_slot::unheld;
+    if (one.is_receive())
+      receives_.note_unheld(*one.slot);
+    else
+      sends_.note_unheld(one.number);
   } else {
     const auto ended = wait_for(one, scope != nullptr ? scope->limit : call_limit::of_channel());
     const auto cause = ended ? ended_by_drop(*ended) : std::nullopt;

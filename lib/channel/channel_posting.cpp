@@ -37,12 +37,13 @@ result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
 }
 
 void channel_core::drop_inbox(inbox_state& inbox) noexcept {
-  receives_.for_each_posted([&inbox](receive_slot& slot) {
+  receives_.for_each_posted([this, &inbox](receive_slot& slot) {
     if (!slot.is_in_inbox() || slot.inbox != &inbox) return;
     slot.scope = nullptr;
     slot.memory.keeper = inbox.pool.places();
     slot.notes &= receive_slot::hidden;
-    slot.notes |= receive_slot::unheld | receive_slot::keeping;
+    slot.notes |= receive_slot::keeping;
+    receives_.note_unheld(slot);
   });
   inbox_receives_ -= inbox.posted;
   inbox_messages_ -= inbox.messages;

@@ -66,6 +66,13 @@ void send_window::release_memory(std::uint64_t end, memory_guard& guard) noexcep
   for (std::uint64_t number = completed_; number != end; ++number) release_memory_of(number, guard);
 }
 
+std::uint32_t send_window::unheld() const noexcept {
+  std::uint32_t count = 0;
+  for (std::uint64_t number = completed_; number < unheld_end_; ++number)
+    if (records_[place_of(number)].unheld == number) ++count;
+  return count;
+}
+
 void send_window::set_suspect(bool is_suspect) noexcept {
   if (this->is_suspect() == is_suspect) return;
   succeeded_ = is_suspect ? 0 : completed_;

@@ -452,6 +452,55 @@ TEST_CASE("a wait ends at once while a result is unread") {
   }
 }
 
+TEST_CASE("requests without handles do not hide the result of another request") {
+  const testbed bed;
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  const shared_bytes to = share_bytes(bed, 64);
+  buffer<> from(bed.domain, 64);
+  buffer<> arrived(bed.domain, 64);
+  const wait_mode mode = all_modes[GENERATE(0U, 1U, 2U)];
+  channel_pair ends = connect_channels(bed, mode);
+  const auto check_has_news = [&] {
+    for (int i = 0; i < 3; ++i) {
+      CHECK(must(ends.left.wait(patience)) == wait_end::completions);
+      if (mode.sleeps()) CHECK(must(ends.left.request_notification()));
+    }
+  };
+  const auto write = [&] {
+    return must(ends.left.post_write({.elements = from.gather(), .remote = must(to.remote())}));
+  };
+  SECTION("a receive whose handle was dropped") {
+    static_cast<void>(must(ends.left.post_receive(to)));
+    auto written = write();
+    check_has_news();
+    must(written.wait(patience));
+    CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
+  }
+  SECTION("the receives of an inbox that was destroyed") {
+    static_cast<void>(must(inbox::open(ends.left, pool, {.depth = 4})));
+    CHECK(ends.left.outstanding() == 4);
+    auto written = write();
+    check_has_news();
+    must(written.wait(patience));
+    CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
+  }
+  SECTION("sends whose handles were dropped") {
+    auto receiving = must(ends.left.post_receive({.elements = arrived.scatter()}));
+    static_cast<void>(must(ends.left.post_send(to)));
+    static_cast<void>(must(ends.left.post_send({.elements = inline_payload("")})));
+    // The peer has no receives yet, so these sends do not finish.
+    must(ends.right.send({.elements = from.gather()}, patience));
+    check_has_news();
+    CHECK(ends.left.outstanding() == 2);
+    must(receiving.wait(patience));
+    buffer<> taken(bed.domain, 64);
+    auto first = must(ends.right.post_receive({.elements = taken.scatter()}));
+    must(ends.right.receive({.elements = taken.scatter()}, patience));
+    must(first.wait(patience));
+    CHECK(must(ends.left.wait(patience)) == wait_end::completions);
+  }
+}
+
 TEST_CASE("an event loop sleeps on a channel's descriptor") {
   const testbed bed;
   channel_pair ends = connect_channels(bed, wait_mode::sleep());

@@ -130,11 +130,18 @@ class receive_slots {
     slot.number = static_cast<std::uint32_t>(completed_) + outstanding();
     --room_;
     slot.is = receive_slot::state::posted;
-    slot.notes = is_held ? 0 : receive_slot::unheld;
+    slot.notes = 0;
     slot.scope = scope;
+    if (!is_held) [[unlikely]]
+      note_unheld(slot);
     if (scope == nullptr) return;
     slot.notes |= receive_slot::in_scope;
     ++scope->receives;
+  }
+  /// Records that a posted receive has no handle, or no longer has one.
+  void note_unheld(receive_slot& slot) noexcept {
+    slot.notes |= receive_slot::unheld;
+    ++unheld_;
   }
   /// Takes the next free slot for an inbox's receive, which is to fill this place in the inbox's
   /// pool. The caller then calls `note_committed`.
@@ -195,8 +202,12 @@ class receive_slots {
     if ((slot.notes & (receive_slot::keeping | receive_slot::hidden)) != 0) [[unlikely]]
       release_memory(slot, place, guard);
     if ((slot.notes & receive_slot::in_scope) != 0) --slot.scope->receives;
-    if ((slot.notes & receive_slot::unheld) != 0) release(slot);
+    if ((slot.notes & receive_slot::unheld) == 0) return;
+    --unheld_;
+    release(slot);
   }
+  /// The number of outstanding receives without handles, except those of inboxes.
+  [[nodiscard]] std::uint32_t unheld() const noexcept { return unheld_; }
   /// Makes the slot free after its result was taken.
   VERBSPP_DATA_PATH void release(receive_slot& slot) noexcept {
     slot.is = receive_slot::state::free;
@@ -231,6 +242,7 @@ class receive_slots {
   std::uint32_t free_count_ = 0;
   std::uint32_t room_ = 0;
   std::uint32_t capacity_ = 0;
+  std::uint32_t unheld_ = 0;
   bool is_open_ = false;
   std::uint64_t completed_ = 0;
   owned<receive_slot[]> owner_{};

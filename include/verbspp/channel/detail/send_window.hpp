@@ -104,6 +104,14 @@ class send_window {
     ++care_;
   }
 
+  /// Records that the handle of an outstanding request was dropped.
+  VERBSPP_DATA_PATH void note_unheld(std::uint64_t number) noexcept {
+    records_[place_of(number)].unheld = number;
+    if (number >= unheld_end_) unheld_end_ = number + 1;
+  }
+  /// The number of outstanding requests whose handles were dropped.
+  [[nodiscard]] std::uint32_t unheld() const noexcept;
+
   // Streams, which post unsignaled requests.
 
   /// True if the last `count` requests that were posted may all be unsignaled, so that the next one
@@ -207,7 +215,8 @@ class send_window {
     std::uint64_t number = 0;
     scope_state* scope = nullptr;  ///< the scope that has a run ending with this request, if any
     std::uint64_t run_first = 0;
-    kept_memory memory{};  ///< has no keeper unless a request in flight keeps memory
+    std::uint64_t unheld = 0;  ///< the last request in this slot whose handle was dropped early
+    kept_memory memory{};      ///< has no keeper unless a request in flight keeps memory
   };
 
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t distance_to(std::uint64_t wr_id) const noexcept {
@@ -244,6 +253,7 @@ class send_window {
   std::uint64_t mask_ = 0;
   /// All runs that are recorded in `records_` consist of requests with numbers below this one.
   std::uint64_t runs_end_ = 0;
+  std::uint64_t unheld_end_ = 0;  ///< all requests that are recorded as `unheld` are below it
   owned<record[]> records_owner_{};
   /// The failed requests of the current connection, linked to those of earlier connections.
   owned<lost_sends> lost_{};
