@@ -301,12 +301,11 @@ class channel_core {
   }
   /// Drops a handle to a request. Waits for the request if it borrows memory and has no scope.
   VERBSPP_DATA_PATH void drop(const request& one) noexcept {
-    const bool is_simple = !one.is_receive() && !sends_.is_suspect();
-    if (is_simple && (one.scope != 0 || one.keeps) && !sends_.is_done(one.number))
-      sends_.note_unheld(one.number);
-    else if (!is_simple || !sends_.is_done(one.number)) [[unlikely]]
-      return static_cast<void>(drop_with_care(one, false));
-    --handles_;
+    if (!one.is_receive() && !sends_.is_suspect() &&
+        (one.scope != 0 || sends_.is_done(one.number))) [[likely]]
+      --handles_;
+    else
+      drop_with_care(one, false);
   }
   /// Drops a handle to any request. Waits for the request as `drop` does, or if `must_wait` is
   /// true.

@@ -105,10 +105,7 @@ class send_window {
   }
 
   /// Records that the handle of an outstanding request was dropped.
-  VERBSPP_DATA_PATH void note_unheld(std::uint64_t number) noexcept {
-    records_[place_of(number)].unheld = number;
-    if (number >= unheld_end_) unheld_end_ = number + 1;
-  }
+  void note_unheld(std::uint64_t number) noexcept;
   /// The number of outstanding requests whose handles were dropped.
   [[nodiscard]] std::uint32_t unheld() const noexcept;
 
