@@ -9,7 +9,7 @@
 namespace softverbs {
 namespace {
 
-/// True for controlled keys, which only privileged programs may set.
+/// True for a controlled Q_Key, which only a thread with CAP_NET_RAW may set.
 bool is_controlled_key(std::uint32_t qkey) noexcept { return qkey >> 31 != 0; }
 
 /// Removes the attributes of the half of a connection that an XRC queue pair doesn't have. The

@@ -64,7 +64,7 @@ struct operation {
   /// The flag in ibv_qp_init_attr_ex::send_ops_flags that requests the function for this operation.
   std::uint64_t send_ops_flag = 0;
   bool local = false;
-  /// True if data are gathered from the program's memory, or scattered to it.
+  /// True if requests may contain gather or scatter entries.
   bool takes_memory = true;
 
   /// True if the request is completed by a response, not by an acknowledgement.
@@ -72,7 +72,7 @@ struct operation {
   constexpr bool has_operands() const noexcept { return carries_operands(carrier); }
 };
 
-/// The opcodes that the device supports, by number.
+/// The operations that the device supports, by opcode.
 class operation_table {
  public:
   constexpr operation_table() {

@@ -68,8 +68,8 @@ bool queue_pair::hears() const noexcept {
 }
 
 bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
-  // A connection receives only from its peer. All other packets are for another queue pair, or for
-  // an earlier queue pair with this number.
+  // A connection receives only from its peer. Other packets are meant for another queue pair, or
+  // for an earlier queue pair with this number.
   return head.source_qpn == attributes_.dest_qp_num && head.target_qpn == qp_num &&
          head.target == station_here() &&
          head.network == static_cast<std::uint8_t>(route_.network) &&
@@ -82,7 +82,7 @@ bool queue_pair::is_for_us(const packet_header& head) const noexcept {
   const auto infiniband = static_cast<std::uint8_t>(network::infiniband);
   const bool same_layer = (head.network == infiniband) != is_on_ethernet();
   const bool is_addressed = head.target_qpn == multicast_qpn || head.target == station_here();
-  // Datagrams with another key are dropped.
+  // Datagrams with another Q_Key are dropped.
   return same_layer && is_addressed && head.key == attributes_.qkey;
 }
 

@@ -72,7 +72,7 @@ class queue_pair final : public queue_pair_core {
   requester requests;
   responder responses;
   /// The session of a thread that builds requests with ibv_wr_start; null if the queue pair doesn't
-  /// support this. Does not take the lock.
+  /// support this. Does not require the lock.
   session* building() const noexcept { return batch ? &batch->building : nullptr; }
 
   /// Protected by the engine's lock.

@@ -44,7 +44,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   const ibv_qp_init_attr& initial() const noexcept { return initial_; }
 
-  // These require the engine's lock.
+  // These require the queue pair's lock or the engine's lock. A change of the values requires both.
   std::uint32_t peer() const noexcept final { return is_connected() ? attributes_.dest_qp_num : 0; }
   std::uint32_t domain() const noexcept final;
   station station_here() const noexcept final { return here_; }
@@ -74,7 +74,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   void enter_send_error();
   /// Raises an event for each object that refers to the queue pair.
   virtual void raise(ibv_event_type event);
-  /// Called when the first packet arrives before the program has moved the queue pair to RTS.
+  /// Called for each request packet that arrives in RTR. The first call raises
+  /// IBV_EVENT_COMM_EST.
   void communication_established();
   /// Completes a work request. If `entry` has no owner, this queue pair becomes its owner. If the
   /// completion is lost, the queue pair fails.
@@ -105,7 +106,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   void show_expected(std::uint32_t psn) noexcept;
   /// True if requests may now be carried out without packets, as far as this end knows.
   bool goes_directly() const noexcept;
-  /// The tables of the peer's process; null as long as they aren't known.
+  /// The tables of the peer's process; null if they aren't known yet, or can't be used.
   const published_tables* peer_tables() const noexcept { return peer_tables_; }
   /// If `peer_tables` isn't null: the peer's process, or null if it is this process.
   const remote_process* peer_process() const noexcept { return other_; }
@@ -151,16 +152,16 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
 
   // The members that a direct request accesses come first, so that they share few cache lines. With
   // thousands of queue pairs, each of these lines has to be loaded from memory. Queue pairs are not
-  // aligned to cache lines. With such an alignment, the distances between successive allocations
-  // would vary, so that the processor could not prefetch the next queue pair. This was slower by a
-  // tenth.
+  // aligned to cache lines, because the alignment made direct requests slower by a tenth: distances
+  // between successive allocations varied, so that the processor could not prefetch the next queue
+  // pair.
   std::mutex lock_;
   open_device* owner_;
   const published_tables* peer_tables_ = nullptr;
   const remote_process* other_ = nullptr;  ///< equal to `peer_process_`
   route route_;                            ///< to the peer
   station here_{};
-  /// True if the peer's tables may become known later.
+  /// True if `find_peer` may look up the peer's tables.
   bool asks_peer_ = false;
   bool established_ = false;
   bool withdrawn_ = false;

@@ -26,7 +26,7 @@ class receive_queue {
     std::uint32_t count;  ///< the number of entries
   };
 
-  /// Rounds up the requested capacities. Returns 0 or an errno value.
+  /// Rounds up the requested capacities. Returns 0, or EINVAL if the device doesn't support them.
   static int grant(const device_limits& most, std::uint32_t& capacity,
                    std::uint32_t& entries) noexcept;
   /// Rounds the capacity of a shared queue up to one less than a power of two, as network cards do.

@@ -18,7 +18,7 @@ receive_work_queue::receive_work_queue(open_device& owner, protection_domain& do
   cq = attributes.cq;
   wq_type = attributes.wq_type;
   state = IBV_WQS_RESET;
-  // verbs.h initializes these a second time.
+  // ibv_create_wq, an inline function of verbs.h, initializes these again.
   ::pthread_mutex_init(&mutex, nullptr);
   ::pthread_cond_init(&cond, nullptr);
 }

@@ -21,11 +21,10 @@ struct request_batch {
 
   explicit request_batch(bool alone) noexcept : building(alone) {}
 
-  /// The session of the thread that builds requests. It is also held while requests are posted in
-  /// other ways.
+  /// The session of the thread that builds requests. ibv_post_send holds it, too.
   session building;
-  /// The number of times that the thread has called ibv_wr_start again before it ended the batch.
-  /// These calls have no effect.
+  /// The number of batches that the thread has begun before it ended this one. They fail together
+  /// with this batch.
   unsigned begun_again = 0;
   /// The first error in the batch; all later requests are ignored.
   int error = 0;

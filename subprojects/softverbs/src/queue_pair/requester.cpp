@@ -39,7 +39,7 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
   return std::max(nanoseconds{4096} << timeout, shortest_try);
 }
 
-/// Returns the protection domain. This is null for queue pairs that receive for XRC, which have no
+/// Returns the protection domain, or null for queue pairs that receive for XRC, which have no send
 /// requests.
 protection_domain* domain_of(const queue_pair_core& pair) noexcept {
   return static_cast<protection_domain*>(pair.pd);
@@ -105,7 +105,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   }
   if (addressed) {
     const auto& handle = *static_cast<const address_handle*>(asked.wr.ud.ah);
-    // A controlled key stands for the queue pair's own key.
+    // A controlled Q_Key, whose highest bit is set, stands for the queue pair's own Q_Key.
     const bool controlled = asked.wr.ud.remote_qkey >> 31 != 0;
     datagram_of(head_) = {handle.to, number_of(handle.pd), asked.wr.ud.remote_qpn & psn_mask,
                           controlled ? pair_.attributes().qkey : asked.wr.ud.remote_qkey};
@@ -406,7 +406,7 @@ void requester::on_acknowledge(std::uint32_t psn) {
   if (!outstanding(psn)) return;
   while (oldest_ != begun_) {
     const request& work = at(oldest_);
-    // A read or an atomic is finished only by its response, not by an acknowledgement.
+    // A read, an atomic or a flush is finished only by its response, not by an acknowledgement.
     if (work.fetches() || psn_distance(psn, work.last_psn()) < 0) break;
     acknowledged_ = (work.last_psn() + 1) & psn_mask;
     complete_oldest();
@@ -477,8 +477,8 @@ void requester::on_refusal(const packet_header& header) {
 }
 
 void requester::go_back_to(std::uint32_t psn) noexcept {
-  // A message that couldn't be sent completely is repeated as well, because it will fail at the
-  // same point.
+  // Sending may have stopped at a request that failed. It resumes, because the request fails again
+  // when it is reached.
   stopped_ = false;
   const request& work = at(oldest_);
   next_ = oldest_;

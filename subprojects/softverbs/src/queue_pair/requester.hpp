@@ -27,9 +27,10 @@ class queue_pair_core;
 /// in order. With a reliable service, it waits for acknowledgements, and retransmits lost packets.
 /// With other services, a request is done once it is sent.
 ///
-/// The queue is a ring with counters that only increase, in this order: freed (polled) <= oldest
-/// (not completed) <= next (to be sent) <= head (posted). `begun_` is the first request that has no
-/// packet sequence number yet. After a loss, `next` moves back; `begun_` doesn't.
+/// The queue is a ring. Its positions are counters that don't wrap around at the capacity, in this
+/// order: freed (polled) <= oldest (not completed) <= next (to be sent) <= head (posted). `begun_`
+/// is the first request that has no packet sequence number yet. After a loss, `next` moves back;
+/// `begun_` doesn't.
 class requester {
  public:
   requester(queue_pair_core& pair, const ibv_qp_init_attr& granted);
@@ -47,7 +48,8 @@ class requester {
   void carry_out_directly();
   /// True if a posted request is not finished.
   bool is_busy() const noexcept { return oldest_ != head_; }
-  /// Sends as many packets as possible. Returns true if more packets could be sent immediately.
+  /// Sends packets until one has to wait, or until this call has sent its share. Returns true in
+  /// the second case, if requests are left.
   bool transmit();
   void on_acknowledge(std::uint32_t psn);
   void on_refusal(const packet_header& header);
@@ -64,8 +66,8 @@ class requester {
   bool drained() const noexcept { return oldest_ == begun_; }
 
  private:
-  /// A posted request. The members that every request uses come first, in one cache line, and then
-  /// those that most requests don't use.
+  /// A posted request. The members that a direct request uses come first, in 64 bytes, and then
+  /// those that only packets and rarer operations need.
   struct request {
     std::uint64_t wr_id;
     std::uint64_t remote_address;
@@ -178,7 +180,7 @@ class requester {
   std::uint32_t next_ = 0;
   std::uint32_t begun_ = 0;
   std::uint32_t head_ = 0;
-  std::uint32_t psn_ = 0;  ///< the number of the first packet that was never sent
+  std::uint32_t psn_ = 0;  ///< the first sequence number of the request `begun_`
   bool signals_all_;
   bool used_wire_ = false;  ///< true if packets were used since the last reset
   bool stopped_ = false;    ///< true if `next_` has failed, but earlier requests must finish first
@@ -190,8 +192,8 @@ class requester {
   /// the multicast or frame is sent to the first process.
   std::optional<std::vector<std::uint32_t>> audience_;
   std::uint32_t next_packet_ = 0;   ///< the next packet of `next_`
-  std::uint32_t fetches_ = 0;       ///< the number of unfinished reads and atomics before `next_`
-  std::uint32_t acknowledged_ = 0;  ///< the number of the first unacknowledged packet
+  std::uint32_t fetches_ = 0;       ///< the number of requests before `next_` that need a response
+  std::uint32_t acknowledged_ = 0;  ///< the sequence number of the first unacknowledged packet
   bool gave_up_ = false;            ///< true if it no longer waits for a peer that doesn't read
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;

@@ -90,16 +90,15 @@ void responder::on_request(const packet& incoming) {
 bool responder::is_expected(const packet_header& header) {
   const std::int32_t distance = psn_distance(header.psn, expected_);
   if (!pair_.is_reliable()) {
-    // On an unreliable connection, messages are independent of each other, so a message that lacks
-    // a packet is dropped up to its end.
+    // On an unreliable connection, messages are independent of each other: if a packet is lost, the
+    // rest of its message is dropped, and the next message is received.
     const bool first = (header.flags & packet_flag::first) != 0;
     if (first) expect_psn(header.psn);
     message_.open = !first && message_.open && distance == 0;
     return first || message_.open;
   }
   if (distance < 0) on_duplicate(header);
-  // Only the first packet after a lost one is refused. The others that were in flight also arrive
-  // here.
+  // Only the first packet after a lost one is refused. The packets in flight behind it are dropped.
   if (distance > 0 && !refused_) refuse(refusal::sequence);
   return distance == 0;
 }
@@ -196,7 +195,7 @@ void responder::on_write(const packet& incoming) {
   const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
   if (end > message_.length || (last && end != message_.length))
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  // If the queue pair permits no writes, the access rights of the memory don't matter.
+  // A queue pair that permits no writes refuses them as invalid, before their key is checked.
   if ((pair_.attributes().qp_access_flags & right_to(header.kind)) == 0)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   // An empty write accesses nothing, so its key isn't checked.
@@ -407,7 +406,8 @@ bool responder::answer_fetch(fetch& wanted) {
     case sent::blocked:
       return false;
     case sent::fault:
-      // The region was deregistered after the request had been accepted.
+      // The memory is not accessible, for example because its region was deregistered after the
+      // request had been accepted.
       refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
       refused_psn_ = wanted.psn;
       return true;

@@ -37,7 +37,8 @@ class responder {
   void on_request(const packet& incoming);
   /// Receives a datagram or a frame.
   void on_datagram(const packet& incoming);
-  /// Sends the pending responses. Returns true if more responses could be sent immediately.
+  /// Sends pending responses until one has to wait, or until this call has sent its share. Returns
+  /// true in the second case.
   bool answer();
   void flush();
   void reset() noexcept;
@@ -115,7 +116,8 @@ class responder {
   /// Refuses the message. Drops it instead if the service is not reliable.
   void refuse(refusal reason);
   void refuse_for_good(refusal reason, ibv_event_type event);
-  /// Completes a receive with an error, and refuses its message.
+  /// Completes a receive with an error, and enters the error state. If the service is reliable,
+  /// refuses the message, too.
   void fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event,
                     const faults::verdict& fault = {});
   packet_header refusal_header() const noexcept;
@@ -129,7 +131,7 @@ class responder {
   queue_pair_core& pair_;
   receive_queue own_;
   /// The shared queue that is used instead of `own_`, or null if there is none. For XRC, this is
-  /// the queue that the last request named, until it is destroyed.
+  /// the queue that the last request named, or null after that queue was destroyed.
   shared_receive_queue* shared_;
   const xrc_domain* receives_for_;
   /// The receive that was taken from the shared queue. If its message is dropped, the next message
@@ -149,7 +151,7 @@ class responder {
   std::uint32_t refused_psn_ = 0;
 
   static constexpr std::uint32_t most_fetches = 32;
-  /// Null before the first request, because many queue pairs never get any.
+  /// Null before the first of these requests, because many queue pairs never get any.
   std::unique_ptr<std::array<fetch, most_fetches>> fetches_;
   fetch& fetch_at(std::uint32_t number) noexcept { return (*fetches_)[number % most_fetches]; }
   std::uint32_t first_fetch_ = 0;  ///< the first request that is not answered yet

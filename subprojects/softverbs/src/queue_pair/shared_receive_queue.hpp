@@ -46,7 +46,7 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
   bool is_of_xrc() const noexcept { return xrc.domain != nullptr; }
 
-  /// Used by XRC queues only. It does not change.
+  /// Used by XRC queues only, and not changed after their creation.
   xrc_part xrc;
   // The engine's lock protects these.
   unsigned queue_pairs = 0;
@@ -54,8 +54,8 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
  private:
   ibv_srq_attr attributes() const noexcept;
-  // Does nothing, because a lost completion is reported for its completion queue, and for the queue
-  // pair that received the message, if that queue pair still exists.
+  // Does nothing, because the queue pair that received the message may no longer exist. The loss is
+  // reported for the completion queue (IBV_EVENT_CQ_ERR).
   void late_completion_lost() override {}
 
   open_device& owner_;

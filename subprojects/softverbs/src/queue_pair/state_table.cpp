@@ -65,7 +65,8 @@ constexpr std::array of_uc{
     transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS}},
 };
 
-// An XRC queue pair is only one half of a connection, and has only the attributes of that half.
+// An XRC queue pair is only one half of a connection. As in the kernel, it has no attributes for
+// the other half, except packet sequence numbers and a timeout.
 
 constexpr std::array of_xrc_send{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial_mask, 0}},
