@@ -25,7 +25,8 @@ namespace {
 constexpr port_space datagram_space = IPPROTO_UDP;
 
 /// The number of attempts to send a datagram while the receiver's queue is full. The kernel queues
-/// very few datagrams, but all attempts together take 2 ms, in which a running receiver reads one.
+/// very few datagrams. All attempts together take at least 2 ms, in which a running receiver makes
+/// room for one.
 constexpr int most_attempts = 20;
 constexpr timespec before_next_attempt{0, 100'000};
 
@@ -36,7 +37,7 @@ std::string datagram_name(const std::string& host, std::uint16_t port) {
 }
 
 /// Sends a datagram to the socket that has this host and port. Returns false if there is no such
-/// socket. If the receiver's queue stays full, the datagram is lost.
+/// socket. If the receiver's queue stays full, the datagram is lost, and the result is true.
 bool deliver(int descriptor, msghdr& message, const std::string& host, std::uint16_t port) {
   unix_address to(datagram_name(host, port));
   message.msg_name = &to.address;

@@ -7,7 +7,8 @@
 
 namespace softverbs {
 
-/// A socket for datagrams. They are lost if no socket has the target address.
+/// A socket for datagrams. A datagram is lost if no socket has the target address, or if the
+/// receiver's queue stays full.
 class datagram_socket final : public rdma_socket {
  public:
   datagram_socket(int descriptor, sa_family_t family) noexcept;

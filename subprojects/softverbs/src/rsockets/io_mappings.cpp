@@ -20,7 +20,7 @@
 namespace softverbs {
 namespace {
 
-/// The maximum number of bytes in one packet.
+/// The maximum number of data bytes in one packet.
 constexpr std::size_t most_data = 64 * 1024;
 
 }  // namespace
@@ -30,7 +30,8 @@ struct io_mappings::packet {
   enum class what : std::uint32_t { room = 1, mapping, write };
 
   what kind{};
-  /// The index of the mapping. In a packet of the kind `room`, the number of mappings.
+  /// The index of the mapping. In a packet of the kind `room`, the number of mappings that the
+  /// sender allows its peer.
   std::uint32_t index = 0;
   std::int64_t offset = 0;
   /// The length of the mapping, or 0 if it was removed. In a write, the length of the data.
@@ -44,8 +45,8 @@ io_mappings::~io_mappings() { ::close(socket_); }
 
 void io_mappings::begin() {
   tell({.kind = packet::what::room, .index = room_});
-  // Without a thread, the peer's notices of mappings would stay in the socket until this end
-  // writes, and could fill it.
+  // Without a thread, the peer's notices of mappings would stay in the socket until this end calls
+  // another function, and could fill it.
   if (room_ != 0) start_thread();
 }
 

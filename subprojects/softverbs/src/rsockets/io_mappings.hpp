@@ -13,12 +13,13 @@
 
 namespace softverbs {
 
-/// The memory that both ends of a connection have mapped for each other with riomap. It has its own
-/// socket, and a thread that carries out the peer's writes.
+/// The memory that both ends of a connection have mapped for each other with riomap. Writes go
+/// through a separate socket. A thread carries out the peer's writes.
 class io_mappings : public std::enable_shared_from_this<io_mappings> {
  public:
-  /// Takes ownership of the socket. If the peer writes outside of its mappings, the stream is shut
-  /// down. `room` is the number of mappings that this end allows its peer.
+  /// Takes ownership of `socket`, but not of `stream`. If the peer writes outside the memory that
+  /// this end has mapped for it, both are shut down. `room` is the number of mappings that this end
+  /// allows its peer.
   io_mappings(int socket, int stream, unsigned room) noexcept;
   io_mappings(const io_mappings&) = delete;
   io_mappings& operator=(const io_mappings&) = delete;
@@ -26,7 +27,7 @@ class io_mappings : public std::enable_shared_from_this<io_mappings> {
 
   // These require the lock of connections.
 
-  /// Sends `room` to the peer, and starts to serve the peer's writes.
+  /// Sends `room` to the peer. If it isn't 0, starts the thread.
   void begin();
   void set_peer_room(unsigned room) noexcept { peer_room_ = room; }
   /// Maps memory, which the peer may write if `for_peer` is true. If the offset is -1, sets it to
@@ -74,7 +75,7 @@ class io_mappings : public std::enable_shared_from_this<io_mappings> {
   std::map<std::uint32_t, target> targets_;
   bool may_write_ = true;
   bool is_over_ = false;
-  /// The process that the thread runs in; 0 if there is no thread.
+  /// The process in which the thread was started; 0 if none was started.
   pid_t served_by_ = 0;
   std::atomic<bool> is_written_to_{false};
 };

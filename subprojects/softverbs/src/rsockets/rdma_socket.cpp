@@ -77,7 +77,7 @@ int rdma_socket::shut_down(int how) { return ::shutdown(descriptor_, how) == 0 ?
 int rdma_socket::set_option(int level, int name, const void* value, socklen_t length) {
   if (const int error = options_.set(level, name, value, length)) return error;
   if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF)) {
-    // The value is halved, because the kernel doubles it.
+    // The stored value is halved, because the kernel doubles it.
     const int half = options_.value(level, name) / 2;
     ::setsockopt(descriptor_, SOL_SOCKET, name, &half, sizeof(half));
   }

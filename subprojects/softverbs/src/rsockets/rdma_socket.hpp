@@ -54,7 +54,7 @@ class rdma_socket {
   virtual ip_address local() const { return local_; }
   virtual std::optional<ip_address> peer() const = 0;
 
-  // These must be called without the lock, because they wait.
+  // These must be called without the lock, because they wait or take it.
 
   /// Connects the socket. Returns 0 or an errno value.
   virtual int connect(const sockaddr* address) = 0;

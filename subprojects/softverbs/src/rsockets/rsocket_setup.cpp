@@ -20,7 +20,7 @@ bool is_supported(int domain, int kind, int protocol) noexcept {
   return kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
 }
 
-/// True if the length is sufficient for an address of this family.
+/// True if the length is sufficient for an address of its family.
 bool is_whole(const sockaddr* address, socklen_t length) noexcept {
   if (address == nullptr || length < sizeof(sa_family_t)) return false;
   return length >= (address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));

@@ -26,8 +26,7 @@ namespace {
 
 constexpr int understood_flags = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL;
 
-/// The interval, in milliseconds, at which a waiting thread checks whether its connection has been
-/// made.
+/// The interval, in milliseconds, at which a waiting thread tries again to connect.
 constexpr int wait_of_attempts = static_cast<int>(between_attempts / millisecond);
 
 void close_all(std::initializer_list<int> descriptors) noexcept {
@@ -95,14 +94,14 @@ int stream_socket::become(int file) noexcept {
 
 void stream_socket::apply_sizes(int stream) const noexcept {
   for (const int name : {SO_SNDBUF, SO_RCVBUF}) {
-    // The value is halved, because the kernel doubles it.
+    // The stored value is halved, because the kernel doubles it.
     const int half = options_.value(SOL_SOCKET, name) / 2;
     ::setsockopt(stream, SOL_SOCKET, name, &half, sizeof(half));
   }
 }
 
 void stream_socket::share_memory(int with, std::optional<unsigned> peer_room) {
-  // The socket is blocking. The flags of each call determine whether the call waits.
+  // The socket is blocking, so that the flags of each call determine whether the call waits.
   ::fcntl(with, F_SETFL, 0);
   const auto room = static_cast<unsigned>(options_.value(SOL_RDMA, RDMA_IOMAPSIZE));
   mappings_ = std::make_shared<io_mappings>(with, descriptor_, room);

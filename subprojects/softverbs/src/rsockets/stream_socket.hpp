@@ -41,7 +41,8 @@ class stream_socket final : public rdma_socket {
   void try_to_connect();
   int attempt();
   int introduce(int to);
-  /// Makes the descriptor refer to another file, and closes `file`. Returns 0 or an errno value.
+  /// Makes this socket's descriptor refer to the open file of `file`, and closes `file`. Returns 0
+  /// or an errno value.
   int become(int file) noexcept;
   void apply_sizes(int stream) const noexcept;
   /// Returns 0 if the socket is connected, or the errno value for a call that needs a connection.
