@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completions from the device, and the queue pairs that faults fail.
+// Completions from the device, and the queue pairs that faults make fail.
 #include "faults/failing_verbs.hpp"
 #include "shim/shim.hpp"
 #include "verbs/export.hpp"
@@ -87,7 +87,7 @@ void fail(pair_record& pair) noexcept {
   attention.fetch_add(1);
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // A failure is ignored, because the queue pair may already be in ERR.
+  // If this call fails, `judge` still reports the remaining completions as flushed.
   static_cast<void>(SOFTVERBS_NEXT(ibv_modify_qp)(pair.pair, &attributes, IBV_QP_STATE));
 }
 
@@ -131,8 +131,8 @@ void judge(queue_record& queue, completion& taken) {
   if (pair != nullptr) {
     due = pair->floor = std::max(due, pair->floor);
   } else {
-    // Work queues have no record that contains this time. It is the latest time of the work queue's
-    // completions that are held back.
+    // A work queue has no record with such a time. Instead, its completion is not due before any of
+    // its completions that are held back.
     for (const auto& [time, each] : queue.waiting)
       if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
   }

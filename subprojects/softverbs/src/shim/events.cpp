@@ -58,7 +58,8 @@ bool is_told(queue_record& queue) {
   return !is_held_back();
 }
 
-/// Reads one of the device's events, without waiting. Returns -1 with EAGAIN if there is none.
+/// Reads one of the device's events, without waiting. Returns -1 with EAGAIN if there is none, or
+/// if the program must get the event later.
 int take_event(channel_record& channel, ibv_cq** queue, void** user_context) {
   if (SOFTVERBS_NEXT(ibv_get_cq_event)(channel.theirs, queue, user_context) != 0) return -1;
   queue_record* const record = is_idle() ? nullptr : all().queues.find(*queue);

@@ -28,8 +28,8 @@
 /// provider, and completions are changed or held back before the program gets them.
 namespace softverbs::shim {
 
-/// The changes that faults have made to a device. Devices are identified by name. A state exists
-/// even if the device isn't open.
+/// The changes that faults have made to a device. Devices are identified by name. The state is
+/// created when the device is first opened, and is kept when the device is closed.
 struct device_state {
   std::string name;
   std::bitset<256> ports_down;
@@ -78,9 +78,10 @@ struct context_record {
   /// The function of its work queues; null before any is created.
   std::atomic<decltype(ibv_wq::post_recv)> post_wq_recv{nullptr};
   bell events;
-  /// Held while a call of the device needs the device's own descriptor in ibv_context::async_fd.
+  /// Held during calls of the provider that need the device's own descriptor in
+  /// ibv_context::async_fd.
   std::mutex descriptor_lock;
-  /// Events that this library has raised.
+  /// Events that this library has raised, and the program has not read yet.
   std::deque<ibv_async_event> raised;
   std::unordered_map<std::uint32_t, pair_record*> pairs;
 };
@@ -140,9 +141,9 @@ struct pair_record {
   decltype(ibv_qp_ex::wr_complete) wr_complete = nullptr;
 };
 
-/// The amount of state that calls must consider. This is 1 if any faults are set, plus 1 for each
-/// completion that is held back and each queue pair that was failed. While it is 0, calls go
-/// straight to the device.
+/// The amount of state that calls must consider: 1 if any faults are set, plus 1 for each
+/// completion that is held back here or that the program is reading from here, plus 1 for each
+/// queue pair that was made to fail. While it is 0, calls go straight to the device.
 inline std::atomic<std::size_t> attention{0};
 inline bool is_idle() noexcept { return attention.load(std::memory_order_relaxed) == 0; }
 
@@ -216,8 +217,8 @@ void stand_in_front(context_record& opened) noexcept;
 
 int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept;
 int attend_to(ibv_qp* pair) noexcept;
-/// Applies faults to device memory. Does nothing for null. If a device has several kinds of memory,
-/// faults affect only the first kind.
+/// Applies faults to device memory. Does nothing for null. If objects for device memory have
+/// different copy functions, faults affect only those with the functions of the first one.
 void attend_to(ibv_dm* memory) noexcept;
 
 /// While this object exists, ibv_context::async_fd is the device's own descriptor. Drivers pass it
