@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points for features that the device doesn't have. Calls with objects of a soft device
-// are refused. Calls with objects of other devices are forwarded.
+// fail, or report that the feature is missing. Calls with objects of other devices are forwarded.
 #include "faults/faults.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"

@@ -203,8 +203,8 @@ int inline_calls::query_port(ibv_context* verbs, std::uint8_t port, ibv_port_att
   return 0;
 }
 
-// Programs built with current headers call the extended operation by this name. This function is
-// for programs built with older headers, whose structure ends before port_cap_flags2.
+// In current headers, this name is a macro that calls the extended operation. The function is for
+// programs built with older headers, whose structure ends before port_cap_flags2.
 SOFTVERBS_EXPORT int ibv_query_port(ibv_context* verbs, std::uint8_t port,
                                     _compat_ibv_port_attr* attributes) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_query_port)(verbs, port, attributes);

@@ -45,7 +45,7 @@ device_context::~device_context() {
 void device_context::fill_operations() noexcept {
   priv = unsupported_operations();
   query_port = inline_calls::query_port;
-  // Without these operations, the inline functions of verbs.h report that they are missing.
+  // Without these operations, the inline functions of verbs.h fail, or use older verbs instead.
   if (device().description().has_extended) {
     query_device_ex = inline_calls::query_device_ex;
     query_rt_values = inline_calls::query_rt_values;
@@ -227,7 +227,7 @@ device_context* device_context::part_from_behind() noexcept {
 
 void device_context::close(device_context* closing) noexcept {
   const bool usable = closing->usable();
-  // If the context itself was inherited, the context behind it belongs to the parent.
+  // The context behind this one is closed, too, unless it was inherited, and belongs to the parent.
   if (device_context* own = closing->part_from_behind(); own != nullptr && own->usable())
     close(own);
   // Objects that a child creates from an inherited context refer to the context behind it. So a

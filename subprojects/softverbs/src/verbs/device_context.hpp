@@ -31,8 +31,9 @@ class device_context final : private verbs_context, public open_device, private 
  public:
   /// Opens a device. Returns null with errno set on failure.
   static device_context* open(const soft_device& device) noexcept;
-  /// Opens another context of a command descriptor's file, and takes ownership of the descriptor.
-  /// Returns null with errno set on failure: EOPNOTSUPP if no context of this process has the file.
+  /// Opens another context of a command descriptor's file, and takes ownership of the descriptor if
+  /// this succeeds. Returns null with errno set on failure: EOPNOTSUPP if no context of this
+  /// process has the file.
   static device_context* import(int command_descriptor) noexcept;
   static device_context& of(ibv_context* verbs) noexcept {
     return *static_cast<device_context*>(verbs_get_ctx(verbs));
@@ -44,8 +45,8 @@ class device_context final : private verbs_context, public open_device, private 
   device_context(const device_context&) = delete;
   device_context& operator=(const device_context&) = delete;
 
-  /// Destroys all remaining objects, as the kernel does when the file is closed. If other contexts
-  /// have the same file, the objects of the file are kept.
+  /// Destroys the context and all remaining objects, as the kernel does when the file is closed. If
+  /// other contexts have the same file, the objects of the file are kept.
   static void close(device_context* closing) noexcept;
 
   /// Contains the protection domains, the regions and the device memory.
@@ -67,8 +68,8 @@ class device_context final : private verbs_context, public open_device, private 
  private:
   device_context(const soft_device& device, softverbs::machine& machine,
                  std::shared_ptr<command_file> of) noexcept;
-  /// Sets up everything that a context needs except the command descriptor. Returns 0 or an errno
-  /// value.
+  /// Opens the asynchronous events, and starts to use the machine. Returns 0 or an errno value,
+  /// such as EIO if the device is broken.
   int start();
   void join();
   /// Undoes `start` and `join`, for a context without objects.
@@ -79,14 +80,14 @@ class device_context final : private verbs_context, public open_device, private 
   /// asynchronous events. A program that polls the descriptor then takes no events from the parent.
   /// Returns false with errno set on failure.
   bool shows_events_at(int number) const noexcept;
-  /// Separates this context from the context behind it, and returns the latter, or null if there is
-  /// none.
+  /// Separates this context from the context behind it. Returns the context that was behind it, or
+  /// null if there was none.
   device_context* part_from_behind() noexcept;
   void on_device_event(const ibv_async_event& event) override;
   void on_repair() override;
 
-  /// The context behind this one, which does its work. If a child of fork inherited this context,
-  /// that is a context of the child, opened when the child first needs one. Null if there is none.
+  /// If a child of fork inherited this context: the child's own context, which does the work of
+  /// this one. It is opened when the child first needs it, and null until then.
   device_context* behind_ = nullptr;
   /// The inverse of `behind_`: the inherited context for which this one does the work, while both
   /// are open; null if there is none.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs whose requests are built by function calls: ibv_wr_start and its successors.
+// Queue pairs whose requests are built by function calls, from ibv_wr_start to ibv_wr_complete.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "memory/protection_domain.hpp"
@@ -45,7 +45,7 @@ void begin(ibv_qp_ex* pair, ibv_wr_opcode opcode, Fill fill) noexcept {
     next.first_entry = batch.entries.size();
     next.request.wr_id = pair->wr_id;
     next.request.opcode = opcode;
-    // Inline data are set by a function, not by this flag.
+    // Inline data are set by a function, so this flag is ignored.
     next.request.send_flags = pair->wr_flags & ~unsigned{IBV_SEND_INLINE};
     fill(next.request);
   });

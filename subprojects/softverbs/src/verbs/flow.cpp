@@ -19,7 +19,7 @@ using namespace softverbs;
 
 namespace {
 
-/// The maximum that the kernel accepts.
+/// The maximum number of specifications that the kernel accepts.
 constexpr unsigned most_specifications = 10;
 
 /// Reads the specifications that follow the attributes. Returns 0 or an errno value. As in
@@ -27,7 +27,7 @@ constexpr unsigned most_specifications = 10;
 int read_specifications(const ibv_flow_attr& attributes, flow_filter& filter) noexcept {
   const auto* at = reinterpret_cast<const std::byte*>(&attributes + 1);
   for (unsigned left = attributes.num_of_specs; left > 0; --left) {
-    // A specification may be at any address, so its header is copied before it is read.
+    // A specification need not be aligned, so its header is copied before it is read.
     struct {
       std::uint32_t type;
       std::uint16_t size;

@@ -24,8 +24,8 @@ using make_context = void* (*)(ibv_device* device, int command_descriptor, std::
 
 /// An operation of an unknown type returns either an int or a pointer, and no single value means
 /// failure for both types. This function returns an errno value, which is right for ints, because
-/// operations that return ints are twice as common. It is only used if libibverbs no longer has the
-/// function above.
+/// operations that return ints are twice as common. It is only used if the table of libibverbs is
+/// not available.
 int refuse() noexcept {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
@@ -41,13 +41,14 @@ verbs_ex_private* only_refusals() noexcept {
   return reinterpret_cast<verbs_ex_private*>(table.data());
 }
 
-/// The bytes that are reserved for a context. This is more than enough: that of rdma-core 65 has
-/// 696 bytes. libibverbs fills all members that it knows, whatever size is given, and newer
-/// releases have more of them than the headers that softverbs was built with.
+/// The number of bytes that are reserved for a context. This is more than enough: a context of
+/// rdma-core 65 has 696 bytes. libibverbs fills all members that it knows, whatever size is given,
+/// and newer releases have more of them than the headers that softverbs was built with.
 constexpr std::size_t context_room = std::size_t{16} << 10;
 
-/// Returns the members that each release has of the context in this memory, or null if there is no
-/// context. New members precede the older ones, so these start after an unknown number of bytes.
+/// Finds the context in this memory. Returns the address of the members that all releases have, or
+/// null if there is no context. New members precede the older ones, so the older ones start after
+/// an unknown number of bytes.
 verbs_context* known_part(void* memory, const ibv_device& device) noexcept {
   auto* const start = static_cast<std::byte*>(memory);
   for (std::size_t at = 0; at + sizeof(verbs_context) <= context_room;

@@ -155,14 +155,14 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
   constexpr int known =
       IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
   const bool moves = given(IBV_REREG_MR_CHANGE_TRANSLATION);
-  // Only regions of the program's own memory can be reregistered.
+  // Regions of dma-bufs, and structures of imported regions, can't be reregistered.
   if (region.buffer != nullptr || region.original != &region || flags == 0 ||
       (flags & ~known) != 0 || (access != 0 && !given(IBV_REREG_MR_CHANGE_ACCESS)) ||
       (given(IBV_REREG_MR_CHANGE_PD) && (domain == nullptr || domain->context != region.context)))
     return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
   device_context& device = device_context::of(region.context);
   if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
-  // The kernel doesn't support this, either.
+  // Regions of device memory can't be reregistered, either, as in the kernel.
   if (region.device != nullptr) return refused(IBV_REREG_MR_ERR_CMD, EINVAL);
   memory_region* taken = nullptr;
   if (const int error = take_out(device, region, taken))

@@ -17,5 +17,6 @@ Function* next(Function*, const char* name) noexcept {
 
 }  // namespace softverbs
 
-/// The definition of the entry point `name` in libibverbs, or null if it has none.
+/// The next library's definition of the entry point `name`, usually that of libibverbs, or null if
+/// there is none.
 #define SOFTVERBS_NEXT(name) (::softverbs::next(&name, #name))

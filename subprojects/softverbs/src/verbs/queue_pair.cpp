@@ -197,7 +197,7 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   const std::lock_guard held_here(ours->lock());
   const int error = ours->modify(*attributes, mask);
   // As in libibverbs, the state in the program's object is the one that the program last set or
-  // asked for, not the current one.
+  // queried, not the current one.
   if (error == 0 && (mask & IBV_QP_STATE) != 0) pair->state = attributes->qp_state;
   if (error == 0)
     device.engine().ring_doorbell();
@@ -285,7 +285,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
       *bad = request;
       break;
     }
-    // In the error state, a receive doesn't wait for a packet, because the engine has to flush it.
+    // In the error state, the engine has to flush the receive, which no packet will complete.
     flushes = ours->now_in() == IBV_QPS_ERR;
   }
   if (flushes) ours->engine().ring(*ours);
