@@ -100,8 +100,8 @@ int address_back(const soft_device& device, std::uint8_t port, const ibv_wc& com
   if (!said) return EPROTONOSUPPORT;
   // InfiniBand and RoCE v1 have the same header.
   const network type = device.is_ethernet(port) ? said->network : network::infiniband;
-  // If the datagram was sent to a group, it doesn't tell which address of this port the sender
-  // expects in a reply.
+  // If the datagram was sent to a group, its target is not an address of this port, so the search
+  // finds no GID to reply from.
   const auto index = index_of(device.number, port, said->target, type);
   if (!index) return EINVAL;
   address.is_global = 1;

@@ -72,8 +72,8 @@ struct remote_process {
   shared_memory tables;
   /// The memory of that process's devices, which all processes can write to; may be empty.
   shared_memory device_memory;
-  /// True after the connection has ended. If the process has died, the engine's thread sets this
-  /// within a millisecond, before the process ID is reused.
+  /// True after the connection has ended. If the other process dies, the engine usually notices,
+  /// and sets this, within a millisecond.
   std::atomic<bool> gone{false};
 };
 

@@ -43,8 +43,8 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = outlet_tag | slot;
-  // The end of the connection is watched as well, because when the peer exits, this process closes
-  // the socket, which frees its descriptor.
+  // The socket is also watched for the end of the connection: when the peer exits, this process
+  // closes the socket, so that its descriptor is free.
   if (::connect(way.socket, there.get(), there.length) != 0 ||
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, way.socket, &event) != 0) {
     const int error = errno;

@@ -93,9 +93,9 @@ enum class refusal : std::uint8_t {
   remote_operation,
 };
 
-/// The header of each message between two processes. The payload comes after it. It is in the
-/// host's byte order, because messages on a Unix socket don't leave the host. The socket's name
-/// includes the version of this layout.
+/// The header of each packet. The payload comes after it. Unless noted otherwise, fields are in the
+/// host's byte order, because packets don't leave the host. The name of a process's socket includes
+/// the version of this layout.
 struct packet_header {
   packet_kind kind;
   std::uint8_t flags;
@@ -111,7 +111,7 @@ struct packet_header {
   std::uint32_t payload;  ///< bytes after this header
   std::uint32_t offset;   ///< the payload's offset in its message
   std::uint32_t message;  ///< only for `write` and `read_request`: bytes of the whole message
-  /// The rkey of the memory, or of the window to invalidate. In a datagram, the qkey.
+  /// The rkey of the memory, or of the window to invalidate. In a datagram, the Q_Key.
   std::uint32_t key;
   std::uint32_t immediate;  ///< in network byte order
   std::uint64_t address;    ///< the remote address; in a datagram, the destination LID

@@ -66,7 +66,7 @@ class ring_writer : private ring_end {
   /// notice.
   bool publish() noexcept;
 
-  /// True if enough space is free to continue writing.
+  /// True if enough space is free to continue writing, or if the reader's position is invalid.
   bool has_room() noexcept;
   void stop_waiting() noexcept { state_.writer_waits.store(0, std::memory_order_relaxed); }
   /// True if the reader has not read all messages.

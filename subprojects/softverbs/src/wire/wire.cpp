@@ -19,8 +19,8 @@
 namespace softverbs {
 namespace {
 
-/// epoll is called only once in this many polls if there is a single connection without a ring,
-/// which is read each time, or if any ring is polled.
+/// epoll is called only once in this many polls if any ring is polled, or if the only connection
+/// has no ring. Such a connection is read at each poll.
 constexpr unsigned looks_between = 8;
 
 /// If all connections use rings, epoll is called only once in this many polls, because it then

@@ -20,7 +20,7 @@ namespace softverbs {
 enum class sent : std::uint8_t {
   yes,
   lost,     ///< no process is at the target: as on a network, this is not an error
-  blocked,  ///< the peer has to read first: retry after `wait_writable`
+  blocked,  ///< not possible now: the caller calls `wait_writable`, and retries later
   fault,    ///< the payload's memory isn't mapped
 };
 
@@ -34,7 +34,7 @@ enum class turn : std::uint8_t {
   last,    ///< for a request, if the queue pair has sent something this time
 };
 
-/// The owner of a payload's memory. If it is the program, it may have unmapped the memory.
+/// The owner of a payload's memory. The program may have unmapped its memory.
 enum class payload_of : std::uint8_t { program, device };
 
 /// A received packet, valid until the next one is requested. The sender may still be able to change
@@ -48,7 +48,8 @@ struct outlet;
 struct inlet;
 
 /// Moves packets between processes, and within this one, through sockets in the abstract Unix
-/// namespace. These sockets leave nothing behind after a crash.
+/// namespace and through shared memory without a name. Neither leaves anything behind after a
+/// crash.
 ///
 /// A process listens at a slot, whose number is the upper part of its queue pair numbers.
 /// Everything it sends to another process goes through one connection, which it opened to the
@@ -86,8 +87,9 @@ class wire {
   /// A descriptor that is readable when there may be something to do.
   int descriptor() const noexcept { return epoll_; }
 
-  /// Polls for packets. Unless `thoroughly` is true, the system call is usually skipped, so this is
-  /// cheap enough for every poll of a completion queue.
+  /// Polls for packets. Unless `thoroughly` is true, most calls skip the system call if this
+  /// process has a single incoming connection, or polls rings. So this is cheap enough for every
+  /// poll of a completion queue.
   void look(bool thoroughly) noexcept;
   /// Returns the next received packet, or null if there are no more.
   const packet* next();
@@ -95,12 +97,12 @@ class wire {
   /// True if peers may deliver packets through rings without a system call. In this case, a thread
   /// has to poll, or to call `sleep`.
   bool is_watched() const noexcept { return !watched_.empty(); }
-  /// From now on, the descriptor becomes readable for each packet that arrives. Returns false if
-  /// packets have already arrived.
+  /// From now on, the descriptor becomes readable when a packet arrives. Returns false if packets
+  /// have already arrived.
   bool sleep() noexcept;
   /// The time at which `look` must be called without an event, or 0 for never.
   nanoseconds next_try() const noexcept;
-  /// True if packets may have arrived from processes that have sent something before.
+  /// True if packets or notices may have arrived on existing connections. Ignores new connections.
   bool has_arrived() const noexcept;
 
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
@@ -132,9 +134,9 @@ class wire {
   /// The processes that have connected to this one and share memory with it.
   std::vector<std::shared_ptr<const remote_process>> connected() const;
 
-  /// True if `process` owns the queue pairs whose numbers have the same upper part as `qpn`. The
-  /// kernel's information decides, because a peer's claims are not trusted. This is
-  /// expensive if this process has no connection to that slot.
+  /// True if `process` owns the queue pairs whose numbers have the same upper part as `qpn`, or if
+  /// this can't be checked. The kernel's information decides, because a peer's claims are not
+  /// trusted. This is expensive if this process has no connection to that slot.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
   /// True if the process behind `target_qpn` may still answer, because an answer may be unread
@@ -195,7 +197,7 @@ class wire {
   std::size_t by_socket_ = 0;
   std::size_t turn_ = 0;
   unsigned looks_ = 0;
-  unsigned blocked_ = 0;  ///< the number of blocked outlets that have no ring
+  unsigned blocked_ = 0;  ///< the number of outlets that wait until their socket accepts packets
   std::vector<std::uint32_t> full_rings_;
   /// The slots to which no connection could be opened because of insufficient resources.
   std::vector<std::uint32_t> short_of_means_;
