@@ -56,9 +56,11 @@ struct one_id {
 
   void destroy();
   void create_queue_pair();
-  /// Creates a queue pair, and requests the connection for it. Returns the result of rdma_connect.
+  /// Creates a queue pair unless there is one, and requests the connection for it. Returns the
+  /// result of rdma_connect.
   int connect(const void* data = nullptr, std::size_t length = 0);
-  /// Creates a queue pair, and accepts a request with it. Returns the result of rdma_accept.
+  /// Creates a queue pair unless there is one, and accepts a request with it. Returns the result of
+  /// rdma_accept.
   int accept(const void* data = nullptr, std::size_t length = 0);
 
   rdma_cm_id* id = nullptr;

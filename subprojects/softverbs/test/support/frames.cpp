@@ -211,7 +211,7 @@ frame frame_end::next() {
   for (;;) {
     const ibv_wc completion = wait();
     if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV)
-      throw std::runtime_error("no frame");
+      throw std::runtime_error("a receive failed, or another request completed");
     const frame result = taken(completion.wr_id, completion.byte_len);
     if (is_of_own(result)) return result;
   }
@@ -252,13 +252,13 @@ std::uint32_t tag_reader::next_tag() {
   for (;;) {
     ibv_poll_cq_attr nothing{};
     if (!eventually([&] { return ibv_start_poll(tags, &nothing) == 0; }))
-      throw std::runtime_error("no frame with or without a tag");
+      throw std::runtime_error("no frame arrived");
     const bool received = tags->status == IBV_WC_SUCCESS;
     const std::uint64_t id = tags->wr_id;
     const std::uint32_t length = ibv_wc_read_byte_len(tags);
     const std::uint32_t tag = ibv_wc_read_flow_tag(tags);
     ibv_end_poll(tags);
-    if (!received) throw std::runtime_error("no frame with or without a tag");
+    if (!received) throw std::runtime_error("a receive failed");
     if (is_of_own(taken(id, length))) return tag;
   }
 }

@@ -32,7 +32,7 @@ frame joined(frame left, const frame& right);
 
 inline constexpr std::uint16_t ipv4_type = 0x0800;
 inline constexpr std::uint16_t ipv6_type = 0x86dd;
-/// The Ethernet type that is reserved for local experiments. No other software uses it.
+/// The Ethernet type that is reserved for local experiments, so other software should not use it.
 inline constexpr std::uint16_t experimental_type = 0x88b5;
 /// Returns an IPv4 packet from 10.0.0.1 to 10.0.0.2, whose header has options.
 frame ipv4(std::uint8_t protocol, const frame& content, std::uint8_t fragment = 0);
@@ -44,7 +44,7 @@ frame tcp(std::uint16_t source, std::uint16_t destination);
 /// Returns true if this process may create raw packet queue pairs.
 bool may_send_frames();
 
-/// Takes CAP_NET_RAW away from this thread during its lifetime.
+/// While an object of this class exists, this thread lacks CAP_NET_RAW.
 class without_privilege {
  public:
   without_privilege();
@@ -92,8 +92,8 @@ struct frame_end : endpoint {
   void stop_hearing();
   /// Sends a frame, and waits until the send has completed.
   ibv_wc_status send_frame(const frame& bytes);
-  /// Waits for the next frame from a process in these tests. Returns it, and posts its receive
-  /// again.
+  /// Waits for the next frame whose source address belongs to this process. Returns the frame, and
+  /// posts its receive again.
   frame next();
   /// Returns the frame that arrived in this receive, and posts the receive again.
   frame taken(std::uint64_t id, std::uint32_t length);
@@ -106,7 +106,8 @@ struct frame_end : endpoint {
 struct tag_reader : frame_end {
   explicit tag_reader(const char* device = "soft0");
   ~tag_reader();
-  /// Waits for the next frame from a process in these tests, and returns the tag of that frame.
+  /// Waits for the next frame whose source address belongs to this process, and returns the tag of
+  /// that frame.
   std::uint32_t next_tag();
 
   ibv_cq_ex* tags = nullptr;

@@ -31,7 +31,7 @@ struct order {
   std::uint32_t milliseconds;
 };
 
-/// The number of different false data.
+/// The number of kinds of false data.
 std::size_t lies();
 
 /// Connects to the test's endpoint correctly, and then executes the commands that the test sends.

@@ -204,7 +204,8 @@ int writer() {
   }
 }
 
-/// Exits while one of its threads is writing. The exit itself waits until the test asks for it.
+/// Calls exit at the test's first order, while one of its threads is writing. An exit handler waits
+/// for the second order.
 int hasty_writer() {
   std::atexit([] { hear_order(); });
   endpoint end(patient());
@@ -301,7 +302,7 @@ int receive_for_xrc() {
   }
 }
 
-/// Sends as many messages as its peer does.
+/// Sends 30 large messages, and receives 30 from the test at the same time.
 int flood() {
   endpoint end;
   end.initialize();

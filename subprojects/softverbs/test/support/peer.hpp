@@ -18,8 +18,8 @@ class peer {
   /// Exchanges addresses with the process's endpoint, and connects both endpoints. Returns the
   /// address of the other endpoint.
   address meet(endpoint& end);
-  /// `tell` sends a byte to the process, and `hear` receives one from it. Both serve to synchronize
-  /// with it.
+  /// `tell` sends bytes to the process, and `hear` receives bytes from it. Both serve to
+  /// synchronize with it.
   void tell(char word);
   void tell(const void* bytes, std::size_t length);
   char hear();

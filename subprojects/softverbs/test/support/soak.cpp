@@ -358,7 +358,8 @@ void link::count() {
   std::uint64_t before = 0;
   std::memcpy(&before, end_.memory.data() + guard_bytes, sizeof(before));
   if (before < known_.counted || before - known_.counted > doubts)
-    complain("a counter is %llu, and %llu were counted", static_cast<unsigned long long>(before),
+    complain("a counter is %llu, but its last known value is %llu",
+             static_cast<unsigned long long>(before),
              static_cast<unsigned long long>(known_.counted));
   known_.counted = before + 1;
   known_.counts = 0;

@@ -50,8 +50,9 @@ struct work_queues : endpoint {
   void spread(std::uint64_t fields);
   /// Waits for the next completion of a receive in this work queue.
   ibv_wc next(std::size_t number) const;
-  /// Sends a frame, checks that it arrives unchanged, and posts its receive again. Returns the
-  /// number of the work queue that has received it.
+  /// Waits until one of the work queues has received this frame, which the caller has sent. Checks
+  /// that the frame is unchanged, and posts its receive again. Returns the number of the work
+  /// queue.
   std::size_t who_gets(const frame& sent) const;
   std::size_t queue_for(const frame& sent, std::uint64_t fields) const;
   /// Returns a source address whose packets the hash assigns to this work queue.
