@@ -63,7 +63,7 @@ std::vector<std::uint8_t> make_frame(input& said) {
   result.assign(group_of_frames.begin(), group_of_frames.end());
   if (!to_many) result[0] = 2;
   add(result, {2, 0, 0, 0, 0, 2});
-  // If there are two VLAN tags, the first of them is the service tag.
+  // The first VLAN tag is a service tag. The others are customer tags.
   for (unsigned tag = 0; tag < tags; ++tag)
     if (tag == 0)
       add(result, {0x88, 0xa8, 0, 7});

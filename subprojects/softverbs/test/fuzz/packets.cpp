@@ -5,7 +5,7 @@
 /// come from. Memory that isn't registered must stay unchanged, and a posted request must complete
 /// at most once.
 ///
-/// One process is both the sender and the receiver, because the kernel reports who the sender is.
+/// One process is both the sender and the receiver, because the kernel reports which process sends.
 /// The device runs in single steps, so that an input always has the same effect.
 
 #include "device/environment.hpp"
@@ -163,7 +163,7 @@ class letter {
     if ((changes & 32) != 0) header.payload = packet_bytes;
     if ((changes & 128) != 0) go_elsewhere(header, said);
     const std::uint32_t whole = header.payload;
-    // Replaces a byte by another one.
+    // Overwrites up to three bytes of the header.
     if ((changes & 64) != 0) {
       auto* raw = reinterpret_cast<std::uint8_t*>(&header);
       for (unsigned count = 1 + said.below(3); count > 0; --count) {

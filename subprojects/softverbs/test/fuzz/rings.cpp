@@ -2,7 +2,8 @@
 /// \file
 /// A libFuzzer target. Whatever the other end writes to a ring, and to the announcements
 /// after it, this end must access only the ring's memory, and must terminate. The first byte of the
-/// input selects which end is tested. The rest controls the actions of both ends, which take turns.
+/// input selects what is tested: a ring's reader, its writer, or the announcements. The rest
+/// controls the actions of both ends, which take turns.
 
 #include "input.hpp"
 #include "machine/announcements.hpp"
@@ -178,8 +179,8 @@ void hear_announcements(fuzz::input& said) {
     const announcements::use of{
         said.below(2) == 0 ? announcements::any : said.take<std::uint16_t>(),
         said.below(2) == 0 ? announcements::any : said.take<std::uint32_t>()};
-    // Waits until all announced uses of `of` have ended. The callback can end the wait earlier by
-    // returning `give_up`.
+    // Waits until all announced uses of `of` have ended. The callback is called for each of these
+    // announcements. It ignores most of them, and sometimes gives up the whole wait.
     unsigned judged = 0;
     own.wait(of, [&](const announcements::use& what) {
       require(what.pair < 1U << 14 && what.region < 1U << 20);

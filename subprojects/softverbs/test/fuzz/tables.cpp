@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target. A peer writes anything to its tables of queue pairs and regions, even
-/// while it changes them. Nevertheless, requests of this process must change only the memory that
+/// A libFuzzer target. A peer writes anything to its tables of queue pairs and regions, even while
+/// this process reads them. Nevertheless, requests of this process must change only the memory that
 /// they are supposed to fill, and must complete at most once.
 ///
 /// The peer is a child process that is suspended forever. Its memory is the target of the writes.
@@ -189,7 +189,7 @@ void hostile_peer::lie(fuzz::input& from) {
   const unsigned at = from.take<std::uint8_t>();
   const unsigned how = from.below(4);
   if (where == 3) {
-    // Writes to the state of the ring's reader, or to the announcements after it.
+    // Writes to the positions and flags of the ring, or to the announcements after the ring.
     if (pair_.bytes().empty()) return;
     value = from.take<std::uint64_t>();
     const std::size_t place = at < 128 ? at % 8 * 64 : pair_memory::hazards + (at - 128) * 64;

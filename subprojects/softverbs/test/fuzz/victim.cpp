@@ -52,8 +52,8 @@ device& device::only() {
 }
 
 device::device() {
-  // The memory is laid out as follows: unmapped pages, a page that isn't registered, the registered
-  // pages, another page that isn't registered, and unmapped pages.
+  // The memory is laid out as follows: an inaccessible page, a page that isn't registered, the
+  // registered pages, another page that isn't registered, and another inaccessible page.
   void* start =
       ::mmap(nullptr, registered + 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   require(start != MAP_FAILED);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls verbs that softverbs doesn't know, on a soft device. Each of them has to report that it
-// isn't supported. The exit code is the number of calls that report something else.
+// isn't supported. The exit code is the number of checks that fail.
 #include "tomorrow/tomorrow.hpp"
 
 #include <cerrno>
@@ -44,25 +44,28 @@ int main() {
     return 1;
   }
   int value = 0;
-  check(ibv_tomorrow_query(context, &value) == EOPNOTSUPP, "a number that is an errno: query");
-  check(ibv_tomorrow_change(pair) == EOPNOTSUPP, "a number that is an errno: change");
+  check(ibv_tomorrow_query(context, &value) == EOPNOTSUPP,
+        "ibv_tomorrow_query does not return EOPNOTSUPP");
+  check(ibv_tomorrow_change(pair) == EOPNOTSUPP, "ibv_tomorrow_change does not return EOPNOTSUPP");
   ibv_tomorrow_release(region);
-  // If the operations of libibverbs itself are not available, all of these verbs return the same
-  // number.
+  // Without the operations of libibverbs itself, softverbs doesn't know what type each of these
+  // verbs returns. All of them then return the number EOPNOTSUPP and set errno to it.
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with != nullptr && std::strcmp(with, "with") == 0) {
     errno = 0;
-    check(ibv_tomorrow_export(domain) == -1 && errno == EOPNOTSUPP, "-1 and errno: export");
+    check(ibv_tomorrow_export(domain) == -1 && errno == EOPNOTSUPP,
+          "ibv_tomorrow_export does not return -1 with EOPNOTSUPP in errno");
     errno = 0;
     check(ibv_tomorrow_register(domain) == nullptr && errno == EOPNOTSUPP,
-          "a null pointer and errno: register");
+          "ibv_tomorrow_register does not return a null pointer with EOPNOTSUPP in errno");
   } else {
     errno = 0;
-    check(ibv_tomorrow_export(domain) != 0 && errno == EOPNOTSUPP, "a number: export");
+    check(ibv_tomorrow_export(domain) != 0 && errno == EOPNOTSUPP,
+          "ibv_tomorrow_export does not fail with EOPNOTSUPP in errno");
   }
   check(ibv_dereg_mr(region) == 0 && ibv_destroy_qp(pair) == 0 && ibv_destroy_cq(queue) == 0 &&
             ibv_dealloc_pd(domain) == 0 && ibv_close_device(context) == 0,
-        "the end");
+        "an object or the context can't be released");
   ibv_free_device_list(list);
   return failures;
 }
