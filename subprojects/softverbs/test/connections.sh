@@ -88,8 +88,8 @@ if command -v mckey >/dev/null; then
     done
   done
 fi
-# cmtime opens a number of connections and prints how long each step took. Its server doesn't exit before rdma-core 59,
-# so it is killed. Since then, it has other options: server and client have to find each other by a TCP port.
+# cmtime opens a number of connections and prints how long each step took. Before rdma-core 59, its
+# server doesn't exit, so it is killed. Since then, it has other options: server and client meet at a TCP port.
 if command -v cmtime >/dev/null; then
   ran=1
   next_port

@@ -31,8 +31,8 @@ static void messages(void) {
     MPI_Sendrecv(out, length, MPI_BYTE, next, length, in, largest, MPI_BYTE, before, length,
                  MPI_COMM_WORLD, &status);
     MPI_Get_count(&status, MPI_BYTE, &received);
-    expect(received == length, "a message has another length");
-    for (int at = 0; at < length; ++at) expect(in[at] == before + 1, "a message has other bytes");
+    expect(received == length, "a message has the wrong length");
+    for (int at = 0; at < length; ++at) expect(in[at] == before + 1, "a message has wrong bytes");
   }
   free(out);
   free(in);

@@ -12,8 +12,8 @@ form=${2:-short}
 here=$(dirname "$0")
 . "$here/two.sh"
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_CONFIG SOFTVERBS_FAULTS
-# The GIDs of a software device belong to no network interface, from which UCX 1.19 and newer requires a route. Older
-# releases don't know this setting, and would warn of it.
+# UCX 1.19 and newer requires a route from the network interface of a GID, but the GIDs of a software device belong to
+# no interface. The first setting disables this check. Older releases don't know it, and would warn of it.
 export UCX_IB_ROCE_REACHABILITY_MODE=all UCX_WARN_UNUSED_ENV_VARS=n
 failures=0
 tried=0

@@ -48,7 +48,7 @@ must meson setup "$folder/build" "$folder/parent" --prefix="$folder/prefix" --li
 must meson test -C "$folder/build"
 listed=$(meson test -C "$folder/build" --no-rebuild --list 2>/dev/null | sort | tr '\n' ' ')
 if [ "$listed" != "found linked preloaded " ]; then
-  echo "FAILED: the parent's tests are not found, linked and preloaded, but $listed" && exit 1
+  echo "FAILED: the parent's tests should be 'found linked preloaded ', but are '$listed'" && exit 1
 fi
 must meson install -C "$folder/build" --no-rebuild
 if [ -e "$folder/prefix" ]; then
