@@ -81,7 +81,7 @@ TEST_CASE("opening and closing devices leaks no descriptor") {
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
-TEST_CASE("the vendor id doesn't collide with those of other devices") {
+TEST_CASE("the vendor ID matches the prefix of the GUIDs") {
   open_context device;
   ibv_device_attr attributes{};
   REQUIRE(ibv_query_device(device.verbs, &attributes) == 0);

@@ -101,7 +101,7 @@ TEST_CASE("a device's folder lists the network interfaces of its addresses", "[.
   const open_context device("soft0");
   const std::string path = "/sys/class/infiniband/soft0/device/net/";
   std::set<std::string> expected{".", ".."};
-  // Interface 1 exists on every host. It is the first one that the configuration names.
+  // Interface 1 exists on every host. The others may not exist.
   for (const unsigned interface : {1U, 4U, 12U}) {
     std::array<char, IF_NAMESIZE> name{};
     if (::if_indextoname(interface, name.data()) != nullptr) expected.emplace(name.data());
@@ -165,7 +165,7 @@ TEST_CASE("each port of a device goes up and down independently of the other", "
   faults::add("port-up@soft0/1");
   CHECK(below.left.wait().status == IBV_WC_SUCCESS);
 
-  // Now the configured state applies again.
+  // After the reset, the configured state applies again.
   softverbs_reset_faults();
   CHECK(port_of(above.left.context, 2).state == IBV_PORT_DOWN);
 }

@@ -70,7 +70,8 @@ names names_in(const std::string& path) {
   return result;
 }
 
-/// Looks up a function of libc by its name, because these headers do not declare it.
+/// Looks up a function of libc by its name, because the headers do not declare all of these
+/// functions.
 template <typename Function>
 Function* libc(const char* name) {
   auto* found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
@@ -146,7 +147,7 @@ TEST_CASE("the files of a port show its current state") {
   CHECK(text_of(of_port + "state") == "4: ACTIVE");
 }
 
-TEST_CASE("the counters of a port show that messages have found no receive") {
+TEST_CASE("the counters of a port count messages that found no posted receive") {
   const auto value = [](const char* name) {
     return std::stoull(text_of(of_port + "hw_counters/" + name).value());
   };
@@ -190,7 +191,7 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   REQUIRE(left.send(2, {left.piece(0, 100000)}) == 0);
   CHECK(left.wait().status == IBV_WC_SUCCESS);
   CHECK(right.wait().status == IBV_WC_SUCCESS);
-  // The data counters count units of four bytes. A packet carries up to 4096 bytes.
+  // The data counters count units of four bytes. No packet carries more than 4096.
   CHECK(grew(0, 25000));
   CHECK(grew(1, 25));
   CHECK(grew(2, 25000));
@@ -347,8 +348,8 @@ TEST_CASE("a folder of a device can be rewound and positioned") {
   CHECK(errno == ENOTSUP);
   CHECK(::closedir(other) == 0);
   CHECK(::closedir(folder) == 0);
-  // In total, the loop opens more folders than a process may have open at the same time. So it
-  // succeeds only if each of them is closed.
+  // In total, the loop opens more folders than softverbs can keep open at the same time, which is
+  // 64. So it succeeds only if each of them is closed.
   for (int round = 0; round < 100; ++round) CHECK(names_in(of_device).size() == 10);
 }
 
@@ -482,7 +483,7 @@ TEST_CASE("all functions of libc that open or query a device's files agree with 
   CHECK(::faccessat(AT_FDCWD, file, R_OK, AT_EACCESS) == 0);
 }
 
-TEST_CASE("the files can also be read through stdio streams") {
+TEST_CASE("the files can also be read with C++ streams") {
   std::ifstream in(of_device + "node_type");
   std::string line;
   REQUIRE(std::getline(in, line));

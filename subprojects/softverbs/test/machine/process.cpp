@@ -27,7 +27,8 @@ namespace {
 /// has exited.
 options watchful() { return {.timeout = 8, .retry_count = 3}; }
 
-/// Sets faults during its lifetime, which makes the device send all requests as packets.
+/// While an object of this class exists, a fault is set. Meanwhile, the device sends all requests
+/// as packets.
 struct only_packets {
   only_packets() { REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0); }
   only_packets(const only_packets&) = delete;
@@ -475,7 +476,7 @@ TEST_CASE("a child of fork without memory gets an error and leaves nothing behin
   const bool has_faults = GENERATE(false, true);
   if (has_faults) REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0);
   const forked child([&] {
-    // In each round, another allocation fails.
+    // In each round, a later allocation fails.
     constexpr int far_too_many = 10000;
     bool well = true;
     ibv_pd* domain = nullptr;

@@ -172,7 +172,8 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
       const bool kill = number != 0 && random() % 2 == 0;
       if (random() % 2 == 0) {
         chosen.stop();
-        // Occasionally, a process is stopped for longer than any call waits for it.
+        // In runs longer than a minute, a process is sometimes stopped for longer than any call
+        // waits for it.
         pause(random() % 20 != 0 ? 20 : seconds > 60 && random() % 8 == 0 ? 7000 : 400);
         if (!kill || random() % 2 == 0) chosen.resume();
         ++stops;

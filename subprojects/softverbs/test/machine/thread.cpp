@@ -140,7 +140,7 @@ TEST_CASE("destroying a queue pair removes only its own completions from a compl
     ibv_qp* gone = goes.pair;
     goes.pair = nullptr;
     REQUIRE(ibv_destroy_qp(gone) == 0);
-    // Once more, the completion queue has room for completions of the queue pair that remains.
+    // The completion queue has room again for completions of the queue pair that remains.
     for (std::uint64_t id = 7; id < 15; ++id) flush(stays, id);
     for (std::uint64_t id = 0; id < 15; ++id) {
       const ibv_wc completion = host.wait();

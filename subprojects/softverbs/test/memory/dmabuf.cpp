@@ -117,7 +117,7 @@ TEST_CASE("a dma-buf is accessed by the addresses of its registration") {
   }
 }
 
-TEST_CASE("a region of a dma-buf needs neither its descriptor nor its file's name") {
+TEST_CASE("a region of a dma-buf stays valid when a descriptor of its file is closed") {
   connection link;
   memory_file file(page);
   const open_file same(::fcntl(file.descriptor, F_DUPFD_CLOEXEC, 0));

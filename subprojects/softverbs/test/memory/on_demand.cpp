@@ -61,8 +61,8 @@ ibv_mr* register_everything(ibv_pd* domain, int rights = on_demand_rights) {
   return ibv_reg_mr(domain, nullptr, SIZE_MAX, rights);
 }
 
-/// Returns true if the kernel can bring in pages on request. Kernels before version 5.14 can't.
-/// With these, the call that gives the advice returns 0 and has no effect.
+/// Returns true if the kernel can bring in pages on request. Kernels before version 5.14 can't, and
+/// ibv_advise_mr then returns 0 without any effect.
 bool populates() {
   constexpr int populate_read = 22;
   const absent_pages pages;
@@ -225,7 +225,7 @@ TEST_CASE("advice makes the pages of on-demand regions present") {
   CHECK(ibv_dereg_mr(constant) == 0);
 }
 
-TEST_CASE("advice about more memory than the kernel accepts at once is refused") {
+TEST_CASE("advice with more entries than the kernel accepts at once is refused") {
   endpoint end;
   const absent_pages pages;
   ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, on_demand_rights);

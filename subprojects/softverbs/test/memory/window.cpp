@@ -363,7 +363,7 @@ TEST_CASE("a window is deallocated after a write through it has finished") {
   // If the write needed packets, the deallocation would not wait for the write, but for a lock that
   // the device holds.
   if (!source.may_hold() || !becomes_direct(ends.left, ends.there())) {
-    SUCCEED("no process can be stopped in the middle of a write here");
+    SUCCEED("no thread can be stopped in the middle of a write here");
     return;
   }
   std::thread writer([&] { ends.left.write(7, {source.piece(64)}, ends.there()); });
