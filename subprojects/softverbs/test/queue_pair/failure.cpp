@@ -154,7 +154,7 @@ TEST_CASE("a receive that exceeds its region accepts messages that fit in the re
   CHECK(same(link.left, 0, link.right, 0, 64));
 }
 
-TEST_CASE("a message that exceeds the region of its receive fails after the pieces before it") {
+TEST_CASE("a message beyond the region of its receive fails, and fills only the pieces before") {
   connection link;
   const std::size_t room = link.right.memory.size();
   constexpr std::size_t packet = 32768;

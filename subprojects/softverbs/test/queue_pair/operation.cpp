@@ -166,12 +166,12 @@ TEST_CASE("unsignaled requests have no completion unless all requests are signal
   CHECK(loud.left.wait().wr_id == 4);
 }
 
-TEST_CASE("a send is executed even if its program does not poll") {
+TEST_CASE("a send is executed even if its sender does not poll") {
   connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   link.left.memory[0] = 1;
-  // The call may return before the message has been delivered. In that case, the device's thread
-  // delivers it, because this end never polls.
+  // The call may return before the message has been delivered. In that case, the device's thread or
+  // the receiver's poll delivers it.
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
 }
@@ -284,7 +284,7 @@ TEST_CASE("both ends can send large amounts at the same time") {
   }
 }
 
-TEST_CASE("threads may use different queue pairs or the same one") {
+TEST_CASE("threads may use different queue pairs at the same time") {
   constexpr int rounds = 200;
   const auto exchange = [](connection& link, std::uint64_t base) {
     for (std::uint64_t round = 0; round < rounds; ++round) {

@@ -116,11 +116,11 @@ TEST_CASE("UC: a write that isn't allowed is lost") {
   attempt(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_WRITE, 0x100);
 }
 
-TEST_CASE("UC: packets before and after the expected ones do not break a connection") {
+TEST_CASE("UC: packets before the expected one do not break a connection") {
   endpoint left(unreliable());
   endpoint right(unreliable());
   address from_left = left.here();
-  from_left.psn += 5;  // as if five packets had been lost
+  from_left.psn += 5;  // The receiver expects the sixth packet first.
   left.connect(right.here());
   right.connect(from_left);
   for (std::uint64_t id = 0; id < 3; ++id) {
@@ -166,7 +166,7 @@ TEST_CASE("UC: a failed send stops the send queue until it is resumed") {
   CHECK(failed.status == IBV_WC_LOC_PROT_ERR);
   CHECK(failed.wr_id == 1);
   CHECK(link.left.state() == IBV_QPS_SQE);
-  // Sends that are posted now are flushed.
+  // Sends that are posted in this state are flushed.
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}, 0) == 0);
   const ibv_wc flushed = link.left.wait();
   CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
@@ -256,7 +256,7 @@ TEST_CASE("UC: a send to a nonexistent peer succeeds") {
   CHECK(end.wait().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("UC: the first packet in RTR raises the event of an established communication") {
+TEST_CASE("UC: the first packet in RTR raises IBV_EVENT_COMM_EST") {
   endpoint left(unreliable());
   endpoint right(unreliable());
   left.connect(right.here());

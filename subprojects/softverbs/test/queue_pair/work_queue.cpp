@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receive work queues, indirection tables of them, and uses of them that are refused.
+// Receive work queues, indirection tables that list them, and uses of both that are refused.
 #include "catch.hpp"
 #include "support/forked.hpp"
 #include "support/work_queues.hpp"
@@ -46,7 +46,7 @@ TEST_CASE("receive scaling: work queues change their states") {
   CHECK(queue->wq_type == IBV_WQT_RQ);
   CHECK(queue->wq_num != end.pair->qp_num);
   CHECK(queue->state == IBV_WQS_RDY);
-  // The queue is full now.
+  // The queue is full, because each of its receives is posted.
   CHECK(end.post_to(0, 9) == ENOMEM);
   CHECK(change(queue, IBV_WQS_RDY) == 0);
   CHECK(change(queue, IBV_WQS_ERR) == 0);

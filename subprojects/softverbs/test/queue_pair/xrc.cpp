@@ -59,7 +59,7 @@ TEST_CASE("an XRC domain belongs to its file") {
   CHECK(attempt(device.verbs, 1'000'000, O_CREAT) == nullptr);
   CHECK(errno == EBADF);
   CHECK(ibv_close_xrcd(first) == 0);
-  // The other domain still exists.
+  // The domain still exists, because its second handle is open.
   CHECK(attempt(device.verbs, file.descriptor, O_CREAT | O_EXCL) == nullptr);
   CHECK(ibv_close_xrcd(second) == 0);
   CHECK(attempt(device.verbs, file.descriptor, 0) == nullptr);
@@ -420,7 +420,7 @@ TEST_CASE("XRC: a queue pair is destroyed with the last object that refers to it
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
   CHECK(both.receiver.end.wait().status == IBV_WC_SUCCESS);
-  // Every context that has opened the queue pair gets its events.
+  // Every context that still has an object for the queue pair gets its events.
   REQUIRE(both.sender.send_to(2, 0x123456, 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_REM_INV_REQ_ERR);
   ibv_async_event event{};
