@@ -137,7 +137,7 @@ TEST_CASE("destroying a queue waits until its events are acknowledged") {
   link.right.queue = ibv_create_cq(link.right.context, 1, nullptr, nullptr, 0);
 }
 
-TEST_CASE("the first packet in RTR raises the event of an established communication") {
+TEST_CASE("the first packet in RTR raises IBV_EVENT_COMM_EST") {
   endpoint left;
   endpoint right;
   left.connect(right.here());

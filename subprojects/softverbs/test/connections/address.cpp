@@ -185,7 +185,7 @@ TEST_CASE("cm: rdma_get_devices returns open contexts of the soft devices") {
   CHECK(id.id->verbs == first);
 }
 
-TEST_CASE("cm: names and numbers resolve to addresses without RDMA in the kernel") {
+TEST_CASE("cm: rdma_getaddrinfo resolves an address without RDMA in the kernel") {
   rdma_addrinfo hints{};
   hints.ai_port_space = RDMA_PS_TCP;
   rdma_addrinfo* found = nullptr;

@@ -132,7 +132,7 @@ TEST_CASE("cm: a queue pair uses the queues that it is given or creates its own"
     CHECK(id.id->send_cq == nullptr);
     CHECK(id.id->recv_cq_channel == nullptr);
   }
-  SECTION("a shared receive queue") {
+  SECTION("the queue pair uses a shared receive queue") {
     ibv_srq_init_attr shared{};
     shared.attr.max_wr = 5;
     shared.attr.max_sge = 1;

@@ -89,7 +89,7 @@ TEST_CASE("rsockets: datagrams without a receiver are lost") {
   CHECK(send_to(client, "x", ip("198.18.83.1", port)) == 1);
 }
 
-TEST_CASE("rsockets: a datagram is limited to the size of the port's packets") {
+TEST_CASE("rsockets: the size of a datagram is limited to the port's MTU") {
   const one_rsocket server(SOCK_DGRAM);
   REQUIRE(server.bind("198.18.83.1") == 0);
   const one_rsocket client(SOCK_DGRAM);

@@ -291,7 +291,7 @@ TEST_CASE("rsockets: a child of fork can use its parent's connection") {
   CHECK(pair.client.receive(1).empty());
 }
 
-TEST_CASE("rsockets: accept and receive and poll block") {
+TEST_CASE("rsockets: accept and poll block") {
   const rsocket_listener listener;
   const one_rsocket client;
   const int accepted =
