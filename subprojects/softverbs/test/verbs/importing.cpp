@@ -492,7 +492,7 @@ TEST_CASE("contexts of a command file can be closed concurrently") {
   }
 }
 
-TEST_CASE("device memory and its region can be released in either order") {
+TEST_CASE("one thread can free device memory while another registers a region of it") {
   const endpoint end;
   const imported_context imported(end.context);
   int wrong = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verbs that older headers don't declare, so that programs look them up by name.
+// Verbs that older headers don't declare, so the tests look them up by name.
 #include "base/newer_verbs.hpp"
 #include "catch.hpp"
 #include "support/fabric.hpp"
@@ -61,7 +61,7 @@ TEST_CASE("newer verbs: a region can be registered with the attributes in a stru
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("newer verbs: parts of a buffer that libibverbs has allocated can be registered") {
+TEST_CASE("newer verbs: parts of a buffer from ibv_alloc_buf can be registered") {
   const open_context device;
   ibv_pd* const domain = ibv_alloc_pd(device.verbs);
   ibv_pd* const other = ibv_alloc_pd(device.verbs);

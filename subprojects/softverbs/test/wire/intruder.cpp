@@ -86,7 +86,7 @@ TEST_CASE("a connection is closed after an invalid handshake") {
   }
 }
 
-TEST_CASE("messages that aren't packets are ignored") {
+TEST_CASE("messages that aren't packets don't affect other connections") {
   connection link;
   still_works(link);
   std::vector<unsigned char> noise(100000, 0xff);
@@ -98,7 +98,7 @@ TEST_CASE("messages that aren't packets are ignored") {
   }
 }
 
-TEST_CASE("packets with wrong lengths are ignored") {
+TEST_CASE("packets with wrong lengths don't affect other connections") {
   connection link;
   for (const std::uint32_t claimed : {1U, 16U, 0xffffffffU}) {
     intruder from(link.right.pair->qp_num);

@@ -25,7 +25,7 @@
 
 namespace {
 
-/// Prevents the process from opening more descriptors during its lifetime.
+/// While an object of this class exists, the process can't open more descriptors.
 class no_more_descriptors {
  public:
   no_more_descriptors() {
@@ -444,7 +444,7 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
 }
 
 // SOFTVERBS_CALLS sets the number of connections, for example to 330000. The test then also prints
-// by how much other processes are delayed, which means something only on an idle machine.
+// by how much other processes are delayed. This number is meaningful only on an idle machine.
 TEST_CASE("a client that reconnects repeatedly doesn't keep others from being served") {
   const char* said = std::getenv("SOFTVERBS_CALLS");
   const auto calls =
