@@ -75,7 +75,7 @@ int queue_pair::modify(const ibv_qp_attr& asked, int given) {
   // The kernel treats a new path as a change of the port, too, except in the transition to RTR.
   const int understood = new_path && to != IBV_QPS_RTR ? mask | IBV_QP_PORT : mask;
   if (!transition_is_valid(qp_type, from, to, understood)) return EINVAL;
-  // Until the send queue is drained, attributes can't be changed, and no new requests can begin.
+  // Until the send queue is drained, attributes can't be changed, and sending can't resume.
   if (from == IBV_QPS_SQD && (to == IBV_QPS_SQD || to == IBV_QPS_RTS) && !requests.drained())
     return EINVAL;
   if (const int error = check_values(asked, mask)) return error;

@@ -101,7 +101,7 @@ class requester {
     if (max_entries_ == 1) return &at(number).only_entry;
     return entries_.get() + std::size_t{number & (capacity_ - 1)} * max_entries_;
   }
-  /// Inline data have no entries. They are stored in place of the entries if there is enough space.
+  /// Inline data has no entries. It is stored in place of the entries if there is enough space.
   std::byte* inline_of(std::uint32_t number) noexcept {
     if (has_inline_among_entries()) return reinterpret_cast<std::byte*>(entries_of(number));
     return inline_.get() + std::size_t{number & (capacity_ - 1)} * max_inline_;

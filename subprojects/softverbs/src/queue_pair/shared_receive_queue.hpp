@@ -40,7 +40,7 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
   /// if there is none.
   std::optional<receive_queue::receive> take(std::vector<ibv_sge>& entries);
 
-  /// Implement ibv_modify_srq and ibv_query_srq.
+  // These implement ibv_modify_srq and ibv_query_srq.
   int modify(const ibv_srq_attr& asked, int mask);
   ibv_srq_attr query() noexcept;
 

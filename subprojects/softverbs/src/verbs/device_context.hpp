@@ -94,9 +94,9 @@ class device_context final : private verbs_context, public open_device, private 
   device_context* in_front_ = nullptr;
 };
 
-/// While this object exists, the current thread's list of devices contains no soft devices. It is
-/// needed around calls of libibverbs that list devices, because libibverbs treats all of them as
-/// its own.
+/// While this object exists, the current thread's list of devices contains no soft devices. This is
+/// needed during calls of libibverbs that list devices, because libibverbs would treat soft devices
+/// as its own.
 class without_soft_devices {
  public:
   without_soft_devices() noexcept { ++depth_; }

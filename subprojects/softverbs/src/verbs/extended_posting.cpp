@@ -45,7 +45,7 @@ void begin(ibv_qp_ex* pair, ibv_wr_opcode opcode, Fill fill) noexcept {
     next.first_entry = batch.entries.size();
     next.request.wr_id = pair->wr_id;
     next.request.opcode = opcode;
-    // Inline data are set by a function, so this flag is ignored.
+    // ibv_wr_set_inline_data sets inline data, so this flag is ignored.
     next.request.send_flags = pair->wr_flags & ~unsigned{IBV_SEND_INLINE};
     fill(next.request);
   });

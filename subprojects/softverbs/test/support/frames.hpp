@@ -87,7 +87,7 @@ struct frame_end : endpoint {
   /// Moves the queue pair from RESET to RTS.
   void start();
   void post_all();
-  /// Creates a rule. The destructor destroys it.
+  /// Creates a rule, which `stop_hearing` or the destructor destroys.
   ibv_flow* hear(rule wanted);
   void stop_hearing();
   /// Sends a frame, and waits until the send has completed.

@@ -46,13 +46,14 @@ struct keys {
 /// The content of a lane, as far as the worker that writes to it knows it.
 struct knowledge {
   std::array<unsigned char, area_bytes> area;
-  /// A write that was started but is not known to have completed.
+  /// Nonzero if a write was started, but is not known to have completed. The three members after
+  /// this one describe the write.
   std::atomic<std::uint32_t> writes;
   std::uint32_t offset;
   std::uint32_t length;
   std::uint64_t number;
-  /// The number of atomic operations that were started since the counter was last read, and the
-  /// value that it had at that time.
+  /// The number of atomic operations that were started after the last one whose result is known,
+  /// and the counter's value after that one.
   std::atomic<std::uint32_t> counts;
   std::uint64_t counted;
   /// The number of successful requests.
