@@ -15,8 +15,8 @@ namespace softverbs {
 
 /// A queue of receives that wait for messages.
 ///
-/// It is a ring with counters that only increase, in this order: freed (polled) <= next (to be
-/// filled) <= head (posted).
+/// It is a ring with counters that only increase until a reset, in this order: freed (polled) <=
+/// next (to be filled) <= head (posted).
 class receive_queue {
  public:
   struct receive {

@@ -25,7 +25,7 @@ constexpr std::size_t most_data = 64 * 1024;
 
 }  // namespace
 
-/// The header of each packet. In a write, the data come after it.
+/// The header of each packet. In a write, the data comes after it.
 struct io_mappings::packet {
   enum class what : std::uint32_t { room = 1, mapping, write };
 

@@ -24,8 +24,9 @@
 #include <unordered_map>
 #include <vector>
 
-/// Applies the same faults to the devices of any provider. Calls are checked before they reach the
-/// provider, and completions are changed or held back before the program gets them.
+/// Applies the faults of software devices, except faults of packets and lost peers, to the devices
+/// of any provider. Calls are checked before they reach the provider, and completions are changed
+/// or held back before the program gets them.
 namespace softverbs::shim {
 
 /// The changes that faults have made to a device. Devices are identified by name. The state is

@@ -277,7 +277,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
   {
     const std::lock_guard held(ours->lock());
     if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr || ours->is_of_xrc() ||
-        ours->recv_cq == nullptr)  // if it receives through work queues
+        ours->recv_cq == nullptr)  // true if it receives through work queues
       error = EINVAL;
     for (; request != nullptr; request = request->next) {
       if (error == 0) error = ours->responses.post(*request);
