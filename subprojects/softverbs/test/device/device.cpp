@@ -92,7 +92,7 @@ TEST_CASE("the vendor ID matches the prefix of the GUIDs") {
 
 TEST_CASE("a soft device has no index, because the kernel doesn't number it") {
   const open_context device;
-  // Programs ask the kernel about the device with this index.
+  // Programs use an index to ask the kernel about a device, but the kernel doesn't know this one.
   CHECK(ibv_get_device_index(device.verbs->device) == -1);
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
     if (pair == nullptr) return errno;
     CHECK(attributes.cap.max_send_wr >= capacities.max_send_wr);
     CHECK(attributes.cap.max_inline_data >= capacities.max_inline_data);
-    // Inline data uses the space that would otherwise hold the elements.
+    // Inline data uses the space that would otherwise hold the gather elements.
     CHECK(attributes.cap.max_inline_data >=
           std::min(256U, attributes.cap.max_send_sge * unsigned{sizeof(ibv_sge)}));
     CHECK(ibv_destroy_qp(pair) == 0);

@@ -191,7 +191,7 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   REQUIRE(left.send(2, {left.piece(0, 100000)}) == 0);
   CHECK(left.wait().status == IBV_WC_SUCCESS);
   CHECK(right.wait().status == IBV_WC_SUCCESS);
-  // The data counters count units of four bytes. No packet carries more than 4096.
+  // The data counters count units of four bytes. No packet carries more than 4096 bytes.
   CHECK(grew(0, 25000));
   CHECK(grew(1, 25));
   CHECK(grew(2, 25000));

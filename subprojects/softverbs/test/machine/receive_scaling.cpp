@@ -243,8 +243,8 @@ TEST_CASE("receive scaling: a queue that fails doesn't affect others and can be 
   ibv_sge wrong = end.piece(0, work_queues::room);
   wrong.lkey ^= 1;
   fails_with(IBV_WC_LOC_PROT_ERR, wrong);
-  // The memory belongs to a different protection domain from the work queue. The queue pair's
-  // domain doesn't matter.
+  // The memory and the work queue belong to different protection domains. The queue pair's domain
+  // doesn't matter.
   ibv_pd* const other = ibv_alloc_pd(end.context);
   ibv_mr* const foreign =
       ibv_reg_mr(other, end.memory.data(), end.memory.size(), int{IBV_ACCESS_LOCAL_WRITE});

@@ -43,7 +43,8 @@ class tracee {
       if (signal_ == 0 && is_at_entry()) return true;
     }
   }
-  /// Lets the thread continue until it is about to make the system call with this number.
+  /// Lets the thread continue until it is about to make the system call with this number. Returns
+  /// false if it exits before that.
   bool reaches(long call) {
     while (reaches_call())
       if (call_ == static_cast<std::uint64_t>(call)) return true;

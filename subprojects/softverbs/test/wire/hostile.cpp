@@ -265,7 +265,7 @@ TEST_CASE("a process that sends notices endlessly does not delay others") {
   if (!shares_memory()) return;
   connection_to_liar link;
   healthy friendly;
-  // This is longer than the test runs.
+  // The peer sends notices for longer than the test runs.
   link.tell({order::kind::chatter, 0, 0, 0, 600'000});
   REQUIRE(link.other.hear() == 'b');
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1300);
