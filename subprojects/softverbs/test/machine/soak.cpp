@@ -181,7 +181,7 @@ TEST_CASE("one-sided traffic stays correct while processes are killed and stoppe
       if (kill) {
         chosen.kill();
         if (chosen.wait() != 1000 + SIGKILL) {
-          FAIL_CHECK("a worker has ended on its own");
+          FAIL_CHECK("a worker exited before it was killed");
           break;
         }
         ++kills;

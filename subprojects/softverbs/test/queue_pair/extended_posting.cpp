@@ -302,8 +302,10 @@ TEST_CASE("threads build batches of one queue pair in turn") {
   for (int left = 4 * rounds; left > 0; --left) {
     const ibv_wc completion = end.wait();
     in_flight.fetch_sub(1);
-    if (completion.status != IBV_WC_SUCCESS) FAIL("status " << completion.status);
-    if (left % 2 == 1 && completion.wr_id != previous) FAIL("a batch was torn");
+    if (completion.status != IBV_WC_SUCCESS)
+      FAIL("a request failed with status " << completion.status);
+    if (left % 2 == 1 && completion.wr_id != previous)
+      FAIL("requests of two batches were interleaved");
     previous = completion.wr_id;
   }
   one.join();

@@ -103,10 +103,11 @@ address endpoint::here() const {
   result.qpn = pair->qp_num;
   result.psn = psn;
   ibv_port_attr port{};
-  if (ibv_query_port(context, wanted.port, &port) != 0) throw std::runtime_error("ibv_query_port");
+  if (ibv_query_port(context, wanted.port, &port) != 0)
+    throw std::runtime_error("ibv_query_port failed");
   result.lid = port.lid;
   if (ibv_query_gid(context, wanted.port, on_ethernet() ? wanted.gid_index : 0, &result.gid) != 0)
-    throw std::runtime_error("ibv_query_gid");
+    throw std::runtime_error("ibv_query_gid failed");
   result.memory = reinterpret_cast<std::uintptr_t>(memory.data());
   result.rkey = region->rkey;
   result.length = static_cast<std::uint32_t>(memory.size());
@@ -141,7 +142,8 @@ int endpoint::ready_to_receive(const address& peer) {
 
 bool endpoint::on_ethernet() const {
   ibv_port_attr port{};
-  if (ibv_query_port(context, wanted.port, &port) != 0) throw std::runtime_error("ibv_query_port");
+  if (ibv_query_port(context, wanted.port, &port) != 0)
+    throw std::runtime_error("ibv_query_port failed");
   return port.link_layer == IBV_LINK_LAYER_ETHERNET;
 }
 
@@ -229,7 +231,7 @@ ibv_qp_attr attributes_of(ibv_qp* pair, int mask) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};
   if (ibv_query_qp(pair, &attributes, mask, &initial) != 0)
-    throw std::runtime_error("ibv_query_qp");
+    throw std::runtime_error("ibv_query_qp failed");
   return attributes;
 }
 
@@ -297,7 +299,8 @@ int endpoint::post(ibv_send_wr request, const std::vector<ibv_sge>& pieces) {
   request.num_sge = static_cast<int>(pieces.size());
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(pair, &request, &bad);
-  if (error != 0 && bad != &request) throw std::runtime_error("bad_wr isn't set");
+  if (error != 0 && bad != &request)
+    throw std::runtime_error("bad_wr isn't the request that failed");
   return error;
 }
 
@@ -346,8 +349,9 @@ ibv_wc endpoint::wait() {
   for (;;) {
     const int count = ibv_poll_cq(queue, 1, &result);
     if (count == 1) return result;
-    if (count < 0) throw std::runtime_error("ibv_poll_cq");
-    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("no completion");
+    if (count < 0) throw std::runtime_error("ibv_poll_cq failed");
+    if (std::chrono::steady_clock::now() > deadline)
+      throw std::runtime_error("no completion arrived");
   }
 }
 
@@ -364,9 +368,10 @@ bool endpoint::quiet() {
 }
 
 ibv_async_event endpoint::event() {
-  if (!has_event(context, patience)) throw std::runtime_error("no asynchronous event");
+  if (!has_event(context, patience)) throw std::runtime_error("no asynchronous event arrived");
   ibv_async_event result{};
-  if (ibv_get_async_event(context, &result) != 0) throw std::runtime_error("ibv_get_async_event");
+  if (ibv_get_async_event(context, &result) != 0)
+    throw std::runtime_error("ibv_get_async_event failed");
   ibv_ack_async_event(&result);
   return result;
 }
@@ -390,11 +395,11 @@ extended_endpoint::extended_endpoint(ibv_cq_init_attr_ex asked, const options& w
   asked.cq_context = this;
   asked.channel = channel;
   extended = ibv_create_cq_ex(context, &asked);
-  if (extended == nullptr) throw std::runtime_error("ibv_create_cq_ex");
+  if (extended == nullptr) throw std::runtime_error("ibv_create_cq_ex failed");
   queue = ibv_cq_ex_to_cq(extended);
   ibv_qp_init_attr attributes = pair_with(queue, {64, 64, 4, 4, 64});
   pair = ibv_create_qp(domain, &attributes);
-  if (pair == nullptr) throw std::runtime_error("ibv_create_qp");
+  if (pair == nullptr) throw std::runtime_error("ibv_create_qp failed");
 }
 
 void extended_endpoint::start() {
@@ -403,7 +408,7 @@ void extended_endpoint::start() {
   int error = ENOENT;
   while (error == ENOENT && std::chrono::steady_clock::now() < deadline)
     error = ibv_start_poll(extended, &nothing);
-  if (error != 0) throw std::runtime_error("no completion");
+  if (error != 0) throw std::runtime_error("no completion arrived");
 }
 
 ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations) {
@@ -417,7 +422,7 @@ ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations) {
   attributes.pd = end.domain;
   attributes.send_ops_flags = operations;
   end.pair = ibv_create_qp_ex(end.context, &attributes);
-  if (end.pair == nullptr) throw std::runtime_error("ibv_create_qp_ex");
+  if (end.pair == nullptr) throw std::runtime_error("ibv_create_qp_ex failed");
   end.granted = attributes.cap;
   return ibv_qp_to_qp_ex(end.pair);
 }

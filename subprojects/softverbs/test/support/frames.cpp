@@ -18,13 +18,13 @@ __user_cap_header_struct own_header() { return {_LINUX_CAPABILITY_VERSION_3, 0};
 capabilities own_capabilities() {
   capabilities result{};
   __user_cap_header_struct header = own_header();
-  if (::syscall(SYS_capget, &header, result.data()) != 0) throw std::runtime_error("capget");
+  if (::syscall(SYS_capget, &header, result.data()) != 0) throw std::runtime_error("capget failed");
   return result;
 }
 
 void set_capabilities(const capabilities& wanted) {
   __user_cap_header_struct header = own_header();
-  if (::syscall(SYS_capset, &header, wanted.data()) != 0) throw std::runtime_error("capset");
+  if (::syscall(SYS_capset, &header, wanted.data()) != 0) throw std::runtime_error("capset failed");
 }
 
 constexpr unsigned net_raw = 1U << CAP_NET_RAW;
@@ -183,12 +183,14 @@ void frame_end::start() {
 
 void frame_end::post_all() {
   for (std::uint64_t id = 0; id < receives; ++id)
-    if (post_receive(id, {piece(id * room, room)}) != 0) throw std::runtime_error("ibv_post_recv");
+    if (post_receive(id, {piece(id * room, room)}) != 0)
+      throw std::runtime_error("ibv_post_recv failed");
 }
 
 ibv_flow* frame_end::hear(rule wanted_rule) {
   ibv_flow* const made = ibv_create_flow(pair, &wanted_rule.attributes());
-  if (made == nullptr) throw std::runtime_error("ibv_create_flow: " + std::to_string(errno));
+  if (made == nullptr)
+    throw std::runtime_error("ibv_create_flow failed with errno " + std::to_string(errno));
   flows.push_back(made);
   return made;
 }
@@ -201,9 +203,9 @@ void frame_end::stop_hearing() {
 ibv_wc_status frame_end::send_frame(const frame& bytes) {
   std::copy(bytes.begin(), bytes.end(), memory.begin() + outgoing);
   if (send(sent_id, {piece(outgoing, static_cast<std::uint32_t>(bytes.size()))}) != 0)
-    throw std::runtime_error("ibv_post_send");
+    throw std::runtime_error("ibv_post_send failed");
   const ibv_wc completion = wait();
-  if (completion.wr_id != sent_id) throw std::runtime_error("an unexpected completion");
+  if (completion.wr_id != sent_id) throw std::runtime_error("an unexpected completion arrived");
   return completion.status;
 }
 
@@ -220,7 +222,8 @@ frame frame_end::next() {
 frame frame_end::taken(std::uint64_t id, std::uint32_t length) {
   const auto start_of = memory.begin() + static_cast<std::ptrdiff_t>(id * room);
   frame result(start_of, start_of + length);
-  if (post_receive(id, {piece(id * room, room)}) != 0) throw std::runtime_error("ibv_post_recv");
+  if (post_receive(id, {piece(id * room, room)}) != 0)
+    throw std::runtime_error("ibv_post_recv failed");
   return result;
 }
 
@@ -229,7 +232,7 @@ tag_reader::tag_reader(const char* device) : frame_end(device) {
   asked.cqe = receives;
   asked.wc_flags = IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_BYTE_LEN;
   tags = ibv_create_cq_ex(context, &asked);
-  if (tags == nullptr) throw std::runtime_error("ibv_create_cq_ex");
+  if (tags == nullptr) throw std::runtime_error("ibv_create_cq_ex failed");
   ibv_qp_init_attr attributes{};
   attributes.send_cq = queue;
   attributes.recv_cq = ibv_cq_ex_to_cq(tags);
@@ -237,7 +240,7 @@ tag_reader::tag_reader(const char* device) : frame_end(device) {
   attributes.cap = {8, receives, 1, 1, 0};
   ibv_destroy_qp(pair);
   pair = ibv_create_qp(domain, &attributes);
-  if (pair == nullptr) throw std::runtime_error("ibv_create_qp");
+  if (pair == nullptr) throw std::runtime_error("ibv_create_qp failed");
   start();
 }
 

@@ -352,7 +352,7 @@ int nester() {
 peer::peer(const char* part, const char* setting) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    throw std::runtime_error("socketpair");
+    throw std::runtime_error("socketpair failed");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   // If the two numbers were equal, dup2 would do nothing, and close-on-exec would stay set.
@@ -372,7 +372,7 @@ peer::peer(const char* part, const char* setting) {
   if (passed != pair[1]) ::close(passed);
   ::close(pair[1]);
   socket_ = pair[0];
-  if (error != 0) throw std::runtime_error("posix_spawn");
+  if (error != 0) throw std::runtime_error("posix_spawn failed");
 }
 
 peer::~peer() {

@@ -33,7 +33,7 @@ class registered_page {
   /// Unmaps the memory, but keeps its addresses reserved, so that no other mapping gets them.
   void take_away() const { map(memory, PROT_NONE, MAP_FIXED); }
   void forbid_writes() const {
-    if (::mprotect(memory, size, PROT_READ) != 0) throw std::runtime_error("mprotect");
+    if (::mprotect(memory, size, PROT_READ) != 0) throw std::runtime_error("mprotect failed");
   }
   /// Returns the address of the memory for a peer that is connected to its owner.
   address there() const {
@@ -53,7 +53,7 @@ class registered_page {
  private:
   unsigned char* map(void* at, int protection, int flags) const {
     void* const mapped = ::mmap(at, size, protection, flags | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw std::runtime_error("mmap");
+    if (mapped == MAP_FAILED) throw std::runtime_error("mmap failed");
     return static_cast<unsigned char*>(mapped);
   }
 

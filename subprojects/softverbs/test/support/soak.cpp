@@ -138,7 +138,8 @@ void link::offer() {
   if (area_ == nullptr) area_ = ibv_reg_mr(end_.domain, own_.area.data(), area_bytes, access);
   if (counter_ == nullptr)
     counter_ = ibv_reg_mr(end_.domain, &own_.counter, sizeof(own_.counter), access);
-  if (area_ == nullptr || counter_ == nullptr) return complain("ibv_reg_mr: errno %d", errno);
+  if (area_ == nullptr || counter_ == nullptr)
+    return complain("ibv_reg_mr failed with errno %d", errno);
   offered_.version.fetch_add(offered_.version.load() % 2 == 0 ? 1 : 2);
   std::atomic_thread_fence(std::memory_order_release);
   offered_.area = area_->rkey;
@@ -165,7 +166,7 @@ void link::withdraw(std::minstd_rand& random) {
     ++all_.total.busy;
     return;
   }
-  if (error != 0) return complain("ibv_dereg_mr: %d", error);
+  if (error != 0) return complain("ibv_dereg_mr returned %d", error);
   region = nullptr;
   ++all_.total.withdrawn;
   const auto pause = std::chrono::microseconds(random() % 3000);
@@ -192,16 +193,17 @@ void link::withdraw(std::minstd_rand& random) {
 
 bool link::renew() {
   if (const int error = ibv_destroy_qp(end_.pair)) {
-    if (error != EBUSY) complain("ibv_destroy_qp: %d", error);
+    if (error != EBUSY) complain("ibv_destroy_qp returned %d", error);
     ++all_.total.busy;
     return false;
   }
   ibv_wc left{};
-  while (ibv_poll_cq(end_.queue, 1, &left) > 0) complain("a completion of a destroyed queue pair");
+  while (ibv_poll_cq(end_.queue, 1, &left) > 0)
+    complain("a destroyed queue pair still has a completion");
   ibv_qp_init_attr attributes = pair_with(end_.queue, {16, 1, 1, 1, 0});
   end_.pair = ibv_create_qp(end_.domain, &attributes);
   if (end_.pair == nullptr) {
-    complain("ibv_create_qp: errno %d", errno);
+    complain("ibv_create_qp failed with errno %d", errno);
     return false;
   }
   end_.psn = below(1 << 24);
@@ -254,7 +256,7 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr_id = ++requests_;
   if (const int error = end_.post(request, {end_.piece(guard_bytes, length)})) {
-    complain("ibv_post_send: %d", error);
+    complain("ibv_post_send returned %d", error);
     broken_ = true;
     return false;
   }
@@ -271,7 +273,7 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
     // steady: this pause is not critical, because the loop polls until its deadline
     if (looks > 200) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  if (completion.wr_id != requests_) complain("a completion of another request");
+  if (completion.wr_id != requests_) complain("a completion belongs to another request");
   if (completion.status == IBV_WC_SUCCESS) {
     all_.total.bytes += length;
     ++known_.done;

@@ -65,7 +65,7 @@ int post(ibv_wq* queue, std::uint64_t id, ibv_sge piece) {
   ibv_recv_wr* bad = nullptr;
   const int error = ibv_post_wq_recv(queue, &request, &bad);
   if (bad != (error == 0 ? nullptr : &request))
-    throw std::runtime_error("another request is reported as bad");
+    throw std::runtime_error("ibv_post_wq_recv returned the wrong bad_wr");
   return error;
 }
 
@@ -82,9 +82,9 @@ work_queues::work_queues(std::size_t count, const char* device, int completions)
     completion_queues.push_back(made(ibv_create_cq(context, completions, nullptr, nullptr, 0)));
     ibv_wq_init_attr attributes = asked(number);
     queues.push_back(made(ibv_create_wq(context, &attributes)));
-    if (::change(queues.back(), IBV_WQS_RDY) != 0) throw std::runtime_error("ibv_modify_wq");
+    if (::change(queues.back(), IBV_WQS_RDY) != 0) throw std::runtime_error("ibv_modify_wq failed");
     for (std::uint64_t id = 0; id < receives; ++id)
-      if (post_to(number, id) != 0) throw std::runtime_error("ibv_post_wq_recv");
+      if (post_to(number, id) != 0) throw std::runtime_error("ibv_post_wq_recv failed");
   }
 }
 
@@ -150,9 +150,9 @@ void work_queues::spread(std::uint64_t fields) {
 ibv_wc work_queues::next(std::size_t number) const {
   ibv_wc result{};
   if (!eventually([&] { return ibv_poll_cq(completion_queues[number], 1, &result) == 1; }))
-    throw std::runtime_error("no completion");
+    throw std::runtime_error("no completion arrived");
   if (result.qp_num != queues[number]->wq_num)
-    throw std::runtime_error("a completion of another queue");
+    throw std::runtime_error("a completion belongs to another queue");
   return result;
 }
 
@@ -164,13 +164,13 @@ std::size_t work_queues::who_gets(const frame& sent) const {
           if (ibv_poll_cq(completion_queues[number], 1, &completion) == 1) found = number;
         return found != queues.size();
       }))
-    throw std::runtime_error("no queue receives the frame");
+    throw std::runtime_error("no work queue received the frame");
   if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV ||
       completion.qp_num != queues[found]->wq_num || completion.byte_len != sent.size() ||
       !std::equal(sent.begin(), sent.end(),
                   memory.begin() + static_cast<std::ptrdiff_t>(place(found, completion.wr_id))))
-    throw std::runtime_error("another frame arrives");
-  if (post_to(found, completion.wr_id) != 0) throw std::runtime_error("ibv_post_wq_recv");
+    throw std::runtime_error("a different frame arrived");
+  if (post_to(found, completion.wr_id) != 0) throw std::runtime_error("ibv_post_wq_recv failed");
   return found;
 }
 

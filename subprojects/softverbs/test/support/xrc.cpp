@@ -32,7 +32,7 @@ ibv_qp* create_target(ibv_xrcd* domain) {
 
 std::uint32_t number_of(ibv_srq* queue) {
   std::uint32_t number = 0;
-  if (ibv_get_srq_num(queue, &number) != 0) throw std::runtime_error("ibv_get_srq_num");
+  if (ibv_get_srq_num(queue, &number) != 0) throw std::runtime_error("ibv_get_srq_num failed");
   return number;
 }
 
