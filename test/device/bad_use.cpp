@@ -132,7 +132,8 @@ TEST_CASE("using an address handle of another protection domain is a local error
   CHECK(copy_of(arriving.take().payload()) == pattern(8, 61));
 }
 
-TEST_CASE("a port that is down is reported when a queue pair is built and by requests in flight") {
+TEST_CASE(
+    "a port that is down is reported when a queue pair is built and by a request that is posted") {
   const testbed bed;
   buffer<> target(bed.domain, 8);
   auto [left, right] = connect(must(bed.left().ack_timeout(8).ack_retry_count(1).build()),

@@ -87,7 +87,7 @@ TEST_CASE("an empty batch posts nothing") {
   });
 }
 
-TEST_CASE("a batch with a request that cannot be posted posts nothing and identifies the request") {
+TEST_CASE("a batch with a request that cannot be posted posts nothing and returns the reason") {
   with_each_interface([](const testbed& bed, auto pair) {
     buffer<> source(bed.domain, 64);
     buffer<> target(bed.domain, 32);

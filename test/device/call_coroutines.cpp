@@ -80,7 +80,7 @@ TEST_CASE("an awaited call gets the refusal of the service, and errors before it
   CHECK(failure_of(empty.get()) == error_kind::invalid_input);
 }
 
-TEST_CASE("more coroutines than credits make calls, in order") {
+TEST_CASE("coroutines that outnumber the credits make their calls in order") {
   const testbed bed;
   running_service serving(bed, 1, {.clients = 2, .in_flight = 3, .waiting = wait_mode::sleep()});
   caller calls = serving.call();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many callers with random limits: no answer goes to a wrong call, no late answer does harm, and no
-// message finds the other end without a receive.
+// Many callers with random limits: no answer goes to a wrong call, late answers do no harm, and
+// each message finds a posted receive at the other end.
 
 #include "calls.hpp"
 
@@ -24,8 +24,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The number of messages of the device's port that have found no receive; empty if the device does
-/// not count them.
+/// The number of RNR NAKs that port 1 of the device has received, one for each attempt that found
+/// no receive; empty if the device does not count them.
 std::optional<std::uint64_t> refused_messages() {
   std::ifstream file("/sys/class/infiniband/" + device_name() +
                      "/ports/1/hw_counters/rcvd_rnr_err");
@@ -39,7 +39,8 @@ class random_client {
   random_client(running_service& serving, std::uint32_t seed)
       : random_(seed), seed_(seed), calls_(serving.call({.in_flight = 4})) {}
 
-  /// Makes a call. \returns the error if the answer is wrong, or if the connection is broken
+  /// Makes a call. \returns the error if the answer is wrong or the connection is broken, otherwise
+  /// an empty string
   std::string call() {
     ++calls_made_;
     const std::chrono::microseconds limit(random_() % 300);
@@ -75,7 +76,7 @@ class random_client {
   }
 
  private:
-  /// Posts a call whose handle replaces an earlier one at random.
+  /// Posts a call, and stores its handle in place of an earlier one, which is chosen at random.
   std::string post() {
     auto posted = calls_.post_call<kept_method>(static_cast<std::int32_t>(calls_made_));
     if (posted.has_error())
@@ -111,7 +112,7 @@ class random_client {
 
 }  // namespace
 
-TEST_CASE("random limits end only their own calls, and no message finds no receive") {
+TEST_CASE("random limits end only their own calls, and each message finds a receive") {
   const testbed bed;
   running_service serving(bed, 2, {.clients = 64, .in_flight = 4, .waiting = wait_mode::sleep()});
   const auto refused_before = refused_messages();
@@ -142,8 +143,8 @@ TEST_CASE("random limits end only their own calls, and no message finds no recei
       for (std::uint32_t n = 0; n < repetitions(500) && failure.empty(); ++n)
         failure = client.call();
       ended_early += client.ended_early();
-      // The last client of this thread stays until its connection was checked; the others are
-      // destroyed with calls in flight.
+      // The connection of the last client of this thread is checked before the client is destroyed.
+      // The other clients are destroyed with calls in flight.
       if (life + 1 == lives && failure.empty()) failure = client.finish();
     }
     return failure;

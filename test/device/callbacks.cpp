@@ -82,7 +82,7 @@ TEST_CASE_METHOD(two_channels,
   CHECK(mine.is_only());
 }
 
-TEST_CASE_METHOD(two_channels, "a request that cannot be posted has no callback") {
+TEST_CASE_METHOD(two_channels, "the callback of a request that cannot be posted is not called") {
   channel none;
   int calls = 0;
   const auto refused = then(none.post_write({.remote = must(share_bytes(bed, 8).remote())}),

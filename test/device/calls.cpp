@@ -233,7 +233,7 @@ TEST_CASE("received bytes keep their place, and too many kept answers delay call
     kept.push_back(must(calls.call<echo_method>(bytes_of(std::to_string(i)), patience)));
   for (int i = 0; i < 4; ++i)
     CHECK(text_of(kept[static_cast<std::size_t>(i)].view()) == std::to_string(i));
-  // Calls continue until no receive has a place any more.
+  // Calls succeed until the answers that the program keeps leave no memory for another receive.
   result<void> last = success();
   for (int i = 0; i < 64 && last.has_value(); ++i) {
     auto next = calls.call<echo_method>(bytes_of("more"), short_limit);
@@ -257,8 +257,8 @@ TEST_CASE("the end of the connection ends all calls") {
   auto taken = serving.kept.take(1);
   SECTION("the service is closed") {
     serving.close();
-    // A queue pair does not learn that its peer is gone. So this wait ends at its limit, and the
-    // next request fails.
+    // A queue pair is not notified when its peer is destroyed. So this wait ends at its limit, and
+    // the next request fails.
     CHECK(waiting.wait(short_limit).has_error());
     CHECK(calls.call<sum_method>({}, patience).has_error());
     must(taken[0].answer(1));
@@ -276,7 +276,7 @@ TEST_CASE("the end of the connection ends all calls") {
     CHECK(failure_of(waiting.wait(patience)) == error_kind::not_connected);
     taken[0].refuse(error_kind::busy, "");
     wait_until([&] { return serving.served().clients() == 0; }, "the end of the client");
-    // A new client gets all the places of the old one.
+    // A new client can use all the memory that the old one has used.
     caller next = serving.call();
     for (int i = 0; i < 100; ++i)
       CHECK(must(next.call<sum_method>({.first = i, .second = i}, patience)) == 2 * i);
@@ -333,7 +333,7 @@ struct same_number {
 
 }  // namespace
 
-TEST_CASE("calls refuse invalid options and objects that were moved from with a message") {
+TEST_CASE("invalid options and moved-from objects are refused with a message") {
   const testbed bed;
   const auto handler = [] { return handles<sum_method>([](const two_numbers&) { return 0; }); };
   CHECK_THAT(failure_of(service::create(bed.domain, {.clients = 0}, handler())).message(),
@@ -428,7 +428,7 @@ TEST_CASE("calls are counted by method, at both ends") {
   CHECK(calls.durations<kept_method>().count() == 0);
 }
 
-TEST_CASE("durations are not measured unless an option says so") {
+TEST_CASE("durations are not measured unless an option requests it") {
   const testbed bed;
   running_service serving(bed);
   caller calls = serving.call();
@@ -436,7 +436,9 @@ TEST_CASE("durations are not measured unless an option says so") {
   CHECK(calls.durations<note_method>().count() == 0);
 }
 
-TEST_CASE("a histogram has ranges without gaps, each at most a quarter of its beginning long") {
+TEST_CASE(
+    "a histogram's ranges have no gaps, and from 4 ns on their length is at most a quarter of "
+    "their start") {
   for (std::size_t range = 1; range < duration_histogram::ranges; ++range) {
     const auto begin = duration_histogram::end_of(range - 1);
     const auto end = duration_histogram::end_of(range);
@@ -449,7 +451,7 @@ TEST_CASE("a histogram has ranges without gaps, each at most a quarter of its be
         duration_histogram::ranges - 1);
 }
 
-TEST_CASE("a histogram returns quantiles, and the sum of two") {
+TEST_CASE("a histogram returns quantiles and can be added to another one") {
   duration_histogram counted;
   CHECK(counted.quantile(0.5) == 0ns);
   for (int i = 1; i <= 100; ++i) counted.add(std::chrono::microseconds(i));

@@ -74,7 +74,7 @@ class kept_calls {
     const std::lock_guard guard(lock_);
     kept_.push_back(std::move(call));
   }
-  /// Moves the calls that have arrived to the end of this list.
+  /// Moves the calls that have arrived to the end of `list`.
   void move_to(std::vector<received_call<Called>>& list) {
     const std::lock_guard guard(lock_);
     for (; !kept_.empty(); kept_.pop_front()) list.push_back(std::move(kept_.front()));
@@ -98,8 +98,8 @@ class kept_calls {
   std::deque<received_call<Called>> kept_{};
 };
 
-/// A service, and the threads that serve. A derived class creates the service. It must call `close`
-/// in its destructor if handlers use its members.
+/// A service, and the threads that serve its calls. A derived class creates the service. It must
+/// call `close` in its destructor if handlers use its members.
 class service_threads {
  public:
   // Threads that sleep leave the processor to the other threads of a test.
@@ -134,7 +134,8 @@ class service_threads {
     must(served_->add(must(std::move(own).handshake(of_client))));
     return must(std::move(end).handshake(of_service));
   }
-  /// Connects a caller that has not compared its methods yet, and its channel.
+  /// Connects a channel to the service for a caller that has not compared its methods yet. \returns
+  /// both
   [[nodiscard]] std::pair<caller, channel> prepare(const caller_options& options = {},
                                                    wait_mode waiting = brief_spin) {
     auto end = must(bed_.domain.build_channel().waiting(waiting).build());
@@ -198,7 +199,7 @@ class running_service : public service_threads {
 };
 
 /// Runs `client(i)` for each number below `count`, each on a thread of its own. `client` returns
-/// the reason for which it has failed, or an empty string. Fails the test for each failure.
+/// the reason for its failure, or an empty string. Fails the test for each failure.
 template <class Client>
 void run_clients(std::uint32_t count, Client client) {
   std::vector<std::string> failures(count);

@@ -108,9 +108,9 @@ TEST_CASE_METHOD(two_channels,
   }
 }
 
-TEST_CASE_METHOD(
-    two_channels,
-    "a request takes a handle of shared memory that is moved into it, if it is posted") {
+TEST_CASE_METHOD(two_channels,
+                 "a handle of shared memory that is moved into a request is taken only if the "
+                 "request is posted") {
   const buffer<> theirs(bed.domain, pattern(64, 2));
   const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
   auto handle = shared;

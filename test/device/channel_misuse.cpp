@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What happens when a program misuses a channel.
+/// Programs that misuse a channel, and the errors and assertions that report it.
 #include "../assertions.hpp"
 #include "channels.hpp"
 

@@ -252,8 +252,8 @@ TEST_CASE("a wait for any event of a channel also ends when its watched descript
 }
 
 // Other load on the machine can delay any single wait. The test therefore allows for the processor
-// time that it loses to that load, and judges only the best of several waits. A library that broke
-// the promise would break it in each of them.
+// time that it loses to that load, and judges only the best of several waits. A library that
+// returned too late would do so in each of them.
 TEST_CASE("a wait that times out returns within 100 ms") {
   const testbed bed;
   constexpr int most_tries = 10;

@@ -494,7 +494,7 @@ TEST_CASE("a queue with unread events can be destroyed") {
     ends.queues.pop_back();
     CHECK_FALSE(must(ends.channel.poll()));
   }
-  SUCCEED("nothing waited for an acknowledgement");
+  SUCCEED("no destruction waited for the acknowledgement of an event");
 }
 
 TEST_CASE("a queue that had many events can be destroyed") {
@@ -509,7 +509,7 @@ TEST_CASE("a queue that had many events can be destroyed") {
       let_arrive(bed);
     }
   }
-  SUCCEED("nothing waited for an acknowledgement");
+  SUCCEED("no destruction waited for the acknowledgement of an event");
 }
 
 TEST_CASE("queues can be destroyed while another thread reads the events of their channel") {

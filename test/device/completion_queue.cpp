@@ -197,7 +197,7 @@ std::vector<std::string> told_without_memory(const testbed& bed) {
 TEST_CASE("the error for a queue that cannot get memory contains the limit of locked memory") {
   const testbed bed;
   const memory_lock_limit small(65536);
-  if (!small.changed) SKIP("the limit may not be changed here");
+  if (!small.changed) SKIP("this process may not change its limit on locked memory");
   for (const std::string& told : told_without_memory(bed))
     CHECK_THAT(told, Catch::Contains("ulimit -l") && Catch::Contains("fewer"));
 }
@@ -205,7 +205,7 @@ TEST_CASE("the error for a queue that cannot get memory contains the limit of lo
 TEST_CASE("the error for a queue that cannot get memory contains no limit if there is none") {
   const testbed bed;
   const memory_lock_limit none(RLIM_INFINITY);
-  if (!none.changed) SKIP("the limit may not be raised here");
+  if (!none.changed) SKIP("this process may not raise its limit on locked memory");
   for (const std::string& told : told_without_memory(bed))
     CHECK_THAT(told, Catch::Contains("RLIMIT_MEMLOCK is unlimited") && !Catch::Contains("ulimit"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that lend a copy of the program's memory, which saves registering that memory.
+// Calls that lend a copy of the program's memory, so that this memory need not be registered.
 
 #include "failing_verb.hpp"
 #include "lending.hpp"
@@ -22,7 +22,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A service, and a caller that copies memory of at most this many bytes. Its lane is connected.
+/// A service, and a caller that copies memory of at most `size` bytes. The caller's lane is
+/// connected.
 struct copying_calls {
   static constexpr std::uint32_t most = 1000;
 
@@ -37,7 +38,7 @@ struct copying_calls {
   [[nodiscard]] std::uint64_t copied() const {
     return calls.statistics().copied_bytes - copied_before;
   }
-  /// This size, or 0 on devices without memory windows, where nothing is copied.
+  /// Returns `size`, or 0 on devices without memory windows, where nothing is copied.
   [[nodiscard]] std::uint64_t if_copied(std::uint64_t size) const { return has_windows ? size : 0; }
 
   const testbed bed{};
@@ -47,7 +48,7 @@ struct copying_calls {
   std::uint64_t copied_before = 0;
 };
 
-/// Calls `keep` with this memory, while `serve` gets the call on another thread.
+/// Calls `keep` with the memory `own`. Another thread passes the received call to `serve`.
 template <class Serve>
 [[nodiscard]] result<std::uint32_t> call_served_by(Serve serve, copying_calls& all,
                                                    std::vector<std::byte>& own) {
@@ -82,19 +83,19 @@ TEST_CASE("small memory of the program is copied, and larger memory is registere
     CHECK(must(all.calls.call<add_up>(64, own, patience)) == 6);
     CHECK(all.copied() == all.if_copied(3));
   }
-  SECTION("a buffer that is registered only for this side") {
+  SECTION("a buffer whose registration grants the peer no access") {
     auto own = filled<plain_memory>(all.bed, 100, std::byte{2});
     CHECK(must(all.calls.call<fill>(7, own, patience)) == 100);
     CHECK(all_are(own, 7));
     CHECK(all.copied() == all.if_copied(100));
   }
-  SECTION("memory that a window lends is not copied") {
+  SECTION("memory that is lent by a window is not copied") {
     auto own = filled<window_memory>(all.bed, 100, std::byte{2});
     CHECK(must(all.calls.call<fill>(7, own, patience)) == 100);
     CHECK(all_are(own, 7));
     CHECK(all.copied() == 0);
   }
-  SECTION("shared memory is not copied, since the call may outlive the caller's function") {
+  SECTION("shared memory is not copied") {
     const auto own = must(filled<plain_memory>(all.bed, 100, std::byte{2}).share());
     auto posted = must(all.calls.post_call<fill>(7, own));
     CHECK(must(posted.wait(patience)) == 100);
@@ -143,7 +144,7 @@ TEST_CASE("on a device without memory windows, memory is registered instead of c
   std::vector<std::byte> own(100, std::byte{2});
   const failing_operation refused(all.bed.context.native_handle()->ops.alloc_mw, EOPNOTSUPP,
                                   convention::null);
-  // Two lanes, since a window that was released is used again.
+  // The test uses a second caller, because the lane of the first one uses its window again.
   auto other = all.serving.call({.copied_size = copying_calls::most});
   for (int i = 0; i < 2; ++i) {
     CHECK(must(other.call<fill>(static_cast<std::uint8_t>(i), own, patience)) == own.size());
@@ -153,10 +154,10 @@ TEST_CASE("on a device without memory windows, memory is registered instead of c
   CHECK(refused.calls() == (all.has_windows ? 1 : 0));
 }
 
-TEST_CASE("a copy that the device has failed to revoke is not used again") {
+TEST_CASE("a copy is not used again if the device has failed to revoke the access to it") {
   // With other drivers, LeakSanitizer would report the memory that stays registered forever.
   if (!device_name().starts_with("soft"))
-    SKIP("memory that stays registered forever is leaked on purpose");
+    SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
   static int reports = 0;
   static std::atomic<int> registrations = 0;
   reports = 0;
@@ -185,7 +186,7 @@ TEST_CASE("a copy that the device has failed to revoke is not used again") {
   set_destroy_failure_handler(nullptr);
 }
 
-TEST_CASE("a call that could not be sent lends nothing any more") {
+TEST_CASE("after a call could not be sent, its memory is no longer lent") {
   copying_calls all(0);
   std::vector<std::byte> own(100, std::byte{2});
   const int objects = live_objects();
@@ -194,7 +195,7 @@ TEST_CASE("a call that could not be sent lends nothing any more") {
                                     convention::returns_errno);
     CHECK(failure_of(all.calls.call<fill>(7, own, patience)).native_errno() == ENOMEM);
   }
-  // The registration of the memory has ended, and so has the caller's end of the lane.
+  // The memory was deregistered, and the caller's end of the lane was destroyed.
   CHECK(live_objects() < objects);
   CHECK(must(all.calls.call<fill>(7, own, patience)) == own.size());
   CHECK(all_are(own, 7));

@@ -80,7 +80,7 @@ TEST_CASE_METHOD(two_channels, "every operation with shared memory can be awaite
     std::memcpy(&before, back.data(), 8);
     VERBSPP_CO_TRYV(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = 7}));
-    // These calls also accept buffers in place of scatter-gather elements.
+    // These calls also accept the memory as a separate argument.
     VERBSPP_CO_TRYV(co_await left.async_write(mine, {.remote = must(theirs.remote())}));
     VERBSPP_CO_TRYV(co_await left.async_read(back, {.remote = remote}));
     VERBSPP_CO_TRYV(co_await left.async_send({.elements = mine, .solicited = true}));
@@ -421,7 +421,8 @@ TEST_CASE("a request that fails ends all coroutines that await the channel") {
   CHECK(refused.is_done());
 }
 
-TEST_CASE("destroying, closing or renewing a channel resumes all its coroutines") {
+TEST_CASE(
+    "destroying, closing or renewing a channel resumes the coroutines that await its requests") {
   const testbed bed;
   std::optional<channel_pair> ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
@@ -473,7 +474,8 @@ TEST_CASE("a coroutine may destroy its channel") {
   CHECK(text_in(place, 3) == "end");
 }
 
-TEST_CASE_METHOD(two_channels, "a coroutine that owns its channel can be destroyed at any time") {
+TEST_CASE_METHOD(two_channels,
+                 "a coroutine that keeps the memory of its writes can be destroyed at any time") {
   const auto theirs = share_bytes(bed, 1 << 16);
   const auto mine = share_bytes(bed, 1 << 16, 7);
   const auto writing = [](channel& link, shared_bytes from, shared_bytes to) -> routine {
@@ -661,8 +663,9 @@ TEST_CASE("coroutines that are destroyed at random moments lose neither memory n
 
 namespace {
 
-/// Coroutines that write until `enough` rounds. There are more than the send queue has places, so
-/// posting takes completions to make room, which makes other coroutines due.
+/// Coroutines that write until `rounds` reaches `enough`. They outnumber the places in the send
+/// queue, so posting has to take completions to make room, which makes other coroutines ready to be
+/// resumed.
 struct many_writers : two_channels {
   many_writers() {
     for (unsigned i = 0; i < 64; ++i) writers.push_back(write());
@@ -688,7 +691,9 @@ struct many_writers : two_channels {
 
 }  // namespace
 
-TEST_CASE_METHOD(many_writers, "poll returns although its coroutines take completions themselves") {
+TEST_CASE_METHOD(
+    many_writers,
+    "poll returns even if the coroutines that it resumes take completions themselves") {
   unsigned most = 0;
   wait_until(
       [&] {

@@ -121,7 +121,8 @@ TEST_CASE_METHOD(two_datagram_ends, "UD: immediate data arrives with and without
 }
 
 TEST_CASE_METHOD(two_datagram_ends,
-                 "UD: elements are gathered and are scattered over the header and the payload") {
+                 "UD: a datagram is gathered from elements, and its header and payload are "
+                 "scattered over elements") {
   buffer<> outbox(bed.domain, pattern(50, 7));
   buffer<> arriving(bed.domain, 200);
   const std::array into{arriving.scatter(0, header), arriving.scatter(100, 30),

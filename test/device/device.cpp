@@ -15,7 +15,7 @@ namespace {
 std::atomic<int> release_failures{0};
 
 void count_release_failure(const error& cause) noexcept {
-  std::fprintf(stderr, "could not be released: %s\n", cause.message().c_str());
+  std::fprintf(stderr, "an object could not be released: %s\n", cause.message().c_str());
   ++release_failures;
 }
 
@@ -57,7 +57,7 @@ completed_work take_success(const completion_queue& queue, std::uint64_t id, int
   const completed_work work = must(completion.get(), line, file);
   if (completion.wr_id() != id)
     throw failure(file, line,
-                  "the completion is of request " + std::to_string(completion.wr_id()) +
+                  "the completion belongs to request " + std::to_string(completion.wr_id()) +
                       ", not of " + std::to_string(id));
   return work;
 }

@@ -60,7 +60,7 @@ auto must(Outcome outcome, int line = __builtin_LINE(), const char* file = __bui
 template <class Outcome>
 [[nodiscard]] auto failure_of(Outcome outcome, int line = __builtin_LINE(),
                               const char* file = __builtin_FILE()) {
-  if (outcome.has_value()) throw failure(file, line, "this succeeded, but has to fail");
+  if (outcome.has_value()) throw failure(file, line, "this call succeeded, but should have failed");
   return outcome.error();
 }
 
@@ -241,7 +241,7 @@ struct queried {
 /// Queries the attributes of a queue pair from the device.
 [[nodiscard]] queried query(ibv_qp* queue_pair);
 
-/// Moves a queue pair to ERR, where a failure would move it.
+/// Moves a queue pair to ERR, as a failure would.
 void move_to_error(ibv_qp* queue_pair);
 
 /// Moves a queue pair to SQD. The device reports an event once the send queue is drained.

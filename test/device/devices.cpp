@@ -99,7 +99,7 @@ TEST_CASE("a device outlives its device list") {
   CHECK_NOTHROW(must(kept->open()));
 }
 
-TEST_CASE("queue pairs can be created with the limits that a device reports") {
+TEST_CASE("the limits that a device reports permit queue pairs and completion queues") {
   const testbed bed;
   CHECK(bed.limits.max_qp_wr > 0);
   CHECK(bed.limits.max_sge > 0);

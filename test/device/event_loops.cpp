@@ -320,7 +320,7 @@ TEST_CASE("an event loop that waits for a channel is woken by a failure that the
   CHECK(ends.left.failure()->ended_by() == wait_end::async_event);
 }
 
-TEST_CASE("a failure whose event another thread reads wakes a loop") {
+TEST_CASE("a failure wakes a loop even if a wait for asynchronous events has read its event") {
   loop_hub bed;
   channel_pair ends = bed.connect();
   settle(bed.hub);

@@ -71,7 +71,8 @@ TEST_CASE_METHOD(two_sides,
   CHECK(left.channel.is_connected());
 }
 
-TEST_CASE_METHOD(two_sides, "receives posted before an exchange take its first messages") {
+TEST_CASE_METHOD(two_sides,
+                 "receives posted before an exchange take the first messages of the connection") {
   buffer<> sent(bed.domain, pattern(32, 2));
   buffer<> received(bed.domain, 32);
   auto receiver = must(bed.domain.build_channel().build());

@@ -101,7 +101,7 @@ void failing::check_failing(const failing_call& call, const breaking& while_brok
           way == convention::minus_one_alone ? expected_failure{EIO, error_kind::driver} : each,
           operation);
     }
-  INFO(call.verb << " fails no more");
+  INFO(call.verb << ", without the injected failure");
   if (!call.can_be_repeated) return;
   const std::optional<error> after = make();
   if (after) FAIL(*after);

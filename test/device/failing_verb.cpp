@@ -100,7 +100,7 @@ template <class Function>
 Function* next(Function*, const char* name) {
   void* const found = ::dlsym(RTLD_NEXT, name);
   if (found == nullptr) {
-    std::fprintf(stderr, "no %s besides the tests' own one\n", name);
+    std::fprintf(stderr, "no library defines %s, which the tests replace\n", name);
     std::abort();
   }
   return reinterpret_cast<Function*>(found);
@@ -287,7 +287,7 @@ VERBSPP_TEST_VERB(ibv_mr*, ibv_reg_mr_iova2, null, 1,
                    unsigned access),
                   (domain, address, length, iova, access))
 
-// The verbs into which tests inject failures.
+// The verbs that are defined below without the macro, because they do more than fail on request.
 namespace {
 verb query_device_calls("ibv_query_device", convention::returns_errno);
 verb destroy_qp_calls("ibv_destroy_qp", convention::returns_errno);

@@ -20,7 +20,7 @@ std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
     const result<void> outcome = post(taken);
     if (outcome.has_value()) {
       if (taken < most) continue;
-      FAIL("the queue of " << most << " takes more than that");
+      FAIL("a queue with " << most << " places accepted more requests");
     }
     const error& e = outcome.error();
     INFO(e);

@@ -226,7 +226,7 @@ TEST_CASE_METHOD(members_with_memory,
     for (const peer_result& each : done) CHECK(each.result.has_value() == (each.peer != 2));
   }
   SECTION("in a scope whose function's own error is reported separately") {
-    const error own(error_kind::busy, "the test", "says so");
+    const error own(error_kind::busy, "test", "the function failed");
     const auto failed = failure_of(all[0].scope(
         [&](group_scope& scope) -> result<void> {
           // The queue pair that leads to peer 2 is in ERR, so posting to it succeeds, but the
@@ -551,7 +551,7 @@ TEST_CASE_METHOD(four_members,
     CHECK(failure_of(each.result).message().find("size()") != std::string::npos);
 }
 
-TEST_CASE("a group's handshake connects every member that it can") {
+TEST_CASE("a group's handshake reports the members that it could not connect") {
   const testbed bed;
   const auto prepare = [&] { return must(prepare_group(bed.domain.build_channel(), 2)); };
   prepared_group left = prepare();
@@ -669,7 +669,7 @@ TEST_CASE_METHOD(four_members,
   // The error of the scope's function is reported separately.
   const auto both = failure_of(all[0].manual_scope([&](manual_group_scope& scope) -> result<void> {
     must(scope[1].post_write(write_to(1)));
-    return error(error_kind::busy, "the test", "says so");
+    return error(error_kind::busy, "test", "the function failed");
   }));
   REQUIRE(both.own());
   CHECK(both.own()->kind() == error_kind::busy);

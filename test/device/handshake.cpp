@@ -227,7 +227,7 @@ TEST_CASE("an unused address is detected by the handshake or by the first send")
   if (!outcome.has_value()) {
     const error& e = outcome.error();
     INFO(e);
-    // It depends on the network why this fails: either no reply was received, or there is no route.
+    // The cause depends on the network: either no reply was received, or there is no route.
     CHECK(std::string(e.operation()) == "modify INIT -> RTR");
     CHECK(e.native_errno() != 0);
     REQUIRE(e.hint() != nullptr);
@@ -340,7 +340,7 @@ TEST_CASE_METHOD(two_queue_pairs, "the queried state follows the device to ERR")
   CHECK(must(right.query_state()) == queue_pair_state::ready_to_send);
 }
 
-TEST_CASE("an unreachable peer's error reports what is wrong with the route to its address") {
+TEST_CASE("the error for an unreachable peer reports the problem with the route to its address") {
   const testbed bed;
   prepared pair = must(bed.left().build());
   endpoint remote = pair.endpoint();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls with peers that break the protocol: clients that send anything, and services that answer
-// anything.
+// Calls with peers that break the protocol: clients and services that send arbitrary messages.
 
 #include "lending.hpp"
 #include "raw_calls.hpp"
@@ -26,7 +25,7 @@ raw_end hostile_client(const testbed& bed, running_service& serving) {
   return client;
 }
 
-/// A service that the test plays itself, with its caller.
+/// A service whose part is played by the test, and a caller that is connected to it.
 class played_service {
  public:
   explicit played_service(const testbed& bed) : end(bed) {
@@ -34,7 +33,7 @@ class played_service {
     calls.emplace(must(caller::open(prepared_end)));
     channel_pair ends = connect_channels(std::move(prepared_end), end.take_prepared());
     end.connect(std::move(ends.right));
-    // Plays the comparison of methods.
+    // Answers the comparison of methods, with which a caller starts.
     std::string failed;
     std::thread starting([&] {
       const auto started = calls->start<sum_method, echo_method>(std::move(ends.left), patience);
@@ -152,7 +151,7 @@ TEST_CASE("a caller drops answers that belong to no call") {
   CHECK(peer.end.send(frame(strange, bytes_in(wrong))));
   CHECK(peer.end.send(frame(peer.answer_to(call), bytes_in(right))));
   CHECK(must(waiting.wait(patience)) == 3);
-  // The same answer again.
+  // A second answer to the same call.
   CHECK(peer.end.send(frame(peer.answer_to(call), bytes_in(wrong))));
   auto next = must(peer.calls->post_call<sum_method>({.first = 5, .second = 6}));
   const std::int64_t eleven = 11;
@@ -177,7 +176,8 @@ TEST_CASE("a caller reports an answer of the wrong size, and continues") {
   CHECK(must(next.wait(patience)) == 8);
 }
 
-TEST_CASE("a caller never has more calls in flight than its option, whatever credits it gets") {
+TEST_CASE(
+    "a caller never has more calls in flight than its option allows, whatever credits it gets") {
   const testbed bed;
   played_service peer(bed);
   auto first = must(peer.calls->post_call<sum_method>({}));

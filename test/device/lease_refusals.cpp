@@ -139,7 +139,8 @@ TEST_CASE_METHOD(memory_for_windows,
 TEST_CASE("a lease in flight is revoked when it has completed even if no request can be posted") {
   // After a message arrived for which no receive was posted, Linux's software driver continues only
   // when another request is posted.
-  if (!device_name().starts_with("soft")) SKIP("this may need a request that is refused here");
+  if (!device_name().starts_with("soft"))
+    SKIP("this driver may need another request, which this test refuses to post");
   lease_bed bed;
   bed.need_windows();
   leased_memory memory(bed.domain, 64);
@@ -207,7 +208,7 @@ TEST_CASE_METHOD(memory_for_windows,
 TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
   // With other drivers, LeakSanitizer would report the memory that stays registered forever.
   if (!device_name().starts_with("soft"))
-    SKIP("memory that stays registered forever is leaked on purpose");
+    SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
   lease_bed bed;
   std::array<std::byte, 64> mark{};
   mark.fill(std::byte{0x33});

@@ -17,7 +17,8 @@ namespace verbspp::test {
 constexpr access_flags readable = access::remote_read;
 constexpr access_flags writable = access::remote_write;
 
-/// Returns the sum of the lent bytes, which the service reads in parts of this size.
+/// Returns the sum of the lent bytes. The request is the size of the parts in which the service
+/// reads them.
 struct add_up {
   static constexpr std::uint16_t number = 11;
   static constexpr const char* name = "add_up";
@@ -25,7 +26,7 @@ struct add_up {
   using request = std::uint64_t;
   using answer = std::uint64_t;
 };
-/// Fills the lent memory with this byte. \returns the number of bytes
+/// Fills the lent memory with the byte in the request. \returns the number of bytes
 struct fill {
   static constexpr std::uint16_t number = 12;
   static constexpr const char* name = "fill";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many calls that lend memory, with random limits: no byte arrives after its call has ended.
+// Many calls that lend memory, with random limits: no byte is written after its call has ended.
 
 #include "lending.hpp"
 
@@ -32,7 +32,8 @@ class lending_client {
     }
   }
 
-  /// Makes a call. \returns the error if bytes are wrong, or the connection is broken
+  /// Makes a call. \returns the error if bytes are wrong or the connection is broken, otherwise an
+  /// empty string
   std::string call() {
     if (random_() % 4 == 0) return call_with(own_, own_seen_);
     lent& lends = memory_[random_() % memory_.size()];
@@ -40,9 +41,10 @@ class lending_client {
   }
   [[nodiscard]] caller_statistics statistics() const { return calls_.statistics(); }
   std::string finish() {
-    if (own_ != own_seen_) return "bytes have arrived late";
+    if (own_ != own_seen_) return "bytes were written after their call had ended";
     for (const lent& each : memory_)
-      if (!std::ranges::equal(*each.buffer, each.seen)) return "bytes have arrived late";
+      if (!std::ranges::equal(*each.buffer, each.seen))
+        return "bytes were written after their call had ended";
     const auto done = calls_.call<fill>(1, *memory_[0].buffer, patience);
     return done.has_error() ? done.error().message() : "";
   }
@@ -50,7 +52,7 @@ class lending_client {
  private:
   template <class Memory>
   std::string call_with(Memory& memory, std::vector<std::byte>& seen) {
-    if (!std::ranges::equal(memory, seen)) return "bytes have arrived late";
+    if (!std::ranges::equal(memory, seen)) return "bytes were written after their call had ended";
     const auto value = static_cast<std::uint8_t>(random_());
     const std::chrono::microseconds limit(random_() % 1500);
     const bool is_kept = random_() % 3 == 0;
@@ -63,7 +65,8 @@ class lending_client {
       if (done.has_error()) failed = done.error();
     }
     std::ranges::copy(memory, seen.begin());
-    if (!failed) return all_are(seen, value) ? "" : "an answer came without its bytes";
+    if (!failed)
+      return all_are(seen, value) ? "" : "an answer arrived before its bytes were written";
     return *failed == error_kind::timed_out || is_refusal(*failed) ? "" : failed->message();
   }
   static constexpr std::size_t size = 20'000;
@@ -75,14 +78,14 @@ class lending_client {
   std::minstd_rand random_;
   caller calls_;
   std::array<lent, 3> memory_{};
-  // Memory that is copied.
+  // Memory that the caller copies instead of registering it.
   std::vector<std::byte> own_ = std::vector<std::byte>(4000);
   std::vector<std::byte> own_seen_ = own_;
 };
 
 }  // namespace
 
-TEST_CASE("with random limits of calls that lend memory, no byte arrives late") {
+TEST_CASE("no byte of lent memory is written after its call has reached a random limit") {
   const testbed bed;
   lending_service serving(bed, 2);
   std::atomic<bool> is_over{false};

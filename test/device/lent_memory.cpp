@@ -43,7 +43,7 @@ TEST_CASE("a service reads and writes memory that a call lends") {
     CHECK(std::ranges::equal(got.view(), sent));
     CHECK(all_are(memory, 8));
   }
-  SECTION("a constant buffer, and one that is registered only for this side") {
+  SECTION("a constant buffer, and one whose registration grants the peer no access") {
     const auto constant = filled<window_memory>(bed, 1000, std::byte{1});
     CHECK(must(calls.call<add_up>(64, constant, patience)) == 1000);
     auto plain = filled<plain_memory>(bed, 5000, std::byte{2});
@@ -78,7 +78,7 @@ TEST_CASE("a service reads and writes memory that a call lends") {
     const auto other = std::move(plain);
     CHECK(failure_of(calls.call<fill>(1, plain, patience)) == error_kind::invalid_input);
   }
-  SECTION("nothing") {
+  SECTION("no bytes") {
     std::vector<std::byte> empty;
     CHECK(must(calls.call<add_up>(1, empty, patience)) == 0);
     CHECK(must(calls.call<fill>(1, empty, patience)) == 0);
@@ -99,14 +99,14 @@ TEST_CASE("a call can lend memory of several MiB") {
   CHECK(calls.statistics().lent_bytes == 2 * memory.size());
 }
 
-TEST_CASE("when the limit of a call is reached, its memory can no longer be accessed") {
+TEST_CASE("when the limit of a call is reached, the service can no longer access its memory") {
   const testbed bed;
   lending_service serving(bed);
   caller calls = serving.call();
   auto own = must(plain_memory::allocate(bed.domain, 256));
   std::ranges::fill(own, std::byte{99});
   const auto late = [&](auto& memory) {
-    // With a lane that is connected already, the next call is sent whatever its limit is.
+    // This call connects the lane, so the next call is sent even if its limit is short.
     must(calls.call<fill>(1, memory, patience));
     CHECK(failure_of(calls.call<keep>(1, memory, 10ms)) == error_kind::timed_out);
     received_call<keep> kept = serving.take_kept();
@@ -279,7 +279,8 @@ TEST_CASE("destroying the handle of a call, or its caller, ends the access") {
   }
   SECTION("the service") {
     serving.close();
-    // A call may outlive its service, but the caller has noticed nothing yet.
+    // A received call may outlive its service. The caller is not notified that the service was
+    // closed.
     CHECK(failure_of(handle->wait(50ms)).kind() != error_kind::driver);
     CHECK(kept.write(own, 0, 2s).has_error());
     CHECK(all_are(memory, 1));
@@ -314,7 +315,7 @@ TEST_CASE("a service limits the calls of a client that lend memory") {
     CHECK(handles.size() == 1);
     CHECK_THAT(failure_of(calls.post_call<keep>(1, memory)).message(),
                Catch::Contains("as both ends allow"));
-    // A call that waits gets the lane of the one before.
+    // A call that waits for a lane gets the lane of the previous call.
     std::thread answering([&] { must(serving.take_kept().answer(3)); });
     CHECK(must(handles.front().wait(patience)) == 3);
     answering.join();

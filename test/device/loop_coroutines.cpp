@@ -33,7 +33,8 @@ std::string text_of(const message& from) {
 template <class... Coroutines>
 void run(event_loop& loop, const Coroutines&... coroutines) {
   while (!(coroutines.is_done() && ...))
-    if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");
+    if (!must(loop.run_once(patience)))
+      throw failure(__FILE__, __LINE__, "no event arrived in time");
 }
 
 /// A server that consists of coroutines, which all run on the same loop.
@@ -145,14 +146,16 @@ TEST_CASE("a server of coroutines and its clients share one event loop") {
     return true;
   };
   while (!all_done())
-    if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");
+    if (!must(loop.run_once(patience)))
+      throw failure(__FILE__, __LINE__, "no event arrived in time");
   for (routine& each : clients) must(each.get());
   CHECK(answers == 8 * 10 + 28);
   CHECK(server.served() == 8);
   // The clients have disconnected, so the coroutines of the server end.
   clients.clear();
   while (server.size() != 0)
-    if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");
+    if (!must(loop.run_once(patience)))
+      throw failure(__FILE__, __LINE__, "no event arrived in time");
 }
 
 TEST_CASE("clients of a server of coroutines can be destroyed at any moment") {

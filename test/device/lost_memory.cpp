@@ -86,8 +86,7 @@ void check_lost(const outcome& done) {
 
 }  // namespace
 
-TEST_CASE_METHOD(receiving_channel,
-                 "memory comes back from a request that the device has flushed") {
+TEST_CASE_METHOD(receiving_channel, "a request that the device has flushed returns its memory") {
   auto work = receive();
   must(left.close(patience));
   const outcome done = work.wait();
@@ -98,7 +97,7 @@ TEST_CASE_METHOD(receiving_channel,
 }
 
 TEST_CASE_METHOD(receiving_channel,
-                 "memory comes back if the queue pair is destroyed at the second attempt") {
+                 "memory is returned if the queue pair is destroyed at the second attempt") {
   auto work = receive();
   lose();
   left = channel();
@@ -107,8 +106,7 @@ TEST_CASE_METHOD(receiving_channel,
   CHECK(done.memory.has_bytes());
 }
 
-TEST_CASE_METHOD(receiving_channel,
-                 "memory does not come back if the device may still write to it") {
+TEST_CASE_METHOD(receiving_channel, "memory is not returned if the device may still write to it") {
   SECTION("from wait, whose limit breaks the channel") {
     auto work = receive();
     const stuck_device stuck;

@@ -251,7 +251,7 @@ TEST_CASE("the error for memory that cannot be locked does not name a limit if i
   std::array<std::byte, 64> memory{};
   const failing_verb fails("ibv_reg_mr_iova2", ENOMEM);
   const memory_lock_limit none(RLIM_INFINITY);
-  if (!none.changed) SKIP("the limit may not be raised here");
+  if (!none.changed) SKIP("this process may not raise its limit on locked memory");
   const error e = failure_of(register_memory(bed.domain, memory));
   CHECK(e == error_kind::resource_exhausted);
   CHECK_THAT(e.message(), Catch::Contains("RLIMIT_MEMLOCK is unlimited"));
@@ -316,7 +316,9 @@ TEST_CASE("memory can be registered with relaxed ordering whether the device sup
   CHECK(memory == content);
 }
 
-TEST_CASE("memory can be registered on demand or is refused with a message if the device cannot") {
+TEST_CASE(
+    "memory is registered on demand or refused with a message if the device does not support "
+    "that") {
   const testbed bed;
   const on_demand_paging paging = must(on_demand_paging::query(bed.context));
   std::vector<std::byte> memory(200);
@@ -401,7 +403,7 @@ TEST_CASE("unsupported changes of a region are refused before the device is call
         error_kind::invalid_input);
 }
 
-TEST_CASE("a region has the keys that its registration has after it was changed") {
+TEST_CASE("a region has the new keys after its registration was changed") {
   const testbed bed;
   std::vector<std::byte> memory(64);
   auto region = must(register_memory<access::local_write>(bed.domain, memory));

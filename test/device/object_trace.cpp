@@ -25,7 +25,7 @@ struct traced {
 };
 std::vector<traced> all_traced;
 
-/// Collects what is traced while this object exists.
+/// Records the calls of the object trace handler while this object exists.
 class trace_recorder {
  public:
   trace_recorder() {
@@ -43,7 +43,8 @@ class trace_recorder {
   object_trace_handler before_;
 };
 
-/// The call that destroys what this call creates; empty if this call creates nothing.
+/// Returns the call that destroys the objects that `call` creates, or an empty string if `call`
+/// creates nothing.
 [[nodiscard]] std::string opposite_of(std::string_view call) {
   static const std::map<std::string_view, std::string_view> opposites{
       {"ibv_open_device", "ibv_close_device"},
@@ -129,7 +130,7 @@ TEST_CASE("a handler traces the creation and destruction of every verbs object")
   check_all_were_destroyed();
 }
 
-TEST_CASE("a handler traces the objects of channels, and no handler traces nothing") {
+TEST_CASE("a handler traces the objects of channels, and without a handler nothing is traced") {
   {
     const trace_recorder recorder;
     {

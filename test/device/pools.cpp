@@ -224,7 +224,7 @@ TEST_CASE("an inbox returns messages in order and posts receives with few doorbe
   CHECK(arrivals.posted() >= 5);
   CHECK(pool.available() + arrivals.posted() == pool.size());
 
-  SECTION("an idle poll changes nothing") {
+  SECTION("a wait without messages changes nothing") {
     CHECK(failure_of(arrivals.wait(short_limit)) == error_kind::timed_out);
     CHECK(there.is_connected());
     must(here.send({.elements = from.gather()}));

@@ -229,7 +229,7 @@ TEST_CASE("entry point of the child process (not a test)", "[.]") {
   if (std::strcmp(role, "offer") == 0) return offer_memory(bed, connection);
   if (std::strcmp(role, "swallow") == 0) return swallow_messages(bed, connection);
   if (std::strcmp(role, "write") == 0) return write_what_is_leased(bed, connection);
-  FAIL("there is no role " << role);
+  FAIL("unknown role: " << role);
 }
 
 TEST_CASE("messages travel to another process and back") {

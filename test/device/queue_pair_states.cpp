@@ -30,7 +30,7 @@ void check_state(const QueuePair& pair, int line = __builtin_LINE(),
   const queue_pair_state state = must(pair.query_state(), line, file);
   if (state != QueuePair::state)
     throw failure(file, line,
-                  std::string("the device says ") + to_string(state) + ", not " +
+                  std::string("the device reports ") + to_string(state) + ", but the type is " +
                       to_string(QueuePair::state));
 }
 
@@ -411,7 +411,7 @@ TEST_CASE("a UD queue pair performs every transition of the diagram") {
   go_the_long_way<transport::ud>(testbed{});
 }
 
-TEST_CASE("every state can be left for RESET and for ERR") {
+TEST_CASE("every state can be left for RESET, and every state but RESET for ERR") {
   const testbed bed;
   leave_every_state<transport::rc>(bed);
   leave_every_state<transport::uc>(bed);
@@ -519,7 +519,7 @@ TEST_CASE("a failed transition destroys the queue pair and leaves nothing behind
     fails(broken(bring<transport::ud, ready_to_send>(bed))
               .modify(attributes_for<transport::ud, ready_to_send, send_queue_drained>()));
     fails(broken(bring<transport::ud, init>(bed)).activate());
-    // The memory is not used any more.
+    // The device no longer uses the memory.
     CHECK_NOTHROW(must(std::move(memory.region()).deregister()));
   }
   CHECK(watch.failures() == 0);

@@ -185,7 +185,7 @@ TEST_CASE_METHOD(
   must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = 1}));
   must(left.post_read({.elements = back.scatter(), .remote = far.remote()}, {.id = 2}));
   must(left.post_send({.elements = near.gather(0, 16)}, {.id = 3}));
-  // This message was sent after the writes, so its arrival shows that they have been performed.
+  // This message was sent after the write, so its arrival shows that the write has been performed.
   take_success(bed.right_queue, 9);
   CHECK(far.bytes() == near.bytes());
   for (std::uint64_t id = 1; id <= 3; ++id) take_success(bed.left_queue, id);

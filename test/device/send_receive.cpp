@@ -227,7 +227,7 @@ TEST_CASE("messages in both directions at once arrive unchanged") {
     for (const auto* queue : {&bed.left_queue, &bed.right_queue})
       for (const work_completion& each : take(*queue, 2)) must(each.get());
     if (left_in.bytes() != right_out.bytes() || right_in.bytes() != left_out.bytes())
-      FAIL("round " << id << " carried other data");
+      FAIL("round " << id << " delivered wrong data");
     left_in.content()[id] = right_in.content()[id] = std::byte{0};
   }
   SUCCEED();
@@ -265,7 +265,7 @@ TEST_CASE("two threads can share a completion queue and use separate queue pairs
     }
     if (!std::equal(memory.bytes().begin(), memory.bytes().begin() + 64,
                     memory.bytes().begin() + 64))
-      throw failure(__FILE__, __LINE__, "other data arrived");
+      throw failure(__FILE__, __LINE__, "wrong data arrived");
   };
   std::array<std::thread, 2> threads;
   for (std::size_t i = 0; i < 2; ++i)

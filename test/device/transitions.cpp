@@ -235,8 +235,8 @@ TEST_CASE("the device accepts exactly the transitions and attributes of the tabl
     const char* const name = to_string(static_cast<transport>(type));
     if (!queue_pair.exists()) {
       REQUIRE(type != IBV_QPT_RC);
-      std::cout << name << ": not a type of this device (errno " << queue_pair.creation_errno()
-                << ")\n";
+      std::cout << name << ": the device has no queue pairs of this type (errno "
+                << queue_pair.creation_errno() << ")\n";
       continue;
     }
     std::cout << name << ": " << compare_with_table(bed, queue_pair, type)

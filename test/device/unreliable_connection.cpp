@@ -224,7 +224,7 @@ TEST_CASE("UC: unsignaled sends with several elements and thousands of messages 
     const completed_work received = take_success(bed.right_queue, id);
     if (received.byte_count() != 16U || inbox.bytes()[slot(id)] != std::byte(id) ||
         inbox.bytes()[slot(id) + 15] != std::byte(id >> 8))
-      FAIL("message " << id << " carried other data");
+      FAIL("message " << id << " arrived with wrong data");
   }
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
