@@ -106,7 +106,8 @@ void client::take(message answer) {
   const auto head = request_head::read(answer.bytes(), hall_message_size);
   claim(head.client == number_ && head.connection == connection_,
         "an answer arrived on a connection other than its own");
-  claim(unanswered_.erase(head.number) == 1, "an answer that was not requested, or a second one");
+  claim(unanswered_.erase(head.number) == 1,
+        "an answer arrived without a request, or for a second time");
   ++counts_["answers"];
   if (once_in(2)) kept_.push_back(std::move(answer));
 }

@@ -217,7 +217,7 @@ void end::take_leave() {
   claim(outstanding == receives_.size(), "there are " + std::to_string(outstanding) +
                                              " outstanding requests instead of " +
                                              std::to_string(receives_.size()) + " receives");
-  claim(!channel_.failure(), "a connected channel with a failure");
+  claim(!channel_.failure(), "a connected channel reports a failure");
   judge(true);
   will_end("leaving in order");
 }
@@ -313,8 +313,8 @@ void end::judge(bool was_orderly) {
   const std::uint64_t least = other_.added.load();
   const std::uint64_t most = other_.added_most.load();
   claim(least <= word && word <= most && (!was_orderly || word == most),
-        "the word is " + std::to_string(word) + ", the peer has certainly added " +
-            std::to_string(least) + " of " + std::to_string(most));
+        "the word is " + std::to_string(word) + ", but the peer has added at least " +
+            std::to_string(least) + " and at most " + std::to_string(most));
 }
 
 }  // namespace verbspp::soak

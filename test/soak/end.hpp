@@ -183,7 +183,7 @@ class end {
   auto with_operation(const work& job, Use use);
   void note_failure(const error& cause, const char* where);
   /// Handles a request that did not finish within the longest permitted time. This is a failure,
-  /// except that rxe may do it once.
+  /// but is tolerated once on rxe.
   void note_standstill();
   void must_be_broken(const char* where) const;
   void check_refused(const error& cause, const char* where) const;

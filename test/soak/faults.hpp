@@ -14,7 +14,7 @@
 
 namespace verbspp::soak {
 
-/// Injects random faults if the device is softverbs.
+/// Injects random faults into softverbs. The constructor throws if softverbs is not loaded.
 class fault_maker {
  public:
   explicit fault_maker(std::uint64_t seed) : random_(seed) {

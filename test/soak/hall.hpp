@@ -75,7 +75,7 @@ struct request_head {
   /// Decodes the header of a message, and checks the bytes after it.
   [[nodiscard]] static request_head read(std::span<const std::byte> from, std::size_t place) {
     request_head found;
-    if (from.size() < sizeof(found)) throw wrong("a message shorter than its header");
+    if (from.size() < sizeof(found)) throw wrong("a message is shorter than its header");
     std::memcpy(&found, from.data(), sizeof(found));
     const auto rest = from.subspan(sizeof(found));
     const std::string which = "message " + std::to_string(found.number) + " of connection " +

@@ -70,7 +70,7 @@ void end::post_receives() {
 void end::arrived(const awaited& one, const completed_work& done) {
   const message_plan plan = plan_of(connection_, 1 - which_, taken_);
   const std::string which = "message " + std::to_string(taken_);
-  claim(done.is_receive(), which + ": the completion is not one of a receive");
+  claim(done.is_receive(), which + ": the completion does not belong to a receive");
   if (done.operation() == work_operation::receive_of_rdma_write) {
     claim(done.immediate() == immediate_data(static_cast<std::uint32_t>(plan.content)),
           which + ": a write has wrong immediate data");

@@ -32,7 +32,7 @@ struct options {
   /// If this is not negative, the peer is a process that is started separately, and this is the
   /// descriptor for the memory that both share. The memory initially contains zeros.
   int board = -1;
-  /// Injects random faults if the device is softverbs.
+  /// Injects random faults, which requires softverbs.
   bool faults = false;
   /// If this is not 0, a server runs with this many clients, at most 8, instead of two ends. If
   /// `kills` is set, the clients are processes.

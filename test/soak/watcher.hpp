@@ -122,7 +122,8 @@ class watcher {
     if (last_.descriptors > base_.descriptors + sockets ||
         (!is_sanitized && (last_.resident > base_.resident + 2 * wavering ||
                            last_.allocated > base_.allocated + wavering)))
-      return "memory is not constant: " + base_.text() + ", and later " + last_.text();
+      return "the use of memory or descriptors has grown: " + base_.text() + ", and later " +
+             last_.text();
     return {};
   }
   [[nodiscard]] std::string text() const { return base_.text() + "; at the end " + last_.text(); }
