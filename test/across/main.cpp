@@ -77,7 +77,8 @@ class player {
     for (unsigned connections = 1;; ++connections) {
       transport_result<void> played = play_connected();
       if (played.has_value()) return played;
-      std::cout << "broke after " << rounds_ << " rounds: " << played.error() << '\n';
+      std::cout << "the connection broke after " << rounds_ << " rounds: " << played.error()
+                << '\n';
       channel_ = channel();
       socket_.close();
       if (connections == given_.connections) return played;

@@ -31,13 +31,14 @@ inline constexpr const char* help =
     "  --port NUMBER      4711 by default\n"
     "  --device NAME      rxe0 by default\n"
     "  --towards ADDRESS  uses the device by which the kernel reaches that IP address\n"
-    "  --gid-index N      chosen by the addresses of both ends by default\n"
-    "  --mtu BYTES        agreed by both ends by default\n"
+    "  --gid-index N      by default, the addresses of both ends determine it\n"
+    "  --mtu BYTES        by default, both ends agree on it\n"
     "  --uc               uses UC instead of RC\n"
     "  --rounds N         10 by default\n"
     "  --bytes N          size of a message, 20000 by default\n"
     "  --seconds N        timeout of each wait, 20 by default\n"
-    "  --connections N    the limit of connections: reconnects when one breaks, 1 by default\n";
+    "  --connections N    reconnects after a failure, until N connections were made; 1 by "
+    "default\n";
 
 struct options {
   std::string host{};

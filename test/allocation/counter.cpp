@@ -26,7 +26,7 @@ template <class Function>
 Function* next(Function*, const char* name) {
   void* const found = ::dlsym(RTLD_NEXT, name);
   if (found == nullptr) {
-    std::fprintf(stderr, "no %s besides the tests' own one\n", name);
+    std::fprintf(stderr, "no library defines %s, which the tests replace\n", name);
     std::abort();
   }
   return reinterpret_cast<Function*>(found);

@@ -166,8 +166,8 @@ TEST_CASE("two contexts in two threads share a hub") {
   auto pair = connect_channels(short_channels(bed).hub(hub));
   int answered = 0;
   std::array<bool, 2> has_ended{};
-  // Each thread may poll a completion of the other thread's channel. It then passes the completion
-  // on to the other thread.
+  // Each thread may find a completion of the other thread's channel. It then makes the other thread
+  // poll that channel.
   struct end {
     end(channel connected) : link(context, std::move(connected)) {}
     net::io_context context{1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Shared code of the tests with Asio, which are compiled with both libraries.
+/// Shared code of the tests with Asio, which are compiled with standalone Asio and with Boost.Asio.
 #pragma once
 
 #include "../device/channels.hpp"
@@ -67,7 +67,7 @@ inline void run(net::io_context& context, int line = __builtin_LINE(),
   if (!context.stopped()) throw failure(file, line, "the context still has work");
 }
 
-/// Starts a coroutine, whose exceptions leave `run`.
+/// Starts a coroutine. If it throws an exception, `run` throws this exception.
 template <class Executor, class Body>
 void spawn(Executor&& executor, Body&& body) {
   net::co_spawn(std::forward<Executor>(executor), std::forward<Body>(body),

@@ -275,7 +275,7 @@ TEST_CASE("the limit of a channel ends operations of Asio") {
   CHECK(memory.is_only());
 }
 
-TEST_CASE("operations of Asio end if the peer is gone") {
+TEST_CASE("operations of Asio end if the peer has closed its channel") {
   const testbed bed;
   auto pair = connect_channels(short_channels(bed));
   asio_pair ends(std::move(pair));

@@ -32,7 +32,7 @@ error refusal(cm_session<prepared_channel>& session) {
         return why || done.value();
       },
       "the session ends");
-  if (!why) FAIL("this succeeded, but has to fail");
+  if (!why) FAIL("this call succeeded, but should have failed");
   INFO(*why);
   // A second call returns the same failure.
   CHECK(failure_of(session.advance()) == why->kind());

@@ -237,7 +237,8 @@ TEST_CASE("coroutines await a route, a request and both ends of a connection") {
   auto accepting = accept();
   auto connecting = connect_to();
   while (!accepting.is_done() || !connecting.is_done())
-    if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");
+    if (!must(loop.run_once(patience)))
+      throw failure(__FILE__, __LINE__, "no event arrived in time");
   managed_channel client = must(std::move(connecting.get()));
   managed_channel server = must(std::move(accepting.get()));
   CHECK(client.channel.is_connected());
@@ -256,7 +257,8 @@ TEST_CASE("coroutines await a route, a request and both ends of a connection") {
     CHECK_FALSE(ending.is_done());
     std::thread leaving = later([&] { must(client.connection.disconnect()); });
     while (!ending.is_done())
-      if (!must(loop.run_once(patience))) throw failure(__FILE__, __LINE__, "nothing happened");
+      if (!must(loop.run_once(patience)))
+        throw failure(__FILE__, __LINE__, "no event arrived in time");
     leaving.join();
     must(ending.get());
   }

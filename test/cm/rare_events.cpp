@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests of events that the devices of the tests never report, so these tests turn other events
-/// into them: that an address has moved to another device, as happens with bonded interfaces, and
-/// that a connection could not be established.
+/// Events that the devices under test never report: an address has moved to another device, as
+/// happens with bonded interfaces, or a connection could not be established. So the tests turn
+/// other events into these.
 
 #include "cm_bed.hpp"
 

@@ -197,7 +197,7 @@ void exchange_message(const end& from, const end& to, connected& sender, connect
   must(sender.post_send({.elements = outbox.gather()}, {.id = 2}));
   take_success(from.queue, 2);
   take_success(to.queue, 1);
-  if (inbox.bytes() != outbox.bytes()) throw failure(__FILE__, __LINE__, "other data arrived");
+  if (inbox.bytes() != outbox.bytes()) throw failure(__FILE__, __LINE__, "wrong data arrived");
 }
 
 seen connect_devices(std::uint8_t left_port) {
@@ -221,7 +221,7 @@ seen connect_devices(std::uint8_t left_port) {
   const ibv_ah_attr told = query(met.value().native_handle()).attributes.ah_attr;
   outcome.is_routed = told.is_global != 0;
   if (outcome.is_routed && gid::from_native(told.grh.dgid) != answered.value().endpoint().address)
-    throw failure(__FILE__, __LINE__, "the two ends do not use the same pair");
+    throw failure(__FILE__, __LINE__, "the two ends do not use the same pair of addresses");
   exchange_message(left, right, met.value(), answered.value());
   exchange_message(right, left, answered.value(), met.value());
   outcome.is_received = true;
@@ -296,7 +296,7 @@ seen as_devices(const host& left, const host& right) {
 void need_softverbs() {
   const char* const preloaded = std::getenv("LD_PRELOAD");
   if (preloaded == nullptr || std::strstr(preloaded, "softverbs") == nullptr)
-    SKIP("the hosts are softverbs' devices");
+    SKIP("the simulated hosts need softverbs");
 }
 
 }  // namespace

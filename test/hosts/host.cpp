@@ -12,7 +12,7 @@ gid address_of(const std::string& text) {
   gid address;
   const std::string full = text.find(':') == std::string::npos ? "::ffff:" + text : text;
   if (::inet_pton(AF_INET6, full.c_str(), address.bytes.data()) != 1)
-    throw std::invalid_argument("no address: " + text);
+    throw std::invalid_argument("not an address: " + text);
   return address;
 }
 

@@ -13,9 +13,9 @@
 /// They have to detect it before their timeout, unless the killed rank never arrived.
 ///
 /// With --lazy, ranks connect when they first communicate, and the measurement includes the
-/// connections of the first barrier. With --csv, prints a line for each rank: its number, the
-/// milliseconds until it was connected, and the private memory in KiB that connecting took. To plot
-/// this, run the program for several sizes.
+/// connections of the first barrier. With --csv, prints a line for each rank: the number of ranks,
+/// its own number, the milliseconds until it was connected, and the private memory in KiB that
+/// connecting took. To plot this, run the program for several sizes.
 
 #include "../held_port.hpp"
 #include <verbspp/ranks.hpp>
@@ -126,7 +126,7 @@ const std::vector<step>& steps() {
       {"all_reduce",
        [](world& mine, const wait_limit& limit) -> group_result<void> {
          VERBSPP_TRY(sum, mine.all_reduce(mine.rank(), std::plus<>(), limit));
-         require(sum == mine.size() * (mine.size() - 1) / 2, "all_reduce: another sum");
+         require(sum == mine.size() * (mine.size() - 1) / 2, "all_reduce: a wrong sum");
          return success();
        },
        true},
@@ -139,7 +139,8 @@ const std::vector<step>& steps() {
       {"gather",
        [](world& mine, const wait_limit& limit) -> group_result<void> {
          VERBSPP_TRY(all, mine.gather(mine.rank(), 0, limit));
-         require(all.size() == (mine.rank() == 0 ? mine.size() : 0), "gather: no values");
+         require(all.size() == (mine.rank() == 0 ? mine.size() : 0),
+                 "gather: a wrong number of values");
          return success();
        }},
       {"exchange",
@@ -258,7 +259,7 @@ class rank_process {
     if (!joined.has_value()) {
       require(may_fail(connecting), "join: " + joined.error().message());
       require(blames(joined.error(), kills_.victim),
-              "join blames another: " + joined.error().message());
+              "join blames another rank: " + joined.error().message());
       return;
     }
     world& mine = world_.emplace(std::move(joined).value());
@@ -285,13 +286,14 @@ class rank_process {
       if (!may_fail(number)) continue;
       require(done.has_value() || blames(done.error(), kills_.victim),
               std::string(steps()[i].name) +
-                  " blames another: " + (done.has_value() ? "" : done.error().message()));
+                  " blames another rank: " + (done.has_value() ? "" : done.error().message()));
       // If this step did not wait for all ranks, the next barrier detects the death, because it
       // needs every rank.
       const group_results all = mine.barrier(limit);
-      require(!all.has_value(), "a barrier without the victim");
-      require(blames(all.error(), kills_.victim), "a barrier blames another: " + all.message());
-      require(all.failed() == 1, "a barrier blames others, too: " + all.message());
+      require(!all.has_value(), "a barrier succeeded without the victim");
+      require(blames(all.error(), kills_.victim),
+              "a barrier blames another rank: " + all.message());
+      require(all.failed() == 1, "a barrier blames other ranks, too: " + all.message());
       require(clock_type::now() < began + given_.limit,
               "the death was not detected before the limit");
       return;
@@ -359,7 +361,7 @@ class run_of_ranks {
     report told;
     while (all.size() < expected && ::read(tell_[0], &told, sizeof told) == sizeof told)
       all.push_back(told);
-    require(all.size() == expected, "ranks without a report");
+    require(all.size() == expected, "not every rank has sent a report");
     std::ranges::sort(all, {}, &report::rank);
     for (const report& each : all)
       require(each.has_passed != 0, "rank " + std::to_string(each.rank) + ": " + each.words.data());
@@ -554,7 +556,8 @@ void meet_all(const options& given) {
     for (std::uint32_t distance = 1; distance < given.ranks; distance *= 2) {
       const std::uint32_t other = (rank + distance) % given.ranks;
       std::array<std::byte, 420> theirs{};
-      require(mine.get(other, "rank", theirs, given.limit).value() == theirs.size(), "the size");
+      require(mine.get(other, "rank", theirs, given.limit).value() == theirs.size(),
+              "a value of a wrong size");
       require(std::memcmp(theirs.data(), &other, sizeof other) == 0, "another rank's value");
     }
     mine.fence(given.limit).value();

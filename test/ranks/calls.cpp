@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests that control when each of the datagrams by which ranks connect is delivered.
+/// Tests that control when the datagrams with which ranks connect are delivered.
 
 #include "../device/failing_device.hpp"
 #include "worlds.hpp"
