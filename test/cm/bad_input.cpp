@@ -31,7 +31,7 @@ error refusal(cm_session<prepared_channel>& session) {
         if (!done.has_value()) why = done.error();
         return why || done.value();
       },
-      "the session ends");
+      "the session to end");
   if (!why) FAIL("this call succeeded, but should have failed");
   INFO(*why);
   // A second call returns the same failure.
@@ -89,7 +89,7 @@ TEST_CASE("a connection request that the server drops without an answer is rejec
   SECTION("the request is destroyed") { static_cast<void>(must(bed.listener.accept(patience))); }
   SECTION("the listener is destroyed") {
     cm_listener ends = std::move(bed.listener);
-    wait_until([&] { return must(ends.try_accept()).has_value(); }, "a request has arrived");
+    wait_until([&] { return must(ends.try_accept()).has_value(); }, "a request");
   }
   CHECK(refusal(asking) == error_kind::not_connected);
 }

@@ -82,7 +82,7 @@ void connect_many(cm_bed& bed, int clients) {
         for (auto& each : asking) is_done = must(each.advance()) && is_done;
         return is_done;
       },
-      "all are connected");
+      "all to be connected");
   for (int i = 0; i < clients; ++i) {
     const managed_channel met = must(std::move(asking[static_cast<std::size_t>(i)]).finish());
     CHECK(must(met.connection.data().as<int>()) == clients + i);

@@ -53,7 +53,7 @@ void drive(Left& left, Right& right) {
         const bool left_is_done = must(left.advance());
         return must(right.advance()) && left_is_done;
       },
-      "both ends are connected");
+      "both ends to be connected");
 }
 
 /// Advances both sessions until the first one fails. \returns its error
@@ -67,7 +67,7 @@ template <class Failing, class Other>
         if (!done.has_value()) why = done.error();
         return why.has_value();
       },
-      "the session fails");
+      "the session to fail");
   return *why;
 }
 

@@ -299,7 +299,7 @@ TEST_CASE_METHOD(two_cm_ends, "a disconnected connection leaves the time-wait st
         static_cast<void>(must(pair.client.connection.wait_event(short_limit)));
         return pair.client.connection.state() == cm_state::over;
       },
-      "the client's time-wait is over");
+      "the end of the client's time-wait state");
 }
 
 TEST_CASE_METHOD(

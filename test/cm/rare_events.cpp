@@ -81,7 +81,7 @@ TEST_CASE("an end that is connecting is notified of an address change") {
         }
         return why.has_value();
       },
-      "either end fails");
+      "either end to fail");
   INFO(*why);
   CHECK(*why == error_kind::not_connected);
   CHECK_THAT(why->message(), Catch::Contains("the address has moved to another device"));

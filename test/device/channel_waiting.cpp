@@ -341,7 +341,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     const remote_memory<access::remote_write> nowhere(0, 64, remote_key(std::uint32_t{0}));
     CHECK(ends.right.write({.elements = memory.gather(), .remote = nowhere}, patience).has_error());
     std::optional<transport_result<completed_work>> ended;
-    wait_until([&] { return (ended = waiting.poll()).has_value(); }, "the receive is flushed");
+    wait_until([&] { return (ended = waiting.poll()).has_value(); }, "the receive to be flushed");
     CHECK_THAT(error(failure_of(*ended)).message(), Catch::Contains("broken before"));
   }
   SECTION("a close by the program") {

@@ -131,7 +131,7 @@ TEST_CASE_METHOD(one_waiting,
         const auto arrived = must(ends.queue().wait(into, clock::time_point::min()));
         return !arrived.empty() && arrived.front().wr_id() == 7;
       },
-      "the receive has to complete");
+      "the receive to complete");
 }
 
 TEST_CASE_METHOD(one_waiting,
@@ -413,7 +413,7 @@ TEST_CASE("several threads that wait for one queue share its completions") {
     });
   for (std::uint64_t id = 1; id <= total; ++id) {
     if (id > 32)
-      wait_until([&] { return got + 32 >= id; }, "the waiting threads have to take completions");
+      wait_until([&] { return got + 32 >= id; }, "the waiting threads to take completions");
     ends.send(0, id);
     let_arrive(bed);
   }

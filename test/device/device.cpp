@@ -148,7 +148,7 @@ void start_draining(const connected& queue_pair) {
 
 void wait_for_error_state(const connected& queue_pair, int line, const char* file) {
   wait_until([&] { return must(queue_pair.query_state()) == queue_pair_state::error; },
-             "the queue pair has to move to ERR", patience, line, file);
+             "the queue pair to move to ERR", patience, line, file);
 }
 
 }  // namespace verbspp::test

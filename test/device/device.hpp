@@ -85,7 +85,8 @@ void wait_until(Condition condition, const char* what, std::chrono::nanoseconds 
                 int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   const auto deadline = clock::now() + limit;
   while (!condition()) {
-    if (clock::now() > deadline) throw failure(file, line, std::string("timed out: ") + what);
+    if (clock::now() > deadline)
+      throw failure(file, line, std::string("timed out while waiting for ") + what);
     std::this_thread::yield();
   }
 }

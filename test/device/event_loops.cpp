@@ -51,7 +51,7 @@ static_assert(!EventSource<tcp_listener> && !EventSource<int>);
 /// Calls `request_notification` until it returns false, which is when a loop would go to sleep.
 template <class Source>
 void settle(Source& source) {
-  wait_until([&] { return !must(source.request_notification()); }, "no more news");
+  wait_until([&] { return !must(source.request_notification()); }, "the source to run out of work");
 }
 
 [[nodiscard]] channel_pair connect_sleeping(const testbed& bed) {

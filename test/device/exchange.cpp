@@ -289,7 +289,7 @@ met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>
         }
         return are_over[0] && are_over[1];
       },
-      "both sides have to finish");
+      "both sides to finish");
   for (std::size_t i = 0; i < 2; ++i) {
     auto met = std::move(*sides[i]).finish();
     if (met.has_value()) outcome.channels[i].emplace(std::move(met).assume_value().channel);

@@ -104,7 +104,7 @@ class peer_process {
   [[nodiscard]] bool ends_well() {
     int status = 0;
     wait_until([&] { return ::waitpid(process_, &status, WNOHANG) != 0; },
-               "the other process has to end");
+               "the other process to end");
     process_ = -1;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }

@@ -77,7 +77,7 @@ auto to_send(packet_sequence_number psn) {
 
 template <transport Transport>
 void wait_until_drained(const queue_pair<Transport, send_queue_drained>& pair) {
-  wait_until([&] { return !must(pair.query()).is_draining(); }, "the send queue has to drain");
+  wait_until([&] { return !must(pair.query()).is_draining(); }, "the send queue to drain");
 }
 
 /// Returns a queue pair that is connected to itself and was brought to `State` step by step.

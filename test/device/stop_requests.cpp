@@ -136,7 +136,7 @@ TEST_CASE("a wait whose stop was requested before it began returns the available
         const auto there = must(queue.wait(into, source.get_token()));
         return !there.empty() && there.front().wr_id() == 7;
       },
-      "the write has to complete");
+      "the write to complete");
 }
 
 TEST_CASE("a wait with a token but without a stop request sleeps until a completion arrives") {
@@ -334,5 +334,5 @@ TEST_CASE("a stop request and a completion at the same time end a wait once") {
         completions += static_cast<std::uint32_t>(must(queue.poll(into)).size());
         return completions == rounds;
       },
-      "each write has to complete");
+      "each write to complete");
 }

@@ -178,7 +178,7 @@ template <transport Transport>
                                       work_status::local_queue_pair_operation_error}));
   queue_pair_state state = queue_pair_state::ready_to_send;
   wait_until([&] { return (state = must(pair.query_state())) != queue_pair_state::ready_to_send; },
-             "the queue pair has to leave RTS");
+             "the queue pair to leave RTS");
   return state;
 }
 

@@ -118,7 +118,7 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable or hung u
           return must(alone.queue.wait_watching(into, patience, peer.watched())).ended_by ==
                  wait_end::completions;
         },
-        "the write has to complete");
+        "the write to complete");
   }
 }
 
@@ -286,7 +286,8 @@ TEST_CASE("threads with and without a watched descriptor can wait for the queues
     for (std::size_t which = 0; which < count; ++which) {
       writers[(which + id) % count]->write(id);
       if (id % 8 == 0)
-        wait_until([&] { return got[(which + id) % count] == id + 1; }, "all have to be taken");
+        wait_until([&] { return got[(which + id) % count] == id + 1; },
+                   "all completions to be taken");
     }
   for (std::thread& each : waiters) each.join();
   for (const auto& each : got) CHECK(each == rounds);

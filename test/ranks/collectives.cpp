@@ -67,20 +67,23 @@ TEST_CASE("collective steps have the right values for each size and root", "[not
           if (round == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           const line own = line_of(rank, round);
           require(must(mine.broadcast(own, root, patience)) == line_of(root, round),
-                  "the root's value");
+                  "the root's value is wrong");
           const std::vector<line> gathered = must(mine.gather(own, root, patience));
-          require(gathered.size() == (rank == root ? count : 0), "values at the root only");
+          require(gathered.size() == (rank == root ? count : 0),
+                  "the number of gathered values is wrong");
           const std::vector<line> of_all = must(mine.all_gather(own, patience));
-          require(of_all.size() == count, "one value per rank");
+          require(of_all.size() == count, "the number of values is wrong");
           line expected{};
           for (std::uint32_t each = 0; each < count; ++each) {
-            require(of_all[each] == line_of(each, round), "the values of all");
-            require(rank != root || gathered[each] == line_of(each, round), "the gathered values");
+            require(of_all[each] == line_of(each, round), "a value is wrong");
+            require(rank != root || gathered[each] == line_of(each, round),
+                    "a gathered value is wrong");
             expected = composed(expected, line_of(each, round));
           }
-          require(must(mine.all_reduce(own, composed, patience)) == expected, "the composed value");
+          require(must(mine.all_reduce(own, composed, patience)) == expected,
+                  "the reduced value is wrong");
           require(must(mine.broadcast(static_cast<std::uint8_t>(rank), root, patience)) == root,
-                  "a byte");
+                  "the root's byte is wrong");
         }
       });
     }
@@ -101,7 +104,8 @@ TEST_CASE("values are combined in an order that depends only on the number of ra
     on_threads(count, [&](std::uint32_t rank) {
       const text order =
           must(all.ranks[rank].all_reduce(text(std::to_string(rank)), in_brackets, patience));
-      require(order.view() == expected[count - 1], "the order");
+      require(order.view() == expected[count - 1],
+              "the values were not combined in the order of the ranks");
     });
   }
 }
@@ -119,9 +123,9 @@ TEST_CASE("a slow rank gets each broadcast value although other ranks run ahead"
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
       require(must(all.ranks[rank].broadcast(text(std::to_string(round)), 0, patience)).view() ==
                   std::to_string(round),
-              "the value of its round");
+              "the value is from another round");
       if (rank == 0) at_root = round + 1;
-      if (rank == 1) require(at_root <= round + 3, "the root to wait");
+      if (rank == 1) require(at_root <= round + 3, "the root did not wait for the other ranks");
     }
     for (std::uint32_t round = 0; round < rounds; ++round) {
       // steady: this pause makes the rank late in most rounds; the test also passes if it is not
@@ -129,7 +133,7 @@ TEST_CASE("a slow rank gets each broadcast value although other ranks run ahead"
       if (rank == 3) std::this_thread::sleep_for(std::chrono::microseconds(200));
       const auto values = must(all.ranks[rank].gather(rank + round, 3, patience));
       for (std::uint32_t each = 0; each < values.size(); ++each)
-        require(values[each] == each + round, "the values of its round");
+        require(values[each] == each + round, "a value is from another round");
     }
   });
 }
@@ -169,22 +173,24 @@ TEST_CASE("a collective step that times out names the missing rank and later ste
         // a value succeeds.
         const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);
         if (rank == 2) return;
-        require(stepped.has_value() != has_to_fail, "the ranks that wait for rank 2 to fail");
+        require(stepped.has_value() != has_to_fail, "the step failed on the wrong ranks");
         if (has_to_fail)
-          require(blames(stepped.assume_error(), 2, error_kind::timed_out), "2 to be missing");
-        require(all.ranks[rank].peers().connected().size() == count, "no connection to be broken");
+          require(blames(stepped.assume_error(), 2, error_kind::timed_out),
+                  "rank 2 is not reported as missing");
+        require(all.ranks[rank].peers().connected().size() == count, "a connection broke");
       });
     }
     on_threads(count, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       for (std::uint32_t root = 0; root < count; ++root) {
         require(must(mine.broadcast(10 * rank + round, root, patience)) == 10 * root + round,
-                "the next broadcast");
+                "the next broadcast returns a wrong value");
         require(must(mine.gather(rank, root, patience)).size() == (rank == root ? count : 0),
-                "the next gather");
-        require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 10, "the next sum");
+                "the next gather returns a wrong number of values");
+        require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 10,
+                "the next sum is wrong");
         require(must(mine.all_gather(rank + round, patience))[root] == root + round,
-                "the next gather of all");
+                "the next all_gather returns a wrong value");
       }
     });
   }
@@ -200,19 +206,22 @@ TEST_CASE("a rank that enters a broadcast late gets the value of that broadcast"
       must(mine.broadcast(2, 0, patience));
       // Rank 1 has not yet received the first value.
       require(blames(failure_of(mine.broadcast(3, 0, 100ms)), 1, error_kind::timed_out),
-              "1 to be missing");
+              "rank 1 is not reported as missing");
       is_ahead = true;
-      require(must(mine.broadcast(4, 0, patience)) == 4, "the fourth");
+      require(must(mine.broadcast(4, 0, patience)) == 4,
+              "the fourth broadcast returns a wrong value");
       return;
     }
     wait_until([&] { return is_ahead.load(); }, "the root to go ahead");
-    require(must(mine.broadcast(0, 0, patience)) == 1, "the first");
-    require(must(mine.broadcast(0, 0, patience)) == 2, "the second");
+    require(must(mine.broadcast(0, 0, patience)) == 1, "the first broadcast returns a wrong value");
+    require(must(mine.broadcast(0, 0, patience)) == 2,
+            "the second broadcast returns a wrong value");
     // The root gave up on the third broadcast before it sent the value. So this step fails, and the
     // one after it returns the fourth value.
     require(blames(failure_of(mine.broadcast(0, 0, patience)), 0, error_kind::timed_out),
-            "the third to be aborted");
-    require(must(mine.broadcast(0, 0, patience)) == 4, "the fourth");
+            "the third broadcast was not aborted");
+    require(must(mine.broadcast(0, 0, patience)) == 4,
+            "the fourth broadcast returns a wrong value");
   });
 }
 
@@ -226,16 +235,18 @@ TEST_CASE("collective steps work again after broken connections are reconnected"
       // them fails first whether it also fails at the other ranks.
       const auto sum = mine.all_reduce(rank, std::plus<>(), 3s);
       require(sum.has_value() || (rank != 0 && rank != 4) || sum.assume_error().peer() == 4 - rank,
-              "the other end to be blamed");
-      require(!sum.has_value() || (rank != 0 && rank != 4), "both ends to fail");
+              "the other end of the connection is not blamed");
+      require(!sum.has_value() || (rank != 0 && rank != 4),
+              "a step succeeded at an end of the broken connection");
       // Rank 3 enters one step more than the other ranks.
       if (rank == 3) static_cast<void>(mine.broadcast(rank, 3, 50ms));
       must(mine.mend(patience));
-      require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 10, "the sum");
-      require(must(mine.broadcast(rank, round, patience)) == round, "the root's value");
-      require(must(mine.all_gather(rank, patience))[round] == round, "the values");
-      require(must(mine.gather(rank, 4, patience)).size() == (rank == 4 ? 5 : 0), "the root's");
-      require(mine.barrier(patience).has_value(), "a barrier");
+      require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 10, "the sum is wrong");
+      require(must(mine.broadcast(rank, round, patience)) == round, "the root's value is wrong");
+      require(must(mine.all_gather(rank, patience))[round] == round, "a value is wrong");
+      require(must(mine.gather(rank, 4, patience)).size() == (rank == 4 ? 5 : 0),
+              "the number of gathered values is wrong");
+      require(mine.barrier(patience).has_value(), "a barrier failed");
     });
   }
 }
@@ -257,9 +268,9 @@ TEST_CASE(
       world& mine = all.ranks[rank];
       must(mine.mend(patience));
       require(must(mine.all_gather(rank + 5, patience)) == std::vector<std::uint32_t>{5, 6},
-              "the values of both");
+              "the values of the two ranks are wrong");
       for (std::uint32_t round = 0; round < 5; ++round)
-        require(must(mine.broadcast(round, 0, patience)) == round, "the root's value");
+        require(must(mine.broadcast(round, 0, patience)) == round, "the root's value is wrong");
     });
     // Each of the two ranks in turn enters three steps that the other one does not enter. There
     // must still be room for later values after that.
@@ -268,7 +279,8 @@ TEST_CASE(
       static_cast<void>(all.ranks[1 - ahead].broadcast(2000 + round, 0, patience));
     on_threads(2, [&](std::uint32_t rank) {
       for (std::uint32_t round = 0; round < 5; ++round)
-        require(must(all.ranks[rank].broadcast(round, 0, patience)) == round, "the next value");
+        require(must(all.ranks[rank].broadcast(round, 0, patience)) == round,
+                "the next value is wrong");
     });
   }
 }
@@ -289,7 +301,7 @@ void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
     world& mine = ranks[rank];
     const auto sums_well = [&] {
       const std::uint32_t sum = must(mine.all_reduce(rank, std::plus<>(), patience));
-      require(sum == count * (count - 1) / 2, "the sum");
+      require(sum == count * (count - 1) / 2, "the sum is wrong");
     };
     sums_well();
     for (std::uint32_t round = 0; round < 3; ++round) {
@@ -306,10 +318,11 @@ void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
       } catch (const no_sum&) {
         has_thrown = true;
       }
-      require(has_thrown == (rank == thrower), "one rank to throw");
-      require(std::chrono::steady_clock::now() < start + 2 * patience, "the others to be notified");
+      require(has_thrown == (rank == thrower), "the wrong rank threw an exception");
+      require(std::chrono::steady_clock::now() < start + 2 * patience,
+              "the rank was not notified in time");
       ++done;
-      wait_until([&] { return done >= count * (round + 1); }, "all to be done", 4 * patience);
+      wait_until([&] { return done >= count * (round + 1); }, "all ranks to be done", 4 * patience);
     }
     sums_well();
   });
@@ -331,12 +344,12 @@ TEST_CASE("ranks that call different steps detect it", "[long]") {
   const auto differ = [&](auto first, auto second) {
     on_threads(2, [&](std::uint32_t rank) {
       const auto done = rank == 0 ? first(all.ranks[0]) : second(all.ranks[1]);
-      require(!done.has_value(), "the step to fail");
-      require(blames(done.error(), 1 - rank, error_kind::mismatch), "the other to be blamed");
+      require(!done.has_value(), "the step succeeded");
+      require(blames(done.error(), 1 - rank, error_kind::mismatch), "the other rank is not blamed");
     });
     on_threads(2, [&](std::uint32_t rank) {
       must(all.ranks[rank].mend(patience));
-      require(all.ranks[rank].barrier(patience).has_value(), "the next barrier");
+      require(all.ranks[rank].barrier(patience).has_value(), "the next barrier failed");
     });
   };
   const auto sum_of = [](auto value) {

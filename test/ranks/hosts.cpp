@@ -91,11 +91,11 @@ TEST_CASE("ranks meet by a list of hosts if all have the same list", "[not-in-vm
   const host_list hosts = list_of({{"localhost", 3}}, port.number());
   on_threads(3, [&](std::uint32_t rank) {
     auto launched = must(hosts_bootstrap::join(hosts, rank, patience));
-    require(launched.rank() == rank && launched.size() == 3, "rank and size");
+    require(launched.rank() == rank && launched.size() == 3, "the rank or the size is wrong");
     auto mine = must(world::join(std::move(launched), bed.domain.build_channel(), patience));
     require(must(mine.all_gather(rank, patience)) == std::vector<std::uint32_t>{0, 1, 2},
-            "the ranks");
-    require(mine.barrier(patience).has_value(), "the barrier");
+            "the ranks are not in order");
+    require(mine.barrier(patience).has_value(), "the barrier failed");
   });
   CHECK(failure_of(hosts_bootstrap::join(hosts, 3, patience)) == error_kind::invalid_input);
 

@@ -113,7 +113,7 @@ TEST_CASE("ranks are connected only when they communicate, and only to each othe
   while_served([&] { all.ranks[3].serve(); },
                [&] {
                  require(all.ranks[1].peers().connect({3}, patience).has_value(),
-                         "3 to be connected");
+                         "rank 3 was not connected");
                });
   CHECK(connected_of(all.ranks[1]) == std::vector<std::uint32_t>{1, 3});
   CHECK(connected_of(all.ranks[3]) == std::vector<std::uint32_t>{1, 3});
@@ -140,7 +140,8 @@ TEST_CASE("two ranks that connect to each other at the same time get one connect
       world& mine = all.ranks[rank];
       ++come;
       while (come < 2) std::this_thread::yield();
-      require(mine.peers().connect({1 - rank}, patience).has_value(), "the other to be connected");
+      require(mine.peers().connect({1 - rank}, patience).has_value(),
+              "the other rank was not connected");
       buffer<> news(all.bed.domain, pattern(64, rank));
       auto receive =
           must(mine.peers()[1 - rank].post_receive({.elements = memory[rank].scatter()}));
@@ -163,12 +164,12 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
         on_threads(count, [&](std::uint32_t rank) {
           use(all, memory, rank);
           // During this barrier, ranks still answer connection requests from other ranks.
-          require(all.ranks[rank].barrier(patience, last).has_value(), "the last barrier");
+          require(all.ranks[rank].barrier(patience, last).has_value(), "the last barrier failed");
         });
       };
   const auto has_all = [&](cells& own) {
     for (std::uint32_t other = 0; other < count; ++other)
-      require(own[other] == 100 + other, "the others' values");
+      require(own[other] == 100 + other, "a value of another rank is wrong");
   };
 
   SECTION("barriers") {
@@ -179,8 +180,8 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
       const auto use = [&](lazy_worlds& all, std::vector<cells>& /*memory*/, std::uint32_t rank) {
         for (std::uint32_t round = 1; round <= 3; ++round) {
           ++come;
-          require(all.ranks[rank].barrier(patience, kind).has_value(), "the barrier");
-          require(come >= round * count, "all to have arrived");
+          require(all.ranks[rank].barrier(patience, kind).has_value(), "the barrier failed");
+          require(come >= round * count, "a rank left the barrier before all had arrived");
         }
         connected += static_cast<std::uint32_t>(all.ranks[rank].peers().connected().size());
       };
@@ -195,10 +196,11 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
     static_cast<void>(
         with([&](lazy_worlds& all, std::vector<cells>& /*memory*/, std::uint32_t rank) {
           world& mine = all.ranks[rank];
-          require(must(mine.broadcast(rank, 2, patience)) == 2, "the root's");
-          require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 15, "the sum");
-          require(must(mine.gather(rank, 4, patience)).size() == (rank == 4 ? count : 0), "values");
-          require(must(mine.all_gather(rank, patience)).back() == 5, "all values");
+          require(must(mine.broadcast(rank, 2, patience)) == 2, "the root's value is wrong");
+          require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 15, "the sum is wrong");
+          require(must(mine.gather(rank, 4, patience)).size() == (rank == 4 ? count : 0),
+                  "the number of gathered values is wrong");
+          require(must(mine.all_gather(rank, patience)).back() == 5, "a value is wrong");
         }));
   }
   SECTION("scatter to ranks that wait in a barrier") {
@@ -207,10 +209,11 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
       const auto to = [&](std::uint32_t peer) { return into_cell(memory, rank, peer); };
       // Only the ranks with even numbers scatter.
       if (rank % 2 == 0)
-        require(mine.peers().scatter(mine.peers().all(), to, patience).has_value(), "the scatter");
-      require(mine.barrier(patience).has_value(), "the barrier");
+        require(mine.peers().scatter(mine.peers().all(), to, patience).has_value(),
+                "the scatter failed");
+      require(mine.barrier(patience).has_value(), "the barrier failed");
       for (std::uint32_t other = 0; other < count; other += 2)
-        require(memory[rank][other] == 100 + other, "the others' values");
+        require(memory[rank][other] == 100 + other, "a value of another rank is wrong");
     });
   }
   SECTION("unpolled requests and requests in scopes") {
@@ -219,7 +222,7 @@ TEST_CASE("scatter and scopes and each collective step connect the ranks involve
       const auto to = [&](std::uint32_t peer) { return into_cell(memory, rank, peer); };
       const std::uint32_t next = (rank + 1) % count;
       auto work = must(mine.peers().post_scatter({next}, to));
-      require(work.wait(patience).has_value(), "the work");
+      require(work.wait(patience).has_value(), "the request failed");
       must(mine.peers().scope(
           [&](group_scope& scope) -> group_result<void> {
             VERBSPP_TRYV(scope.post_scatter({rank}, to));
@@ -245,35 +248,39 @@ TEST_CASE("a rank that does not answer is reported by number and called again at
   const auto first_rank_serves = [&] { all.ranks[1].serve(); };
   // First, connect to rank 1 with a long limit. On a busy machine, rank 1 might not get a processor
   // within the two seconds of the second call.
-  while_served(first_rank_serves,
-               [&] { require(mine.peers().connect({1}, patience).has_value(), "1 to answer"); });
+  while_served(first_rank_serves, [&] {
+    require(mine.peers().connect({1}, patience).has_value(), "rank 1 did not answer");
+  });
   while_served(first_rank_serves, [&] {
     // Rank 1 is connected, ranks 2 and 3 do not answer, and there is no rank 7.
     const group_results reached = mine.peers().connect({1, 2, 0, 3, 7}, 2s);
-    require(reached.size() == 5 && reached.failed() == 3, "the number of failures");
-    require(kind_of(reached[1]) == error_kind::timed_out, "2 to be late");
-    require(kind_of(reached[3]) == error_kind::timed_out, "3 to be late");
-    require(kind_of(reached[4]) == error_kind::invalid_input, "7 not to be a rank");
+    require(reached.size() == 5 && reached.failed() == 3, "the number of failures is wrong");
+    require(kind_of(reached[1]) == error_kind::timed_out, "rank 2 is not reported as late");
+    require(kind_of(reached[3]) == error_kind::timed_out, "rank 3 is not reported as late");
+    require(kind_of(reached[4]) == error_kind::invalid_input,
+            "rank 7, which does not exist, is not refused");
     const group_results scattered = mine.peers().scatter({1, 2}, to, 2s);
-    require(scattered.failed() == 1, "one to fail");
-    require(kind_of(scattered[1]) == error_kind::timed_out, "2 to be late");
+    require(scattered.failed() == 1, "the number of failures is wrong");
+    require(kind_of(scattered[1]) == error_kind::timed_out, "rank 2 is not reported as late");
     const auto scoped = mine.peers().scope(
         [&](group_scope& scope) -> group_result<void> {
           const auto posted = scope.post_scatter({2, 1}, to);
-          require(!posted.has_value() && posted.assume_error().peer() == 2U, "2 to be late");
-          require(!scope[3].post_send({}).has_value(), "the scope of 3 to refuse");
+          require(!posted.has_value() && posted.assume_error().peer() == 2U,
+                  "rank 2 is not reported as late");
+          require(!scope[3].post_send({}).has_value(), "the scope accepted a request to rank 3");
           return success();
         },
         2s);
-    require(scoped.has_value(), "no posted request to fail");
+    require(scoped.has_value(), "the scope failed");
     const group_results barrier = mine.barrier({0, 2}, 300ms);
-    require(barrier.size() == 2 && !barrier[1].result.has_value(), "2 to be missing");
+    require(barrier.size() == 2 && !barrier[1].result.has_value(),
+            "rank 2 is not reported as missing");
   });
   CHECK(memory[1][0] == 100);
   CHECK(connected_of(mine) == std::vector<std::uint32_t>{0, 1});
   while_served(
       [&] { all.ranks[2].serve(); },
-      [&] { require(mine.peers().scatter({2}, to, patience).has_value(), "the scatter"); });
+      [&] { require(mine.peers().scatter({2}, to, patience).has_value(), "the scatter failed"); });
   CHECK(memory[2][0] == 100);
 }
 
@@ -291,9 +298,10 @@ TEST_CASE("ranks that do not answer do not prevent calls to others") {
     const wait_limit until(clock::now() + 3 * patience, when_none_is_due(all.ranks[0], answering));
     const group_results reached = all.ranks[0].peers().connect(others, until);
     require(reached.size() == others.size() && reached.failed() == silent,
-            "the number of failures");
+            "the number of failures is wrong");
     for (const peer_result& each : reached)
-      require(each.result.has_value() == (each.peer > silent), "the silent ones to fail");
+      require(each.result.has_value() == (each.peer > silent),
+              "the wrong ranks are reported as silent");
   });
 }
 
@@ -334,11 +342,13 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   };
   while_served(serve, [&] {
     const group_results reached = peers.connect({1, 2, added, 4}, patience);
-    require(reached.size() == 4, "one result for each");
-    require(reached[0].result.has_value(), "the program's channel to 1");
-    require(reached[1].result.has_value(), "2 to be connected");
-    require(reached[2].result.has_value(), "the member beyond the world");
-    require(kind_of(reached[3]) == error_kind::not_connected, "the one that was removed");
+    require(reached.size() == 4, "the number of results is wrong");
+    require(reached[0].result.has_value(), "the program's own channel to rank 1 is not used");
+    require(reached[1].result.has_value(), "rank 2 was not connected");
+    require(reached[2].result.has_value(),
+            "the member that is not a rank of the world is not connected");
+    require(kind_of(reached[3]) == error_kind::not_connected,
+            "the member that was removed is not reported as not connected");
   });
   CHECK(peers[1].native_handle() == own);
   CHECK(theirs.connect({0}, 100ms));
@@ -348,9 +358,9 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   while_served([&] { made[2]->serve(); },
                [&] {
                  const group_results reached = theirs.connect({2}, patience);
-                 require(reached.failed() == 1, "2 to refuse");
+                 require(reached.failed() == 1, "rank 2 did not refuse");
                  require(kind_of(reached[0]) == error_kind::not_connected,
-                         "its refusal to be reported");
+                         "the refusal is not reported");
                });
   CHECK(made[2]->peers()[1].state() == channel_state::prepared);
 }
@@ -368,8 +378,9 @@ TEST_CASE("a scope refuses requests to a silent rank, but connecting to it later
         CHECK_FALSE(scope[1].post_send({.elements = memory.gather()}));
       },
       300ms));
-  while_served([&] { all.ranks[1].serve(); },
-               [&] { require(peers.connect({1}, patience).has_value(), "1 to be connected"); });
+  while_served(
+      [&] { all.ranks[1].serve(); },
+      [&] { require(peers.connect({1}, patience).has_value(), "rank 1 was not connected"); });
   CHECK(peers[1].is_connected());
 }
 
@@ -377,7 +388,8 @@ TEST_CASE("a rank that has left does not answer and its connections break") {
   lazy_worlds all(3);
   on_threads(3, [&](std::uint32_t rank) {
     if (rank == 2) return;
-    require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(), "the two");
+    require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(),
+            "ranks 0 and 1 were not connected");
   });
   all.ranks.pop_back();
   const group_results reached = all.ranks[0].peers().connect({2, 1}, 200ms);
@@ -402,9 +414,10 @@ TEST_CASE("ranks that wait for a late rank report to the ranks that wait for the
     // Rank `first` answers no other rank.
     if (rank == first) return;
     world& mine = all.ranks[rank];
-    require(mine.peers().connect(others, patience).has_value(), "the others");
+    require(mine.peers().connect(others, patience).has_value(),
+            "the other ranks were not connected");
     ++ready;
-    wait_until([&] { return (mine.serve(), ready == count - 1); }, "all to be connected");
+    wait_until([&] { return (mine.serve(), ready == count - 1); }, "all ranks to be connected");
     const wait_limit limit =
         rank == 6 ? wait_limit(2s) : wait_limit(when_set(has_given_up[waits_for[rank]]));
     const group_error failed = failure_of(mine.all_reduce(rank, std::plus<>(), limit));
@@ -418,11 +431,14 @@ TEST_CASE("ranks that were connected lazily are reconnected and others stay unco
   lazy_worlds all(4);
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
-    if (rank < 2) require(mine.peers().connect({1 - rank}, patience).has_value(), "0 and 1");
+    if (rank < 2)
+      require(mine.peers().connect({1 - rank}, patience).has_value(),
+              "ranks 0 and 1 were not connected");
     // Rank 2 calls rank 3, which does not answer. So only rank 2 prepares its end of the
     // connection.
-    if (rank == 2) require(!mine.peers().connect({3}, 50ms).has_value(), "3 not to answer");
-    require(must(mine.exchange(rank, patience)).size() == 4, "all to be there");
+    if (rank == 2) require(!mine.peers().connect({3}, 50ms).has_value(), "rank 3 answered");
+    require(must(mine.exchange(rank, patience)).size() == 4,
+            "the number of exchanged values is wrong");
   });
   break_link(all.ranks[0], all.ranks[1]);
   on_threads(4, [&](std::uint32_t rank) { must(all.ranks[rank].mend(patience)); });
@@ -430,7 +446,7 @@ TEST_CASE("ranks that were connected lazily are reconnected and others stay unco
   CHECK(connected_of(all.ranks[3]) == std::vector<std::uint32_t>{2, 3});
   on_threads(4, [&](std::uint32_t rank) {
     for (int round = 0; round < 3; ++round)
-      require(must(all.ranks[rank].all_gather(rank, patience)).size() == 4, "the next step");
+      require(must(all.ranks[rank].all_gather(rank, patience)).size() == 4, "the next step failed");
   });
 }
 
@@ -442,8 +458,9 @@ TEST_CASE("ranks connect over a network that loses and duplicates and reorders d
     lazy_worlds all(3);
     on_threads(3, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
-      require(mine.peers().connect(mine.peers().all(), 3 * patience).has_value(), "all others");
-      require(mine.barrier(3 * patience).has_value(), "the barrier");
+      require(mine.peers().connect(mine.peers().all(), 3 * patience).has_value(),
+              "the other ranks were not connected");
+      require(mine.barrier(3 * patience).has_value(), "the barrier failed");
     });
     for (world& each : all.ranks) CHECK(each.peers().connected().size() == 3);
   }
@@ -474,7 +491,8 @@ class when_renewed {
 TEST_CASE("ranks connect when they communicate even after an incomplete reconnection", "[long]") {
   lazy_worlds all(3);
   on_threads(2, [&](std::uint32_t rank) {
-    require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(), "0 and 1");
+    require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(),
+            "ranks 0 and 1 were not connected");
   });
   break_link(all.ranks[0], all.ranks[1]);
   on_threads(3, [&](std::uint32_t rank) {
@@ -484,7 +502,7 @@ TEST_CASE("ranks connect when they communicate even after an incomplete reconnec
     else
       require(
           !mine.mend(wait_limit(clock::now() + patience, when_renewed(mine, 1 - rank))).has_value(),
-          "the reconnection to end");
+          "the reconnection succeeded");
   });
   std::atomic<bool> is_done{false};
   on_threads(3, [&](std::uint32_t rank) {
@@ -492,10 +510,10 @@ TEST_CASE("ranks connect when they communicate even after an incomplete reconnec
     if (rank == 0) {
       const group_results reached = mine.peers().connect({1, 2}, patience);
       is_done = true;
-      require(reached.has_value(), "1 and 2 to be connected");
+      require(reached.has_value(), "ranks 1 and 2 were not connected");
     }
     while (!is_done) mine.serve();
-    require(mine.barrier(patience).has_value(), "the barrier");
+    require(mine.barrier(patience).has_value(), "the barrier failed");
   });
 }
 
@@ -511,11 +529,11 @@ TEST_CASE("the reason why the other end could not connect is reported") {
         const group_results reached = peers.connect({1}, patience);
         failing.reset();
         const group_results again = peers.connect({1}, patience);
-        require(reached.failed() == 1, "1 to have no queue pair");
-        require(kind_of(reached[0]) == error_kind::not_connected, "its refusal to be reported");
+        require(reached.failed() == 1, "the connection to rank 1 succeeded");
+        require(kind_of(reached[0]) == error_kind::not_connected, "the refusal is not reported");
         require(static_cast<error>(reached[0].result.assume_error()).native_errno() == ENOMEM,
-                "why");
-        require(again.has_value(), "1 to be connected at the next use");
+                "the errno of rank 1 is not reported");
+        require(again.has_value(), "rank 1 was not connected at the next use");
       });
 }
 
@@ -532,8 +550,9 @@ TEST_CASE("a refusal of an earlier call is not mistaken for one of this call") {
     const wait_limit until = 50ms;
     while (!until.has_passed()) all.ranks[1].serve();
   }
-  while_served([&] { all.ranks[1].serve(); },
-               [&] { require(peers.connect({1}, patience).has_value(), "1 to be connected"); });
+  while_served(
+      [&] { all.ranks[1].serve(); },
+      [&] { require(peers.connect({1}, patience).has_value(), "rank 1 was not connected"); });
 }
 
 TEST_CASE("a failure to send datagrams is not reported as silence of the other rank") {
@@ -558,14 +577,14 @@ TEST_CASE("if a world has a pool, a rank that waits for messages also answers ca
     buffer<> news(bed.domain, pattern(8, rank));
     if (rank != 0) {
       require(mine.peers().multicast({0}, {.elements = news.gather()}, patience).has_value(),
-              "the message");
+              "the message was not sent");
     } else {
       std::array<arrival, 4> slots{};
       while (seen.size() < 2)
         for (const arrival& each : must(mine.peers().wait(slots, patience)))
           if (each.message) seen.push_back(*mine.peers().peer_of(each.source));
     }
-    require(mine.barrier(patience).has_value(), "the last barrier");
+    require(mine.barrier(patience).has_value(), "the last barrier failed");
   });
   std::ranges::sort(seen);
   CHECK(seen == std::vector<std::uint32_t>{1, 2});
@@ -576,7 +595,8 @@ TEST_CASE("a rank that waits for an answer processes reports about the step", "[
   constexpr std::uint32_t gone = 2;
   constexpr std::uint32_t silent = 3;
   on_threads(3, [&](std::uint32_t rank) {
-    require(all.ranks[rank].peers().connect({0, 1, 2}, patience).has_value(), "the first three");
+    require(all.ranks[rank].peers().connect({0, 1, 2}, patience).has_value(),
+            "ranks 0 to 2 were not connected");
   });
   {
     const world leaves = std::move(all.ranks[gone]);
@@ -588,7 +608,8 @@ TEST_CASE("a rank that waits for an answer processes reports about the step", "[
         all.ranks[rank].barrier({0, 1, silent, gone}, 3 * patience, barrier_kind::binary_tree);
     require(blamed(none) == std::vector<std::uint32_t>{gone},
             none.has_value() ? "no rank is blamed" : none.message().c_str());
-    require(std::chrono::steady_clock::now() < start + 2 * patience, "the report before the limit");
+    require(std::chrono::steady_clock::now() < start + 2 * patience,
+            "the rank was not notified in time");
   });
 }
 
@@ -603,11 +624,12 @@ TEST_CASE("a slow bootstrap delays a serving rank only briefly and is not querie
     if (rank == 0) {
       const bool is_done = mine.peers().connect({1}, patience).has_value();
       is_connected = true;
-      require(is_done, "1 to be connected in the end");
+      require(is_done, "rank 1 was never connected");
     } else {
-      wait_until([&] { return (mine.serve(), is_connected.load()); }, "0 to connect", 3 * patience);
+      wait_until([&] { return (mine.serve(), is_connected.load()); }, "rank 0 to connect",
+                 3 * patience);
     }
-    require(mine.barrier(patience).has_value(), "the last barrier");
+    require(mine.barrier(patience).has_value(), "the last barrier failed");
   });
   REQUIRE(noted.limit);
   CHECK(*noted.limit <= 200ms);

@@ -71,8 +71,8 @@ using memory_of_ranks = registered_buffer<access::local_write | access::remote_w
     filled.push_back(std::move(posted).assume_value());
   }
 }
-/// Receives the messages that `fill` has sent at the other end, and waits until these sends have
-/// completed.
+/// At the other end of the channel, receives the messages that `fill` has sent, and waits until
+/// their sends have completed.
 void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled) {
   for (pending<>& each : filled) {
     must(with.receive({.elements = must(memory.scatter(24, 8))}, patience));
@@ -128,7 +128,8 @@ TEST_CASE("a rank that has left is detected in each later step long before the l
       const auto start = std::chrono::steady_clock::now();
       const group_error failed = step(mine, 3 * patience);
       require(failed.peer() == gone && failed.failed() == 1, failed.message().c_str());
-      require(std::chrono::steady_clock::now() < start + 2 * patience, "the report to arrive");
+      require(std::chrono::steady_clock::now() < start + 2 * patience,
+              "the rank was not notified in time");
       others("the others to be notified, too");
     }
   });
@@ -183,7 +184,7 @@ void learn_without_room(const std::function<void(world&, const numbers&)>& spoil
   on_threads(2, [&](std::uint32_t rank) {
     const auto start = clock::now();
     require_blamed(all.ranks[rank].barrier(list, 3 * patience, barrier_kind::binary_tree), {2});
-    require(clock::now() < start + 2 * patience, "the report to arrive");
+    require(clock::now() < start + 2 * patience, "the rank was not notified in time");
   });
   take(all.ranks[1].peers()[0], memory, filled);
 }
@@ -215,7 +216,7 @@ TEST_CASE("a rank that does not receive requests is reported missing and stays c
   CHECK(all.ranks[1].barrier({1, 0}, 50ms, barrier_kind::binary_tree).has_error());
   on_threads(2, [&](std::uint32_t rank) {
     const group_results next = all.ranks[rank].barrier(patience);
-    require(next.has_value(), "the next barrier");
+    require(next.has_value(), "the next barrier failed");
   });
 }
 
@@ -286,7 +287,7 @@ TEST_CASE("a rank that has returned is not blamed when another rank leaves", "[l
     if (rank == 1) renew_link(mine, all.ranks[2]);
     every("the link to be back");
     const group_results again = mine.barrier(patience);
-    require(again.has_value(), "the second step");
+    require(again.has_value(), "the second step failed");
     every("the second step to be over");
     if (rank == 3) {
       const world leaves = std::move(mine);
@@ -313,11 +314,12 @@ TEST_CASE("neither of two ranks that have left hides that the other one has left
       const group_results done = all.ranks[rank].barrier(
           3 * patience, round % 2 == 0 ? barrier_kind::centralized : barrier_kind::dissemination);
       const numbers named = blamed(done);
-      require(!named.empty() && std::ranges::includes(numbers{2, 3}, named), "2 or 3 to be named");
+      require(!named.empty() && std::ranges::includes(numbers{2, 3}, named),
+              "neither rank 2 nor rank 3 is blamed");
       const bool sees_2 = std::ranges::count(named, 2U) == 1;
       const bool sees_3 = std::ranges::count(named, 3U) == 1;
       require((sees_2 || !has_seen_2) && (sees_3 || !has_seen_3),
-              "the named rank to be named again");
+              "the rank that was blamed before is not blamed again");
       has_seen_2 = !all.ranks[rank].peers()[2].is_connected();
       has_seen_3 = !all.ranks[rank].peers()[3].is_connected();
       others("the others to be notified, too");
@@ -340,17 +342,18 @@ TEST_CASE("a stop request ends a step even if all ranks have arrived") {
         const auto hold = [&](std::uint32_t a, std::uint32_t b) {
           held = std::chrono::steady_clock::now();
           is_held = true;
-          wait_until([&] { return has_ended.load(); }, "the other one to abort", 2 * patience);
+          wait_until([&] { return has_ended.load(); }, "the other rank to abort", 2 * patience);
           return a + b;
         };
-        require(must(mine.all_reduce(rank, hold, 3 * patience)) == 1, "the sum");
+        require(must(mine.all_reduce(rank, hold, 3 * patience)) == 1, "the sum is wrong");
         return;
       }
       const group_error failed =
           failure_of(mine.all_reduce(rank, std::plus<>(), wait_limit(when_set(is_held))));
       has_ended = true;
       require(failed.peer() == 0U, failed.message().c_str());
-      require(static_cast<error>(failed).kind() == error_kind::cancelled, "the kind");
+      require(static_cast<error>(failed).kind() == error_kind::cancelled,
+              "the error kind is wrong");
       shortest = std::min(shortest, std::chrono::steady_clock::now() - held);
     });
   }
@@ -396,12 +399,12 @@ TEST_CASE("the reason for an aborted step is reported before the requests of the
     const group_results done = all.ranks[rank].barrier(
         rank == 2 ? wait_limit(3 * patience) : until_2_has_left, barrier_kind::dissemination);
     if (rank == 0) is_over_at_0 = true;
-    require(done.has_error(), "the step to fail");
+    require(done.has_error(), "the step succeeded");
     if (rank != 2) return;
     const bool was_told_before = !is_over_at_0 && clock::now() < start + 2 * patience;
     has_left = true;
     require_blamed(done, {3});
-    require(was_told_before, "the report to arrive while 0 waits");
+    require(was_told_before, "the rank was not notified while rank 0 waited");
   });
   CHECK_FALSE(waits.wait(patience).has_value());
 }
@@ -441,7 +444,7 @@ TEST_CASE("a rank is not blamed without evidence while requests to another rank 
                                                 barrier_kind::dissemination));
       return;
     }
-    wait_until([&] { return asked[2] > 10 && asked[3] > 10; }, "2 and 3 to wait");
+    wait_until([&] { return asked[2] > 10 && asked[3] > 10; }, "ranks 2 and 3 to wait");
     const std::atomic<bool> at_once{true};
     const group_results done =
         all.ranks[0].barrier(until(when_set(at_once)), barrier_kind::dissemination);
@@ -463,7 +466,8 @@ void require_told(local_worlds& all, const numbers& ranks, std::uint32_t culprit
     const group_results done = all.ranks[rank].barrier(3 * patience, kind);
     require_blamed(done, {culprit});
     require(kind_of(done) == why, done.error().message().c_str());
-    require(std::chrono::steady_clock::now() < start + 2 * patience, "the report to arrive");
+    require(std::chrono::steady_clock::now() < start + 2 * patience,
+            "the rank was not notified in time");
   });
 }
 
@@ -506,9 +510,11 @@ TEST_CASE("a rank without memory for a step blames no rank and still counts the 
   on_threads(3, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     const auto check = [&](const group_results& done) {
-      if (rank != 1) return require(std::ranges::count(blamed(done), 1U) == 1, "1 to be missing");
-      require(blamed(done).empty() && !done.error().peer(), "1 to blame no rank");
-      require(kind_of(done) == error_kind::resource_exhausted, "the kind");
+      if (rank != 1)
+        return require(std::ranges::count(blamed(done), 1U) == 1,
+                       "rank 1 is not reported as missing");
+      require(blamed(done).empty() && !done.error().peer(), "rank 1 blames a rank");
+      require(kind_of(done) == error_kind::resource_exhausted, "the error kind is wrong");
     };
     for (const barrier_kind kind : {barrier_kind::centralized, barrier_kind::dissemination}) {
       if (rank == 1) allocations_left = 0;
@@ -520,11 +526,11 @@ TEST_CASE("a rank without memory for a step blames no rank and still counts the 
     if (rank == 1) allocations_left = 0;
     const bool has_reduced = mine.all_reduce(rank, std::plus<>(), 300ms).has_value();
     allocations_left = all_there_is;
-    require(!has_reduced, "the reduction to fail");
+    require(!has_reduced, "the reduction succeeded");
     every("the reduction to be over");
-    require(mine.barrier(patience).has_value(), "the next barrier");
+    require(mine.barrier(patience).has_value(), "the next barrier failed");
     for (int round = 0; round < 3; ++round)
-      require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 3, "the next sum");
+      require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 3, "the next sum is wrong");
   });
 }
 
@@ -552,12 +558,13 @@ TEST_CASE("the rank that made a step fail is reported even without memory for th
       allocations_left = 1;
       const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::binary_tree);
       allocations_left = all_there_is;
-      require(kind_of(done) == error_kind::resource_exhausted, "the kind");
+      require(kind_of(done) == error_kind::resource_exhausted, "the error kind is wrong");
       return;
     }
     const auto start = std::chrono::steady_clock::now();
     require_blamed(all.ranks[rank].barrier(3 * patience, barrier_kind::binary_tree), {3});
-    require(std::chrono::steady_clock::now() < start + 2 * patience, "the report to arrive");
+    require(std::chrono::steady_clock::now() < start + 2 * patience,
+            "the rank was not notified in time");
   });
 }
 
@@ -629,8 +636,9 @@ TEST_CASE("a rank that another rank has lost aborts the step whichever rank it w
     const auto left = all.ranks[rank].barrier(6 * patience, barrier_kind::binary_tree);
     ++done;
     if (rank == late) return;
-    require(left.has_error(), "the step to fail");
-    require(std::chrono::steady_clock::now() < start + 3 * patience, "the report before the limit");
+    require(left.has_error(), "the step succeeded");
+    require(std::chrono::steady_clock::now() < start + 3 * patience,
+            "the rank was not notified in time");
     require(left.error().failed() == 1 && left.error().peer() <= 1U,
             left.error().message().c_str());
   });

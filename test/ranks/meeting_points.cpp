@@ -115,11 +115,11 @@ TEST_CASE("ranks meet by TCP in any order", "[not-in-vm]") {
     // the test also passes if they try later
     if (rank == 0) std::this_thread::sleep_for(100ms);
     auto launched = must(tcp_bootstrap::join(launch(rank, count, place), patience));
-    require(launched.rank() == rank && launched.size() == count, "rank and size");
+    require(launched.rank() == rank && launched.size() == count, "the rank or the size is wrong");
     auto mine = must(world::join(std::move(launched), bed.domain.build_channel(), patience));
     require(must(mine.exchange(rank, patience)) == std::vector<std::uint32_t>{0, 1, 2, 3},
-            "the ranks");
-    require(mine.barrier(patience).has_value(), "the barrier");
+            "the ranks are not in order");
+    require(mine.barrier(patience).has_value(), "the barrier failed");
   });
 }
 
@@ -134,19 +134,21 @@ TEST_CASE("after a fence, ranks get the values of other ranks unchanged") {
     must(mine.fence(patience));
     for (std::uint32_t other = 0; other < 3; ++other) {
       std::vector<std::byte> got(65'536);
-      require(must(mine.get(other, "large", got, patience)) == 65'536, "the size");
-      require(got == pattern(65'536, other), "the bytes");
-      require(must(mine.get(other, "empty", {}, patience)) == 0, "no bytes");
+      require(must(mine.get(other, "large", got, patience)) == 65'536, "the size is wrong");
+      require(got == pattern(65'536, other), "the bytes are wrong");
+      require(must(mine.get(other, "empty", {}, patience)) == 0, "the empty value is not empty");
       require(failure_of(mine.get(other, "small", got, patience)) == error_kind::not_found,
-              "a value that no rank has put");
+              "a value that no rank has put was found");
       require(failure_of(mine.get(other, "large", std::span(got).first(9), patience)) ==
                   error_kind::invalid_input,
-              "a place that is too small");
+              "memory that is too small for the value was not refused");
     }
-    require(failure_of(mine.get(77, "large", {}, patience)) == error_kind::not_found, "no rank");
-    require(failure_of(mine.put(std::string(65, 'k'), {})) == error_kind::invalid_input, "the key");
+    require(failure_of(mine.get(77, "large", {}, patience)) == error_kind::not_found,
+            "a value of a rank that does not exist was found");
+    require(failure_of(mine.put(std::string(65, 'k'), {})) == error_kind::invalid_input,
+            "a key that is too long was not refused");
     require(failure_of(mine.put("k", std::vector<std::byte>(65'537))) == error_kind::invalid_input,
-            "the value");
+            "a value that is too long was not refused");
     must(mine.fence(patience));
   });
 }
@@ -161,8 +163,10 @@ TEST_CASE("the error for a failed fence names missing ranks and ranks that have 
     must(mine.fence(patience));
     if (rank == 0) {
       const auto missing = failure_of(mine.fence(100ms));
-      require(missing.peer() == 1U && missing.failed() == 3, "three to be missing");
-      require(static_cast<error>(missing).kind() == error_kind::timed_out, "the kind");
+      require(missing.peer() == 1U && missing.failed() == 3,
+              "the three missing ranks are not reported");
+      require(static_cast<error>(missing).kind() == error_kind::timed_out,
+              "the error kind is wrong");
       is_told = true;
     } else {
       // The late rank first enters the fence that was aborted, and then the next one.
@@ -172,8 +176,9 @@ TEST_CASE("the error for a failed fence names missing ranks and ranks that have 
     must(mine.fence(patience));
     if (rank == 3) return;
     const auto left = failure_of(mine.fence(patience));
-    require(left.peer() == 3U, "rank 3 to have left");
-    require(static_cast<error>(left).kind() == error_kind::not_connected, "the kind");
+    require(left.peer() == 3U, "rank 3 is not blamed");
+    require(static_cast<error>(left).kind() == error_kind::not_connected,
+            "the error kind is wrong");
     ++done;
     wait_until([&] { return done == 3; }, "all to be notified");
   });
@@ -273,7 +278,7 @@ TEST_CASE("a rank whose connection strangers displaced connects to the meeting p
     }
     for (const std::uint8_t answer : {3, 2}) {
       const auto visitor = must(listener.accept(patience));
-      require(receive(visitor, 23).size() == 23, "the rank to introduce itself");
+      require(receive(visitor, 23).size() == 23, "the rank did not introduce itself");
       const std::array<std::uint8_t, 11> refused_or_welcome{answer, 0, 0, 0, 5};
       ::send(visitor.descriptor(), refused_or_welcome.data(), refused_or_welcome.size(),
              MSG_NOSIGNAL);
@@ -338,7 +343,7 @@ TEST_CASE("a fence that was not sent before its limit is sent with the next one"
       return;
     }
     visitor.emplace(must(listener.accept(patience)));
-    require(receive(*visitor, 23).size() == 23, "the rank to introduce itself");
+    require(receive(*visitor, 23).size() == 23, "the rank did not introduce itself");
     const std::array<std::uint8_t, 11> welcome{2};
     ::send(visitor->descriptor(), welcome.data(), welcome.size(), MSG_NOSIGNAL);
   });

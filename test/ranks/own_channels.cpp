@@ -32,8 +32,9 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
       });
     };
     if (is_connected_before)
-      on_ranks({0, 1, 2, 3},
-               [](world& mine) { require(mine.barrier(patience).has_value(), "the barrier"); });
+      on_ranks({0, 1, 2, 3}, [](world& mine) {
+        require(mine.barrier(patience).has_value(), "the barrier failed");
+      });
     for (const std::uint32_t rank : {0U, 2U}) {
       static_cast<void>(all.ranks[rank].peers().remove(2 - rank));
       must(all.ranks[rank].peers().put(
@@ -47,15 +48,16 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
     must(there.handshake(here.endpoint()));
 
     on_ranks({0, 1, 3}, [](world& mine) {
-      require(mine.barrier({0, 1, 3}, patience).has_value(), "the barrier of those without it");
+      require(mine.barrier({0, 1, 3}, patience).has_value(),
+              "the barrier of ranks 0, 1 and 3 failed");
     });
     on_ranks({0, 1, 3}, [](world& mine) {
       const group_results none = mine.barrier({0, 1, 2, 3}, 200ms, barrier_kind::binary_tree);
-      require(!none.has_value(), "a barrier without 2 to fail");
+      require(!none.has_value(), "a barrier succeeded without rank 2");
       if (mine.rank() != 0) return;
       const auto* const with_2 = std::ranges::find(none, 2U, &peer_result::peer);
-      require(with_2 != none.end() && !with_2->result.has_value(), "2 to be blamed");
-      require(kind_of(*with_2) == error_kind::not_connected, "the kind");
+      require(with_2 != none.end() && !with_2->result.has_value(), "rank 2 is not blamed");
+      require(kind_of(*with_2) == error_kind::not_connected, "the error kind is wrong");
     });
     // Rank 0 waits for rank 3 and then for rank 1, and reports the loss to all other ranks.
     {
@@ -64,7 +66,7 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
     on_ranks({0, 1}, [](world& mine) {
       const group_results none =
           mine.barrier({0, 3, 1, 2}, 3 * patience, barrier_kind::binary_tree);
-      require(blamed(none) == std::vector<std::uint32_t>{3}, "3 to be blamed");
+      require(blamed(none) == std::vector<std::uint32_t>{3}, "rank 3 is not blamed");
     });
     CHECK(here.is_connected());
     CHECK(there.is_connected());

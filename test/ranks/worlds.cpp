@@ -71,7 +71,8 @@ TEST_CASE("ranks exchange values of each type") {
     seen[rank] = must(
         all.ranks[rank].exchange(std::tuple(must(memory[rank].region().remote()), name), patience));
     const auto numbers = must(all.ranks[rank].exchange(rank * 10, patience));
-    require(numbers == std::vector<std::uint32_t>{0, 10, 20}, "numbers by rank");
+    require(numbers == std::vector<std::uint32_t>{0, 10, 20},
+            "the numbers are not in the order of the ranks");
   });
   for (const auto& each : seen) {
     REQUIRE(each.size() == 3);
@@ -95,8 +96,8 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
           if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           ++come;
           const group_results done = all.ranks[rank].barrier(patience, kind);
-          require(done.has_value(), "the barrier");
-          require(come >= round * count, "all to have arrived");
+          require(done.has_value(), "the barrier failed");
+          require(come >= round * count, "a rank left the barrier before all had arrived");
         }
       });
     }
@@ -111,8 +112,9 @@ TEST_CASE("barriers work for any sequence of subsets of a world's ranks") {
     for (int round = 0; round < 10; ++round) {
       const barrier_kind kind = all_kinds[static_cast<std::size_t>(round) % all_kinds.size()];
       require(all.ranks[rank].barrier(rank % 2 == 1 ? odd : even, patience, kind).has_value(),
-              "the part's barrier");
-      if (round % 3 == 0) require(all.ranks[rank].barrier(patience).has_value(), "all's barrier");
+              "the barrier of a subset of the ranks failed");
+      if (round % 3 == 0)
+        require(all.ranks[rank].barrier(patience).has_value(), "the barrier of all ranks failed");
     }
   });
   world& mine = all.ranks[0];
@@ -151,7 +153,8 @@ TEST_CASE("after a barrier inside a scope, all ranks' writes of the scope have a
                 }));
             VERBSPP_TRYV(mine.barrier(scope, patience, kind));
             for (std::uint32_t other = 0; other < count; ++other)
-              require(own[other] == std::uint64_t{round} * count + other, "the others' values");
+              require(own[other] == std::uint64_t{round} * count + other,
+                      "a value of another rank is wrong");
             // Without this barrier, a rank might write the next values before all ranks have read
             // the current ones.
             VERBSPP_TRYV(mine.barrier(scope, mine.peers().all(), patience, kind));
@@ -173,15 +176,16 @@ TEST_CASE("a rank whose request in a scope has failed does not join the barrier 
           if (rank == 1)
             VERBSPP_TRYV(scope[2].post_write({.elements = from.gather(), .remote = gone}));
           const group_results came = mine.barrier(scope, rank == 1 ? patience : 500ms);
-          require(!came.has_value(), "the barrier to fail");
-          require(std::ranges::count(blamed(came), rank == 1 ? 2U : 1U) == 1, "the blamed ranks");
+          require(!came.has_value(), "the barrier succeeded");
+          require(std::ranges::count(blamed(came), rank == 1 ? 2U : 1U) == 1,
+                  "the barrier blames the wrong ranks");
           return success();
         },
         patience);
-    require(done.has_value() == (rank != 1), "the scope to fail where the work did");
+    require(done.has_value() == (rank != 1), "the scope failed on the wrong rank");
     must(mine.mend(patience));
     for (const barrier_kind kind : all_kinds)
-      require(mine.barrier(patience, kind).has_value(), "the next barrier");
+      require(mine.barrier(patience, kind).has_value(), "the next barrier failed");
   });
 }
 
@@ -199,15 +203,15 @@ TEST_CASE("a rank that skips a barrier because its request in the scope has fail
           const auto start = clock::now();
           const group_results came = mine.barrier(scope, {0, 1, 2}, 3 * patience);
           require(blamed(came) == std::vector<std::uint32_t>{rank == 1 ? 3U : 1U},
-                  "the blamed ranks");
+                  "the barrier blames the wrong ranks");
           require(static_cast<error>(came.error()).kind() == error_kind::failed_request,
                   came.message().c_str());
-          require(clock::now() < start + 2 * patience, "the report to arrive");
+          require(clock::now() < start + 2 * patience, "the rank was not notified in time");
           return success();
         },
         patience);
-    require(done.has_value() == (rank != 1), "the scope to fail where the work did");
-    require(mine.barrier({0, 1, 2}, patience).has_value(), "the next barrier");
+    require(done.has_value() == (rank != 1), "the scope failed on the wrong rank");
+    require(mine.barrier({0, 1, 2}, patience).has_value(), "the next barrier failed");
   });
 }
 
@@ -222,19 +226,21 @@ TEST_CASE("a barrier that times out names the missing ranks and the next one wor
       if (is_late) wait_until([&] { return given_up == 3; }, "the others to give up");
       const group_results done = all.ranks[rank].barrier(is_late ? 50ms : 2000ms, kind);
       if (!is_late) {
-        require(!done.has_value(), "the limit to pass");
-        require(std::ranges::includes(blamed(done), late), "2 and 4 to be missing");
-        require(static_cast<error>(done.error()).kind() == error_kind::timed_out, "the kind");
+        require(!done.has_value(), "the barrier succeeded without ranks 2 and 4");
+        require(std::ranges::includes(blamed(done), late),
+                "the barrier does not blame ranks 2 and 4");
+        require(static_cast<error>(done.error()).kind() == error_kind::timed_out,
+                "the error kind is wrong");
         ++given_up;
       }
       if (is_late) return;
-      require(all.ranks[rank].peers().connected().size() == 5, "no connection to be broken");
+      require(all.ranks[rank].peers().connected().size() == 5, "a connection broke");
     });
   }
   on_threads(5, [&](std::uint32_t rank) {
     for (int round = 0; round < 3; ++round)
       for (const barrier_kind kind : all_kinds)
-        require(all.ranks[rank].barrier(patience, kind).has_value(), "the next barrier");
+        require(all.ranks[rank].barrier(patience, kind).has_value(), "the next barrier failed");
   });
 }
 
@@ -248,12 +254,12 @@ TEST_CASE("a broken connection is reported with its rank and reconnected") {
     const auto blames = [&](std::uint32_t other) {
       return std::ranges::count(blamed(done), other) == 1;
     };
-    if (rank == 1) require(blames(3), "3 to be blamed");
-    if (rank == 3) require(blames(1), "1 to be blamed");
+    if (rank == 1) require(blames(3), "rank 3 is not blamed");
+    if (rank == 3) require(blames(1), "rank 1 is not blamed");
     must(all.ranks[rank].mend(patience));
-    require(all.ranks[rank].peers().connected().size() == 4, "all to be connected");
+    require(all.ranks[rank].peers().connected().size() == 4, "not all ranks were connected");
     for (const barrier_kind kind : all_kinds)
-      require(all.ranks[rank].barrier(patience, kind).has_value(), "the next barrier");
+      require(all.ranks[rank].barrier(patience, kind).has_value(), "the next barrier failed");
   });
   CHECK(failed >= 2);
 }
@@ -261,8 +267,8 @@ TEST_CASE("a broken connection is reported with its rank and reconnected") {
 TEST_CASE("ranks that leave because another rank has left are not blamed", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
-  // Few ranks are connected directly to the rank that has left. The others can only detect that one
-  // of the ranks to which they are connected leaves after it.
+  // In each of these steps, only a few ranks communicate with the rank that has left. The others
+  // can only detect that a rank with which they communicate leaves as a consequence.
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) {
         return mine.barrier(limit, barrier_kind::binary_tree).error();
@@ -284,9 +290,8 @@ TEST_CASE("ranks that leave because another rank has left are not blamed", "[lon
       require(failed.peer() == first, failed.message().c_str());
       require(failed.failed() == 1, failed.message().c_str());
       require(std::chrono::steady_clock::now() < start + 9 * patience,
-              "a rank to notice before the limit");
-      // The other ranks no longer enter this later step. It blames the same rank as the first step
-      // did.
+              "the rank did not notice this in time");
+      // A later step fails as well, and blames the same rank as the first step did.
       const group_results next = mine.barrier(10 * patience);
       require(blamed(next) == std::vector<std::uint32_t>{first}, next.message().c_str());
     });
@@ -309,8 +314,8 @@ TEST_CASE("if two ranks lose their connection, steps of both fail until they are
       require(among.has_value(), among.message().c_str());
     }
     must(mine.mend(patience));
-    require(must(mine.all_gather(rank, patience)).size() == 4, "the next step");
-    require(mine.barrier(patience).has_value(), "the next barrier");
+    require(must(mine.all_gather(rank, patience)).size() == 4, "the next step failed");
+    require(mine.barrier(patience).has_value(), "the next barrier failed");
   });
 }
 
@@ -329,11 +334,13 @@ TEST_CASE("collective steps return the values of all ranks to each rank") {
         if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
         const auto values = must(mine.all_gather(sample{rank, round + 0.5}, patience));
         for (std::uint32_t each = 0; each < count; ++each)
-          require(values[each].rank == each && values[each].value == round + 0.5, "the values");
+          require(values[each].rank == each && values[each].value == round + 0.5,
+                  "a value is wrong");
         const auto sum = must(mine.all_reduce(
             rank + round, [](std::uint32_t a, std::uint32_t b) { return a + b; }, patience));
-        require(sum == count * (count - 1) / 2 + round * count, "the sum");
-        require(must(mine.broadcast(rank, round % count, patience)) == round % count, "the root's");
+        require(sum == count * (count - 1) / 2 + round * count, "the sum is wrong");
+        require(must(mine.broadcast(rank, round % count, patience)) == round % count,
+                "the root's value is wrong");
       }
     });
   }
