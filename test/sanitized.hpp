@@ -10,7 +10,7 @@
 #endif
 #endif
 
-// Defined if forked processes cannot have threads.
+// Defined with ThreadSanitizer, under which forked processes cannot create threads.
 #if defined(__SANITIZE_THREAD__)
 #define VERBSPP_TEST_THREAD_SANITIZED 1
 #elif defined(__has_feature)

@@ -36,7 +36,7 @@ class socket_pair {
   void close(std::size_t end) {
     if (ends_[end] >= 0) ::close(std::exchange(ends_[end], -1));
   }
-  /// Makes the other end receive a reset, and discards data that is in flight. Only for TCP.
+  /// Closes the end with a TCP reset, which discards data that is in flight. Only for TCP.
   void reset(std::size_t end) {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(ends_[end], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

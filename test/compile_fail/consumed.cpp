@@ -160,7 +160,8 @@ auto use(lease<access::remote_write> lease) {
 
 // case: second_handshake_of_the_same
 // expect: handshake
-// value() has moved this queue pair out of a result. Assigning to the result makes it usable again.
+// value() has moved this queue pair out of a result. Assigning another queue pair to the variable
+// makes it usable again.
 
 result<void> connect(result<prepared_queue_pair<transport::rc>> built, const endpoint& remote) {
   auto queue_pair = std::move(built).value();

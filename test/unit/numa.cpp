@@ -58,7 +58,7 @@ class sysfs {
 [[nodiscard]] int first_of(const cpu_set_t& set) {
   for (int each = 0; each < CPU_SETSIZE; ++each)
     if (CPU_ISSET(each, &set)) return each;
-  FAIL("this thread may run nowhere");
+  FAIL("the affinity mask of this thread is empty");
   return -1;
 }
 

@@ -44,7 +44,8 @@ TEST_CASE("a scope counts the handles whose results are left") {
   CHECK(scope.left() == 3);
   scope.taken = 2;
   CHECK(scope.left() == 1);
-  // Two handles of a scope with the same serial, which was open 2^23 scopes ago.
+  // Serial numbers repeat, so results of an earlier scope with the same serial number may be
+  // counted as well.
   scope.taken = 5;
   CHECK(scope.left() == 0);
 }

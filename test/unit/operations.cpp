@@ -27,7 +27,7 @@ TEST_CASE("immediate data is the same number at both ends") {
   CHECK_FALSE(immediate_data(1) == immediate_data(2));
 }
 
-TEST_CASE("a request requests nothing but a completion by default") {
+TEST_CASE("by default a request asks for a completion and sets no other option") {
   const verbspp::work_tag tag;
   CHECK(tag.id == 0);
   CHECK(tag.signaled);

@@ -138,7 +138,7 @@ TEST_CASE(
     for (unsigned value = 0; value < 256; ++value)
       if (!is_refused_or_round_trips(with(some_bytes, offset, value))) {
         CAPTURE(offset, value);
-        FAIL_CHECK("decoding returned another handle");
+        FAIL_CHECK("the bytes were neither refused nor decoded to a handle with the same encoding");
       }
   for (std::size_t length = 0; length <= 100; ++length)
     for (int i = 0; i < 100; ++i) {
@@ -148,7 +148,7 @@ TEST_CASE(
         std::copy_n(some_bytes.begin(), std::min<std::size_t>(length, 4), bytes.begin());
       if (!is_refused_or_round_trips(bytes)) {
         CAPTURE(length);
-        FAIL_CHECK("decoding returned another handle");
+        FAIL_CHECK("the bytes were neither refused nor decoded to a handle with the same encoding");
       }
     }
 }

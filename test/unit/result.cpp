@@ -149,7 +149,7 @@ TEST_CASE("VERBSPP_TRYV continues after a success and returns a failure") {
   CHECK(steps == 1);
 }
 
-TEST_CASE("value() of a temporary is a value that outlives it") {
+TEST_CASE("value() of a temporary result returns a value that outlives the result") {
   const auto counted = []() -> result<std::vector<int>> { return std::vector<int>{1, 2, 3}; };
   int sum = 0;
   for (const int each : counted().value()) sum += each;
@@ -162,7 +162,7 @@ TEST_CASE("value() of a temporary is a value that outlives it") {
   CHECK(why.message() == refused.message());
 }
 
-TEST_CASE("value() of an lvalue is a reference to its value") {
+TEST_CASE("value() of an lvalue returns a reference to its value") {
   result<std::vector<int>> kept(std::vector<int>{1});
   kept.value().push_back(2);
   kept.assume_value().push_back(3);
