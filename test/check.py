@@ -80,7 +80,7 @@ def in_any_clone(word):
 
 
 def keep(path, verdict):
-    """Stores a verdict, which other runs may read at the same time. Does nothing if the user has no cache folder."""
+    """Stores a verdict, which other runs may read at the same time. Does nothing if the cache cannot be written."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that each floor of the library includes only itself and the floors below it, headers and
-sources alike, and that no two files of a floor include each other in a circle.
+sources alike, and that files do not include each other in a circle.
 
     floors.py PROJECT
 """
@@ -41,13 +41,13 @@ def problems(files):
         floor = floor_of(name)
         if floor is None:
             if name not in ROOFS:
-                yield f"{name}: is on no floor; there are {', '.join(FLOORS)}"
+                yield f"{name}: is on no floor; the floors are {', '.join(FLOORS)}"
             continue
         for other in included:
             if other in ROOFS:
                 yield f"{name}: includes {other}, which is for programs"
             if other.startswith("verbspp/") and other not in files:
-                yield f"{name}: includes {other}, which is not there"
+                yield f"{name}: includes {other}, which does not exist"
             above = floor_of(other)
             if above and FLOORS.index(above) > FLOORS.index(floor):
                 yield f"{name}: {floor} includes {other}, which is on a floor above it"

@@ -80,7 +80,7 @@ class Floors(unittest.TestCase):
     def test_header_that_is_not_there(self):
         found = problems(**{MIDDLE: "<verbspp/verbs/device.hpp>"})
         self.assertEqual(len(found), 1, found)
-        self.assertIn("which is not there", found[0])
+        self.assertIn("which does not exist", found[0])
 
 
 if __name__ == "__main__":

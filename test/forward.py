@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a public type is missing in the header with the forward declarations.
+"""Fails if a public type is missing from the header with the forward declarations.
 
     forward.py PROJECT
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a folder contains a file that its meson.build does not list, and that would not be built or tested.
+"""Fails if a folder contains a file that its meson.build does not list. Such a file would not be built or tested.
 
     listed.py FOLDER PATTERN NAME...
 

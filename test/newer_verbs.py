@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes FOLDER/infiniband/verbs.h: this system's header with the names for flush of rdma-core 45.
+"""Writes FOLDER/infiniband/verbs.h: this system's header, with rdma-core 45's names for flush.
 
     newer_verbs.py FOLDER
 
@@ -28,7 +28,7 @@ ADDITIONS = {
 
 
 def with_flush(header):
-    """The text of the header with these additions; fails if no line matches one of them."""
+    """Returns the header with the additions. Exits with an error if an addition finds no line to precede."""
     for pattern, addition in ADDITIONS.items():
         header, found = re.subn(f"^(?={pattern})", lambda _, text=addition: f"{text}\n", header, count=1, flags=re.MULTILINE)
         if not found:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a library exports only names in headers, and the name by which it is loaded.
+"""Checks that a library exports only names that its public headers contain, and that it has the given soname.
 
     exports.py LIBRARY SONAME HEADERS
 """

@@ -26,9 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from held_port import hold_port  # noqa: E402
 
 SKIPPED = 77
-DEADLINE = 90  # for any process: limits hangs even on a busy machine, not the speed
+DEADLINE = 90  # seconds, for each process; it only ends processes that hang, so it suffices on a busy machine
 LISTENS, IS_CONNECTED = "0A", "01"  # states in /proc/net/tcp
-NOTICED = 15  # the limit for detecting a death: retries take a second, the rest allows for a busy machine
+NOTICED = 15  # seconds until a death is detected; retries take a second, the rest allows for a busy machine
 
 TOPIC, SAMPLE, SOFTVERBS = sys.argv[1:4]
 SLOW = "--slow" in sys.argv
@@ -136,7 +136,7 @@ def iterations(count):
     return max(count // 20, 10) if SLOW else count
 
 
-# The topics, each a list of (name, function). A function gets an exit stack for clean-up.
+# The topics. Each yields cases as pairs of a name and a function, which gets an exit stack for clean-up.
 
 
 def both_succeed(server, client, **settings):
@@ -163,7 +163,7 @@ def ibv_rc_pingpong():
     if not IBV:
         print("ibv_rc_pingpong is not installed")
         sys.exit(SKIPPED)
-    # Neither this program nor the device yields to a peer that waits for a processor, so there are few iterations.
+    # Neither this program nor the device yields to a peer that waits for a processor, so the iterations are limited.
     for layer, gid, count in (("ethernet", ["-g", 1], 10000), ("infiniband", ["-g", 0], 500), ("infiniband", [], 500)):
         common = ["-n", count, "-s", 4096, "-c", *gid]
         ours, theirs = [SAMPLE, "--ibv-exchange", *common], [IBV, *common]
@@ -183,7 +183,7 @@ def ibv_rc_pingpong():
         server.fail("the data differs from the expected message")
         client.kill()  # otherwise it would wait forever
 
-    yield "data that is not as it should be", unchecked_client
+    yield "data that differs from the expected data", unchecked_client
 
     def without_option(stack):
         server, client = start_pair(stack, [SAMPLE, "-g", 1], [IBV, "-g", 1])

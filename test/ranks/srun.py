@@ -130,7 +130,7 @@ def main():
     if os.geteuid() != 0:
         skip("slurmd needs root")
     with tempfile.TemporaryDirectory(prefix="slurm") as folder:
-        # munged refuses folders that other users can change.
+        # The temporary folder is private, because munged refuses folders that other users can change.
         held = [hold_port() for _ in range(2)]
         return run(pathlib.Path(folder), ranks, command, [port for _, port in held])
 

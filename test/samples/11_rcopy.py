@@ -69,7 +69,7 @@ class Copy:
     def wait_for_middle(self):
         wait_until(lambda: self.part.exists() and self.part.stat().st_size > SIZE // 4, "a quarter of the copy")
         if self.target.exists():
-            fail("there is no middle to kill an end in: it was too quick")
+            fail("the copy was complete before an end could be killed")
 
     def finish(self, *processes):
         """Checks that both ends succeed and the files are equal; returns their output."""
@@ -85,7 +85,7 @@ class Copy:
         if self.target.read_bytes() != self.source.read_bytes():
             fail("the files differ")
         if self.part.exists():
-            fail("the partial file is still there")
+            fail("the partial file still exists")
         return said
 
     def close(self):
@@ -120,7 +120,7 @@ def server_is_killed(copy):
         fail(f"the server was killed at byte {there}")
     said = copy.finish(client, copy.server())[0]
     if starts(said)[0] != 0 or starts(said)[-1] != there:
-        fail(f"the copy did not go on where it stopped, at byte {there}:\n{said}")
+        fail(f"the copy did not continue where it stopped, at byte {there}:\n{said}")
 
 
 def client_is_killed(copy):
@@ -130,7 +130,7 @@ def client_is_killed(copy):
     kill(client)
     said = copy.finish(copy.client(), server)[0]
     if len(starts(said)) != 1 or not 0 < starts(said)[0] < SIZE:
-        fail(f"the copy did not go on where it stopped:\n{said}")
+        fail(f"the copy did not continue where it stopped:\n{said}")
 
 
 def server_hangs(copy):
@@ -147,14 +147,14 @@ def server_hangs(copy):
     server.send_signal(signal.SIGCONT)
     said = copy.finish(copy.client(), server)[0]
     if not 0 < starts(said)[-1] < SIZE:
-        fail(f"the copy did not go on where it stopped:\n{said}")
+        fail(f"the copy did not continue where it stopped:\n{said}")
 
 
 def other_file_is_there(copy):
     copy.part.write_bytes(bytes(5000))
     said = copy.finish(copy.client(), copy.server())[0]
     if starts(said)[-1] != 0:
-        fail(f"the copy went on with what was there of another file:\n{said}")
+        fail(f"the copy continued after the bytes of another file:\n{said}")
 
 
 def nobody_comes(copy):

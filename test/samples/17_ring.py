@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the ring of ranks, and checks its matrices and its picture.
+"""Runs the ring of ranks, and checks the matrices that it prints and the picture that it draws.
 
     17_ring.py PROGRAM
 
@@ -32,20 +32,20 @@ with tempfile.TemporaryDirectory() as folder:
     picture = pathlib.Path(folder) / "ring.svg"
     done = run(picture)
     if done.returncode != 0:
-        fail(f"it ended with {done.returncode}: {done.stderr}")
+        fail(f"its exit status is {done.returncode}: {done.stderr}")
     rows = re.findall(r"^ +(\d)((?: +\d+\.\d){%d})   \S" % RANKS, done.stdout, re.MULTILINE)
     if [int(row) for row, _ in rows] != 2 * list(range(RANKS)):
-        fail(f"it has no two matrices of {RANKS} ranks:\n{done.stdout}")
+        fail(f"it did not print two matrices of {RANKS} ranks:\n{done.stdout}")
     root = xml.etree.ElementTree.parse(picture).getroot()
     words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
     for unit in ("us", "Gbit/s", "to rank", "from"):
         if unit not in words:
-            fail(f"the picture does not say {unit}")
+            fail(f"the picture does not contain {unit!r}")
     # The cells of the picture contain the numbers that the ranks print.
     shown = [number for _, row in rows for number in row.split()]
     for number in set(shown):
         if words.count(number) < shown.count(number):
-            fail(f"{number} is printed, and not in the picture")
+            fail(f"{number} is printed, but the picture does not contain it")
     refused = run(pathlib.Path(folder) / "none" / "ring.svg")
     if refused.returncode != 1 or "picture" not in refused.stderr:
-        fail(f"with a picture that can't be written it ended with {refused.returncode}: {refused.stderr}")
+        fail(f"its exit status is {refused.returncode} when it can't write the picture: {refused.stderr}")

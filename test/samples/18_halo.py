@@ -24,7 +24,7 @@ PRELOAD = os.environ.get("PAIR_PRELOAD", "")
 # In seconds: the limit of a whole run, which suffices even on a slow machine, and the ranks' own limit of each wait.
 PATIENCE = 120
 LIMIT = 30
-# Small plates, whose parts are uneven, and some of which have one column or row.
+# Small plates, whose parts have different sizes. Some of the parts have only one column or row.
 PLATES = [(40, 24, 120), (6, 5, 20)]
 # These options make the ranks run until one is killed.
 ENDLESS = ["--residual", "3000", "--rows", "64", "--columns", "64", "--steps", "100000000", "--no-check", "--limit", "5"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium, driven by its debugging protocol over two pipes; and a server of a folder."""
+"""A headless Chromium, driven by its debugging protocol over two pipes; and a web server for a folder."""
 
 import base64
 import functools
@@ -147,7 +147,7 @@ class Browser:
             time.sleep(0.05)  # steady: the interval between checks is not critical: the condition ends the wait
 
     def click(self, expression):
-        """Clicks on an element as soon as it exists. Returns before a link has led elsewhere."""
+        """Clicks on an element as soon as it exists. Returns before the browser follows the link, if it is one."""
         self.wait_for(expression)
         self.evaluate(f"setTimeout(() => {expression}.click()) && 0")
 
@@ -166,7 +166,7 @@ class Browser:
         self.wait_for("location.href != 'about:blank' && document.readyState == 'complete'")
 
     def type(self, selector, text):
-        """Puts a text into a field with a single key, so that no result of a part of it is ever shown."""
+        """Enters a text into a field all at once, so that the page never shows results for a part of the text."""
         self.evaluate(f"document.querySelector({json.dumps(selector)}).focus()")
         self.call("Input.insertText", text=text)
         for kind in ("keyDown", "keyUp"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two virtual machines with two networks between them, for programs that run commands in both.
 
-with Twins(folder) as (first, second):
+with twins(folder) as (first, second):
     server = second.start("ib_send_bw", "-d", "rxe0", "-p", "4711")
     second.await_listener(4711)
     first.run("ib_send_bw", "-d", "rxe0", "-p", "4711", second.address(0))
@@ -46,17 +46,17 @@ class Command:
         return Failure(f"{self} {what}; it printed:\n{self.output}")
 
     def await_output(self, text, deadline=DEADLINE):
-        """Waits until it has printed the text."""
+        """Waits until the command has printed the text."""
         if not self.guest.wait_for(lambda: text in self.output or self.status is not None, deadline):
-            raise self.failure(f"has not said {text!r} in {deadline} s")
+            raise self.failure(f"did not print {text!r} within {deadline} s")
         if text not in self.output:
-            raise self.failure(f"ended without saying {text!r}")
+            raise self.failure(f"ended before it printed {text!r}")
 
     def finish(self, deadline=DEADLINE, expected=0):
-        """Waits for its end, checks its status, and returns its output."""
+        """Waits until the command ends, checks its status, and returns its output."""
         if not self.guest.wait_for(lambda: self.status is not None, deadline):
             self.kill()
-            raise self.failure(f"was not done in {deadline} s")
+            raise self.failure(f"was not done within {deadline} s")
         if self.status != expected:
             raise self.failure(f"ended with status {self.status}")
         return self.output
@@ -70,7 +70,7 @@ class Command:
 
 
 class Guest:
-    """One of the two guests, once it has booted."""
+    """One of the two guests. It is ready for commands after `await_boot`."""
 
     def __init__(self, number, folder, wires):
         self.number = number
@@ -123,7 +123,7 @@ class Guest:
             pass  # reported to the caller that waits for the answer
 
     def wait_for(self, condition, deadline):
-        """Returns whether the condition holds within that many seconds. Fails if a guest dies."""
+        """Returns whether the condition holds within that many seconds. Fails if the guest dies."""
         with self.changed:
             self.changed.wait_for(lambda: condition() or self.is_gone, deadline)
             if self.is_gone and not condition():
@@ -186,7 +186,7 @@ class Guest:
                         raise Failure(f"the emulator says {answer}")
 
     def leave(self):
-        """Waits until the machine has ended. Returns what was wrong with that."""
+        """Ends the guest, and waits until it is off. Returns a description of the failure; empty if it succeeded."""
         with open(self.console.with_name("commands.log"), "w", encoding="utf-8") as log:
             for command in self.commands.values():
                 print(f"$ {shlex.join(command.words)}\n{command.output}==> {command.status}", file=log)
@@ -195,7 +195,7 @@ class Guest:
             self.emulator.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self.emulator.terminate()
-            return f"guest {self.number} does not switch itself off"
+            return f"guest {self.number} did not power off within {DEADLINE} s"
         if self.emulator.returncode != 0:
             return f"guest {self.number} ended with status {self.emulator.returncode}; see {self.console}"
         return ""

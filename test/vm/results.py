@@ -64,11 +64,11 @@ def of_catch2(path):
 
 
 def of_tap(path):
-    """Yields the same as of_catch2, for a report in TAP, where the lines after a result explain it."""
+    """Yields the same as of_catch2, but for a report in TAP, in which the lines after a result explain the result."""
     try:
         lines = pathlib.Path(path).read_text(errors="replace").splitlines()
     except OSError as problem:
-        yield "the report", "broken", f"the program left none: {problem}"
+        yield "the report", "broken", f"the program left no report: {problem}"
         return
     count, planned = 0, None
     for at, line in enumerate(lines):
@@ -80,11 +80,11 @@ def of_tap(path):
             said = itertools.takewhile(lambda line: line.startswith("# "), lines[at + 1 :])
             yield test[2], outcome, "\n".join(line[2:] for line in said)
     if planned != count:
-        yield "the report", "broken", f"it has {count} results, and {planned or 'an unknown number'} was planned"
+        yield "the report", "broken", f"it has {count} results, but its plan says {planned or 'no number'}"
 
 
 def results_of(report, status):
-    """Returns the same for either kind of report. A program that failed although no test did is one more failure."""
+    """Returns the results of a report of either kind. A failed program without a failed test is one more failure."""
     results = list((of_tap if report.endswith(".tap") else of_catch2)(report))
     if status not in ("0", SKIP_STATUS) and not any(outcome in ("failed", "broken") for _, outcome, _ in results):
         case = f"every test succeeded, but the program ended with status {status}"

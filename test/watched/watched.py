@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that accesses to memory of the device are reported at their lines, and nothing else is.
+"""Checks that invalid accesses to memory that the device uses are reported with their lines, and nothing else is.
 
     watched.py PROGRAM SOURCE [WRAPPER...]
 
@@ -66,9 +66,9 @@ def main():
             failed += 1
     status, output = run([*wrapper, program, "~[.mistake]"])
     if status != 0:
-        print(f"the tests without mistakes: status {status}\n{output}")
+        print(f"the tests without mistakes ended with status {status}:\n{output}")
         failed += 1
-    print(f"{len(mistakes) + 1 - failed} of {len(mistakes) + 1} as they should be")
+    print(f"{len(mistakes) + 1 - failed} of {len(mistakes) + 1} checks passed")
     return 1 if failed else 0
 
 
