@@ -73,13 +73,14 @@ transport_result<void> files(const protection_domain& domain) {
   std::istringstream file(content);
   VERBSPP_TRY(sent, send_file(two.left, file, domain, memory));
   VERBSPP_TRYV(finished.wait(patience));
-  VERBSPP_TRYV(require(sent == content.size(), "the length of the file"));
-  VERBSPP_TRYV(require(std::ranges::equal(content, window), "the content of the file"));
+  VERBSPP_TRYV(require(sent == content.size(), "send_file returned a wrong length"));
+  VERBSPP_TRYV(
+      require(std::ranges::equal(content, window), "the written file differs from its source"));
 
   VERBSPP_TRY(source, registered_buffer<>::allocate(domain, 65536));
   std::ranges::fill(source, std::byte{7});
   VERBSPP_TRYV(write_many(two.left, source, memory));
-  VERBSPP_TRYV(require(std::ranges::count(window, 7) >= 65536, "many writes"));
+  VERBSPP_TRYV(require(std::ranges::count(window, 7) >= 65536, "some of the writes are missing"));
   return success();
 }
 
@@ -94,16 +95,16 @@ transport_result<void> tables(const protection_domain& domain) {
   VERBSPP_TRY(rows, remote_table::of(memory));
   VERBSPP_TRY(copy, row_buffer::allocate(domain, 1));
   VERBSPP_TRY(seen, read_row(two.left, rows, 5, copy));
-  VERBSPP_TRYV(require(seen.content[0] == 5, "the row"));
+  VERBSPP_TRYV(require(seen.content[0] == 5, "the row has wrong content"));
   VERBSPP_TRY(version, read_version(two.left, rows, 6, copy));
-  VERBSPP_TRYV(require(version == 12, "the field"));
+  VERBSPP_TRYV(require(version == 12, "the field has a wrong value"));
 
   VERBSPP_TRY(counter, (registered_buffer<everything, std::uint64_t>::allocate(domain, 1)));
   VERBSPP_TRY(remote, counter.remote());
   VERBSPP_TRY(before, (registered_buffer<access::local_write, std::uint64_t>::allocate(domain, 1)));
   for (std::uint64_t expected = 0; expected < 3; ++expected) {
     VERBSPP_TRY(ticket, take_ticket(two.left, remote, before));
-    VERBSPP_TRYV(require(ticket == expected, "the counter"));
+    VERBSPP_TRYV(require(ticket == expected, "the ticket has a wrong number"));
   }
   return success();
 }
@@ -119,7 +120,7 @@ transport_result<void> owners(const protection_domain& domain) {
     VERBSPP_TRY(message, messages.wait(patience));
     return require(
         std::ranges::equal(message.bytes().first(text.size()), std::as_bytes(std::span(text))),
-        "the text of a message");
+        "a message has a wrong text");
   };
   const auto fill = [](auto& buffer, std::string_view text) {
     std::ranges::copy(std::as_bytes(std::span(text)), buffer.begin());
@@ -128,7 +129,7 @@ transport_result<void> owners(const protection_domain& domain) {
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, 256));
   fill(buffer, "owned");
   VERBSPP_TRYV(send_owned(two.left, buffer));
-  VERBSPP_TRYV(require(buffer.size() == 256, "the buffer is back"));
+  VERBSPP_TRYV(require(buffer.size() == 256, "the returned buffer has a wrong size"));
   VERBSPP_TRYV(expect("owned"));
   fill(buffer, "borrowed");
   VERBSPP_TRYV(send_borrowed(two.left, buffer));
@@ -171,7 +172,7 @@ transport_result<void> leases(const protection_domain& domain) {
   borrower.join();
   VERBSPP_TRYV(borrowed);
   VERBSPP_TRY(returned, std::move(lent));
-  VERBSPP_TRYV(require(returned[0] == std::byte{'l'}, "the write of the borrower"));
+  VERBSPP_TRYV(require(returned[0] == std::byte{'l'}, "the borrower's write is missing"));
   return success();
 }
 
@@ -243,7 +244,7 @@ transport_result<void> others(const protection_domain& domain) {
   VERBSPP_TRYV(*met);
   VERBSPP_TRYV(connected);
   VERBSPP_TRY(large, allocate_large(domain, 4 << 20));
-  VERBSPP_TRYV(require(large.size() == 4 << 20, "the large buffer"));
+  VERBSPP_TRYV(require(large.size() == 4 << 20, "the large buffer has a wrong size"));
   show(met->value().channel, domain.context());
   set_destroy_failure_handler(nullptr);
   return success();
@@ -257,9 +258,11 @@ transport_result<void> structures(const protection_domain& domain) {
   VERBSPP_TRY(messages, inbox::open(two.right, pool));
   VERBSPP_TRYV(send_order(two.left, {.number = 7, .price = 2.5}));
   VERBSPP_TRY(received, receive_order(messages));
-  VERBSPP_TRYV(require(received.number == 7 && received.price == 2.5, "the order"));
+  VERBSPP_TRYV(
+      require(received.number == 7 && received.price == 2.5, "the order has wrong values"));
   VERBSPP_TRYV(send_message(two.left, pool, "no order"));
-  return require(receive_order(messages).error() == error_kind::mismatch, "a message of 8 bytes");
+  return require(receive_order(messages).error() == error_kind::mismatch,
+                 "a message of 8 bytes was accepted as an order");
 }
 
 /// Sends messages to a thread that has its own channel, and receives its answers.
@@ -272,7 +275,7 @@ transport_result<void> threads(const protection_domain& domain) {
   });
   VERBSPP_TRYV(send_message(two.left, pool, "a question"));
   VERBSPP_TRY(answer, answers.wait(patience));
-  return require(answer.size() == 10, "the answer");
+  return require(answer.size() == 10, "the answer has a wrong size");
 }
 
 /// Ends a wait when the process receives a signal.
@@ -283,7 +286,7 @@ transport_result<void> stop_at_a_signal(const protection_domain& domain,
   VERBSPP_TRY(messages, inbox::open(two.right, pool));
   ::kill(::getpid(), SIGTERM);
   return require(messages.wait(wait_limit(patience, stop)).error() == error_kind::cancelled,
-                 "the end by a signal");
+                 "the signal did not end the wait");
 }
 
 transport_result<void> run(std::string_view device_name) {

@@ -16,7 +16,7 @@
 
 namespace {
 
-/// The type of the events that are changed, or a negative number if no events are.
+/// The type of the events that are changed, or a negative number if no event is changed.
 std::atomic<int> changed_type{-1};
 std::atomic<rdma_cm_event_type> type_of_changed{};
 std::atomic<int> status_of_changed{0};

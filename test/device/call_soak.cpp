@@ -117,7 +117,7 @@ TEST_CASE("random limits end only their own calls, and each message finds a rece
   running_service serving(bed, 2, {.clients = 64, .in_flight = 4, .waiting = wait_mode::sleep()});
   const auto refused_before = refused_messages();
   std::atomic<bool> is_over{false};
-  // Answers the kept calls late, and out of order.
+  // Answers or refuses the kept calls late, and out of order.
   std::thread answering([&] {
     std::minstd_rand random(3);
     std::vector<received_call<kept_method>> kept;

@@ -251,7 +251,7 @@ struct met_by_proxy {
 };
 
 /// Connects two channels through a proxy. If `given` is set, the proxy closes both connections at
-/// the byte that it names.
+/// the byte that `given` specifies.
 met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>& sockets,
                            std::optional<cut> given) {
   std::array<std::optional<plain_session>, 2> sides;

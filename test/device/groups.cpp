@@ -244,7 +244,7 @@ TEST_CASE_METHOD(members_with_memory,
   SECTION("in a scope whose function throws") {
     CHECK_THROWS_AS(static_cast<void>(all[0].scope([&](group_scope& scope) {
                       static_cast<void>(scope.post_multicast({0, 1, 3}, from.gather(), place));
-                      throw std::runtime_error("the function's");
+                      throw std::runtime_error("thrown by the function");
                     })),
                     std::runtime_error);
     static_cast<void>(all[0][2].write({.elements = from.gather(), .remote = place(2)}));

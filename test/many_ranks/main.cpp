@@ -536,8 +536,8 @@ void connect_all(const options& given) {
             << largest.own_kib << " KiB each\n";
 }
 
-/// Runs ranks as threads that only meet. Each rank publishes as many bytes as it would in a world
-/// with steps, and reads the values of as many other ranks.
+/// Runs ranks as threads that only meet. Each rank publishes as many bytes, and reads the values of
+/// as many other ranks, as it would in a world with steps.
 void meet_all(const options& given) {
   const test::held_port port;
   const std::string place = place_at(port);
@@ -557,8 +557,9 @@ void meet_all(const options& given) {
       const std::uint32_t other = (rank + distance) % given.ranks;
       std::array<std::byte, 420> theirs{};
       require(mine.get(other, "rank", theirs, given.limit).value() == theirs.size(),
-              "a value of a wrong size");
-      require(std::memcmp(theirs.data(), &other, sizeof other) == 0, "another rank's value");
+              "a value has a wrong size");
+      require(std::memcmp(theirs.data(), &other, sizeof other) == 0,
+              "a value belongs to another rank");
     }
     mine.fence(given.limit).value();
   };
