@@ -174,7 +174,7 @@ TEST_CASE_METHOD(full_queue,
 }
 
 TEST_CASE_METHOD(memory_for_windows,
-                 "the limit of a revocation behind a request that does not finish") {
+                 "a revocation behind a request that does not finish ends at its limit") {
   const buffer<> message(bed.domain, 8);
   auto granted = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   const auto far = must(granted.remote());
