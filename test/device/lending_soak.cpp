@@ -89,7 +89,7 @@ TEST_CASE("no byte of lent memory is written after its call has reached a random
   const testbed bed;
   lending_service serving(bed, 2);
   std::atomic<bool> is_over{false};
-  // Answers the kept calls late; some of them have ended by then.
+  // Answers or refuses the kept calls late; some of them have ended by then.
   std::thread answering([&, own = must(plain_memory::allocate(bed.domain, 20'000))]() mutable {
     std::minstd_rand random(3);
     std::vector<received_call<keep>> kept;
