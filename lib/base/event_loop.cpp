@@ -32,6 +32,14 @@ event_loop::~event_loop() {
 }
 
 result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
+  for (;;) {
+    VERBSPP_TRY(was_due, run_until(limit));
+    if (was_due || limit.has_passed()) return was_due;
+  }
+}
+
+/// As `run_once`, but also returns false after 10 ms if a coroutine waits with a stop token.
+result<bool> event_loop::run_until(const wait_limit& limit) noexcept {
   VERBSPP_TRYV(make_room());
   bool has_work = false;
   wait_limit until = limit;

@@ -155,10 +155,11 @@ result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16
 }
 
 result<host_list> host_list::first(std::uint32_t ranks) const noexcept {
-  if (ranks == 0 || ranks > size_)
-    return error::above_limit(
-        detail::listing, "ranks", ranks, size_,
-        "a world must have at least one rank, and at most as many as the list has");
+  if (ranks == 0)
+    return error::out_of_range(detail::listing, "ranks", ranks, "a world has at least one rank");
+  if (ranks > size_)
+    return error::above_limit(detail::listing, "ranks", ranks, size_,
+                              "a world has at most as many ranks as the list");
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     host_list made = *this;
     made.size_ = ranks;

@@ -163,6 +163,9 @@ class [[gnu::visibility("hidden")]] tcp_rank {
 
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into, const wait_limit& limit) {
+    if (key.size() > longest_tcp_key)
+      return error::above_limit("get the value of a rank", "bytes of the key", key.size(),
+                                longest_tcp_key);
     VERBSPP_TRYV(send(tcp_frame_type::get, rank, key, {}, limit));
     for (;;) {
       VERBSPP_TRY(answer, receive(limit));

@@ -72,6 +72,7 @@ TEST_CASE("a list of hosts contains the host of each rank", "[not-in-vm]") {
   CHECK(must(hosts.first(4)) == list_of({{"node1", 1}, {"node2", 3}}, 4711));
   CHECK(must(hosts.first(6)) == hosts);
   CHECK(failure_of(hosts.first(0)) == error_kind::invalid_input);
+  CHECK(failure_of(hosts.first(0)).message().find("above") == std::string::npos);
   CHECK(failure_of(hosts.first(7)) == error_kind::invalid_input);
 
   CHECK(why_not_from({}) == error_kind::invalid_input);

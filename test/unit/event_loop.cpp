@@ -102,6 +102,19 @@ TEST_CASE("an event loop resumes the coroutines whose sources have work") {
   CHECK_FALSE(run(loop, 0s));
 }
 
+TEST_CASE("a stop token of a waiting coroutine does not end a round before its limit") {
+  event_loop loop;
+  numbers source;
+  const std::stop_source stop;
+  routine waiting = next_of(loop, source, stop.get_token());
+  const auto start = clock::now();
+  CHECK_FALSE(run(loop, 50ms));
+  CHECK(clock::now() - start >= 50ms);
+  source.put(1);
+  CHECK(run(loop));
+  CHECK(waiting.get().value() == 1);
+}
+
 TEST_CASE("a coroutine that waits for work is not suspended if work is available") {
   event_loop loop;
   numbers source;

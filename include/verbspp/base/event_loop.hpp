@@ -161,8 +161,7 @@ class event_loop {
   /// Sleeps until at least one source may have work, and resumes the coroutines that wait for such
   /// sources.
   /// \returns true if a source may have had work, or the limit of a waiting coroutine was reached,
-  /// even if no coroutine was resumed; false if `limit` was reached first, and also every 10 ms
-  /// while a coroutine waits with a stop token
+  /// even if no coroutine was resumed; false if `limit` was reached first
   /// \errors `resource_exhausted`; those of the operating system
   result<bool> run_once(const wait_limit& limit) noexcept;
 
@@ -255,6 +254,7 @@ class event_loop {
   [[nodiscard]] static detail::waiting_source& of(detail::list_links* links) noexcept {
     return static_cast<detail::waiting_source&>(*links);
   }
+  [[nodiscard]] result<bool> run_until(const wait_limit& limit) noexcept;
   [[nodiscard]] result<void> make_room() noexcept;
   void take_due() noexcept;
   bool resume_due() noexcept;

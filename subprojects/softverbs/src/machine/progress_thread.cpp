@@ -43,10 +43,11 @@ struct scheduling {
 
 /// Requests a short time slice. In return, the scheduler (since Linux 6.12) runs this thread sooner
 /// after it wakes up, so that a program that spins on memory doesn't delay it for milliseconds.
-/// Older kernels ignore the slice.
+/// Older kernels ignore the slice. Real-time threads have no slice, so they are left as they are.
 void ask_for_short_slices() noexcept {
   scheduling wish{};
-  wish.size = sizeof(wish);
+  if (::syscall(SYS_sched_getattr, 0, &wish, sizeof(wish), 0U) != 0) return;
+  if (wish.policy != SCHED_OTHER && wish.policy != SCHED_BATCH) return;
   wish.runtime = 100'000;
   ::syscall(SYS_sched_setattr, 0, &wish, 0U);
 }

@@ -8,6 +8,7 @@
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -371,6 +373,18 @@ TEST_CASE("a child of fork can open the device again and doesn't affect its pare
     return well && own.right.wait().status == IBV_WC_SUCCESS;
   });
   still_works(link);
+  CHECK(child.ended_well());
+}
+
+TEST_CASE("the device's thread has the nice value of the program") {
+  const forked child([] {
+    if (::setpriority(PRIO_PROCESS, 0, 5) != 0) return false;
+    const connection own;
+    const std::filesystem::directory_iterator threads("/proc/self/task");
+    return std::all_of(begin(threads), end(threads), [](const auto& thread) {
+      return ::getpriority(PRIO_PROCESS, std::stoul(thread.path().filename())) == 5;
+    });
+  });
   CHECK(child.ended_well());
 }
 
