@@ -330,9 +330,11 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
 
   /// Revokes the lease in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
   /// the coroutine when the device has confirmed that the peer has no access. The lease must
-  /// outlive the wait. If the queue has no room before the limit, a system call revokes the lease,
-  /// and the channel is not affected. A lease by registration or by connection is revoked at once,
-  /// without waiting. If the coroutine is destroyed, the destructor of the lease revokes it.
+  /// outlive the wait. If the queue has no room before the limit, a system call revokes the lease.
+  /// The channel is not affected, unless the device has not carried out the request that granted
+  /// the lease: in that case, the channel breaks. A lease by registration or by connection is
+  /// revoked at once, without waiting. If the coroutine is destroyed, the destructor of the lease
+  /// revokes it.
   /// \errors as `revoke`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_revocation
   async_revoke(const wait_limit& limit = detail::default_limit) noexcept;
