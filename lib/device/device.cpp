@@ -54,7 +54,8 @@ error missing_device(std::string_view name, const device_list& present) noexcept
     words.add_cut(each.name(), longest_name);
     is_first = false;
   }
-  return detail::error_in_words(error_kind::not_found, "find device", words.view());
+  return detail::error_in_words(error_kind::not_found, "find device", words.view())
+      .as(error_kind::not_found, "`ibv_devices` lists the names");
 }
 
 }  // namespace

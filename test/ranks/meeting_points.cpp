@@ -147,9 +147,9 @@ TEST_CASE("after a fence, ranks get the values of other ranks unchanged") {
             "a value of a rank that does not exist was found");
     require(failure_of(mine.put(std::string(65, 'k'), {})) == error_kind::invalid_input,
             "a key that is too long was not refused");
-    require(failure_of(mine.get(0, std::string(65, 'k'), {}, patience)) ==
-                error_kind::invalid_input,
-            "a value with a key that is too long was requested");
+    require(
+        failure_of(mine.get(0, std::string(65, 'k'), {}, patience)) == error_kind::invalid_input,
+        "a value with a key that is too long was requested");
     require(failure_of(mine.put("k", std::vector<std::byte>(65'537))) == error_kind::invalid_input,
             "a value that is too long was not refused");
     must(mine.fence(patience));

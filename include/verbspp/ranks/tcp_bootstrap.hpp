@@ -69,8 +69,9 @@ class tcp_bootstrap {
   /// has left, or without a rank if the meeting point no longer exists
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
-  /// \errors `not_found`; `invalid_input` for a key of more than 64 bytes, or if the value is larger
-  /// than `into`; `not_connected` if the meeting point no longer exists; `timed_out` and `cancelled`
+  /// \errors `not_found`; `invalid_input` for a key of more than 64 bytes, or if the value is
+  /// larger than `into`; `not_connected` if the meeting point no longer exists; `timed_out` and
+  /// `cancelled`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

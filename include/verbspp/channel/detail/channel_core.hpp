@@ -301,8 +301,8 @@ class channel_core {
   }
   /// Drops a handle to a request. Waits for the request if it borrows memory and has no scope.
   VERBSPP_DATA_PATH void drop(const request& one) noexcept {
-    if (!one.is_receive() && !sends_.is_suspect() &&
-        (one.scope != 0 || sends_.is_done(one.number))) [[likely]]
+    if (!one.is_receive() && !sends_.is_suspect() && (one.scope != 0 || sends_.is_done(one.number)))
+        [[likely]]
       --handles_;
     else
       drop_with_care(one, false);
