@@ -13,18 +13,6 @@ namespace {
 
 constexpr const char* polling = "poll a hub";
 
-bool has_objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
-  return hub == nullptr || into.empty() || hub->has_table();
-}
-
-/// Returns the error for a call that cannot return arrivals.
-error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
-  if (hub == nullptr) return {error_kind::invalid_input, polling, "this hub was moved from"};
-  if (into.empty()) return detail::no_slots(polling);
-  return {error_kind::invalid_input, polling,
-          "the hub's channels belong to a table of clients: call the table's wait instead"};
-}
-
 }  // namespace
 
 result<channel_hub> channel_hub::create(const class protection_domain& domain,
@@ -40,11 +28,7 @@ result<channel_hub> channel_hub::create(const class protection_domain& domain,
   return channel_hub(std::move(state));
 }
 
-result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noexcept {
-  if (has_objection(state_.get(), into)) [[unlikely]]
-    return objection(state_.get(), into);
-  return state_->poll(into);
-}
+// The functions that return arrivals are in hub_state.cpp.
 
 result<void> channel_hub::poll() const noexcept {
   if (!state_) return error(error_kind::invalid_input, polling, "this hub was moved from");
@@ -53,13 +37,6 @@ result<void> channel_hub::poll() const noexcept {
                  "the hub's channels belong to a table of clients: call the table's poll instead");
   const detail::hub_reference kept = state_;
   return kept->poll_channels();
-}
-
-result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
-                                             call_limit limit) const noexcept {
-  if (has_objection(state_.get(), into)) [[unlikely]]
-    return objection(state_.get(), into);
-  return state_->wait(into, limit);
 }
 
 int channel_hub::file_descriptor() const noexcept {

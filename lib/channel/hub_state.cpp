@@ -17,7 +17,9 @@
 #include <new>
 #include <utility>
 
-namespace verbspp::detail {
+namespace verbspp {
+
+namespace detail {
 
 namespace {
 
@@ -72,26 +74,35 @@ void hub_member::put(const ibv_wc& completion) noexcept {
   __atomic_store_n(&end_, end_ + 1, __ATOMIC_RELEASE);
 }
 
+std::uint16_t hub_state::number_table::empty[length];
+
 hub_state::number_table::~number_table() {
-  if (pages_)
-    for (std::uint32_t i = 0; i < length; ++i) delete[] pages_.get()[i];
+  if (!pages_) return;
+  for (std::uint32_t i = 0; i < length; ++i)
+    if (pages_.get()[i] != empty) delete[] pages_.get()[i];
 }
 
 bool hub_state::number_table::allocate() noexcept {
-  pages_ = owned<std::uint16_t*[]>(new (std::nothrow) std::uint16_t*[length]());
-  return static_cast<bool>(pages_);
+  pages_ = owned<std::uint16_t*[]>(new (std::nothrow) std::uint16_t*[length]);
+  if (!pages_) return false;
+  for (std::uint32_t i = 0; i < length; ++i) pages_.get()[i] = empty;
+  return true;
 }
 
 bool hub_state::number_table::set(std::uint32_t number, std::uint16_t index) noexcept {
   std::uint16_t*& page = pages_.get()[number >> low_bits];
-  if (page == nullptr) page = new (std::nothrow) std::uint16_t[length]();
-  if (page == nullptr) return false;
+  if (page == empty) {
+    auto* const made = new (std::nothrow) std::uint16_t[length]();
+    if (made == nullptr) return false;
+    page = made;
+  }
   page[number & (length - 1)] = static_cast<std::uint16_t>(index + 1);
   return true;
 }
 
 void hub_state::number_table::clear(std::uint32_t number) noexcept {
-  if (std::uint16_t* const page = pages_.get()[number >> low_bits]) page[number & (length - 1)] = 0;
+  std::uint16_t* const page = pages_.get()[number >> low_bits];
+  if (page != empty) page[number & (length - 1)] = 0;
 }
 
 hub_state::hub_state(protection_domain domain, completion_queue queue,
@@ -115,12 +126,12 @@ hub_state::~hub_state() {
   const int errnum = errno_of(ibv_destroy_srq(released.assume_value()));
   report_destroy(released.assume_value(), errnum, "ibv_destroy_srq");
   if (errnum != 0) return;
-  const auto give_back = [this](std::uint32_t place) {
-    take_back(place);
-    pool_->places()->give_back(place);
-  };
-  for (std::uint32_t place = 0; place < pool_->size(); ++place)
-    if (is_posted_.get()[place]) give_back(place);
+  pool_places& places = *pool_->places();
+  for (std::uint32_t place = 0; place < places.count(); ++place) {
+    if (!is_posted_.get()[place]) continue;
+    take_back(places, place);
+    places.give_back(place);
+  }
 }
 
 result<hub_reference> hub_state::create(const protection_domain& domain, const message_pool* pool,
@@ -156,6 +167,7 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
   depth_ = options.receives;
   refill_ =
       std::clamp(options.refill, 1U, std::min(receive_batch::largest, std::max(depth_ / 2, 1U)));
+  due_below_ = depth_ - refill_ + 1;
   if (!room_.take(depth_))
     return error::above_limit(
         creating_hub, "receives", depth_, room_.capacity(),
@@ -316,7 +328,7 @@ hub_state::moved_messages hub_state::take_messages(const hub_member& member,
   moved_messages moved;
   for (pool_places& places = *pool_->places(); !of.messages.is_empty(); ++moved.count)
     into.append(places, of.messages.take_first(places));
-  moved.is_short = depth_ - posted_ >= refill_;
+  moved.is_short = is_due();
   return moved;
 }
 
@@ -416,66 +428,65 @@ void hub_state::drop_arrivals(row& of) noexcept {
   while (!of.messages.is_empty()) static_cast<void>(take_first(of.messages));
 }
 
+template <bool has_slots>
 void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noexcept {
   const std::uint32_t place = place_of(completion.wr_id);
-  take_back(place);
-  row* const of = row_of(completion.qp_num);
-  if (of == nullptr || number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
-    return fail_shared(completion, place, of);
   pool_places& places = *pool_->places();
+  take_back(places, place);
+  const std::size_t next_index = numbers_.find(completion.qp_num);
+  if (next_index == 0 || number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
+    return fail_shared(completion);
+  row& of = rows_.get()[next_index - 1];
   const completed_work work(completion);
-  places.fill(place, work, of->id);
-  if (into.next != into.end && of->keeps == 0 && of->messages.is_empty()) [[likely]]
-    return into.fill(of->id, {&places, place, work.bytes_filled(0)});
-  of->messages.append(places, place);
-  if (of->has_inbox()) return note_news(*of);
-  note_ready(*of);
+  places.fill(place, work, of.id);
+  if (has_slots && of.keeps == 0 && of.messages.is_empty()) [[likely]]
+    return into.fill(of.id, {&places, place, work.bytes_filled(0)});
+  of.messages.append(places, place);
+  if (of.has_inbox()) return note_news(of);
+  note_ready(of);
 }
 
 /// Handles a shared receive that has failed, or whose channel no longer exists. Only the first
 /// failure is passed to the channel.
-void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, row* of) noexcept {
-  pool_->places()->give_back(place);
+void hub_state::fail_shared(const ibv_wc& completion) noexcept {
+  pool_->places()->give_back(place_of(completion.wr_id));
+  row* const of = row_of(completion.qp_num);
   if (of == nullptr || std::exchange(of->member->knows_failure_, true)) return;
   of->member->put(completion);
   note_news(*of);
 }
 
-void hub_state::end_watch(std::uint32_t place) noexcept {
-  pool_places& places = *pool_->places();
+void hub_state::end_watch(pool_places& places, std::uint32_t place) noexcept {
   device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
 }
 
-void hub_state::take_completions(empty_slots& into) noexcept {
-  constexpr std::ptrdiff_t at_once = 32;
+template <bool has_slots>
+hub_state::empty_slots hub_state::take_completions(empty_slots into) noexcept {
+  constexpr std::size_t at_once = 32;
   ibv_wc completions[at_once];
-  const bool has_slots = into.next != into.end;
-  for (;;) {
-    if (lost_ != 0) [[unlikely]]
-      return;
-    if (has_slots && into.next == into.end) return;
-    const int room =
-        has_slots ? static_cast<int>(std::min(at_once, into.end - into.next)) : at_once;
+  while ((!has_slots || into.left != 0) && lost_ == 0) {
+    const int room = static_cast<int>(has_slots ? std::min(at_once, into.left) : at_once);
     const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
     for (int i = 0; i < filled; ++i) {
       if (is_shared_receive(completions[i].wr_id)) [[likely]]
-        hand_out_shared(completions[i], into);
+        hand_out_shared<has_slots>(completions[i], into);
       else
         hand_out(completions[i]);
     }
-    if (filled < 0) [[unlikely]] {
-      __atomic_store_n(&lost_, filled, __ATOMIC_RELAXED);
-      // Each channel has to be notified of the failure.
-      for (std::uint32_t i = 0; i < channels_; ++i)
-        if (rows_.get()[i].member != nullptr) note_news(rows_.get()[i]);
-    }
-    if (filled < room) return;
+    if (filled < 0) [[unlikely]]
+      lose_queue(filled);
+    if (filled < room) break;
   }
+  return into;
 }
 
-void hub_state::take_all_completions() noexcept {
-  empty_slots none;
-  take_completions(none);
+void hub_state::take_all_completions() noexcept { take_completions<false>({}); }
+
+/// Records that polling has failed, and notifies each channel.
+void hub_state::lose_queue(int returned) noexcept {
+  __atomic_store_n(&lost_, returned, __ATOMIC_RELAXED);
+  for (std::uint32_t i = 0; i < channels_; ++i)
+    if (rows_.get()[i].member != nullptr) note_news(rows_.get()[i]);
 }
 
 void hub_state::hand_out(const ibv_wc& completion) noexcept {
@@ -490,11 +501,10 @@ void hub_state::post_receives() noexcept {
   if (!receives_ || lost_ != 0) return;
   pool_places& places = *pool_->places();
   while (is_due()) {
-    const std::uint32_t filled =
-        batch_.fill(places, std::min(refill_, depth_ - posted_), [this](std::uint32_t place) {
-          is_posted_.get()[place] = true;
-          return shared_request(place);
-        });
+    const std::uint32_t filled = batch_.fill(places, refill_, [this](std::uint32_t place) {
+      is_posted_.get()[place] = true;
+      return shared_request(place);
+    });
     if (filled == 0) return;
     std::uint32_t count = filled;
     const int returned = batch_.post(places, count, [this](auto* list, auto* rejected) {
@@ -523,37 +533,36 @@ hub_state::row& hub_state::take_ready() noexcept {
   return first;
 }
 
-void hub_state::take_listed(empty_slots& into) noexcept {
-  while (first_ready_ != nullptr && into.next != into.end) {
+hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
+  while (first_ready_ != nullptr && into.left != 0) {
     row& first = take_ready();
     // Since the channel was listed, it may have been destroyed or held, or a thread may have begun
     // its turn.
     if (first.member == nullptr || first.is_kept()) continue;
     if (std::exchange(first.has_news, false)) into.fill(first.id, {});
     if (first.messages.is_empty() || first.has_inbox()) continue;
-    while (into.next != into.end && !first.messages.is_empty())
+    while (into.left != 0 && !first.messages.is_empty())
       into.fill(first.id, take_first(first.messages));
     // A channel with more arrivals is listed again, behind the others.
     if (!first.messages.is_empty()) note_ready(first);
   }
+  return into;
 }
 
-hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
-  empty_slots slots{.next = into.data(), .end = into.data() + into.size()};
+std::uint32_t hub_state::take_arrivals(std::span<arrival> into) noexcept {
+  empty_slots slots{.next = into.data(), .left = into.size()};
   if (first_ready_ != nullptr) [[unlikely]]
-    take_listed(slots);
-  if (slots.next != slots.end) take_completions(slots);
+    slots = take_listed(slots);
+  slots = take_completions<true>(slots);
   // The event that should wake another thread may belong to a completion that this thread has
   // taken. So the remaining completions are listed now, and the caller wakes the other thread for
   // them.
-  if (slots.next == slots.end && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
-      [[unlikely]]
+  if (slots.left == 0 && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0) [[unlikely]]
     take_all_completions();
-  if (first_ready_ != nullptr) [[unlikely]]
-    take_listed(slots);
   refill();
-  return {.count = static_cast<std::uint32_t>(slots.next - into.data()),
-          .has_more = first_ready_ != nullptr || calls_.has_some()};
+  if (first_ready_ != nullptr) [[unlikely]]
+    slots = take_listed(slots);
+  return static_cast<std::uint32_t>(into.size() - slots.left);
 }
 
 hub_state::found hub_state::found_none(cause& failed) const noexcept {
@@ -561,13 +570,14 @@ hub_state::found hub_state::found_none(cause& failed) const noexcept {
     failed = poll_failure(lost_);
   else if (posted_ == 0 && refill_failure_) [[unlikely]]
     failed = refill_failure_;
-  return {.is_short = receives_ && depth_ - posted_ >= refill_, .has_more = calls_.has_some()};
+  return {.is_short = is_due(), .has_more = calls_.has_some()};
 }
 
 hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& failed) noexcept {
   const brief_guard guard(lock_);
-  const found seen = take_arrivals(into);
-  return seen.count != 0 ? seen : found_none(failed);
+  const std::uint32_t count = take_arrivals(into);
+  if (count == 0) return found_none(failed);
+  return {.count = count, .has_more = has_more()};
 }
 
 hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexcept {
@@ -578,7 +588,7 @@ hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexce
     row& first = take_ready();
     if (first.member == nullptr || first.is_kept() || !first.has_arrivals()) continue;
     taken = begin_turn(first);
-    return {.count = 1, .has_more = first_ready_ != nullptr || calls_.has_some()};
+    return {.count = 1, .has_more = has_more()};
   }
   return found_none(failed);
 }
@@ -656,13 +666,14 @@ result<hub_turn> hub_state::poll_for_turn() noexcept {
 
 result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit limit) noexcept {
   lock_.lock();
-  const found seen = take_arrivals(into);
+  const std::uint32_t count = take_arrivals(into);
+  const bool is_all = !has_more();
   lock_.unlock();
-  if (seen.count == 0) [[unlikely]]
+  if (count == 0) [[unlikely]]
     return wait_longer(into, limit);
-  if (seen.has_more) [[unlikely]]
+  if (!is_all) [[unlikely]]
     do_more();
-  return into.first(seen.count);
+  return into.first(count);
 }
 
 std::uint32_t hub_state::size() noexcept {
@@ -680,4 +691,38 @@ std::uint32_t hub_state::posted() noexcept {
   return posted_;
 }
 
-}  // namespace verbspp::detail
+}  // namespace detail
+
+// These functions of `channel_hub` are here because the functions that they call are inlined.
+
+namespace {
+
+bool has_objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
+  return hub == nullptr || into.empty() || hub->has_table();
+}
+
+/// Returns the error for a call that cannot return arrivals.
+error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
+  constexpr const char* polling = "poll a hub";
+  if (hub == nullptr) return {error_kind::invalid_input, polling, "this hub was moved from"};
+  if (into.empty()) return detail::no_slots(polling);
+  return {error_kind::invalid_input, polling,
+          "the hub's channels belong to a table of clients: call the table's wait instead"};
+}
+
+}  // namespace
+
+result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noexcept {
+  if (has_objection(state_.get(), into)) [[unlikely]]
+    return objection(state_.get(), into);
+  return state_->poll(into);
+}
+
+result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
+                                             call_limit limit) const noexcept {
+  if (has_objection(state_.get(), into)) [[unlikely]]
+    return objection(state_.get(), into);
+  return state_->wait(into, limit);
+}
+
+}  // namespace verbspp

@@ -181,7 +181,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
   [[nodiscard]] result<void> poll_channels() noexcept;
   /// Waits for at least one arrival.
-  [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into, call_limit limit) noexcept;
+  [[nodiscard, gnu::always_inline]] inline result<std::span<arrival>> wait(
+      std::span<arrival> into, call_limit limit) noexcept;
   /// The following functions implement the functions of `channel_hub` for event loops.
   [[nodiscard]] int loop_descriptor() noexcept;
   [[nodiscard]] result<bool> request_notification() noexcept;
@@ -240,14 +241,14 @@ class [[gnu::visibility("hidden")]] hub_state {
     void clear(std::uint32_t number) noexcept;
     /// The channel's index plus 1; 0 if no channel has the number.
     [[nodiscard]] std::uint32_t find(std::uint32_t number) const noexcept {
-      const std::uint16_t* const page = pages_.get()[number >> low_bits & (length - 1)];
-      return page != nullptr ? page[number & (length - 1)] : 0;
+      return pages_.get()[number >> low_bits & (length - 1)][number & (length - 1)];
     }
 
    private:
     static constexpr unsigned low_bits = 12;
     static constexpr std::uint32_t length = 1U << low_bits;
-    owned<std::uint16_t*[]> pages_{};  ///< their entries are indexes plus 1, or 0
+    static std::uint16_t empty[length];  ///< stands for all pages that have no entries
+    owned<std::uint16_t*[]> pages_{};    ///< their entries are indexes plus 1, or 0
   };
 
   hub_state(protection_domain domain, completion_queue queue, const hub_options& options) noexcept;
@@ -263,8 +264,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   };
   /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;
-  /// Takes arrivals, and refills the shared receive queue.
-  [[gnu::always_inline]] inline found take_arrivals(std::span<arrival> into) noexcept;
+  /// Takes arrivals, and refills the shared receive queue. \returns the number of slots filled
+  [[gnu::always_inline]] inline std::uint32_t take_arrivals(std::span<arrival> into) noexcept;
+  [[nodiscard]] bool has_more() const noexcept {
+    return first_ready_ != nullptr || calls_.has_some();
+  }
   [[nodiscard]] found look_for_arrivals(std::span<arrival> into, cause& failed) noexcept;
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
   /// Finds the first channel that has news.
@@ -297,29 +301,33 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   // The caller of the following functions holds the lock.
 
-  /// The caller's slots that are still empty.
+  /// The caller's slots that are still empty. Passed by value, so that it stays in registers.
   struct empty_slots {
     arrival* next = nullptr;
-    arrival* end = nullptr;
+    std::size_t left = 0;
 
     void fill(channel_id source, message&& one) noexcept {
       next->source = source;
       next->message = std::move(one);
       ++next;
+      --left;
     }
   };
   /// Processes available completions until the slots are full; without slots, processes all of
   /// them. A message is stored in the next slot. But if the list of its channel contains earlier
   /// messages, or the channel's arrivals are held back, the message is appended to that list. A
   /// thread that will sleep has to process all completions, since only new completions wake it.
-  [[gnu::always_inline]] inline void take_completions(empty_slots& into) noexcept;
+  template <bool has_slots>
+  [[gnu::always_inline]] inline empty_slots take_completions(empty_slots into) noexcept;
   void take_all_completions() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
+  template <bool has_slots>
   [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
                                                      empty_slots& into) noexcept;
-  void fail_shared(const ibv_wc& completion, std::uint32_t place, row* of) noexcept;
+  void fail_shared(const ibv_wc& completion) noexcept;
+  void lose_queue(int returned) noexcept;
   /// Fills slots with the arrivals of ready rows.
-  void take_listed(empty_slots& into) noexcept;
+  [[nodiscard]] empty_slots take_listed(empty_slots into) noexcept;
   /// Removes and returns the first ready row. \pre there is a ready row
   [[nodiscard]] row& take_ready() noexcept;
   /// Returns the result for the case that no arrivals were found. \param failed set to the error,
@@ -344,9 +352,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   }
   void drop_arrivals(row& of) noexcept;
   void free_index(std::uint32_t index) noexcept;
-  [[nodiscard]] bool is_due() const noexcept {
-    return posted_ < depth_ && (depth_ - posted_ >= refill_ || posted_ == 0);
-  }
+  /// True if the queue has room for a batch of receives.
+  [[nodiscard]] bool is_due() const noexcept { return posted_ < due_below_; }
   /// Posts shared receives in batches while the queue has room for a batch, and the pool has free
   /// places.
   void refill() noexcept {
@@ -355,14 +362,14 @@ class [[gnu::visibility("hidden")]] hub_state {
   }
   void post_receives() noexcept;
   /// Records that a place is no longer posted.
-  [[gnu::always_inline]] void take_back(std::uint32_t place) noexcept {
+  [[gnu::always_inline]] void take_back(pool_places& places, std::uint32_t place) noexcept {
     assert(is_posted_.get()[place]);
     is_posted_.get()[place] = false;
     --posted_;
-    if (pool_->places()->is_watched()) [[unlikely]]
-      end_watch(place);
+    if (places.is_watched()) [[unlikely]]
+      end_watch(places, place);
   }
-  void end_watch(std::uint32_t place) noexcept;
+  static void end_watch(pool_places& places, std::uint32_t place) noexcept;
   /// The row of the channel whose queue pair has this number; null if there is none.
   [[nodiscard]] row* row_of(std::uint32_t number) noexcept {
     const std::uint32_t next_index = numbers_.find(number);
@@ -378,6 +385,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   std::optional<shared_receive_queue> receives_{};
   std::uint32_t depth_ = 0;  ///< the number of shared receives to keep posted
   std::uint32_t refill_ = 0;
+  std::uint32_t due_below_ = 0;  ///< a batch is due while fewer receives are posted
 
   brief_lock lock_{};
   int lost_ = 0;  ///< the negative value that a failed poll returned; 0: none

@@ -74,14 +74,15 @@ class pool_places : public memory_keeper {
                                                      Function function) noexcept {
     std::uint32_t count = 0;
     const brief_guard guard(lock_);
-    for (std::uint32_t place = first_; count < wanted && place != place_record::end_of_list;
-         ++count) {
-      first_ = std::exchange(record(place).next, place_record::taken);
+    std::uint32_t place = first_;
+    for (; count < wanted && place != place_record::end_of_list; ++count) {
+      const std::uint32_t next = std::exchange(record(place).next, place_record::taken);
       if (is_watched_) [[unlikely]]
         show(place);
       function(count, place);
-      place = first_;
+      place = next;
     }
+    first_ = place;
     uses_ += count;
     return count;
   }

@@ -31,7 +31,7 @@ inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_
 /// The highest byte of the `wr_id` of a hub's shared receives.
 inline constexpr std::uint64_t shared_receive = 0xff;
 [[nodiscard]] constexpr bool is_shared_receive(std::uint64_t wr_id) noexcept {
-  return wr_id >> operation_at == shared_receive;
+  return wr_id >= shared_receive << operation_at;
 }
 static_assert(static_cast<std::uint64_t>(work_operation::receive) == 0x80);
 static_assert(static_cast<std::uint64_t>(work_operation::bind_memory_window) < 0x80);
